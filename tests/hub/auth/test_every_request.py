@@ -165,7 +165,7 @@ async def test_rights_to_some_features_narrow_or_guard_or_refuse_it(
         refusal = error.message
     if refusal is not None:
         assert recorder.events == []
-        assert "is about all of them" in refusal
+        assert "needs it for all of them" in refusal
         return
     (event,) = recorder.events
     if request_.guarded:

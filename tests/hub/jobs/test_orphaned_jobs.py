@@ -42,8 +42,8 @@ DEAD = "dead-instance"
 @pytest.mark.parametrize(
     ("job", "state", "becomes", "words"),
     [
-        (COUNT, {"attempt": limits.JOB_ATTEMPTS_MAX}, State.LOST, "begun 3 times already"),
-        (ONCE, {"attempt": 1}, State.LOST, "must not begin again"),
+        (COUNT, {"attempt": limits.JOB_ATTEMPTS_MAX}, State.LOST, "already started 3 times"),
+        (ONCE, {"attempt": 1}, State.LOST, "must not start again"),
         (COUNT, {"attempt": 1, "cancelled_by": "ann"}, State.CANCELLED, "cancelled"),
     ],
 )
@@ -88,7 +88,7 @@ async def test_a_job_that_was_written_is_done_although_its_instance_has_died(
         assert (now.state, now.error, now.attempt) == (State.DONE, None, state["attempt"])
         assert now.report is not None
         assert (now.report["created"], now.report["repeated"]) == (1, True)
-        assert "done: it was written" in (await log_of(realm.realm, job)).lines[-1].text
+        assert "done: the job had written" in (await log_of(realm.realm, job)).lines[-1].text
 
 
 async def test_a_job_that_was_given_back_after_it_had_written_is_not_cancelled(

@@ -80,7 +80,7 @@ def test_a_job_runs_elsewhere_and_tells_how_far_it_is(shared: JobHub) -> None:
     said = shared.log(id)
     assert said[0].startswith("submitted by ")
     assert said[1:] == [
-        f"begun by the instance {status['instance']}",
+        f"started by the instance {status['instance']}",
         f"process {process}",
         "counting",
     ]
@@ -218,7 +218,7 @@ def test_a_job_is_done_once_however_often_its_hub_is_killed(own: JobHub) -> None
     assert status["report"]["repeated"]
     assert own.ids() == {"m0", "m1", "m2", "m3"}
     assert own.writes() == [4]
-    assert sum("is gone; it begins again" in text for text in own.log(id)) == 1
+    assert sum("is gone; the job starts again" in text for text in own.log(id)) == 1
 
 
 @pytest.mark.long

@@ -31,7 +31,7 @@ async def test_no_more_features_are_created_than_the_token_allows(
     assert (await write(desk, first)).inserted == ("a", "b", "c")
     for how in ("replace", "patch", "error"):
         more = modification(feature("d"), e=how)
-        with pytest.raises(Forbidden, match="4 features, and the token allows 3"):
+        with pytest.raises(Forbidden, match="4 features, but the token allows at most 3"):
             await write(desk, more, transactional=transactional)
     again = await write(desk, modification(feature("a", name="A")), transactional=transactional)
     assert again.updated == ("a",)
@@ -77,7 +77,7 @@ async def test_all_collections_of_a_space_count(desk: Desk) -> None:
     for id, kind in (("a", "road"), ("b", "rail"), ("c", "rail")):
         assert (await put(id, kind)).inserted == (id,)
     for kind in ("road", "rail"):
-        with pytest.raises(Forbidden, match="4 features, and the token allows 3"):
+        with pytest.raises(Forbidden, match="4 features, but the token allows at most 3"):
             await put("d", kind)
     assert (await put("c", "road")).updated == ("c",), "it only moves"
 

@@ -255,8 +255,8 @@ class Registry:
         users = await self.references.users_of(edit, thing)
         if users:
             raise InUse(
-                f"The {kind.kind} {id!r} is still used by {', '.join(users)}; remove that first, "
-                "or take it out of there",
+                f"The {kind.kind} {id!r} is still used by {', '.join(users)}; remove the users "
+                "or their references to it first",
                 field="id",
             )
         edit.remove(thing.key)

@@ -1,1 +1,1 @@
-"""The built-in event handlers; a connector names one of them, or one of another distribution."""
+"""Built-in event handlers. A connector names one of these or one of another distribution."""

@@ -1,11 +1,12 @@
-"""The history of another space as features: who changed what, and how to take it back.
+"""Activity log of another space: its feature history as features.
 
     {"spaceId": "roads"}
 
-A read gives all states that the query finds, each feature as often as it was changed. Under
-`@ns:com:here:xyz:log` each has the feature's `id`, the `action`, and `diff`: the RFC 6902 patch
-(`ops`, with their number by kind) that turns the state into the one before it. There is none for
-what was created, or when the state before is not kept any more. It can only be read.
+A read returns every state that the query matches, so a feature appears once per change. Under
+`@ns:com:here:xyz:log` each state has the feature's `id`, the `action` and `diff`: the RFC 6902
+patch (`ops`, with their number by kind) that turns the state back into the previous one. There is
+no `diff` for a created feature, or when the previous state is no longer kept. The space is
+read-only.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _KINDS: Final = ("add", "remove", "replace")
 
 
 class ActivityLogHandler:
-    """Reads the states of a space."""
+    """Handler that returns all states of another space's features."""
 
     metric_name: ClassVar[str] = "ActivityLogHandler"
 
@@ -42,14 +43,15 @@ class ActivityLogHandler:
         space_id = setup.connector.properties.get("spaceId")
         if not isinstance(space_id, str) or not space_id:
             raise InvalidArgument(
-                "It has a spaceId, the space whose history it shows", field="properties.spaceId"
+                "properties.spaceId is missing: an activity log needs the id of the space to show",
+                field="properties.spaceId",
             )
         self._space_id = space_id
 
     async def process(self, event: Event) -> Any:
         request = event.request
         if request.changes:
-            raise ReadOnly(f"The space {event.space.id!r} is a log and cannot be changed")
+            raise ReadOnly(f"The space {event.space.id!r} is an activity log and is read-only")
         match request:
             case ReadFeatures(query=query):
                 found = await event.send_to(self._space_id, _of_all_states(request, query))
@@ -59,7 +61,8 @@ class ActivityLogHandler:
             case GetVersion() | FindStorages():
                 return await event.send_to(self._space_id, request)
         raise NotImplementedHere(
-            f"A log does not answer {type(request).__name__}; ask the space {self._space_id!r}"
+            f"An activity log does not support {type(request).__name__}; send it to the space "
+            f"{self._space_id!r}"
         )
 
     async def _logged(
@@ -75,8 +78,10 @@ class ActivityLogHandler:
         answer.cursor = found.cursor
 
     async def _before(self, event: Event, states: Sequence[State], ref: str) -> dict[str, State]:
-        """The states that came before some others, by their ids. They are looked for by the version
-        of the feature, which is indexed less well than it is selective."""
+        """Return the previous states of `states`, and `states` themselves, by state id.
+
+        The query selects them by feature version: that is poorly indexed, but very selective.
+        """
         known = {state.uuid: state for state in states}
         missing = [s for s in states if s.xyz["puuid"] and s.xyz["puuid"] not in known]
         if not missing:
@@ -117,7 +122,7 @@ def _with_log(state: State, before: dict[str, State]) -> State:
 
 
 def _content(state: State) -> dict[str, Any]:
-    """What somebody has written: of the namespace only the tags."""
+    """The content that a client wrote: of the namespace only the tags."""
     feature = state.feature
     properties = {**feature["properties"], XYZ: {"tags": state.xyz["tags"]}}
     return {**feature, "properties": properties}

@@ -1,8 +1,8 @@
-"""The first handler of every pipeline: may this actor do this with this space?
+"""Authorization, the first handler of every pipeline.
 
-It runs before all others, also when another space sent the request here. Rights that extend to
-some features only narrow what is read, and put a guard on what is written; what can be neither is
-refused.
+It runs before all other handlers, also when another space forwarded the request. Rights that cover
+only some features narrow what is read and put a guard on what is written; a request that supports
+neither is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOTHING: Final = Scope(())
 
 
 class Authorization:
-    """Checks the rights that a request needs."""
+    """Handler that checks the rights a request needs."""
 
     metric_name: ClassVar[str] = "Authorization"
 
@@ -51,8 +51,10 @@ class Authorization:
         return await event.send_upstream()
 
     def scope(self, rights: Rights, right: Right) -> Scope:
-        """Which features a right extends to, for who asks without an event; none of a space that
-        may not be used, or is not active."""
+        """Return the features that a right covers, for callers without an event.
+
+        Returns NOTHING for a space that the actor may not use or that is not active.
+        """
         usable = self._is_active and self._may_use(rights)
         return self._scope(rights, right) if usable else NOTHING
 
@@ -60,7 +62,7 @@ class Authorization:
         return self._is_shared or rights.allows(Right.USE_SPACES, self._space)
 
     def _scopes(self, event: Event) -> dict[Right, Scope]:
-        """The features that each right extends to which the request needs."""
+        """Return the scope of each feature right that the request needs."""
         found: dict[Right, Scope] = {}
         rights = event.context.actor.rights
         for right in event.request.needs():
@@ -73,7 +75,7 @@ class Authorization:
         return found
 
     def _scope(self, rights: Rights, right: Right) -> Scope:
-        """Which features a right extends to; those of a shared space are read by everybody."""
+        """Return the features that a right covers; a shared space is readable by everyone."""
         if self._is_shared and right is Right.READ_FEATURES:
             return EVERYTHING
         return rights.scope(right, self._features)
@@ -81,7 +83,7 @@ class Authorization:
     # ---- Reading -----------------------------------------------------------------------------
 
     async def _narrowed(self, event: Event, partial: dict[Right, Scope]) -> Any:
-        """What is read of the features that may be read."""
+        """Answer a read with only the features that the actor may read."""
         if isinstance(event.request, ReadFeatures) and event.request.is_about_ids:
             return _only_ids(await event.send_upstream())
         readable = partial.pop(Right.READ_FEATURES, None)
@@ -89,7 +91,7 @@ class Authorization:
         if request is None or readable is None or partial:
             raise self._only_some(event, readable, partial)
         answer = await event.send_upstream(request)
-        # Somebody behind us may answer by himself, or ask for something else.
+        # A later handler may answer itself or send a different query, so filter the response too.
         return _readable(answer, readable) if isinstance(answer, Features) else answer
 
     def _only_some(
@@ -97,9 +99,9 @@ class Authorization:
     ) -> Forbidden:
         right = Right.READ_FEATURES if readable is not None else next(iter(partial))
         return Forbidden(
-            f"The right {right.value} is granted for some features of the space "
-            f"{event.space.id!r} only, and {type(event.request).__name__} is about all of them; "
-            "ask for a token, or a role, that grants it for all",
+            f"The right {right.value} is granted for only some features of the space "
+            f"{event.space.id!r}, but {type(event.request).__name__} needs it for all of them; "
+            "use a token or a role that grants it for all features",
             right=right.value,
             resource=str(self._features),
         )
@@ -107,8 +109,11 @@ class Authorization:
     # ---- Writing -----------------------------------------------------------------------------
 
     async def _guarded(self, event: Event, scopes: dict[Right, Scope]) -> Any:
-        """A write that checks its changes; and what is told of features that were there already
-        is only told to whom it may be."""
+        """Run a write whose changes are checked against the scopes.
+
+        Existing features in the response (or the conflict's head) are removed if the actor may not
+        read them.
+        """
         context = event.context
         if not all(scope.is_everything for scope in scopes.values()):
             context = context.guarded(Guard(self._features, scopes))
@@ -133,15 +138,15 @@ class Authorization:
 
 
 def check_active(space: Space) -> None:
-    """Refuse what is about an inactive space."""
+    """Raise Inactive if the space is not active."""
     if not space.active:
         raise Inactive(
-            f"The space {space.id!r} is not active; its owner can activate it", field="space"
+            f"The space {space.id!r} is not active; an owner has to activate it", field="space"
         )
 
 
 def is_in(scope: Scope, state: State) -> bool:
-    """Whether a state is of a scope."""
+    """Whether a state is within a scope."""
     marks = marks_of(state)
     return scope.allows(
         {"id": marks.id, "tags": marks.tags, "appId": marks.app_id, "author": marks.author}
@@ -149,12 +154,12 @@ def is_in(scope: Scope, state: State) -> bool:
 
 
 def _readable(answer: Features, scope: Scope) -> Features:
-    """Those of an answer that are of a scope."""
+    """Keep only the features of a response that are within a scope."""
     return _changed(answer, lambda states: [state for state in states if is_in(scope, state)])
 
 
 def _only_ids(answer: Features) -> Features:
-    """Nothing of the features but that they are there."""
+    """Reduce each feature of a response to its id and type."""
     return _changed(
         answer,
         lambda states: [

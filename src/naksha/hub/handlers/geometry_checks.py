@@ -1,13 +1,13 @@
-"""Rules for geometries, beyond those that every storage has.
+"""Geometry rules of a space, in addition to those of every storage.
 
     {"required": true, "types": ["LineString"], "valid": true, "simple": true,
      "within": [5, 47, 16, 55], "minVertices": 2, "maxVertices": 1000, "maxBytes": 100000,
      "minLength": 1, "maxLength": 100000, "minArea": 10, "maxArea": 1e9}
 
-`valid`: polygons do not cross themselves and holes are inside (rings are closed anyway). `simple`:
-lines do not cross themselves. `within` is west, south, east, north. Lengths are metres, of lines
-and of the rings of polygons; areas are square metres; both are measured on a sphere, so they are
-right to half a percent.
+`valid`: polygons do not cross themselves and their holes are inside (rings are always closed).
+`simple`: lines do not cross themselves. `within` is west, south, east, north. Lengths are metres,
+of lines and of polygon rings; areas are square metres. Both are computed on a sphere and accurate
+to half a percent.
 """
 
 from __future__ import annotations
@@ -26,38 +26,40 @@ from naksha.model.geo.geometry_rules import COLLECTION, COUNTS_MIN
 EARTH_RADIUS_M: Final = 6_371_008.8
 _TYPES: Final = frozenset({*COUNTS_MIN, COLLECTION})
 Check = Callable[[Any, Any], str | None]
-"""What is wrong with a shape, given what the rule says; None when nothing is."""
+"""Returns what is wrong with a shape under the rule's configured value, or None."""
 
 
 class GeometryRule(NamedTuple):
-    """A rule that is configured."""
+    """One configured geometry rule."""
 
     name: str
     told: Any
 
     def problem(self, shape: Any) -> str | None:
-        """What is wrong with a geometry."""
+        """Return what is wrong with a geometry, or None."""
         return _CHECKS[self.name](shape, self.told)
 
 
 class GeometryRules:
-    """All rules for the geometries of a space."""
+    """All geometry rules of a space."""
 
     def __init__(self, told: object, field: str) -> None:
         if not isinstance(told, Mapping):
-            raise InvalidArgument("The rules for geometries are an object", field=field)
+            raise InvalidArgument("Geometry rules must be a JSON object", field=field)
         unknown = sorted({*told} - {*_KINDS})
         if unknown:
             raise InvalidArgument(
-                f"{unknown[0]!r:.40} is no rule; known are: {', '.join(_KINDS)}", field=field
+                f"{unknown[0]!r:.40} is not a geometry rule; use one of {', '.join(_KINDS)}",
+                field=field,
             )
         for name, value in told.items():
             if not _KINDS[name](value):
                 raise InvalidArgument(
-                    f"{value!r:.60} is nothing that {name} can be", field=f"{field}.{name}"
+                    f"{value!r:.60} is not a valid value of the geometry rule {name}",
+                    field=f"{field}.{name}",
                 )
         self._is_required = bool(told.get("required", False))
-        # What is false is not asked for.
+        # A rule set to false is switched off.
         self._rules = [
             GeometryRule(name, value)
             for name, value in told.items()
@@ -65,10 +67,10 @@ class GeometryRules:
         ]
 
     def problems(self, feature: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Names of rules that the geometry of a feature breaks, and how."""
+        """Yield the names of the rules that a feature's geometry breaks, and how."""
         if feature.get("geometry") is None:
             if self._is_required:
-                yield "required", "there is no geometry"
+                yield "required", "the geometry is missing"
             return
         try:
             (wkb,) = encode_geometries([feature]).wkb
@@ -82,7 +84,7 @@ class GeometryRules:
                 yield rule.name, problem
 
 
-# ---- What rules may say ----------------------------------------------------------------------
+# ---- Validation of configured values ---------------------------------------------------------
 
 
 def _is_flag(value: object) -> bool:
@@ -131,7 +133,7 @@ _KINDS: Final[dict[str, Callable[[object], bool]]] = {
 
 
 def _types(shape: Any, types: list[str]) -> str | None:
-    return None if shape.geom_type in types else f"a {shape.geom_type} is not allowed here"
+    return None if shape.geom_type in types else f"geometry type {shape.geom_type} is not allowed"
 
 
 def _valid(shape: Any, _: bool) -> str | None:
@@ -139,20 +141,20 @@ def _valid(shape: Any, _: bool) -> str | None:
 
 
 def _simple(shape: Any, _: bool) -> str | None:
-    return None if shapely.is_simple(shape) else "it crosses or touches itself"
+    return None if shapely.is_simple(shape) else "the geometry crosses or touches itself"
 
 
 def _within(shape: Any, box: list[float]) -> str | None:
     west, south, east, north = shapely.bounds(shape).tolist()
     if box[0] <= west and box[1] <= south and east <= box[2] and north <= box[3]:
         return None
-    return f"it reaches out of the box {box}"
+    return f"the geometry reaches outside the box {box}"
 
 
 def _at_least(measure: Callable[[Any], float], what: str) -> Check:
     def check(shape: Any, least: float) -> str | None:
         found = measure(shape)
-        return None if found >= least else f"{found:.10g} {what} are less than {least:.10g}"
+        return None if found >= least else f"{found:.10g} {what}, minimum is {least:.10g}"
 
     return check
 
@@ -160,7 +162,7 @@ def _at_least(measure: Callable[[Any], float], what: str) -> Check:
 def _at_most(measure: Callable[[Any], float], what: str) -> Check:
     def check(shape: Any, most: float) -> str | None:
         found = measure(shape)
-        return None if found <= most else f"{found:.10g} {what} are more than {most:.10g}"
+        return None if found <= most else f"{found:.10g} {what}, maximum is {most:.10g}"
 
     return check
 
@@ -174,12 +176,12 @@ def _bytes(shape: Any) -> float:
 
 
 def length_m(shape: Any) -> float:
-    """The length of all lines and rings on the sphere."""
+    """Return the length of all lines and rings on the sphere, in metres."""
     return sum(_line_m(line) for line in _lines(shape))
 
 
 def area_m2(shape: Any) -> float:
-    """The area of all polygons on the sphere, without their holes."""
+    """Return the area of all polygons on the sphere without their holes, in square metres."""
     return sum(
         _ring_m2(polygon.exterior) - sum(map(_ring_m2, polygon.interiors))
         for polygon in _parts(shape)
@@ -219,7 +221,11 @@ def _line_m(line: Any) -> float:
 
 
 def _ring_m2(ring: Any) -> float:
-    """Each edge and the equator are a strip, whose area on the sphere follows from its sines."""
+    """Return the area of a ring on the sphere.
+
+    Sums the signed areas of the strips between each edge and the equator; the area of a strip
+    follows from the sines of its latitudes.
+    """
     lon, lat = _radians(ring)
     strips = np.diff(lon) * (2 + np.sin(lat[:-1]) + np.sin(lat[1:]))
     return float(abs(strips.sum()) * EARTH_RADIUS_M**2 / 2)

@@ -1,5 +1,8 @@
-"""Writes that depend on what is there: a handler reads it, decides, and has its decision carried
-out only over what it has read. When somebody else was faster it reads again."""
+"""Writes that depend on the current state of their features.
+
+A handler reads the heads, decides, and writes under locks on exactly those heads. When another
+writer was faster, it reads and decides again.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ Feature = dict[str, Any]
 
 
 async def heads_of(event: Event, ids: Collection[str], ref: str = "") -> dict[str, State]:
-    """The features that the handlers behind this one have under these ids."""
+    """Return the current states of these ids as the next handlers return them."""
     heads: dict[str, State] = {}
     for some in chunks(sorted(ids)):
         request = ReadFeatures(query=Query(ids=tuple(some)), ref=ref)
@@ -40,8 +43,11 @@ async def write_over_heads(
     ids: Collection[str],
     change: Callable[[Heads], Awaitable[WriteFeatures]],
 ) -> Written:
-    """Send upstream what `change` makes of a write, given what is there. It locks what it decides
-    about; a lock that the client has set itself is the client's conflict."""
+    """Send upstream the write that `change` makes from the current states.
+
+    `change` locks the features it decides about, and a conflict on such a lock is retried. A
+    conflict on a lock that the client set is raised.
+    """
     locked = {
         feature.get("id")
         for one in request.modifications
@@ -58,12 +64,14 @@ async def write_over_heads(
                 raise
             continue
         return written
-    raise Retryable("The features are changed by others all the time; try again")
+    raise Retryable("The features are being changed by other writers; retry the request")
 
 
 async def check_merges(event: Event, request: WriteFeatures) -> None:
-    """Refuse merges with the changes of others: their result is known to the storage alone, so no
-    rule can be applied to it before it is written."""
+    """Refuse merges with concurrent changes.
+
+    Only the storage knows their result, so no rule can be applied to it before it is written.
+    """
     merges = [
         feature
         for one in request.modifications
@@ -76,20 +84,20 @@ async def check_merges(event: Event, request: WriteFeatures) -> None:
         head = heads.get(feature["id"])
         if head is not None and not says(feature, head):
             raise NotSupported(
-                "The feature was changed since it was read, and the rules of this space cannot be"
-                " applied to a merge before it is done; read the feature again, and merge it"
-                " yourself",
+                "The feature was changed since it was read, and this space cannot apply its rules "
+                "to the result of a server-side merge; read the feature again and merge it "
+                "in the client",
                 feature_id=feature["id"],
             )
 
 
 def is_patch(one: Modification) -> bool:
-    """Whether what is sent is not the whole feature."""
+    """Whether the features of a modification are patches, not whole features."""
     return one.if_exists is IfExists.PATCH
 
 
 def with_wholes(request: WriteFeatures, heads: Heads) -> WriteFeatures:
-    """The write with the whole features in place of patches of what is there."""
+    """Replace patches of existing features by the whole features that they result in."""
     modifications: list[Modification] = []
     for one in request.modifications:
         patches = [f for f in one.features if is_patch(one) and f.get("id") in heads]
@@ -106,7 +114,7 @@ def with_wholes(request: WriteFeatures, heads: Heads) -> WriteFeatures:
 
 
 def whole_of(feature: Feature, head: State) -> Feature:
-    """What a patch makes of what is there, to be written over that and nothing else."""
+    """Apply a patch to the current state, locked to that state."""
     whole = patched(without_namespace(head.feature), without_namespace(feature))
     namespaced = with_namespace(whole, namespace_of(feature))
     return namespaced if namespace_of(feature).get("uuid") else with_lock(namespaced, head)

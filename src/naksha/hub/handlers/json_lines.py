@@ -1,10 +1,10 @@
-"""Changes are written to a file, a line of JSON for each delivery.
+"""Delivery of changes to a file, one line of JSON per delivery.
 
     {"path": "roads.jsonl"}      below exports/<realm> in the hub's data directory
 
-A line is there whole or not at all, and is on the disk before the delivery counts. Beside the file
-there is another one, `<path>.fence`, which says what was written last and by whom: what comes
-twice, or late, is not written again.
+A line is written whole or not at all, and is synced to disk before the delivery counts. A second
+file, `<path>.fence`, records the last delivery and its sender, so that duplicate and late
+deliveries are not written again.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotSupported, Unavailable
 
 EXPORTS: Final = "exports"
-"""Where files are, below the data directory; each realm has a directory of its own."""
+"""Directory of the files, below the data directory; each realm has its own subdirectory."""
 FENCE_SUFFIX: Final = ".fence"
 _LOCK_PAUSE_SECONDS: Final = 0.02
 
 
 class JsonLinesHandler:
-    """Appends what it gets."""
+    """Handler that appends each delivery to a file."""
 
     metric_name: ClassVar[str] = "JsonLinesHandler"
 
@@ -39,7 +39,7 @@ class JsonLinesHandler:
         files = setup.hub.files
         if files is None:
             raise NotSupported(
-                "This hub has no data directory to write files to", field="properties.path"
+                "This hub has no data directory, so it cannot write files", field="properties.path"
             )
         exports = files / EXPORTS / setup.hub.realm_id
         self._path = exports / _inner_path(setup.connector.properties.get("path"))
@@ -54,10 +54,12 @@ class JsonLinesHandler:
                 await asyncio.to_thread(append, self._path, request.fence, bytes(request.body))
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
-                    raise Unavailable("Another process is writing to the file") from error
+                    raise Unavailable(
+                        "The export file is locked by another process; retry later"
+                    ) from error
                 await asyncio.sleep(_LOCK_PAUSE_SECONDS)
             except OSError as error:
-                raise Unavailable(f"The file cannot be written: {error.strerror}") from error
+                raise Unavailable(f"The export file cannot be written: {error.strerror}") from error
             else:
                 break
         await event.pass_on()
@@ -65,9 +67,15 @@ class JsonLinesHandler:
 
 
 def append(path: Path, fence: Fence, line: bytes) -> None:
-    """Write a line, unless it was written before; Fenced when it comes from somebody who has lost
-    the subscription, and BlockingIOError while another process writes: it may have been stopped,
-    and threads that wait for it would be missing elsewhere."""
+    """Append a line unless it was written before.
+
+    The lock does not block: its owner may be a suspended process, and threads waiting for it would
+    be missing elsewhere.
+
+    Raises:
+        Fenced: The sender has lost the subscription.
+        BlockingIOError: Another process is writing.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -89,7 +97,10 @@ def _last_of(path: Path) -> dict[str, Fence]:
 
 
 def _keep(path: Path, last: dict[str, Fence]) -> None:
-    """After the line: who dies in between writes it again, which is better than not at all."""
+    """Save the fences after the line.
+
+    A crash in between writes the line twice, which is better than losing it.
+    """
     new = path.with_name(f"{path.name}{FENCE_SUFFIX}.new")
     with new.open("wb") as file:
         file.write(msgspec.json.encode(last))
@@ -99,7 +110,7 @@ def _keep(path: Path, last: dict[str, Fence]) -> None:
 
 
 def _cut_half_a_line(path: Path, file: IO[bytes]) -> None:
-    """What somebody left who died while he wrote."""
+    """Remove the incomplete last line that a crashed writer left."""
     size = file.seek(0, os.SEEK_END)
     if size == 0:
         return
@@ -123,12 +134,12 @@ def _fence_path(path: Path) -> Path:
 
 
 def _inner_path(given: object) -> PurePosixPath:
-    """A path that does not lead out of a directory."""
+    """Parse a path that does not leave its directory."""
     path = PurePosixPath(given) if isinstance(given, str) and given else None
     is_right = path is not None and not path.is_absolute() and ".." not in path.parts
     if path is None or not is_right or path.suffix != ".jsonl" or "\0" in str(path):
         raise InvalidArgument(
-            "It is a relative path, and ends with .jsonl",
+            "properties.path must be a relative path without '..' that ends with .jsonl",
             field="properties.path",
         )
     return path

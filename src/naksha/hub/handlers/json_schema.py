@@ -1,7 +1,7 @@
-"""JSON Schemas (draft 2020-12 or 07) of connectors: checked once, compiled once, and never fetched.
+"""JSON Schemas (draft 2020-12 or 07) of connectors: checked and compiled once, never fetched.
 
-Patterns are matched in a time that grows with the text and no faster, so none of them can hold up
-everybody else; look-ahead and references back, which cannot be matched so, are refused.
+Patterns are matched in linear time, so none can block the hub; look-ahead and back-references,
+which do not allow that, are refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REFERENCES: Final = ("$ref", "$dynamicRef")
 
 
 class Schema:
-    """A schema for whole features, without the namespace of the storage."""
+    """Compiled schema for whole features without the storage's namespace."""
 
     def __init__(self, schema: object, field: str) -> None:
         _check(schema, field)
@@ -43,7 +43,7 @@ class Schema:
             raise _no_schema(error, field) from None
 
     def problems(self, feature: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-        """Places in a feature that are wrong, as JSON pointers, and why."""
+        """Yield each violation of a feature as a JSON pointer and a message."""
         for error in self._validator.iter_errors(feature):
             path = ""
             for name in error.instance_path:
@@ -58,21 +58,22 @@ def _draft_of(schema: object) -> str:
 
 def _check(schema: object, field: str) -> None:
     if not isinstance(schema, dict | bool):
-        raise InvalidArgument("A schema is an object", field=field)
+        raise InvalidArgument("A JSON Schema must be an object", field=field)
     if len(msgspec.json.encode(schema)) > JSON_SCHEMA_BYTES_MAX:
-        raise InvalidArgument(f"A schema has at most {JSON_SCHEMA_BYTES_MAX} bytes", field=field)
+        raise InvalidArgument(f"The JSON Schema exceeds {JSON_SCHEMA_BYTES_MAX} bytes", field=field)
     if isinstance(schema, bool):
         return
     if _draft_of(schema) not in _VALIDATORS:
         raise InvalidArgument(
-            f"The schema must be of {' or '.join(_VALIDATORS)}", field=f"{field}.$schema"
+            f"The JSON Schema must declare $schema {' or '.join(_VALIDATORS)}",
+            field=f"{field}.$schema",
         )
-    # Before anything is made of it, which would fetch what a reference names.
+    # Check references before compiling: the compiler would fetch remote ones.
     for reference in _references(schema):
         if not reference.startswith("#"):
             raise InvalidArgument(
-                f"{reference!r:.80} is somewhere else; a schema refers to its own parts only"
-                " (#/$defs/…), nothing is fetched",
+                f"The $ref {reference!r:.80} is not local; a schema may only refer to its own parts"
+                " (#/$defs/…), because nothing is fetched",
                 field=f"{field}.$ref",
             )
     try:
@@ -84,7 +85,7 @@ def _check(schema: object, field: str) -> None:
 def _no_schema(error: ValidationError, field: str) -> InvalidArgument:
     path = ".".join(map(str, error.instance_path))
     return InvalidArgument(
-        f"It is no JSON Schema that can be used here: {error.message:.300}",
+        f"The JSON Schema is invalid or not supported: {error.message:.300}",
         field=f"{field}.{path}".rstrip("."),
     )
 

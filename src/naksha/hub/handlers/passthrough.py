@@ -1,5 +1,7 @@
-"""What handlers need that change features or queries on their way through: requests with another
-query or other features, and answers with other states."""
+"""Copies of requests with another query or features, and of responses with other states.
+
+Used by handlers that change features or queries as they pass through.
+"""
 
 from __future__ import annotations
 
@@ -24,22 +26,23 @@ from naksha.model.state import State
 
 Feature = dict[str, Any]
 _HARMLESS: Final = (FindStorages, GetVersion, WriteFeatures)
-"""Requests whose answers tell nothing of features; of writes, whoever hides some sees to that."""
+"""Requests whose responses disclose no features. Handlers that hide features filter the response
+of a write themselves."""
 
 
 def with_query(request: Request[Any], change: Callable[[Query], Query]) -> Request[Any]:
-    """The same request about what is left of its query.
+    """Return the request with a changed query.
 
     Raises:
-        NotImplementedHere: It has no query, and its answer would tell what must not be told.
+        NotImplementedHere: It has no query, so its response could disclose hidden data.
     """
     if isinstance(request, _HARMLESS):
         return request
     query = getattr(request, "query", None)
     if not isinstance(query, Query):
         raise NotImplementedHere(
-            f"This space shows only a part of what it has, or shows it otherwise, so it does not"
-            f" answer {type(request).__name__}; ask the space that it is made from"
+            f"This space shows a filtered or transformed part of its data, so it does not"
+            f" support {type(request).__name__}; use the space that it is derived from"
         )
     return msgspec.structs.replace(request, query=change(query))
 
@@ -47,7 +50,7 @@ def with_query(request: Request[Any], change: Callable[[Query], Query]) -> Reque
 def with_features(
     request: WriteFeatures, change: Callable[[Feature, Modification], Feature]
 ) -> WriteFeatures:
-    """The same write with other features."""
+    """Return the write with changed features."""
     check_objects(request)
     modifications = tuple(
         msgspec.structs.replace(
@@ -59,7 +62,7 @@ def with_features(
 
 
 async def with_states(found: Features, change: Callable[[State], State]) -> Features:
-    """The same answer with other states."""
+    """Return the response with changed states."""
 
     async def read(answer: Features) -> AsyncIterator[Sequence[State]]:
         async with aclosing(found):

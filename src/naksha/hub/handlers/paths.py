@@ -1,5 +1,7 @@
-"""Places in features, as connectors name them: `properties.road.class`, or, where a name has a dot
-in it, as an array of names."""
+"""Property paths in connector configurations.
+
+A path is text (`properties.road.class`) or, where a name contains a dot, an array of names.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,14 @@ from naksha.model.state import XYZ
 
 Path = tuple[str, ...]
 KEPT: Final[frozenset[Path]] = frozenset({("id",), ("type",), ("properties",), ("properties", XYZ)})
-"""What a feature must have, and have as the hub and the storage made it."""
+"""Members every feature has, which only the hub and the storage may set."""
 
 
 def path_of(value: object, field: str) -> Path:
-    """The path that is configured.
+    """Parse a configured path.
 
     Raises:
-        InvalidArgument: It is none.
+        InvalidArgument: It is not a valid path.
     """
     names = value.split(".") if isinstance(value, str) else value
     if (
@@ -28,21 +30,21 @@ def path_of(value: object, field: str) -> Path:
         or not all(isinstance(name, str) and name for name in names)
     ):
         raise InvalidArgument(
-            "It is a path like properties.name, or an array of names", field=field
+            "A path must be text like 'properties.name' or an array of names", field=field
         )
     return tuple(names)
 
 
 def writable_path(value: object, field: str) -> Path:
-    """A path at which something may be changed: not the id, the type or the namespace."""
+    """Parse a path that may be changed: not the id, the type or the namespace."""
     path = path_of(value, field)
     if path in KEPT or path[:2] == ("properties", XYZ):
-        raise InvalidArgument(f"{'.'.join(path)} cannot be changed by a connector", field=field)
+        raise InvalidArgument(f"A connector cannot change {'.'.join(path)}", field=field)
     return path
 
 
 def get_at(feature: Mapping[str, Any], path: Path) -> Any:
-    """What is at a path, or ABSENT."""
+    """Return the value at a path, or ABSENT."""
     value: Any = feature
     for name in path:
         if not isinstance(value, Mapping) or name not in value:
@@ -52,8 +54,10 @@ def get_at(feature: Mapping[str, Any], path: Path) -> Any:
 
 
 def set_at(feature: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any]:
-    """The feature with something else at a path; ABSENT takes it away. What is given is not
-    changed; what is not an object on the way is replaced by one."""
+    """Return a copy of the feature with a value set at a path, or removed if it is ABSENT.
+
+    A value on the way that is not an object is replaced by one.
+    """
     name, *rest = path
     changed = dict(feature)
     if rest:

@@ -1,4 +1,4 @@
-"""A handler that lets nothing through that would change anything."""
+"""Handler that makes a space read-only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from naksha.model.errors import ReadOnly
 
 
 class ReadOnlyHandler:
-    """Refuses whatever changes the space, whoever asks."""
+    """Handler that refuses every change, regardless of the actor's rights."""
 
     metric_name: ClassVar[str] = "ReadOnlyHandler"
 

@@ -1,12 +1,12 @@
-"""A handler that runs elsewhere: events are posted to it, with its configuration in them.
+"""Remote handler: events are posted to a server, with the connector's configuration in them.
 
     {"url": "https://handlers.example.com/stamp",   the server must allow it
      "timeout": 30, "connectTimeout": 5,            seconds
-     "secret": "…"}                                 events are signed with it; it is never shown
+     "secret": "…"}                                 signs the events; it is never shown
 
-Whatever else is in the properties is for the handler. How it answers is told in
-`naksha.hub.remote.wire`;
-`naksha.hub.remote` hosts handlers that need not know. The token of whoever asks stays here.
+All other properties are for the remote handler itself. `naksha.hub.remote.wire` specifies the
+protocol, and `naksha.hub.remote` hosts handlers in Python without knowledge of it. The client's
+token is not forwarded.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _decode: Final = msgspec.json.Decoder(Reply).decode
 
 
 class RemoteHandler:
-    """Lets somebody else handle events."""
+    """Handler that forwards events to a remote server."""
 
     metric_name: ClassVar[str] = "RemoteHandler"
 
@@ -76,11 +76,11 @@ class RemoteHandler:
             posted = await self._answered(event, sent, reply)
             has_sent = has_sent or sent.changes
         raise LimitExceeded(
-            f"The remote handler {self._name!r} sent more than {limits.REMOTE_STEPS_MAX} requests "
-            "for one event"
+            f"The remote handler {self._name!r} exceeded the limit of {limits.REMOTE_STEPS_MAX} "
+            "requests for one event"
         )
 
-    # ---- What is posted ----------------------------------------------------------------------
+    # ---- Events to post --------------------------------------------------------------------------
 
     def _event(self, event: Event, **more: Any) -> WireEvent:
         actor, left = event.context.actor, event.context.seconds_left
@@ -96,7 +96,7 @@ class RemoteHandler:
         )
 
     async def _answered(self, event: Event, sent: Request[Any], reply: Reply) -> WireEvent:
-        """The event that tells the handler what the others answered."""
+        """Return the event that carries the response of a request which the handler sent."""
         assert reply.send is not None
         try:
             answer = await _send(event, sent, reply.send)
@@ -108,13 +108,16 @@ class RemoteHandler:
     # ---- The call ----------------------------------------------------------------------------
 
     async def _ask(self, event: Event, posted: WireEvent, *, has_sent: bool) -> Reply:
-        """What the handler replies. It is called again only where nothing can happen twice: when
-        it was not reached, or when it was to look at a request that changes nothing."""
+        """Post an event and return the reply.
+
+        Retries only where nothing can happen twice: when the server was not reached, or when the
+        event is the first one of a request that changes nothing.
+        """
         body = msgspec.json.encode(posted)
         if len(body) > limits.REMOTE_BODY_BYTES_MAX:
             raise LimitExceeded(
-                f"A remote handler gets events of at most {limits.REMOTE_BODY_BYTES_MAX} bytes; "
-                "send less at once"
+                f"The event exceeds {limits.REMOTE_BODY_BYTES_MAX} bytes, the limit for remote "
+                "handlers; send fewer features per request"
             )
         is_repeatable = posted.continuation is None and not event.request.changes
         is_delivery = isinstance(event.request, DeliverChanges)
@@ -133,7 +136,7 @@ class RemoteHandler:
         raise AssertionError("the last attempt returns or raises")
 
     def _failed(self, event: Event, error: RemoteFailed, *, has_sent: bool) -> NakshaError:
-        """What whoever asks is told: nothing of how it was called, or where."""
+        """Return the error for the client; the URL and the cause are only logged."""
         _log.warning(
             "remote handler %s at %s: %s (%r)",
             self._name,
@@ -144,17 +147,17 @@ class RemoteHandler:
         message = f"The remote handler {self._name!r} failed: {error.message}"
         if has_sent or (event.request.changes and not isinstance(error, Unreached)):
             return OutcomeUnknown(
-                f"{message}; it may have changed something, so look before you repeat it"
+                f"{message}; the change may have been made, so check before you retry"
             )
         return TimedOut(message) if isinstance(error, Slow) else RemoteFailed(message)
 
-    # ---- What it replies ---------------------------------------------------------------------
+    # ---- Replies ---------------------------------------------------------------------------------
 
     def _reply(self, body: bytes) -> Reply:
         try:
             return _decode(body)
         except msgspec.DecodeError as error:
-            raise RemoteFailed("It does not answer as a handler does") from error
+            raise RemoteFailed("The reply is not a valid handler reply") from error
 
     def _request(self, sent: Sent, event: Event) -> Request[Any]:
         if sent.is_same:
@@ -162,17 +165,21 @@ class RemoteHandler:
         try:
             return decode_request(sent.request)
         except InvalidArgument as error:
-            raise self._nonsense("sends a request on that is none", error) from error
+            raise self._nonsense("sent an invalid request", error) from error
 
     def _response(self, raw: msgspec.Raw, request: Request[Any]) -> Any:
         try:
             return decode_response(raw, response_type(type(request)))
         except InvalidArgument as error:
-            raise self._nonsense("does not answer what was asked", error) from error
+            raise self._nonsense(
+                "sent a response that does not match the request", error
+            ) from error
 
     def _nonsense(self, what: str, error: NakshaError) -> RemoteFailed:
         _log.warning("remote handler %s %s: %s", self._name, what, error.message)
-        return RemoteFailed(f"The remote handler {self._name!r} {what}; the log has the reason")
+        return RemoteFailed(
+            f"The remote handler {self._name!r} {what}; the hub's log has the details"
+        )
 
     def _told(self, reply: Reply) -> NakshaError:
         assert reply.error is not None

@@ -1,8 +1,8 @@
-"""The id that a feature had where it comes from, kept as a tag, so that it is found quickly.
+"""Source id of a feature as a tag, so that it is found by the tag index.
 
 On write `properties.@ns:com:here:meta.sourceId` becomes the tag `xyz_source_id_<value>`. On read a
-query for features with some source id is narrowed to those with its tag. The test itself stays:
-tags know no capital letters, and source ids do.
+query for a source id is narrowed to features with its tag. The property test is kept, because tags
+ignore case and source ids do not.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from naksha.model.tags import normalise_tags
 PATH: Final = ("properties", "@ns:com:here:meta", "sourceId")
 PREFIX: Final = "xyz_source_id_"
 Groups = tuple[tuple[str, ...], ...]
-"""Alternatives of tags, as in a query."""
+"""Alternative groups of tags, as in a query."""
 
 
 class SourceIdHandler:
-    """Keeps the tag, and uses it."""
+    """Handler that writes source id tags and uses them in queries."""
 
     metric_name: ClassVar[str] = "SourceIdHandler"
 
     def __init__(self, setup: Setup) -> None:
-        """It has nothing to configure."""
+        """Create the handler; it has no configuration."""
 
     async def process(self, event: Event) -> Any:
         request = event.request
@@ -54,7 +54,7 @@ class SourceIdHandler:
 
 
 def source_tag(value: object) -> str | None:
-    """The tag of a source id; None when it can be none."""
+    """Return the tag of a source id, or None if the value cannot be a tag."""
     if not isinstance(value, str):
         return None
     try:
@@ -68,7 +68,7 @@ def source_tag(value: object) -> str | None:
 
 
 def narrowed(query: Query) -> Query:
-    """The query with the tags that it implies."""
+    """Return the query with the tags that its predicate implies."""
     groups = None if query.where is None else implied(query.where)
     if groups is None:
         return query
@@ -78,8 +78,10 @@ def narrowed(query: Query) -> Query:
 
 
 def implied(predicate: Predicate) -> Groups | None:
-    """Alternatives of tags of which every feature has one for which the predicate holds; None when
-    nothing is known. Of what does not hold nothing is known."""
+    """Return tag groups of which every matching feature has at least one.
+
+    None when nothing is implied, which includes all negations.
+    """
     match predicate:
         case PropertyTest(path, Op.EQ, value) if path == PATH:
             tag = source_tag(value)
@@ -99,7 +101,7 @@ def implied(predicate: Predicate) -> Groups | None:
 
 
 async def _write(event: Event, request: WriteFeatures) -> Any:
-    """Tags that a feature does not bring with it stay as they are, so they are looked up."""
+    """Write with source id tags; features sent without tags keep those of their current state."""
     check_objects(request)
     asked = {
         feature["id"]
@@ -127,7 +129,7 @@ async def _write(event: Event, request: WriteFeatures) -> Any:
 
 
 def _needs_head(feature: Feature, one: Modification) -> bool:
-    """Whether the tags of what is there count: it brings none, and its source id may change."""
+    """Whether the current tags matter: the feature has none, and its source id may change."""
     if one.if_exists not in (IfExists.PATCH, IfExists.REPLACE):
         return False
     if "tags" in namespace_of(feature):
@@ -136,7 +138,7 @@ def _needs_head(feature: Feature, one: Modification) -> bool:
 
 
 def _tagged(feature: Feature, tags: Any, source: Mapping[str, Any]) -> Feature:
-    """With the tag of its source id, and of no other."""
+    """Return the feature with the tag of its source id as its only source id tag."""
     tag = source_tag(get_at(source, PATH))
     if tag is None and not tags:
         return feature

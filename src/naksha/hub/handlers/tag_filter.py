@@ -1,13 +1,13 @@
-"""Tags that a space gives to its features, takes from them, or asks for.
+"""Tag filter: tags that a space adds to features, removes from them, or requires.
 
     {"add": ["checked"], "removeWithPrefixes": ["tmp_"], "contains": ["public"],
      "rules": {"large": "$.features[?@.properties.area >= 500]"}}
 
-On write, tags that begin with one of `removeWithPrefixes` are taken away, then those of `add` are
-given. A tag of `rules` is set on the features that its JSONPath finds, and on no others, whatever
-the client sends; the path begins at a FeatureCollection that has the whole feature. On read, only
-features with all tags of `contains` are seen; in differences and in the feed, one that loses them
-is deleted.
+On write, tags that begin with one of `removeWithPrefixes` are removed, then those of `add` are
+added. A tag of `rules` is set on the features that its JSONPath selects and removed from all
+others, whatever the client sends; the path starts at a FeatureCollection with the whole feature.
+On read, only features with all tags of `contains` are visible; in differences and in the feed, a
+feature that loses one of them is reported as deleted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from naksha.model.tags import normalise_tag, normalise_tags
 
 
 class TagFilterHandler:
-    """Changes tags on write, and asks for tags on read."""
+    """Handler that changes tags on write and filters by tags on read."""
 
     metric_name: ClassVar[str] = "TagFilterHandler"
 
@@ -53,7 +53,7 @@ class TagFilterHandler:
 
     @property
     def hides_features(self) -> bool:
-        """Whether the collection has more than is seen, so that its size is not told."""
+        """Whether the space hides features, so that the size of the collection is not reported."""
         return bool(self._contains)
 
     async def process(self, event: Event) -> Any:
@@ -70,7 +70,7 @@ class TagFilterHandler:
         return msgspec.structs.replace(query, tags=tags)
 
     async def _write(self, event: Event, request: WriteFeatures) -> Written:
-        """Of what was there already, and is not seen here, nothing is told either."""
+        """Write, and remove hidden features from the response or the conflict."""
         try:
             written = await self._tagged(event, self._written(request))
         except Conflict as error:
@@ -88,8 +88,10 @@ class TagFilterHandler:
         return {*self._contains} <= {*(namespace_of(feature).get("tags") or ())}
 
     def _written(self, request: WriteFeatures) -> WriteFeatures:
-        """What is added is said in the request: it is then added to the tags that a feature has
-        already, also when it is only patched."""
+        """Apply `add` and `removeWithPrefixes` to a write.
+
+        Added tags go into the request, not into the features, so that a patch keeps existing tags.
+        """
         request = with_features(request, self._without_prefixes) if self._prefixes else request
         own = {*self._add, *self._rules}
         return msgspec.structs.replace(
@@ -120,7 +122,7 @@ class TagFilterHandler:
             return written
         request = with_ids(request, everywhere=True)
         await check_merges(event, request)
-        # The rest of a patched feature, and tags that are not sent, are those of the current state.
+        # Patches lack the rest of the feature; features sent without tags keep the current ones.
         ids = {
             feature["id"]
             for one in request.modifications
@@ -149,7 +151,7 @@ class TagFilterHandler:
             if one.if_exists is not IfExists.RETAIN and not namespace_of(feature).get("uuid"):
                 feature = with_lock(feature, head)
         if not isinstance(tags, list | tuple):
-            return feature  # the storage refuses it
+            return feature  # invalid; the storage refuses it
         collection = {"type": "FeatureCollection", "features": [without_namespace(feature)]}
         found = [tag for tag, path in self._rules.items() if path.finds(collection)]
         namespace = {**namespace_of(feature), "tags": [*self._without_rules(tags), *found]}
@@ -162,28 +164,28 @@ class TagFilterHandler:
 
 
 def _rules_of(rules: object) -> dict[str, JsonPath]:
-    """The condition of each tag."""
+    """Parse the rules: a JSONPath for each tag."""
     field = "properties.rules"
     if not isinstance(rules, dict) or not all(
         tag and isinstance(path, str) for tag, path in rules.items()
     ):
-        raise InvalidArgument("rules is an object with a JSONPath for each tag", field=field)
+        raise InvalidArgument("rules must be an object that maps tags to JSONPaths", field=field)
     if len(rules) > limits.TAG_RULES_MAX:
-        raise InvalidArgument(f"There are at most {limits.TAG_RULES_MAX} rules", field=field)
+        raise InvalidArgument(f"rules may have at most {limits.TAG_RULES_MAX} entries", field=field)
     found = {}
     for tag, path in rules.items():
         try:
             found[normalise_tag(tag)] = JsonPath.parse(path, field=f"{field}.{tag}")
         except InvalidArgument as error:
             raise InvalidArgument(
-                f"The rule of the tag {tag!r:.40} cannot be used: {error.message}",
+                f"The rule of the tag {tag!r:.40} is not valid: {error.message}",
                 field=f"{field}.{tag}",
             ) from None
     return found
 
 
 def tags_of(properties: dict[str, Any], name: str) -> tuple[str, ...]:
-    """Tags that are configured, as they are stored."""
+    """Return configured tags, normalised as they are stored."""
     try:
         return tuple(normalise_tags(_texts(properties, name)))
     except InvalidArgument as error:
@@ -194,5 +196,5 @@ def tags_of(properties: dict[str, Any], name: str) -> tuple[str, ...]:
 def _texts(properties: dict[str, Any], name: str) -> list[str]:
     value = properties.get(name) or []
     if not isinstance(value, list | tuple) or not all(isinstance(x, str) and x for x in value):
-        raise InvalidArgument(f"{name} is an array of texts", field=f"properties.{name}")
+        raise InvalidArgument(f"{name} must be an array of strings", field=f"properties.{name}")
     return list(value)

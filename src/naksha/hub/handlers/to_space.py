@@ -1,10 +1,10 @@
-"""Changes are written to another space, so that it has what the source has.
+"""Delivery of changes to another space, which then mirrors the source.
 
     {"spaceId": "roads-public"}
 
-With handlers in that space, or filters of the subscription, it is a derived one. What is created or
-updated replaces what is there; what is deleted, goes. Each delivery is one transaction, and what
-comes late or twice is not written.
+With handlers in the target space, or with filters of the subscription, the target is a derived
+data set. Created and updated features replace those in the target, deleted features are deleted.
+Each delivery is one transaction, and late or duplicate deliveries are not written.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.state import XYZ
 
 _KEPT: Final = ("tags", "crid")
-"""What of the namespace belongs to the feature, and not to the state that it was."""
+"""Parts of the namespace that belong to the feature, not to its state."""
 
 
 class ToSpaceHandler:
-    """Writes what it gets."""
+    """Handler that writes each delivery to a space."""
 
     metric_name: ClassVar[str] = "ToSpaceHandler"
 
@@ -37,7 +37,7 @@ class ToSpaceHandler:
 
     @staticmethod
     def references(properties: dict[str, Any]) -> list[Reference]:
-        """The space that is written to."""
+        """Return the reference to the target space."""
         return [Reference("space", _space_id(properties), "properties.spaceId")]
 
     async def process(self, event: Event) -> Any:
@@ -60,15 +60,20 @@ class ToSpaceHandler:
         return None
 
     def _fence(self, event: Event, fence: Fence) -> Fence:
-        """Under a name that is unique in a storage, which other realms may use too, and in which
-        the subscription may write to several spaces."""
+        """Return the fence under a name that is unique in the target's storage.
+
+        The storage may be shared by realms, and the subscription may write to several spaces in it.
+        """
         name = f"{event.context.actor.realm}/{fence.name}/{self._space_id}"
         return msgspec.structs.replace(fence, name=name)
 
 
 def _modifications(changes: Changes) -> Iterator[Modification]:
-    """Of a feature that is in several collections, the last one counts; but one that is deleted
-    in one of them and not in another has moved."""
+    """Yield the write of a delivery.
+
+    If several collections have the same feature, the last one wins. A feature deleted in one
+    collection and present in another has moved, so it is written.
+    """
     written: dict[str, dict[str, Any] | None] = {}
     for each in changes.features:
         feature = decode_feature(bytes(each.feature))
@@ -87,7 +92,7 @@ def _modifications(changes: Changes) -> Iterator[Modification]:
 
 
 def _plain(feature: dict[str, Any]) -> dict[str, Any]:
-    """A feature as its author would send it."""
+    """Return a feature as its author would send it."""
     properties = dict(feature.get("properties") or {})
     namespace = properties.pop(XYZ, {})
     properties[XYZ] = {name: namespace[name] for name in _KEPT if namespace.get(name) is not None}
@@ -98,6 +103,7 @@ def _space_id(properties: dict[str, Any]) -> str:
     id = properties.get("spaceId")
     if not isinstance(id, str) or not id:
         raise InvalidArgument(
-            "It has a spaceId, the space that is written to", field="properties.spaceId"
+            "properties.spaceId is missing: the id of the space to write to",
+            field="properties.spaceId",
         )
     return id

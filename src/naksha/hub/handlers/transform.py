@@ -1,12 +1,12 @@
-"""Features are changed on their way in, or on their way out.
+"""Transformation of features on write or on read.
 
     {"onWrite": [{"op": "rename", "from": "properties.maxSpeed", "to": "properties.speed"}],
      "onRead":  [{"op": "remove", "path": "properties.internal"}]}
 
-The steps are those of `transformation`. What is renamed on read is asked for by its new name; what
-is changed otherwise cannot be asked for, so that nobody finds out by asking what is not shown. In
-a space without a storage, where nobody is behind this handler, a write answers with the changed
-features and stores nothing.
+`transformation` lists the steps. A property renamed on read is queried by its new name; other
+properties changed on read cannot be queried, so that queries disclose nothing that is hidden. In a
+space without a storage, where this handler is the last one, a write returns the changed features
+and stores nothing.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _UNDERSTOOD: Final = (
     *(ReadFeatures, CountFeatures, DeleteFeatures),
     *(GetVersion, FindStorages),
 )
-"""Requests that are answered although what is read is changed; answers to others would show it as
-it is stored."""
+"""Requests supported when features are changed on read. Responses to other requests would show
+features as they are stored."""
 
 
 class TransformHandler:
-    """Applies its steps."""
+    """Handler that applies the configured steps."""
 
     metric_name: ClassVar[str] = "TransformHandler"
 
@@ -68,8 +68,8 @@ class TransformHandler:
             return await event.send_upstream()
         if not isinstance(request, _UNDERSTOOD):
             raise NotImplementedHere(
-                f"What this space stores is not what it shows, so it does not answer"
-                f" {type(request).__name__}; ask the space that it is made from"
+                f"This space changes features on read, so it does not support"
+                f" {type(request).__name__}; use the space that it is derived from"
             )
         answer = await event.send_upstream(with_query(request, self._stored_query))
         return await with_states(answer, self._shown) if isinstance(answer, Features) else answer
@@ -100,7 +100,7 @@ class TransformHandler:
             try:
                 feature = step.apply(feature)
             except Unconvertible:
-                continue  # it is shown as it is
+                continue  # shown unchanged
         return feature
 
     def _shown_after(self, written: Written) -> Written:
@@ -134,7 +134,7 @@ class TransformHandler:
 
 
 def changed(steps: Sequence[Step], feature: Feature) -> Feature:
-    """The feature after all steps.
+    """Apply all steps to a feature.
 
     Raises:
         InvalidArgument: A value cannot be converted.
@@ -148,7 +148,7 @@ def changed(steps: Sequence[Step], feature: Feature) -> Feature:
 
 
 def _echo(request: WriteFeatures) -> Written:
-    """The features themselves, since nobody stores them."""
+    """Return the features as written; nothing is stored."""
     features = [feature for one in request.modifications for feature in one.features]
     missing = iter(generate_ids(len(features)))
     named = [{**f, "id": f["id"] if f.get("id") else next(missing)} for f in features]

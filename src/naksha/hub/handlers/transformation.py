@@ -1,4 +1,4 @@
-"""Transformations of features: small steps, each with paths, checked when they are configured.
+"""Transformation steps: small operations on paths, checked when they are configured.
 
     {"op": "rename",   "from": "properties.maxSpeed", "to": "properties.speed"}
     {"op": "copy",     "from": "properties.name", "to": "properties.label"}
@@ -8,9 +8,9 @@
     {"op": "convert",  "path": "properties.speed", "to": "number"}
     {"op": "template", "path": "properties.label", "template": "{properties.name} ({id})"}
 
-What is not there is not renamed, copied or converted; a template that names it changes nothing.
-`convert` knows string, number, integer and boolean; what cannot be converted is an error on write
-and stays as it is on read.
+A missing value is not renamed, copied or converted; a template that uses one changes nothing.
+`convert` supports string, number, integer and boolean; an unconvertible value is an error on write
+and left unchanged on read.
 """
 
 from __future__ import annotations
@@ -32,12 +32,11 @@ _FALSE: Final = frozenset({"false", "no", "0"})
 
 
 class Unconvertible(Exception):
-    """A value that cannot become what it should be."""
+    """A value cannot be converted to the requested type."""
 
 
 class Step(NamedTuple):
-    """One step: what it does to a feature, the path that it changes, and the one that it takes
-    the value from, if it moves one."""
+    """One step: its function, the path it changes, and the source path if it moves a value."""
 
     op: str
     path: Path
@@ -46,33 +45,33 @@ class Step(NamedTuple):
 
     @property
     def needs_whole(self) -> bool:
-        """Whether it asks what is not there, which a patch does not say."""
+        """Whether the step tests for missing values, which a patch cannot show."""
         return self.op in ("default", "template")
 
 
 def steps_of(value: object, field: str) -> tuple[Step, ...]:
-    """The steps that are configured.
+    """Parse the configured steps.
 
     Raises:
-        InvalidArgument: Names the step that is wrong.
+        InvalidArgument: A step is not valid; the field names it.
     """
     if value is None:
         return ()
     if not isinstance(value, list | tuple) or len(value) > limits.TRANSFORM_STEPS_MAX:
         raise InvalidArgument(
-            f"It is an array of at most {limits.TRANSFORM_STEPS_MAX} steps", field=field
+            f"Steps must be an array with at most {limits.TRANSFORM_STEPS_MAX} items", field=field
         )
     return tuple(_step(told, f"{field}[{place}]") for place, told in enumerate(value))
 
 
 def _step(told: object, field: str) -> Step:
     if not isinstance(told, Mapping):
-        raise InvalidArgument("A step is an object with op", field=field)
+        raise InvalidArgument("A step must be an object with the member op", field=field)
     op = told.get("op")
     make = _STEPS.get(op) if isinstance(op, str) else None
     if make is None:
         raise InvalidArgument(
-            f"{op!r:.40} is no operation; known are: {', '.join(_STEPS)}", field=f"{field}.op"
+            f"{op!r:.40} is not an operation; use one of {', '.join(_STEPS)}", field=f"{field}.op"
         )
     return make(told, field)
 
@@ -80,13 +79,13 @@ def _step(told: object, field: str) -> Step:
 def _changed_path(told: Mapping[str, Any], name: str, field: str) -> Path:
     path = writable_path(told.get(name), f"{field}.{name}")
     if path[0] in ("geometry", "bbox"):
-        raise InvalidArgument("A geometry is not transformed", field=f"{field}.{name}")
+        raise InvalidArgument("A step cannot change geometry or bbox", field=f"{field}.{name}")
     return path
 
 
 def _value(told: Mapping[str, Any], field: str) -> Any:
     if "value" not in told:
-        raise InvalidArgument("The value is missing", field=f"{field}.value")
+        raise InvalidArgument("The step needs a value", field=f"{field}.value")
     problem = json_problem(told["value"])
     if problem is not None:
         raise InvalidArgument(problem.message, field=f"{field}.value{problem.path}")
@@ -97,7 +96,7 @@ def _rename(told: Mapping[str, Any], field: str) -> Step:
     source = _changed_path(told, "from", field)
     path = _changed_path(told, "to", field)
     if overlap(source, path):
-        raise InvalidArgument("One path is a part of the other", field=f"{field}.to")
+        raise InvalidArgument("from and to must not contain each other", field=f"{field}.to")
 
     def apply(feature: Feature) -> Feature:
         value = get_at(feature, source)
@@ -144,7 +143,7 @@ def _convert(told: Mapping[str, Any], field: str) -> Step:
     convert = _CONVERSIONS.get(name) if isinstance(name, str) else None
     if convert is None:
         raise InvalidArgument(
-            f"{name!r:.40} is no type; known are: {', '.join(_CONVERSIONS)}", field=f"{field}.to"
+            f"{name!r:.40} is not a type; use one of {', '.join(_CONVERSIONS)}", field=f"{field}.to"
         )
 
     def apply(feature: Feature) -> Feature:
@@ -154,7 +153,7 @@ def _convert(told: Mapping[str, Any], field: str) -> Step:
         try:
             return set_at(feature, path, convert(value))
         except (ValueError, OverflowError) as error:
-            raise Unconvertible(f"{'.'.join(path)}: {value!r:.60} is no {name}") from error
+            raise Unconvertible(f"{'.'.join(path)}: {value!r:.60} is not a valid {name}") from error
 
     return Step("convert", path, None, apply)
 
@@ -163,10 +162,10 @@ def _template(told: Mapping[str, Any], field: str) -> Step:
     path = _changed_path(told, "path", field)
     text = told.get("template")
     if not isinstance(text, str):
-        raise InvalidArgument("It is a text", field=f"{field}.template")
+        raise InvalidArgument("The template must be a string", field=f"{field}.template")
     pieces = _PLACE.split(text)
     if any("{" in piece or "}" in piece for piece in pieces):
-        raise InvalidArgument("A brace is not closed", field=f"{field}.template")
+        raise InvalidArgument("The template has an unmatched brace", field=f"{field}.template")
     paths = [path_of(piece, f"{field}.template") for piece in pieces[1::2]]
 
     def apply(feature: Feature) -> Feature:
@@ -242,16 +241,16 @@ _CONVERSIONS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def overlap(one: Path, other: Path) -> bool:
-    """Whether one path is at, above or below the other."""
+    """Whether the paths are equal or one contains the other."""
     length = min(len(one), len(other))
     return one[:length] == other[:length]
 
 
 def stored_path(steps: Sequence[Step], path: Path) -> Path:
-    """Where that is stored which readers see at a path.
+    """Return where the value is stored that readers see at a path.
 
     Raises:
-        NotSupported: Nowhere: it is made up, or changed, when it is read.
+        NotSupported: The value is created or changed on read.
     """
     for step in reversed(steps):
         if step.op == "rename" and step.source is not None:
@@ -263,8 +262,8 @@ def stored_path(steps: Sequence[Step], path: Path) -> Path:
         elif not overlap(path, step.path):
             continue
         raise NotSupported(
-            f"{'.'.join(path)} is not stored as it is shown here ({step.op}), so it cannot be"
-            " asked for; ask the space that it is made from",
+            f"{'.'.join(path)} cannot be queried here: the space changes it on read ({step.op});"
+            " query the space that it is derived from",
             field=".".join(path),
         )
     return path

@@ -1,14 +1,14 @@
-"""A space whose features are stored by their type, in several collections or several spaces.
+"""Type splitter: a space that stores features by type in several collections or spaces.
 
     {"property": "properties.kind",
      "storageId": "default",
      "collections": {"road": "roads", "rail": "rails"},
      "otherwise": "others"}
 
-Reads see all of them as one. With `collections` a write is one transaction, also when a feature
-changes its type and so moves from one collection to another; writes to one such space queue up for
-that. With `spaces` in place of `collections` each space is written by itself, and with its own
-rights. Without `otherwise` a feature of another type is refused.
+Reads combine all of them. With `collections` a write is one transaction, also when a feature
+changes its type and moves to another collection; writes to the space are serialised for that. With
+`spaces` instead of `collections`, each space is written separately and with its own rights.
+Without `otherwise`, features of other types are refused.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ R = TypeVar("R")
 
 
 class CollectionLayer(NamedTuple):
-    """A collection that the space has itself."""
+    """Layer of one of the space's own collections."""
 
     handler: StorageHandler
 
@@ -67,16 +67,16 @@ class CollectionLayer(NamedTuple):
 
 
 class Config(NamedTuple):
-    """What a connector says."""
+    """Parsed configuration of a connector."""
 
     types: Types
     names: tuple[str, ...]
-    """Of collections or spaces, each once."""
+    """Names of collections or spaces, each once."""
     are_spaces: bool
 
 
 class TypeSplitterHandler:
-    """Answers for all collections, or spaces, of all types."""
+    """Handler that combines the collections or spaces of all types."""
 
     metric_name: ClassVar[str] = "TypeSplitterHandler"
 
@@ -93,7 +93,7 @@ class TypeSplitterHandler:
 
     @staticmethod
     def references(properties: dict[str, Any]) -> list[Reference]:
-        """The spaces, or the storage of the collections."""
+        """Return references to the spaces, or to the storage of the collections."""
         config = config_of(properties)
         if config.are_spaces:
             return [Reference("space", name, "properties.spaces") for name in config.names]
@@ -101,7 +101,7 @@ class TypeSplitterHandler:
 
     @staticmethod
     def collections(space: Space, properties: dict[str, Any]) -> list[Stored]:
-        """All collections that it stores into."""
+        """Return all collections that the space stores features in."""
         config = config_of(properties)
         return [
             stored
@@ -128,7 +128,7 @@ class TypeSplitterHandler:
             case GetVersion() as request if self._collections:
                 return await self._layers[0].ask(event, request)
         raise NotImplementedHere(
-            f"A space that splits by type does not answer {type(event.request).__name__}"
+            f"A space that splits features by type does not support {type(event.request).__name__}"
         )
 
     async def _read(self, event: Event, request: ReadFeatures) -> Features:
@@ -180,7 +180,7 @@ class TypeSplitterHandler:
                 for part in plan.parts
             ]
             written = plan.told(answers)
-            if written.inserted:  # what only moved is not more
+            if written.inserted:  # moved features do not increase the count
                 await Permits(event.context).check_count(session, await self._present(session))
             return written
 
@@ -192,7 +192,7 @@ class TypeSplitterHandler:
         return msgspec.structs.replace(written, version=version)
 
     async def _present(self, session: WriteSession) -> list[str]:
-        """Those collections that exist."""
+        """Return the collections that exist."""
         there = {info.id for info in await session.collections()}
         return [id for id in self._collection_ids if id in there]
 
@@ -213,7 +213,7 @@ class TypeSplitterHandler:
         return heads
 
     async def _write_spaces(self, event: Event, request: WriteFeatures) -> Written:
-        """Each space by itself; see `carry_out`."""
+        """Write each space separately; see `carry_out`."""
         stack = Stack(event, self._layers, "")
         ids = all_ids_of(request)
         heads = {
@@ -225,10 +225,10 @@ class TypeSplitterHandler:
 
 
 def config_of(properties: dict[str, Any]) -> Config:
-    """What a connector says.
+    """Parse the configuration of a connector.
 
     Raises:
-        InvalidArgument: It is not right.
+        InvalidArgument: It is not valid.
     """
     are_spaces = "spaces" in properties
     field = "spaces" if are_spaces else "collections"
@@ -240,16 +240,18 @@ def config_of(properties: dict[str, Any]) -> Config:
         or (are_spaces and "collections" in properties)
     ):
         raise InvalidArgument(
-            "It has either collections or spaces: an object with the name of one for each type",
+            "A type splitter needs either collections or spaces, an object that maps types "
+            "to names",
             field=f"properties.{field}",
         )
     otherwise = properties.get("otherwise")
     if otherwise is not None and not isinstance(otherwise, str):
-        raise InvalidArgument("otherwise is a name", field="properties.otherwise")
+        raise InvalidArgument("otherwise must be a name", field="properties.otherwise")
     names = list(dict.fromkeys([*told.values(), *([otherwise] if otherwise else [])]))
     if len(names) > limits.VIEW_LAYERS_MAX:
         raise InvalidArgument(
-            f"There are at most {limits.VIEW_LAYERS_MAX} of them", field=f"properties.{field}"
+            f"At most {limits.VIEW_LAYERS_MAX} collections or spaces are allowed",
+            field=f"properties.{field}",
         )
     types = Types(
         path_of(properties.get("property"), "properties.property"),
@@ -262,7 +264,8 @@ def config_of(properties: dict[str, Any]) -> Config:
 def _check_head(ref: str) -> None:
     if not is_head(ref):
         raise NotSupported(
-            "A space that splits by type has no branches to write to", field="versionRef"
+            "A space that splits features by type has no branches; write to main",
+            field="versionRef",
         )
 
 

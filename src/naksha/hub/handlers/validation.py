@@ -1,12 +1,12 @@
-"""Features are held against a JSON Schema and against rules for geometries before they are stored.
+"""Validation of features against a JSON Schema and geometry rules before they are stored.
 
     {"schema": {"properties": {"properties": {"required": ["name"]}}},
      "geometry": {"types": ["Point"], "within": [5, 47, 16, 55]},
      "mode": "reject"}
 
-In the mode `reject` (the default) a feature that breaks a rule is refused, with all that is wrong
-with it; in the mode `report` it is stored, and the answer has the violations. A patch is held
-against the rules as the whole feature that it makes.
+In the mode `reject` (the default) an invalid feature is refused with all its violations; in the
+mode `report` it is stored, and the response lists the violations. A patch is validated as the
+whole feature that it results in.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ REJECT: Final = "reject"
 REPORT: Final = "report"
 _UNWRITTEN: Final = (IfExists.DELETE,)
 _TOLD: Final = 3
-"""Violations of the first feature that the message of an error has."""
+"""Number of violations of the first feature in an error message."""
 
 
 class Violation(NamedTuple):
@@ -51,11 +51,11 @@ class Violation(NamedTuple):
 
 
 Found = dict[str | None, list[Violation]]
-"""What is wrong, by the ids of features."""
+"""Violations by feature id."""
 
 
 class ValidationHandler:
-    """Looks at everything that is written."""
+    """Handler that validates every written feature."""
 
     metric_name: ClassVar[str] = "ValidationHandler"
 
@@ -68,10 +68,12 @@ class ValidationHandler:
         if "geometry" in properties:
             self._geometry = GeometryRules(properties["geometry"], "properties.geometry")
         if self._schema is None and self._geometry is None:
-            raise InvalidArgument("It has a schema, or rules for the geometry", field="properties")
+            raise InvalidArgument(
+                "A validation needs a schema or geometry rules", field="properties"
+            )
         self._mode = properties.get("mode", REJECT)
         if self._mode not in (REJECT, REPORT):
-            raise InvalidArgument("The mode is reject or report", field="properties.mode")
+            raise InvalidArgument("mode must be 'reject' or 'report'", field="properties.mode")
 
     async def process(self, event: Event) -> Any:
         if not isinstance(event.request, WriteFeatures):
@@ -79,7 +81,7 @@ class ValidationHandler:
         return await self._write(event, with_ids(event.request, everywhere=True))
 
     async def _write(self, event: Event, request: WriteFeatures) -> Written:
-        """Only what is patched needs to be read; all else is sent as a whole."""
+        """Write valid features; only patched features are read first, all others are sent whole."""
         await check_merges(event, request)
         patched = [one for one in request.modifications if one.if_exists is IfExists.PATCH]
         ids = {f["id"] for one in patched for f in one.features if isinstance(f["id"], str)}
@@ -88,7 +90,7 @@ class ValidationHandler:
         async def change(heads: Heads) -> WriteFeatures:
             found.clear()
             wholes = with_wholes(request, heads)
-            # Schemas take their time, and others wait for the loop.
+            # Validation is slow, so it must not block the event loop.
             await asyncio.to_thread(self._look_at, wholes, found)
             return self._left(wholes, found, request)
 
@@ -96,7 +98,7 @@ class ValidationHandler:
         return self._told(written, found, request)
 
     def _look_at(self, request: WriteFeatures, found: Found) -> None:
-        """Put all that is wrong into `found`."""
+        """Collect all violations in `found`."""
         for one in request.modifications:
             if one.if_exists in _UNWRITTEN:
                 continue
@@ -106,7 +108,7 @@ class ValidationHandler:
                     found.setdefault(readable_id(feature.get("id")), []).extend(broken)
 
     def _left(self, wholes: WriteFeatures, found: Found, request: WriteFeatures) -> WriteFeatures:
-        """What is to be written after all."""
+        """Return the write that remains, or raise in the mode `reject`."""
         if not found or self._mode == REPORT:
             return wholes
         if request.transactional or _is_all_of(wholes, found):
@@ -121,7 +123,7 @@ class ValidationHandler:
                 for path, message in self._schema.problems(plain):
                     yield Violation(id, "schema", path, message[: limits.VIOLATION_LENGTH_MAX])
             except RecursionError:
-                yield Violation(id, "schema", "", "it is nested too deep")
+                yield Violation(id, "schema", "", "the feature is nested too deeply")
         if self._geometry is not None:
             for rule, message in self._geometry.problems(plain):
                 yield Violation(
@@ -162,7 +164,7 @@ def _refusal(found: Mapping[str | None, Sequence[Violation]], order: Order) -> I
     id, broken = next(iter(found.items()))
     more = f" (and {len(found) - 1} more features)" if len(found) > 1 else ""
     error = InvalidArgument(
-        f"The feature breaks rules of this space: {'; '.join(map(str, broken[:_TOLD]))}{more}",
+        f"The feature violates rules of this space: {'; '.join(map(str, broken[:_TOLD]))}{more}",
         field=broken[0].path or None,
         feature_id=id,
     )

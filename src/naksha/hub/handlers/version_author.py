@@ -1,4 +1,4 @@
-"""Who does something to versions, and why."""
+"""Signatures of changes to versions: app id, author and message."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ def signed_by(event: Event, message: str | None = None) -> Signed:
     actor = event.context.actor
     if message is not None and len(message) > limits.DESCRIPTION_LENGTH_MAX:
         raise InvalidArgument(
-            f"It has more than {limits.DESCRIPTION_LENGTH_MAX} characters", field="description"
+            f"The description exceeds {limits.DESCRIPTION_LENGTH_MAX} characters",
+            field="description",
         )
     return Signed(actor.app_id, actor.author, message)

@@ -1,5 +1,8 @@
-"""What is told of versions where some features are not seen: one that comes into sight is made, one
-that goes out of sight is deleted, and of what it is meanwhile nothing is told."""
+"""Filter of version responses in spaces that hide some features.
+
+A feature that becomes visible is reported as created, one that becomes hidden as deleted, and
+states in between are left out.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ DELETE = "DELETE"
 
 
 def seen_only(answer: Any, sees: Sees) -> Any:
-    """An answer about versions, if it is one, without what is not seen."""
+    """Filter a response about versions by visibility; return other responses unchanged."""
     match answer:
         case Differences():
             return answer._replace(changes=_changes(answer.changes, sees))
@@ -52,7 +55,7 @@ def _item(item: Published, sees: Sees) -> Published:
 
 
 def _gone(change: FeatureChange) -> FeatureChange:
-    """It was found because it was seen before, so it is told that it is not any more."""
+    """Return a deletion for a feature that was visible and now is not."""
     namespace = {"action": DELETE, "txn": change.state.xyz["txn"], "tags": []}
     feature = {
         "type": "Feature",

@@ -1,14 +1,13 @@
-"""Changes are posted to a web server.
+"""Webhook: changes are posted to a web server.
 
     {"url": "https://search.example.com/changes",   the server must allow it (--remote-handlers)
-     "secret": "…",                                 posts are signed with it; it is never shown
+     "secret": "…",                                 signs the posts; it is never shown
      "timeout": 30, "connectTimeout": 5}            seconds
 
-Whoever answers with the status 200 has taken them. `Naksha-Signature` is as in
-`naksha.hub.remote.signatures`; `Naksha-Delivery` is `<subscription> <life> <term> <version>
-<part>`: who
-refuses a term that is less than the last one, and skips what is not beyond the last version and
-part, gets everything exactly once.
+The status 200 acknowledges a delivery. `naksha.hub.remote.signatures` specifies
+`Naksha-Signature`; `Naksha-Delivery` is `<subscription> <life> <term> <version> <part>`. A
+receiver that refuses a term lower than the last one, and skips versions and parts up to the last
+one, gets every change exactly once.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ HEADER: Final = "Naksha-Delivery"
 
 
 class WebhookHandler:
-    """Posts what it gets."""
+    """Handler that posts each delivery to a URL."""
 
     metric_name: ClassVar[str] = "WebhookHandler"
 
@@ -52,5 +51,5 @@ class WebhookHandler:
 
 
 def delivery_of(fence: Fence) -> str:
-    """The header of a delivery."""
+    """Return the value of the Naksha-Delivery header."""
     return f"{fence.name} {fence.life} {fence.term} {fence.seq_number} {fence.part}"

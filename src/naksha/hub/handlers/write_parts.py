@@ -1,5 +1,4 @@
-"""What handlers need that change writes on their way: ids, locks, and an answer in the order that
-the client knows."""
+"""Building blocks for handlers that change writes: ids, locks, and responses in request order."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from naksha.model.features import generate_ids
 from naksha.model.state import XYZ, State
 
 LOCKS: Final = ("uuid", "version")
-"""What of the namespace says which state a feature was made from."""
+"""Members of the namespace that name the state a feature is based on."""
 
 Feature = dict[str, Any]
 T = TypeVar("T", Failure, Notice)
@@ -34,23 +33,27 @@ T = TypeVar("T", Failure, Notice)
 
 
 def check_objects(request: WriteFeatures) -> None:
-    """InvalidArgument for what is no object, and so cannot be a feature either."""
+    """Raise InvalidArgument for features, or their properties, that are not JSON objects."""
     features: list[Any] = [each for one in request.modifications for each in one.features]
     for position, feature in enumerate(features):
         if not isinstance(feature, dict):
             raise InvalidArgument(
-                f"must be a feature object, not {type(feature).__name__}",
+                f"A feature must be a JSON object, not {type(feature).__name__}",
                 field=f"features[{position}]",
             )
         if not isinstance(feature.get("properties", {}), dict | type(None)):
             raise InvalidArgument(
-                "must be an object", field="properties", feature_id=readable_id(feature.get("id"))
+                "properties must be a JSON object",
+                field="properties",
+                feature_id=readable_id(feature.get("id")),
             )
 
 
 def with_ids(request: WriteFeatures, *, everywhere: bool = False) -> WriteFeatures:
-    """The same with the ids that the features will have: with the prefix, numbers as texts. Those
-    without get one when there is a prefix, or `everywhere`."""
+    """Return the write with final ids: with the prefix, and numbers as text.
+
+    Features without an id get one if there is a prefix, or with `everywhere`.
+    """
     check_objects(request)
     prefix = request.prefix_id
 
@@ -73,7 +76,7 @@ def with_ids(request: WriteFeatures, *, everywhere: bool = False) -> WriteFeatur
 
 
 def ids_of(modification: Modification) -> Iterable[str]:
-    """All ids that it is about, without those that are still to be made."""
+    """Yield the ids of a modification, without those that are still to be generated."""
     yield from modification.ids
     for feature in modification.features:
         if isinstance(feature.get("id"), str):
@@ -81,13 +84,12 @@ def ids_of(modification: Modification) -> Iterable[str]:
 
 
 def all_ids_of(request: WriteFeatures) -> list[str]:
-    """The same of all modifications, each once."""
+    """Return the ids of all modifications, each once."""
     return list(dict.fromkeys(id for one in request.modifications for id in ids_of(one)))
 
 
 class Order:
-    """Where each id of a request stands: features and ids counted through, in each modification
-    the features first."""
+    """Position of each id in a request, over all modifications, in each the features first."""
 
     def __init__(self, request: WriteFeatures) -> None:
         names = [
@@ -98,12 +100,12 @@ class Order:
         self._places = {id: at for at, id in reversed([*enumerate(names)]) if isinstance(id, str)}
 
     def ids(self, ids: Iterable[str]) -> tuple[str, ...]:
-        """Ids as they come in the request, those that it does not have at the end."""
+        """Sort ids by their position in the request, unknown ids last."""
         end = len(self._places)
         return tuple(sorted({*ids}, key=lambda id: (self._places.get(id, end), id)))
 
     def placed(self, report: T) -> T:
-        """A report about a feature, at the position that it has in the request."""
+        """Return the report with the position of its feature in the request."""
         return msgspec.structs.replace(report, position=self._places.get(report.id or ""))
 
 
@@ -111,8 +113,11 @@ class Order:
 
 
 class Refusals:
-    """What went wrong with a write that is carried out in parts. Where not all must go right, the
-    other parts go on; when nothing was done at all, the first error is that of the request."""
+    """Errors of a write that is carried out in parts.
+
+    A transactional write raises the first error. Otherwise the other parts continue, and the first
+    error is raised at the end if nothing was written at all.
+    """
 
     def __init__(self, request: WriteFeatures) -> None:
         self._is_strict = request.transactional
@@ -120,14 +125,14 @@ class Refusals:
         self.failed: list[Failure] = []
 
     def add(self, error: NakshaError) -> None:
-        """Remember an error of a feature, or of all features of a part; or raise it."""
+        """Record an error of a feature or of a whole part; raise it in a transactional write."""
         if self._is_strict:
             raise error
         self._first = self._first or error
         self.failed += error.failures or [failure_of(error)]
 
     async def of(self, part: Awaitable[Written]) -> Written:
-        """What a part did; nothing, if it failed in all of its features."""
+        """Return the result of a part; empty if all of its features failed."""
         try:
             return await part
         except NakshaError as error:
@@ -137,7 +142,7 @@ class Refusals:
             return Written()
 
     def check(self, written: Written) -> Written:
-        """The answer, unless nothing but failures is in it."""
+        """Return the response, or raise the first error if every feature failed."""
         done = (written.inserted, written.updated, written.deleted, written.retained)
         if self._first is not None and not any(done):
             self._first.failures = written.failed
@@ -150,31 +155,31 @@ class Refusals:
 
 
 def namespace_of(feature: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The namespace that a feature came with."""
+    """Return the namespace that was sent with a feature."""
     properties = feature.get("properties")
     found = properties.get(XYZ) if isinstance(properties, Mapping) else None
     return found if isinstance(found, Mapping) else {}
 
 
 def says(feature: Feature, state: State) -> bool:
-    """Whether a feature says that it was made from a state."""
+    """Whether the feature names this state as its base, by uuid or version."""
     said = namespace_of(feature)
     named = [name for name in LOCKS if said.get(name) is not None]
     return bool(named) and all(said[name] == state.xyz.get(name) for name in named)
 
 
 def changed_since(state: State) -> Conflict:
-    """The error of a feature that does not."""
+    """Return the error for a feature that is not based on the current state."""
     return Conflict(
-        "The feature was changed since it was read, or does not say the version that it had; look"
-        " at the head that is given here",
+        "The feature was changed since it was read, or was sent without the uuid or version of its"
+        " base; merge it with the head in this error",
         feature_id=state.id,
         head=state.feature,
     )
 
 
 def unlocked(feature: Feature) -> Feature:
-    """Without what says which state it was made from: where it is written, that is none."""
+    """Remove the base uuid and version, which are meaningless where the feature is now written."""
     given = namespace_of(feature)
     if not any(name in given for name in LOCKS):
         return feature
@@ -183,24 +188,24 @@ def unlocked(feature: Feature) -> Feature:
 
 
 def with_lock(feature: Feature, state: State) -> Feature:
-    """With the state that must still be there when it is written."""
+    """Lock a feature to a state that must still be current when it is written."""
     namespace = {**namespace_of(feature), "uuid": state.uuid}
     return {**feature, "properties": {**(feature.get("properties") or {}), XYZ: namespace}}
 
 
-# ---- What a query finds ----------------------------------------------------------------------
+# ---- Deletion by query -----------------------------------------------------------------------
 
 
 async def deletion_of(found: Features, message: str | None) -> WriteFeatures:
-    """The deletion of all features of an answer, as one write."""
+    """Return one write that deletes all features of a response."""
     ids: list[str] = []
     async with aclosing(found):
         async for states in found:
             ids += [state.id for state in states]
             if len(ids) > limits.WRITE_FEATURES_MAX:
                 raise LimitExceeded(
-                    f"Here at most {limits.WRITE_FEATURES_MAX} features are deleted at once; do it"
-                    " in several parts",
+                    f"The query matches more than {limits.WRITE_FEATURES_MAX} features, the limit "
+                    "of one deletion here; delete them in several requests",
                     field="query",
                 )
     one = Modification(ids=tuple(ids), if_exists=IfExists.DELETE, if_not_exists=IfNotExists.RETAIN)
@@ -208,7 +213,7 @@ async def deletion_of(found: Features, message: str | None) -> WriteFeatures:
 
 
 def deleted_by(written: Written) -> Deleted:
-    """What such a write did."""
+    """Return the response to a deletion that was carried out as a write."""
     return Deleted(
         count=len(written.deleted),
         ids=written.deleted[: limits.DELETED_IDS_MAX],

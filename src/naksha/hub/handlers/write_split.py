@@ -1,7 +1,7 @@
-"""How a write is split: which part of it goes where, given where the features are now.
+"""Split of a write into parts for several places, given the current place of each feature.
 
-A feature is in the place of its type, and in no other. When its type changes it moves: it is
-deleted where it was and made anew where it belongs.
+A feature is in the place of its type and in no other. When its type changes it moves: it is
+deleted in the old place and created in the new one.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ Feature = dict[str, Any]
 
 
 class Types(NamedTuple):
-    """Which place each value of a property has; `otherwise` is that of all other values."""
+    """Place of each value of a property; `otherwise` is the place of all other values."""
 
     path: Path
     places: Mapping[str, int]
     otherwise: int | None
 
     def place_of(self, feature: Feature) -> int:
-        """Where a feature belongs.
+        """Return the place where a feature belongs.
 
         Raises:
-            InvalidArgument: Nowhere.
+            InvalidArgument: Its type has no place.
         """
         value = get_at(feature, self.path)
         place = self.places.get(value) if isinstance(value, str) else None
         found = self.otherwise if place is None else place
         if found is None:
             raise InvalidArgument(
-                f"{'.'.join(self.path)} says where a feature is stored, and must be one of "
+                f"{'.'.join(self.path)} determines where a feature is stored; it must be one of "
                 f"{', '.join(sorted(self.places))}",
                 field=".".join(self.path),
                 feature_id=feature.get("id"),
@@ -60,8 +60,11 @@ class Types(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What one place is told. Of what moves everything must go right: it would be lost if it were
-    deleted in one place and not made in the other."""
+    """Part of a write for one place.
+
+    A moving feature would be lost if it were deleted in one place and not created in the other, so
+    with `moves` the whole part must succeed.
+    """
 
     place: int
     modification: Modification
@@ -72,7 +75,7 @@ Heads = Mapping[str, tuple[int, State]]
 
 
 class Plan:
-    """The parts of a write, in the order in which they are to be carried out."""
+    """Parts of a write, in the order in which they are carried out."""
 
     def __init__(self, request: WriteFeatures) -> None:
         self._request = request
@@ -83,7 +86,7 @@ class Plan:
     def _tell(
         self, place: int, one: Modification, features: Sequence[Feature], ids: Sequence[str]
     ) -> None:
-        """What moves is not there yet, whatever is to be done with what is not there."""
+        """Add a part for a place; moving features are created there, even if others are not."""
         moving = tuple(f for f in features if f.get("id") in self._moved)
         staying = tuple(f for f in features if f.get("id") not in self._moved)
         if moving:
@@ -96,7 +99,7 @@ class Plan:
             self.parts.append(Part(place, told))
 
     def told(self, answers: Iterable[Written]) -> Written:
-        """What happened to the whole: what moved was changed."""
+        """Combine the responses of the parts; a feature that moved counts as updated."""
         every = list(answers)
         order = Order(self._request)
         inserted = {id for each in every for id in each.inserted}
@@ -125,7 +128,7 @@ class Plan:
 
 
 class TypePlan(Plan):
-    """The parts of a write by type."""
+    """Parts of a write, split by type."""
 
     def __init__(self, types: Types, heads: Heads, request: WriteFeatures) -> None:
         super().__init__(request)
@@ -149,7 +152,7 @@ class TypePlan(Plan):
             self._tell(place, one, routed.get(place, ()), ids.get(place, ()))
 
     def _routed(self, one: Modification, feature: Feature) -> tuple[int, Feature]:
-        """Where a feature goes, and as what."""
+        """Return the place of a feature, and the feature to write there."""
         head = self._heads.get(feature.get("id") or "")
         if head is None:
             return self._types.place_of(feature), feature
@@ -171,8 +174,8 @@ class TypePlan(Plan):
     def _check_move(self, one: Modification, feature: Feature, state: State) -> None:
         if one.if_exists is IfExists.MERGE:
             raise NotSupported(
-                "A merge cannot move a feature to where its new type is stored; patch or replace"
-                " it",
+                "A merge cannot move a feature to the place of its new type; use patch or "
+                "replace instead",
                 field=".".join(self._types.path),
                 feature_id=state.id,
             )
@@ -182,7 +185,7 @@ class TypePlan(Plan):
 
 
 def _patched(state: State, feature: Feature) -> Feature:
-    """What a patch makes of a state, to be made anew elsewhere."""
+    """Apply a patch to a state, as a feature to create in another place."""
     head, sent = namespace_of(state.feature), namespace_of(feature)
     kept = {name: head[name] for name in ("tags", "crid") if head.get(name)}
     whole = patched(without_namespace(state.feature), without_namespace(feature))
@@ -190,7 +193,7 @@ def _patched(state: State, feature: Feature) -> Feature:
 
 
 def part_of(request: WriteFeatures, part: Part) -> WriteFeatures:
-    """What one place is asked."""
+    """Return the write for one place."""
     return msgspec.structs.replace(
         request,
         modifications=(part.modification,),
@@ -201,9 +204,11 @@ def part_of(request: WriteFeatures, part: Part) -> WriteFeatures:
 async def carry_out(
     plan: Plan, event: Event, spaces: Sequence[Layer], request: WriteFeatures
 ) -> Written:
-    """Write to several spaces. First what is made and changed, then what is deleted: a feature that
-    moves is in both for a moment rather than in none. Each is a transaction of its own, so a
-    delivery that comes twice is written twice, but none that comes late."""
+    """Write the parts to several spaces, deletions last.
+
+    So a moving feature is briefly in both places rather than in none. Each part is a transaction of
+    its own: a repeated delivery is written again, but a late one is not.
+    """
     if request.fence is not None:
         fence = msgspec.structs.replace(request.fence, is_repeatable=True)
         request = msgspec.structs.replace(request, fence=fence)

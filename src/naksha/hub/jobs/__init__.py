@@ -1,2 +1,5 @@
-"""Jobs of the data pipeline as objects of the hub: submitted, run out of process by one instance at
-a time, watched, cancelled and removed."""
+"""Jobs of the data pipeline as objects of the hub.
+
+They are submitted, run by one instance at a time in a process of their own, monitored, cancelled
+and removed.
+"""

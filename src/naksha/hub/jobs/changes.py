@@ -1,4 +1,4 @@
-"""Submitting, looking at, cancelling and removing jobs."""
+"""Submission, listing, cancellation and removal of jobs."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ _PREFIX = f"{JobObject.kind}/"
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """A job, and how it goes with it."""
+    """A job with its state."""
 
     job: JobObject
     state: JobState
 
 
 async def snapshot_of(realm: RealmHub) -> Snapshot | None:
-    """All jobs of a realm as they were not long ago; None when it never had one."""
+    """Return a recent snapshot of a realm's jobs, or None if it never had one."""
     try:
         return await _entities(realm).recent()
     except PointerNotFound:
@@ -66,8 +66,8 @@ async def snapshot_of(realm: RealmHub) -> Snapshot | None:
 async def submit_job(
     realm: RealmHub, job: JobObject, actor: Actor, kinds: JobKinds, files: JobFiles
 ) -> Seen:
-    """Let a job be run, by whichever instance has time."""
-    # First: who may not is not told what there is.
+    """Submit a job to be run by any instance with free capacity."""
+    # Check rights first, so that unauthorized actors learn nothing about existing objects.
     actor.rights.check(job.manage_right, job.resource())
     await check_may_be_seen(realm.registry, job, actor.rights)
     kind = await kinds.get(job.job)
@@ -76,7 +76,7 @@ async def submit_job(
     table = JobTable(realm.opened.persistence)
     made = _made(job, actor, table)
     placed = Placed(*realm.located(target.storage))
-    # In a thread: it looks at files.
+    # In a thread, because it accesses files.
     await asyncio.to_thread(whole_spec, made, kind, target, placed, files, realm.realm_id)
     await _check_room(realm, table)
     state = JobState(submitted_ms=table.now_ms)
@@ -92,7 +92,7 @@ async def submit_job(
 
 
 async def jobs_of(realm: RealmHub, actor: Actor, states: Collection[State] = ()) -> Sequence[Seen]:
-    """The jobs that an actor may see, ordered by id; with states, only those in one of them."""
+    """Return the jobs that an actor may see, by id; with `states`, only jobs in one of them."""
     check_lists(JobObject, actor)
     snapshot = await _snapshot_now(realm)
     if snapshot is None:
@@ -107,7 +107,11 @@ async def jobs_of(realm: RealmHub, actor: Actor, states: Collection[State] = ())
 
 
 async def job_of(realm: RealmHub, id: str, actor: Actor) -> Seen:
-    """One of them, else NotFound."""
+    """Return a job.
+
+    Raises:
+        NotFound: The job does not exist.
+    """
     snapshot = await _snapshot_now(realm)
     found = None if snapshot is None else await snapshot.get(key_of(JobObject, id), JobObject)
     if found is None:
@@ -120,13 +124,13 @@ async def job_of(realm: RealmHub, id: str, actor: Actor) -> Seen:
 
 
 async def log_of(realm: RealmHub, job: JobObject) -> JobLog:
-    """What a job has said."""
+    """Return the log of a job."""
     kept = await read_log(realm.opened.persistence, job.own.log_id)
     return JobLog() if kept is None else kept.value
 
 
 async def cancel_job(realm: RealmHub, id: str, actor: Actor) -> Seen:
-    """Wish that a job ends; one that has ended stays as it is."""
+    """Request the cancellation of a job; a job that has ended is unchanged."""
     job = (await job_of(realm, id, actor)).job
     check_removed(job, actor)
     persistence = realm.opened.persistence
@@ -140,7 +144,7 @@ async def cancel_job(realm: RealmHub, id: str, actor: Actor) -> Seen:
         if not is_new:
             return old
         wished = msgspec.structs.replace(old, cancelled_by=actor.owner)
-        # What was begun once may have written: an instance asks the storage before it ends that.
+        # A started job may have written: an instance checks the storage before it ends the job.
         if old.state is State.SUBMITTED and not old.started_ms:
             return msgspec.structs.replace(wished, state=State.CANCELLED, ended_ms=now)
         return wished
@@ -156,11 +160,18 @@ async def cancel_job(realm: RealmHub, id: str, actor: Actor) -> Seen:
 async def remove_job(
     realm: RealmHub, id: str, actor: Actor, *, if_match: Collection[str] | None = None
 ) -> JobObject:
-    """Forget a job that has ended, else InUse."""
+    """Remove a job that has ended.
+
+    Raises:
+        InUse: The job has not ended.
+    """
     seen = await job_of(realm, id, actor)
     check_removed(seen.job, actor)
     if if_match is not None and not {"*", seen.job.etag()} & set(if_match):
-        raise PreconditionFailed(f"It is another job that is called {id!r}", field="If-Match")
+        raise PreconditionFailed(
+            f"The job {id!r} does not match If-Match: it is another job with the same id",
+            field="If-Match",
+        )
     if not seen.state.state.is_final:
         raise InUse(f"The job {id!r} is {seen.state.state}; cancel it first", field="id")
     await drop_job(realm, seen.job, actor.app_id, actor.author)
@@ -168,7 +179,7 @@ async def remove_job(
 
 
 async def drop_job(realm: RealmHub, job: JobObject, app_id: str, author: str | None) -> None:
-    """Forget a job, and all that is known of it."""
+    """Remove a job with its state and its log."""
 
     async def change(edit: Edit) -> None:
         found = await edit.get(job.key, JobObject)
@@ -180,7 +191,7 @@ async def drop_job(realm: RealmHub, job: JobObject, app_id: str, author: str | N
     await _forget(realm, job)
 
 
-# ---- How they are kept ---------------------------------------------------------------------------
+# ---- Persistence ---------------------------------------------------------------------------------
 
 
 def _entities(realm: RealmHub) -> Entities:
@@ -202,7 +213,7 @@ def _made(job: JobObject, actor: Actor, table: JobTable) -> JobObject:
         author=actor.author,
         created_at=table.now_ms,
         updated_at=table.now_ms,
-        # Never one that another job had: what was written under it counts as written.
+        # Never reuse ids: writes under the id of an earlier job would count as done.
         own=OwnIds(table.new_id(), table.new_id(), secrets.token_hex(16)),
     )
 
@@ -210,7 +221,7 @@ def _made(job: JobObject, actor: Actor, table: JobTable) -> JobObject:
 async def _keep(realm: RealmHub, job: JobObject, actor: Actor) -> None:
     async def change(edit: Edit) -> None:
         if await edit.ref(job.key) is not None:
-            raise Conflict(f"There is a job {job.id!r} already", field="id")
+            raise Conflict(f"A job {job.id!r} already exists", field="id")
         edit.put(job.key, job)
 
     await realm.opened.persistence.ensure_pointers([JOBS])  # realms of former releases have none
@@ -220,19 +231,20 @@ async def _keep(realm: RealmHub, job: JobObject, actor: Actor) -> None:
 
 
 async def _check_room(realm: RealmHub, table: JobTable) -> None:
-    """Busy, or LimitExceeded, when a realm has too many jobs."""
+    """Raise Busy or LimitExceeded if a realm has too many jobs."""
     snapshot = await _snapshot_now(realm)
     if snapshot is None:
         return
     jobs = [found.value async for _, found in snapshot.list(_PREFIX, JobObject)]
     if len(jobs) >= limits.JOBS_MAX:
         raise LimitExceeded(
-            f"A realm has at most {limits.JOBS_MAX} jobs; remove some that have ended", field="job"
+            f"The realm has {limits.JOBS_MAX} jobs, the maximum; remove jobs that have ended",
+            field="job",
         )
     known = await table.read([job.own.state_id for job in jobs])
     waiting = [one for one in known.values() if one.value.state is State.SUBMITTED]
     if len(waiting) >= limits.JOBS_WAITING_MAX:
-        raise Busy(f"{len(waiting)} jobs are waiting already; submit it later", field="job")
+        raise Busy(f"The queue is full: {len(waiting)} jobs are waiting; retry later", field="job")
 
 
 async def _forget(realm: RealmHub, job: JobObject) -> None:
@@ -244,4 +256,4 @@ async def _forget(realm: RealmHub, job: JobObject) -> None:
 
 
 def _not_found(id: str) -> NotFound:
-    return NotFound(f"There is no job {id!r}", field="job")
+    return NotFound(f"The job {id!r} does not exist", field="job")

@@ -1,4 +1,4 @@
-"""The files that jobs may read and write: of each realm, those below a directory of its own."""
+"""Files that jobs may read and write: those below the directory of their realm."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from naksha.model import limits
 from naksha.model.errors import Forbidden, InvalidArgument, LimitExceeded, Unavailable
 
 _EXPANDED: Final = frozenset("{}[]\\")
-"""Signs that others expand to several names, not all in the same way. What fits `*` and `?` is
-looked at."""
+"""Characters that tools expand to several names, in different ways, so names must not have them.
+The wildcards `*` and `?` are resolved and checked."""
 
 _WILD: Final = frozenset("*?")
 
 
 class JobFiles:
-    """Names of files as clients know them, and where they are."""
+    """Maps the file names of clients to paths."""
 
     def __init__(self, directory: Path | None) -> None:
-        """Without a directory there are none."""
+        """Create the mapping; without a directory, jobs may access no files."""
         self._directory = directory
 
     def placed(self, realm_id: str, value: Any, field: str) -> Any:
-        """The path of what a client names, or the paths of several.
+        """Return the path of a file name, or the paths of several.
 
         Raises:
-            InvalidArgument: It is no name.
-            Forbidden: It is not below the directory of the realm, but that directory itself, for
-                example, or a link leads elsewhere.
-            LimitExceeded: There is too much to be looked at.
+            InvalidArgument: It is not a valid name.
+            Forbidden: It is not below the directory of the realm: for example it is that directory
+                itself, or a link leads elsewhere.
+            LimitExceeded: It matches too many files.
         """
         if value is None:
             return None
@@ -44,66 +44,66 @@ class JobFiles:
     def _path(self, realm_id: str, name: object, field: str) -> Path:
         if self._directory is None:
             raise Forbidden(
-                "Jobs read and write no files here; whoever runs the hub can allow it "
-                "(--job-files)",
+                "File access of jobs is disabled; the hub's operator can enable it with "
+                "--job-files",
                 field=field,
             )
         if not isinstance(name, str) or not name or not name.isprintable():
-            raise InvalidArgument("The name of a file is a text", field=field)
+            raise InvalidArgument("A file name must be a non-empty printable string", field=field)
         if _EXPANDED & set(name):
             raise InvalidArgument(
-                "The name of a file has none of the signs { } [ ] and backslash", field=field
+                "A file name must not contain { } [ ] or a backslash", field=field
             )
         base = self._directory / realm_id
         try:
             base.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise Unavailable(
-                f"The directory of the realm's files cannot be made: {error.strerror}", field=field
+                f"The file directory of the realm cannot be created: {error.strerror}", field=field
             ) from error
         try:
-            # `..` not even where it would do no harm.
+            # Refuse `..` even where it would be harmless.
             if ".." in name or name.startswith("/"):
                 raise _Outside
             _Look(base).at(base, name)
         except _Outside as error:
             raise Forbidden(
-                f"{name!r:.80} is not below the directory of the realm; files are named from "
-                "there, as in exports/roads, and links lead nowhere else",
+                f"{name!r:.80} is not below the directory of the realm; use a relative path like "
+                "exports/roads, without links that lead elsewhere",
                 field=field,
             ) from error
         except _TooMany as error:
             raise LimitExceeded(
-                f"{name!r:.80} names more than {limits.JOB_FILES_MAX} files; name fewer at a time",
+                f"{name!r:.80} matches more than {limits.JOB_FILES_MAX} files; name fewer files",
                 field=field,
             ) from error
         except OSError as error:
             raise Unavailable(
-                f"{name!r:.80} cannot be looked at: {error.strerror}", field=field
+                f"{name!r:.80} cannot be read: {error.strerror}", field=field
             ) from error
         return base / name
 
 
 class _Outside(Exception):
-    """Something leads out of the directory."""
+    """A name leads out of the directory."""
 
 
 class _TooMany(Exception):
-    """There is more to be looked at than may be."""
+    """A name matches too many files."""
 
 
 class _Look:
-    """Looks at all that a job would find by a name, links included: at each directory once."""
+    """Check of all files that a job would find by a name, following links, each directory once."""
 
     def __init__(self, base: Path) -> None:
         self._inside = Path(os.path.realpath(base))
         self._left = limits.JOB_FILES_MAX
 
     def at(self, base: Path, name: str) -> None:
-        """As it is, and as a pattern, step by step; then at what is in the directories found."""
+        """Check the name literally and as a pattern, then the contents of the directories found."""
         if self._real(base / name) == self._inside:
-            # Results would replace all files of the realm, and rejected records of all of them
-            # would lie beside the directory, not in it.
+            # A job would replace all files of the realm, and would put the directory for rejected
+            # records beside this directory instead of into it.
             raise _Outside
         found = {self._inside}
         for part in PurePath(name).parts:
@@ -119,7 +119,7 @@ class _Look:
         return {self._real(folder / name) for folder, name in named if fnmatchcase(name, part)}
 
     def _below(self, folders: Iterable[Path]) -> set[Path]:
-        """These, and all that is below them."""
+        """Return the folders and everything below them."""
         known: set[Path] = set()
         waiting = list(folders)
         while waiting:

@@ -1,4 +1,4 @@
-"""The jobs that this instance can run: asked for once, in a process that knows Spark."""
+"""Kinds of jobs that this instance can run, determined once by a process with Spark."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from naksha.spi.jobs.messages import JobKind
 from naksha.spi.jobs.process import described_jobs
 
 FILLED: Final = ("job", "place", "collection", "info", "app_id", "author", "job_id")
-"""What a client does not say in `spec`: the hub knows it."""
+"""Fields of `spec` that the hub sets, not the client."""
 _RETRY_SECONDS: Final = 60.0
-"""How long it is believed that none can be run."""
+"""Time for which a failure to determine the kinds is cached."""
 
 
 class JobKinds:
-    """What `python -m naksha.spark describe` tells, once somebody asks."""
+    """Output of `python -m naksha.spark describe`, loaded on first use."""
 
     def __init__(self) -> None:
         self._known: dict[str, JobKind] | None = None
@@ -27,10 +27,10 @@ class JobKinds:
         self._line = asyncio.Lock()
 
     async def all(self) -> Mapping[str, JobKind]:
-        """By name.
+        """Return the kinds by name.
 
         Raises:
-            NotSupported: None can be run here.
+            NotSupported: No job can be run here.
         """
         async with self._line:
             if self._known is None:
@@ -38,11 +38,15 @@ class JobKinds:
             return self._known
 
     async def get(self, name: str) -> JobKind:
-        """One of them, else InvalidArgument."""
+        """Return one kind.
+
+        Raises:
+            InvalidArgument: The name is unknown.
+        """
         known = await self.all()
         if name not in known:
             raise InvalidArgument(
-                f"No job is called {name!r:.80}; known are: {', '.join(sorted(known))}",
+                f"{name!r:.80} is not a known job; use one of {', '.join(sorted(known))}",
                 field="job",
             )
         return known[name]
@@ -64,31 +68,32 @@ def _schema_of(kind: JobKind) -> Mapping[str, Any]:
 
 
 def required_of(kind: JobKind) -> Sequence[str]:
-    """Those of its fields that must be given."""
+    """Return the required fields of a specification."""
     required: Sequence[str] = _schema_of(kind).get("required", ())
     return required
 
 
 def fields_of(kind: JobKind) -> Mapping[str, Any]:
-    """The fields of its specification, each with its schema."""
+    """Return the fields of a specification, each with its schema."""
     fields: Mapping[str, Any] = _schema_of(kind)["properties"]
     return fields
 
 
 def check_spec(kind: JobKind, spec: Mapping[str, Any]) -> None:
-    """InvalidArgument, with the field, when a whole specification is not as the job needs it."""
+    """Raise InvalidArgument, with the field, for an invalid complete specification."""
     known = fields_of(kind)
     for name in spec:
         if name not in known:
             others = ", ".join(one for one in known if one not in FILLED)
             raise InvalidArgument(
-                f"The job {kind.name} has no field {name!r:.80}; there are: {others or 'none'}",
+                f"The job {kind.name} has no field {name!r:.80}; its fields are: "
+                f"{others or 'none'}",
                 field=f"spec.{name}",
             )
     for name in required_of(kind):
         if name not in spec:
             field = name if name == "collection" else f"spec.{name}"
-            raise InvalidArgument(f"The job {kind.name} needs {name}", field=field)
+            raise InvalidArgument(f"The job {kind.name} needs the field {name}", field=field)
     for place, message in Schema(kind.schema, "job").problems(spec):
         field = ".".join(["spec", *filter(None, place.split("/"))])
-        raise InvalidArgument(f"The specification is not right: {message:.300}", field=field)
+        raise InvalidArgument(f"The job specification is invalid: {message:.300}", field=field)

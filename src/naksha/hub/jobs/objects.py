@@ -1,7 +1,7 @@
-"""What is kept of a job: what it is to do, which never changes; how it goes, which changes all the
-time; and what it says.
+"""Persistent objects of a job: its immutable specification, its changing state, and its log.
 
-Jobs of a realm share a pointer of their own, so that they are not in the way of the configuration.
+The jobs of a realm have a pointer of their own, so that they do not conflict with configuration
+changes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,12 @@ from naksha.model.identity.names import check_collection_id
 from naksha.spi.jobs.messages import Failed
 
 JOBS: Final = "jobs"
-"""The pointer."""
+"""Name of the pointer of jobs."""
 _COMPUTED: Final = frozenset({"type", "status"})
 
 
 class OwnIds(msgspec.Struct, frozen=True, rename="camel"):
-    """What nobody is shown of a job: where its state and its log are, and what its writes are
-    called, which no other job ever is."""
+    """Internal ids of a job: of its state, its log, and its writes, never used by another job."""
 
     state_id: int = 0
     log_id: int = 0
@@ -39,7 +38,7 @@ class OwnIds(msgspec.Struct, frozen=True, rename="camel"):
 
 @object_type("hub-job")
 class JobObject(HubObject, frozen=True, kw_only=True, rename="camel"):
-    """A job: what it is to do, and with what."""
+    """Specification of a job: what it does, and on which data."""
 
     kind: ClassVar[str] = "job"
     use_right: ClassVar[Right] = Right.USE_JOBS
@@ -47,27 +46,28 @@ class JobObject(HubObject, frozen=True, kw_only=True, rename="camel"):
     computed: ClassVar[frozenset[str]] = _COMPUTED
 
     job: str
-    """Which one."""
+    """Kind of the job."""
     space_id: str | None = None
     storage_id: str | None = None
-    """What it is about: a space, or a storage."""
+    """The space or the storage that the job works on."""
     collection: str | None = None
-    """The collection of the storage, or None for all of them; of a space, the hub knows it."""
+    """The collection of the storage, None for all; for a space, the hub determines it."""
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
-    """What else it is told."""
+    """Further fields of the specification."""
     own: OwnIds = OwnIds()
 
     def check(self) -> None:
         super().check()
         if (self.space_id is None) == (self.storage_id is None):
             raise InvalidArgument(
-                "A job is about one thing: a spaceId or a storageId", field="spaceId"
+                "A job needs exactly one target, a spaceId or a storageId", field="spaceId"
             )
         if self.space_id is not None:
             check_object_id(self.space_id, "space")
             if self.collection is not None:
                 raise InvalidArgument(
-                    "A space has its own collection; name one with a storageId", field="collection"
+                    "collection needs a storageId; a space has its own collection",
+                    field="collection",
                 )
         if self.storage_id is not None:
             check_object_id(self.storage_id, "storage")
@@ -75,11 +75,12 @@ class JobObject(HubObject, frozen=True, kw_only=True, rename="camel"):
             check_collection_id(self.collection, field="collection")
         if len(msgspec.json.encode(self.spec)) > limits.JOB_SPEC_BYTES_MAX:
             raise LimitExceeded(
-                f"What a job is told has at most {limits.JOB_SPEC_BYTES_MAX} bytes", field="spec"
+                f"The spec of a job may have at most {limits.JOB_SPEC_BYTES_MAX} bytes",
+                field="spec",
             )
 
     def to_json(self) -> dict[str, Any]:
-        """Without what is ours only."""
+        """Convert to JSON without internal ids."""
         return {name: value for name, value in self.whole_json().items() if name != "own"}
 
     def resource(self) -> Resource:
@@ -96,7 +97,7 @@ class JobObject(HubObject, frozen=True, kw_only=True, rename="camel"):
 
 
 class State(StrEnum):
-    """How it goes with a job."""
+    """State of a job."""
 
     SUBMITTED = "submitted"
     RUNNING = "running"
@@ -104,34 +105,34 @@ class State(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     LOST = "lost"
-    """Its instance has died, and it may not begin again by itself."""
+    """The instance of the job died, and the job must not restart automatically."""
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing will come of it any more."""
+        """Whether the job has ended."""
         return self not in (State.SUBMITTED, State.RUNNING)
 
 
 @object_type("job-state", is_cached=False)
 class JobState(Leased, frozen=True, kw_only=True):
-    """What is known of a job that changes all the time."""
+    """Frequently changing state of a job."""
 
     state: State = State.SUBMITTED
     submitted_ms: int
     started_ms: int = 0
     ended_ms: int = 0
     attempt: int = 0
-    """How often it was begun."""
+    """How often the job was started."""
     phase: str = ""
     done: int = 0
     total: int | None = None
     cancelled_by: str = ""
-    """Who wishes it to end, if somebody does."""
+    """The actor who requested the cancellation, if any."""
     report: dict[str, Any] | None = None
     error: Failed | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """What a client is told."""
+        """Convert to JSON for clients."""
         told: dict[str, Any] = {
             "state": self.state.value,
             "submittedAt": self.submitted_ms,
@@ -168,7 +169,7 @@ class JobTable(LeasedTable[JobState]):
 
 
 class LogLine(msgspec.Struct, frozen=True):
-    """Something that was said."""
+    """A line of a job's log."""
 
     at: int
     """Epoch milliseconds."""
@@ -177,14 +178,14 @@ class LogLine(msgspec.Struct, frozen=True):
 
 @object_type("job-log", is_cached=False)
 class JobLog(msgspec.Struct, frozen=True):
-    """What a job has said: the newest lines of it."""
+    """The newest lines of a job's log."""
 
     lines: tuple[LogLine, ...] = ()
     dropped: int = 0
-    """So many were before these."""
+    """Number of older lines that were dropped."""
 
     def with_lines(self, more: list[LogLine]) -> JobLog:
-        """With more lines, and without the oldest ones if that would be too much."""
+        """Return the log with more lines, and without the oldest ones if it becomes too large."""
         lines = [*self.lines, *more]
         size = sum(_bytes(line) for line in lines)
         first = max(0, len(lines) - limits.JOB_LOG_LINES_MAX)
@@ -196,7 +197,7 @@ class JobLog(msgspec.Struct, frozen=True):
 
 
 _LINE_BYTES: Final = 24
-"""What a line takes besides its text."""
+"""Estimated size of a line besides its text."""
 
 
 def _bytes(line: LogLine) -> int:
@@ -204,13 +205,16 @@ def _bytes(line: LogLine) -> int:
 
 
 async def read_log(persistence: Persistence, id: int) -> Object[JobLog] | None:
-    """The log of a job."""
+    """Return the log of a job."""
     return (await read_objects(persistence, JobLog, [id])).get(id)
 
 
 async def add_to_log(persistence: Persistence, id: int, more: list[LogLine]) -> None:
-    """Say more, whoever else does so at the same time. What is there already, because whoever said
-    it was interrupted before he knew, is not said twice."""
+    """Add lines to a log, with retries on concurrent changes.
+
+    Lines already in the log are skipped: an earlier attempt may have been interrupted after it
+    wrote them.
+    """
     while (old := await read_log(persistence, id)) is not None:
         known = set(old.value.lines)
         new = [line for line in more if line not in known]

@@ -1,5 +1,8 @@
-"""Running one job, as long as this instance has it: its process is started, listened to, and ended
-when it was cancelled or is somebody else's by now."""
+"""Run of one job while this instance holds its lease.
+
+The runner starts the job's process, reads its output, and ends it when the job is cancelled or the
+lease is lost.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,11 @@ from naksha.spi.jobs.reports import fitting
 from naksha.spi.support.cancellation import check_cancelled
 
 _log: Final = logging.getLogger(__name__)
-_UNFORESEEN: Final = "Something failed that should not; the log of the hub has the reason"
+_UNFORESEEN: Final = "Internal error; the hub's log has the details"
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """How jobs are run by an instance."""
+    """Settings of an instance for running jobs."""
 
     kinds: JobKinds
     files: JobFiles
@@ -39,7 +42,7 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Runner:
-    """One run."""
+    """One run of a job."""
 
     def __init__(
         self, realm: RealmHub, job: JobObject, holding: Holding[JobState], how: Running
@@ -56,7 +59,7 @@ class Runner:
         self._ending: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Until it has ended, or is Lost."""
+        """Run the job until it ends or its lease is lost."""
         saving = asyncio.create_task(self._keep_saving())
         running = asyncio.create_task(self._outcome())
         try:
@@ -74,14 +77,13 @@ class Runner:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             if self._process is not None:
-                # Nothing is cleared away: it may be somebody else's by now.
+                # Do not clean up: another instance may own the job by now.
                 await self._process.close()
         if not saving.cancelled() and (error := saving.exception()) is not None:
             raise error
 
     async def _was_done(self, running: asyncio.Task[Done | Failed]) -> bool:
-        """The instance is stopped, and still has the job: whether that has ended before, or was
-        done just now."""
+        """Whether the job ended when the instance is stopped: before, or during the stop."""
         if not running.done():
             if self._process is None:
                 return False
@@ -93,26 +95,29 @@ class Runner:
         return True
 
     async def _kept(self, end: Done | Failed) -> None:
-        """Keep how it ended, once: who is interrupted meanwhile cannot know whether it was kept,
-        and waits for what was begun."""
+        """Save the outcome exactly once.
+
+        A caller that is cancelled meanwhile cannot know whether it was saved, so a later call
+        waits for the same task.
+        """
         if self._ending is None:
             self._ending = asyncio.create_task(self._end(end))
         await asyncio.shield(self._ending)
 
-    # ---- Its process -------------------------------------------------------------------------
+    # ---- Process -----------------------------------------------------------------------------
 
     async def _outcome(self) -> Done | Failed:
-        """How it ended; whatever goes wrong is told."""
+        """Return the outcome of the process; errors become a failure."""
         try:
             return await self._listened()
         except NakshaError as error:
             return Failed.of(error)
-        except Exception:  # noqa: BLE001 - whoever submitted it must hear of it
+        except Exception:  # noqa: BLE001 - reported to the client as the job's failure
             _log.exception("job %s", self._name)
             return Failed(NakshaError.code, _UNFORESEEN)
 
     async def _listened(self) -> Done | Failed:
-        self._say(f"begun by the instance {self._holding.value.holder}")
+        self._say(f"started by the instance {self._holding.value.holder}")
         process = self._process = await JobProcess.start(
             await self._spec(),
             master=self._how.master,
@@ -126,28 +131,28 @@ class Runner:
             end = line
         assert isinstance(end, Done | Failed)
         if isinstance(end, Failed) and self._holding.value.cancelled_by:
-            # A write of which nobody knows whether it was done is not said to be cancelled.
+            # If it is unknown whether a write was committed, do not report it as cancelled.
             is_known = end.code in (Cancelled.code, OutcomeUnknown.code)
-            return end if is_known else Failed.of(Cancelled("It was cancelled"))
+            return end if is_known else Failed.of(Cancelled("The job was cancelled"))
         if isinstance(end, Failed) and end.code == NakshaError.code:
             _log.error("job %s: %s\n%s", self._name, end.message, "\n".join(process.errors))
         return end
 
     async def _spec(self) -> dict[str, Any]:
-        """What its process is told; the configuration may have changed since it was submitted."""
+        """Build the specification again, since the configuration may have changed."""
         job, how = self._job, self._how
         kind = await how.kinds.get(job.job)
         target = await target_of(await self._realm.registry.snapshot_now(), job, kind)
         if kind.access == WRITE and target.stored is not None and not target.stored.auto_create:
             await self._check_made(target.stored)
-        await self._realm.storage(target.storage.id)  # made by the hub, under the id that it keeps
+        await self._realm.storage(target.storage.id)  # created by the hub, with its registered id
         placed = Placed(*self._realm.located(target.storage))
         realm_id = self._realm.realm_id
-        # In a thread: it looks at files.
+        # In a thread, because it accesses files.
         return await asyncio.to_thread(whole_spec, job, kind, target, placed, how.files, realm_id)
 
     async def _check_made(self, stored: Stored) -> None:
-        """CollectionNotFound when a job would make what must not be made."""
+        """Raise CollectionNotFound if the job would create a collection that it must not."""
         storage = await self._realm.storage(stored.storage_id)
         try:
             await storage.collection(stored.collection.id)
@@ -157,7 +162,7 @@ class Runner:
     def _note(self, line: Line) -> None:
         if isinstance(line, Phase):
             if line.name != self._phase.name:
-                self._say(line.name)  # one that is told again only knows more of what is to be done
+                self._say(line.name)  # a repeated phase only updates the total
             self._phase, self._done = line, 0
         elif isinstance(line, Moved):
             self._done = line.done
@@ -168,13 +173,13 @@ class Runner:
         self._said.append(LogLine(_now_ms(), text[: limits.JOB_SAID_LENGTH_MAX]))
         del self._said[: -limits.JOB_LOG_LINES_MAX]
 
-    # ---- What is kept of it ------------------------------------------------------------------
+    # ---- Persistence -------------------------------------------------------------------------
 
     async def _keep_saving(self) -> None:
-        """Keep how far it is, and look whether it shall end; ends with Lost."""
+        """Save the progress and check for cancellation until the lease is lost."""
         while True:
             try:
-                # A catalog that does not answer must not let it be had for longer than this.
+                # An unavailable catalog must not extend the lease beyond its end.
                 async with asyncio.timeout(self._holding.seconds_left):
                     await self._save()
             except (NakshaError, TimeoutError) as error:
@@ -203,14 +208,14 @@ class Runner:
         try:
             await add_to_log(self._realm.opened.persistence, self._job.own.log_id, said)
         except (NakshaError, asyncio.CancelledError):
-            # A job that ends interrupts what is saved meanwhile; its end saves this once more.
+            # The end of a job interrupts a save in progress; the final save repeats these lines.
             self._said = said + self._said
             raise
 
     async def _end(self, end: Done | Failed) -> None:
-        """Keep how it ended, and try until that is done or it is somebody else's."""
+        """Save the outcome, with retries until the lease is lost."""
         if isinstance(end, Failed):
-            self._holding.check()  # it ends by itself when its time is over, and says nothing
+            self._holding.check()  # the process ends silently when the lease is lost
         state = State.DONE if isinstance(end, Done) else State.FAILED
         if isinstance(end, Failed) and end.code == Cancelled.code:
             state = State.CANCELLED
@@ -239,7 +244,7 @@ class Runner:
                 await self._holding.save(changed)
             except NakshaError as error:
                 check_cancelled()
-                _log.warning("job %s has ended: %s", self._name, error)
+                _log.warning("job %s ended, but saving its outcome failed: %s", self._name, error)
                 self._holding.check()
                 await asyncio.sleep(limits.JOB_SAVE_SECONDS)
             else:

@@ -1,4 +1,4 @@
-"""Every instance of the hub has one: it looks for jobs that nobody runs, and runs some of them."""
+"""Job service of one instance of the hub: it takes waiting jobs and runs some of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Kept = Object[JobState]
 
 
 class JobService:
-    """The jobs of one instance: it runs `count_max` at once, none if that is 0."""
+    """The jobs of one instance: up to `count_max` at once, none if that is 0."""
 
     def __init__(
         self,
@@ -57,20 +57,20 @@ class JobService:
         )
 
     def start(self) -> None:
-        """Begin."""
+        """Start looking for jobs."""
         if self._count_max:
             self._looker.start()
 
     def wake(self) -> None:
-        """Look soon: a job was submitted."""
+        """Look for jobs soon, since one was submitted."""
         self._looker.wake()
 
     def running(self) -> int:
-        """How many run now."""
+        """Return the number of jobs that run now."""
         return len(self._running)
 
     async def close(self) -> None:
-        """End the processes, and leave their jobs to others, who begin them again."""
+        """End the processes, and release their jobs to other instances, which restart them."""
         await self._looker.close()
         tasks = list(self._running.values())
         for task in tasks:
@@ -82,7 +82,7 @@ class JobService:
             del self._ended[realm_id]
 
     async def _look(self, realm: RealmHub) -> None:
-        """Run what nobody runs, the oldest first, and clear away what ended long ago."""
+        """Run free jobs, the oldest first, and remove jobs that ended long ago."""
         snapshot = await snapshot_of(realm)
         if snapshot is None:
             return
@@ -109,7 +109,7 @@ class JobService:
         return self._watch.is_free(kept, now_ms, self._times.drift_seconds)
 
     async def _clear(self, realm: RealmHub, table: JobTable, ended: Sequence[JobObject]) -> None:
-        """Forget jobs that ended long ago; those that were made later need not be looked at."""
+        """Remove jobs that ended long ago; recently created jobs are skipped."""
         before_ms = table.now_ms - limits.JOB_KEEP_DAYS * _DAY_MS
         old = [job for job in ended if job.created_at < before_ms]
         known = await table.read([job.own.state_id for job in old])
@@ -119,7 +119,7 @@ class JobService:
                 await drop_job(realm, job, "naksha", None)
 
     async def _take(self, realm: RealmHub, table: JobTable, job: JobObject, kept: Kept) -> None:
-        """Run a job that nobody runs; or say how it has ended, if it must not begin again."""
+        """Run a free job, or record its outcome if it must not start again."""
         if (end := await self._end_of(realm, job, kept.value)) is not None:
             await self._end_without(realm, table, job, kept, end)
             return
@@ -138,7 +138,7 @@ class JobService:
         if holding is None:
             return
         if former:
-            await _say(realm, job, table, f"the instance {former} is gone; it begins again")
+            await _say(realm, job, table, f"the instance {former} is gone; the job starts again")
         task = asyncio.create_task(
             self._run(realm, job, holding), name=f"naksha-job {realm.realm_id}/{job.id}"
         )
@@ -148,11 +148,11 @@ class JobService:
     async def _end_of(
         self, realm: RealmHub, job: JobObject, state: JobState
     ) -> Done | Failed | None:
-        """How a job has ended that nobody runs any more; None when it begins, once more maybe."""
+        """Return the outcome of a job without an instance, or None if it is to be started."""
         reason = await self._why_not_again(job, state)
         if not state.started_ms:
             return reason
-        # It may have written before its instance died: then it is done, whoever wished what.
+        # It may have written before its instance died: then it is done, even if it was cancelled.
         try:
             async with asyncio.timeout(limits.JOB_SETTLE_SECONDS_MAX):
                 applied = await self._applied(realm, job)
@@ -160,16 +160,16 @@ class JobService:
             check_cancelled()
             if reason is None or reason.code == _LOST:
                 return reason
-            unsure = "the storage does not answer whether it was written"
+            unsure = "the storage did not confirm whether the job has written"
             return Failed.of(OutcomeUnknown(f"{reason.message}; {unsure}: {error}"))
         return reason if applied is None else Done(msgspec.to_builtins(applied))
 
     async def _applied(self, realm: RealmHub, job: JobObject) -> Applied | None:
-        """What a job has written, as its storage remembers it; None if it has not."""
+        """Return what the storage recorded about the job's write, or None if it has not written."""
         try:
             kind = await self._how.kinds.get(job.job)
         except InvalidArgument:
-            return None  # it is not known here, and left to who knows it
+            return None  # unknown here; left to an instance that knows the job
         if kind.access != WRITE:
             return None
         target = await target_of(await realm.registry.snapshot_now(), job, kind)
@@ -177,28 +177,28 @@ class JobService:
         return None if found is None else applied_before(found.value)
 
     async def _why_not_again(self, job: JobObject, state: JobState) -> Failed | None:
-        """Why a job may not begin, once more maybe."""
+        """Return why a job must not start (again), or None."""
         if state.cancelled_by:
             return Failed.of(Cancelled("The job was cancelled"))
         if state.attempt == 0:
             return None
         who = f"The instance {state.holder or 'that ran it'} is gone"
         if state.attempt >= limits.JOB_ATTEMPTS_MAX:
-            return Failed(_LOST, f"{who}, and the job was begun {state.attempt} times already")
+            return Failed(_LOST, f"{who}, and the job was already started {state.attempt} times")
         if not await self._is_repeatable(job):
-            return Failed(_LOST, f"{who} in the middle of a job that must not begin again")
+            return Failed(_LOST, f"{who}, and the job was running and must not start again")
         return None
 
     async def _is_repeatable(self, job: JobObject) -> bool:
         try:
             return (await self._how.kinds.get(job.job)).is_repeatable
         except InvalidArgument:
-            return True  # it is not known here, and left to who knows it
+            return True  # unknown here; left to an instance that knows the job
 
     async def _end_without(
         self, realm: RealmHub, table: JobTable, job: JobObject, kept: Kept, end: Done | Failed
     ) -> None:
-        state, text = State.DONE, "it was written before its instance was gone"
+        state, text = State.DONE, "the job had written before its instance was gone"
         if isinstance(end, Failed):
             state, text = _STATES.get(end.code, State.FAILED), end.message
         ended = msgspec.structs.replace(
@@ -212,7 +212,7 @@ class JobService:
             await _say(realm, job, table, f"{state}: {text}")
 
     async def _knows(self, job: JobObject) -> bool:
-        """Whether it can be run here; else another instance may be able to."""
+        """Whether the job can be run here; otherwise another instance may be able to."""
         try:
             await self._how.kinds.get(job.job)
         except InvalidArgument as error:
@@ -228,13 +228,13 @@ class JobService:
         except asyncio.CancelledError:
             await self._give_back(realm, job, holding)
             raise
-        except Exception:  # noqa: BLE001 - nobody else would tell
+        except Exception:  # noqa: BLE001 - nothing else would report it
             _log.exception("job %s/%s", realm.realm_id, job.id)
 
     async def _give_back(self, realm: RealmHub, job: JobObject, holding: Holding[JobState]) -> None:
-        """This instance ends; whoever comes next need not wait, and begins as if nobody had."""
+        """Release a job when the instance stops, so that the next one starts without waiting."""
         if holding.value.state.is_final:
-            return  # that was kept, and only what comes after it was interrupted
+            return  # the outcome was saved, only the cleanup was interrupted
         table = JobTable(realm.opened.persistence)
         await _say(realm, job, table, "the instance was stopped")
         if await self._is_repeatable(job):
@@ -264,7 +264,7 @@ async def running_jobs(
     count_max: int = limits.JOBS_RUNNING_MAX,
     times: LeaseTimes = TIMES,
 ) -> AsyncIterator[JobService]:
-    """Run jobs of a hub, for the block."""
+    """Run jobs of a hub within the block."""
     service = JobService(hub, how, count_max=count_max, times=times)
     service.start()
     try:

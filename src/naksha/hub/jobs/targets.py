@@ -1,7 +1,7 @@
-"""What a job is about, who may let it do what it does, and what its process is told.
+"""Target of a job, the rights it needs, and the specification for its process.
 
-A job goes past the pipeline of a space, straight to the collection. So it can be about spaces only
-that are nothing but a collection; and whoever submits it needs the rights to all features of it.
+A job bypasses the pipeline of a space and accesses the collection directly. So its space must be
+nothing but a collection, and the actor who submits it needs the rights to all of its features.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from naksha.spi.staging import WriteMode
 READ: Final = "read"
 WRITE: Final = "write"
 MANAGE: Final = "manage"
-"""What a job does (`JobKind.access`)."""
+"""Values of `JobKind.access`."""
 _ABOUT: Final = "a job"
 _DELETING: Final = frozenset({WriteMode.REPLACE.value, WriteMode.MIRROR.value})
 _STORAGE: Final = "storage"
@@ -38,16 +38,16 @@ _READ_ONLY: Final = "read-only"
 
 
 class Target(NamedTuple):
-    """What a job is about."""
+    """Storage, and optionally collection and space, that a job works on."""
 
     storage: StorageObject
     collection: str | None
     space: Space | None = None
     stored: Stored | None = None
-    """Of a space: its collection, with its settings."""
+    """For a space: its collection with its settings."""
 
     def features(self) -> Resource:
-        """Those that the job reads or writes, as rights see them."""
+        """Return the features that the job reads or writes, as a resource for rights."""
         if self.space is not None:
             return resources.features(self.space.resource())
         return resources.features(
@@ -59,17 +59,17 @@ class Target(NamedTuple):
 
 
 async def target_of(snapshot: Snapshot, job: JobObject, kind: JobKind) -> Target:
-    """What a job is about, as it is configured.
+    """Resolve the target of a job in the configuration.
 
     Raises:
-        NotFound, NotSupported, Inactive, ReadOnly: The job cannot be about that, and why.
+        NotFound, NotSupported, Inactive, ReadOnly: The job cannot work on this target.
     """
     if job.space_id is None:
         assert job.storage_id is not None
         return Target(await _storage(snapshot, job.storage_id), job.collection)
     found = await snapshot.get(key_of(Space, job.space_id), Space)
     if found is None:
-        raise NotFound(f"There is no space {job.space_id!r}", field="spaceId")
+        raise NotFound(f"The space {job.space_id!r} does not exist", field="spaceId")
     space = found.value
     stored = await _stored(snapshot, space, kind.access)
     storage = await _storage(snapshot, stored.storage_id)
@@ -79,14 +79,14 @@ async def target_of(snapshot: Snapshot, job: JobObject, kind: JobKind) -> Target
 async def _storage(snapshot: Snapshot, id: str) -> StorageObject:
     found = await snapshot.get(key_of(StorageObject, id), StorageObject)
     if found is None:
-        raise NotFound(f"There is no storage {id!r}", field="storageId")
+        raise NotFound(f"The storage {id!r} does not exist", field="storageId")
     if not found.value.active:
         raise Inactive(f"The storage {id!r} is not active", field="storageId")
     return found.value
 
 
 async def _stored(snapshot: Snapshot, space: Space, access: str) -> Stored:
-    """The only collection that a space is stored in, if nothing comes before it."""
+    """Return the only collection of a space that has no handlers before its storage."""
     if not space.active:
         raise Inactive(f"The space {space.id!r} is not active", field="spaceId")
     connectors = [one for one in await connectors_of(snapshot, space) if one.active]
@@ -95,20 +95,23 @@ async def _stored(snapshot: Snapshot, space: Space, access: str) -> Stored:
         raise ReadOnly(f"The space {space.id!r} is read-only", field="spaceId")
     if [name for name in classes if name != _READ_ONLY] != [_STORAGE]:
         raise NotSupported(
-            f"The space {space.id!r} has handlers that a job would go past; let the job be about "
-            "the space or storage behind them",
+            f"The space {space.id!r} has handlers that a job would bypass; use the space or "
+            "storage behind them as the job's target",
             field="spaceId",
         )
     (stored,) = stored_by(space, connectors)
     return stored
 
 
-# ---- Who may ------------------------------------------------------------------------------------
+# ---- Rights -------------------------------------------------------------------------------------
 
 
 async def check_may_be_seen(registry: Registry, job: JobObject, rights: Rights) -> None:
-    """Forbidden when the actor may not even use what a job is about: first of all, so that he is
-    not told what there is. What is not there is told by whoever looks for it."""
+    """Raise Forbidden if the actor may not even use the job's target.
+
+    Checked first, so that the actor learns nothing about existing objects. A missing target is
+    reported later.
+    """
     if job.space_id is not None:
         space = await registry.find(Space, job.space_id)
         if space is not None and not space.shared:
@@ -120,7 +123,7 @@ async def check_may_be_seen(registry: Registry, job: JobObject, rights: Rights) 
 
 
 def check_allowed(target: Target, job: JobObject, kind: JobKind, actor: Actor) -> None:
-    """Forbidden when the actor may not let a job do what it would do."""
+    """Raise Forbidden if the actor lacks rights that the job needs."""
     rights, features = actor.rights, target.features()
     is_shared = target.space is not None and target.space.shared
     if kind.access == READ and is_shared:
@@ -131,7 +134,7 @@ def check_allowed(target: Target, job: JobObject, kind: JobKind, actor: Actor) -
         managed = target.storage if target.space is None else target.space
         rights.check(managed.manage_right, managed.resource())
     if kind.access == WRITE and is_dated(job):
-        # The past of all its collections is told by the one log of a storage.
+        # Dated transactions change the storage's log, which all of its collections share.
         rights.check(target.storage.manage_right, target.storage.resource())
     if kind.access == WRITE and target.space is None and target.collection is not None:
         named = resources.collection(
@@ -141,7 +144,7 @@ def check_allowed(target: Target, job: JobObject, kind: JobKind, actor: Actor) -
 
 
 def _needed(kind: JobKind, job: JobObject) -> list[Right]:
-    """The rights to features that a job takes."""
+    """Return the rights to features that a job needs."""
     if kind.access != WRITE:
         return [Right.READ_FEATURES]
     needed = [Right.CREATE_FEATURES, Right.UPDATE_FEATURES]
@@ -151,21 +154,21 @@ def _needed(kind: JobKind, job: JobObject) -> list[Right]:
 
 
 def is_dated(job: JobObject) -> bool:
-    """Whether it gives transactions a time of their own."""
+    """Whether the job sets the time of its transactions."""
     return bool(job.spec.get("history"))
 
 
-# ---- What its process is told --------------------------------------------------------------------
+# ---- Specification for the process ---------------------------------------------------------------
 
 
 class Placed(NamedTuple):
-    """Where a storage is, for a process that has no hub."""
+    """Location of a storage, for a process without a hub."""
 
     location: str
     options: dict[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """As a specification has it. Options besides the schema are about the hub's own pools."""
+        """Convert to the form in a specification; other options only concern the hub's pools."""
         schema = self.options.get("schema")
         return {"location": self.location, **({} if schema is None else {"schema": schema})}
 
@@ -173,17 +176,19 @@ class Placed(NamedTuple):
 def whole_spec(
     job: JobObject, kind: JobKind, target: Target, placed: Placed, files: JobFiles, realm_id: str
 ) -> dict[str, Any]:
-    """All that the process of a job is told; it has secrets in it.
+    """Build the complete specification for the process of a job; it contains secrets.
 
     Raises:
-        InvalidArgument, Forbidden: Names the field that is wrong.
+        InvalidArgument, Forbidden: The field names the invalid member.
     """
     fields = fields_of(kind)
     for name in job.spec:
         if name in FILLED:
-            raise InvalidArgument(f"{name} is filled in by the hub", field=f"spec.{name}")
+            raise InvalidArgument(f"The hub sets {name}; remove it from spec", field=f"spec.{name}")
     if target.collection is not None and "collection" not in fields:
-        raise InvalidArgument("This job is about a whole storage", field="collection")
+        raise InvalidArgument(
+            "This job works on a whole storage; remove collection", field="collection"
+        )
     told = {
         "collection": target.collection,
         "info": None if target.stored is None else msgspec.to_builtins(target.stored.collection),

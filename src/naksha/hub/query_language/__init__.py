@@ -1,1 +1,1 @@
-"""The language of the REST API's query strings, parsed into plain data: no I/O, no SQL."""
+"""Parsers for the REST API's query strings into plain data, without I/O and SQL."""

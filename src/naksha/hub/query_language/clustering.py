@@ -1,4 +1,4 @@
-"""What `clustering=…` and `tweaks=…` ask for, with their parameters checked."""
+"""Parameters of `clustering=…` and `tweaks=…`, parsed and checked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from naksha.model.errors import InvalidArgument
 
 Parameters = Mapping[str, str]
-"""The parameters of a request by name, decoded."""
+"""The decoded parameters of a request by name."""
 
 T = TypeVar("T")
 Name = TypeVar("Name", bound=StrEnum)
@@ -20,14 +20,17 @@ HEXAGON_RESOLUTION_MAX: Final = 13
 STRENGTHS: Final = {"low": 10, "lowmed": 30, "med": 50, "medhigh": 75, "high": 100}
 _SIMPLIFICATIONS: Final = {"low": 20, "lowmed": 40, "med": 60, "medhigh": 80, "high": 100}
 _RESOLUTION_ACCEPTED_MAX: Final = 15
-"""What there is in H3; finer than `HEXAGON_RESOLUTION_MAX` is not given."""
+"""Maximum of H3; finer than `HEXAGON_RESOLUTION_MAX` is accepted but not returned."""
 _STRENGTH_DEFAULT: Final = 50
 _THRESHOLDS: Final = (10, 100)
 
 
 class CountMode(StrEnum):
-    """How features are counted; what is known exactly is given exactly in each of them, but `bool`
-    only says whether there is something."""
+    """Counting mode.
+
+    Counts that are known exactly are exact in each mode, except that `bool` only reports whether
+    there are features.
+    """
 
     REAL = "real"
     ESTIMATED = "estimated"
@@ -36,7 +39,7 @@ class CountMode(StrEnum):
 
 
 class Hexbin(msgspec.Struct, frozen=True):
-    """`clustering=hexbin`: features counted in hexagons of H3."""
+    """`clustering=hexbin`: features counted in H3 hexagons."""
 
     capability: ClassVar[str] = "hexbinClustering"
     """The name that rights matrices give it."""
@@ -47,7 +50,7 @@ class Hexbin(msgspec.Struct, frozen=True):
     point_mode: bool = False
     single_coordinate: bool = False
     sampling: int | None = None
-    """A strength of sampling, see `naksha.hub.render.sampling`."""
+    """Sampling strength, see `naksha.hub.render.sampling`."""
 
 
 class Quadbin(msgspec.Struct, frozen=True):
@@ -63,7 +66,7 @@ class Quadbin(msgspec.Struct, frozen=True):
 
 
 class SamplingAlgorithm(StrEnum):
-    """Which features are taken: any, or large ones."""
+    """Which features a sample has: any, or large ones."""
 
     DISTRIBUTION = "distribution"
     DISTRIBUTION2 = "distribution2"
@@ -71,7 +74,7 @@ class SamplingAlgorithm(StrEnum):
 
 
 class SimplificationAlgorithm(StrEnum):
-    """How geometries are made simpler, or fewer."""
+    """Algorithm that simplifies or combines geometries."""
 
     GRID = "grid"
     GRID_BY_TILE_LEVEL = "gridbytilelevel"
@@ -82,32 +85,32 @@ class SimplificationAlgorithm(StrEnum):
 
     @property
     def joins(self) -> bool:
-        """Whether several features become one."""
+        """Whether several features are combined into one."""
         return self in (SimplificationAlgorithm.MERGE, SimplificationAlgorithm.LINE_MERGE)
 
 
 class Sampling(msgspec.Struct, frozen=True):
-    """`tweaks=sampling`: only some of the features."""
+    """`tweaks=sampling`: a sample of the features."""
 
     strength: int = _STRENGTH_DEFAULT
     algorithm: SamplingAlgorithm = SamplingAlgorithm.DISTRIBUTION
 
 
 class Simplification(msgspec.Struct, frozen=True):
-    """`tweaks=simplification`: fewer coordinates; without a strength, by the size of the place."""
+    """`tweaks=simplification`: fewer coordinates; the default strength depends on the area."""
 
     strength: int | None = None
     algorithm: SimplificationAlgorithm = SimplificationAlgorithm.GRID
 
 
 class Ensure(msgspec.Struct, frozen=True):
-    """`tweaks=ensure`: so few features that not more than so many thousand are answered."""
+    """`tweaks=ensure`: a sample of at most this many thousand features."""
 
     thousands: int = _THRESHOLDS[0]
 
 
 def parse_clustering(parameters: Parameters) -> Hexbin | Quadbin | None:
-    """The clustering that is asked for, if any."""
+    """Parse the requested clustering, if any."""
     kind = parameters.get("clustering")
     if kind is None:
         return None
@@ -119,7 +122,7 @@ def parse_clustering(parameters: Parameters) -> Hexbin | Quadbin | None:
 
 
 def parse_tweaks(parameters: Parameters) -> Sampling | Simplification | Ensure | None:
-    """The tweaks that are asked for, if any."""
+    """Parse the requested tweaks, if any."""
     kind = parameters.get("tweaks")
     if kind is None:
         return None
@@ -190,9 +193,9 @@ def _integer(parameters: Parameters, field: str, least: int, most: int) -> int |
         return None
     digits = given.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
-        raise InvalidArgument(f"{given!r:.64} is no integer", field=field)
+        raise InvalidArgument(f"{given!r:.64} is not an integer", field=field)
     if not least <= int(given) <= most:
-        raise InvalidArgument(f"{given} is not in {least}..{most}", field=field)
+        raise InvalidArgument(f"{given} is out of range; use {least}..{most}", field=field)
     return int(given)
 
 
@@ -209,5 +212,7 @@ def _member(parameters: Parameters, field: str, kind: type[Name], default: Name)
 def _one_of(field: str, given: str, known: Mapping[str, T]) -> T:
     if given.lower() not in known:
         names = ", ".join(filter(None, known))
-        raise InvalidArgument(f"{given!r:.64} is unknown; there are {names}", field=field)
+        raise InvalidArgument(
+            f"{given!r:.64} is not a valid value; use one of {names}", field=field
+        )
     return known[given.lower()]

@@ -1,4 +1,4 @@
-"""Which spaces a list shows by when their content changed: `contentUpdatedAt>1700000000000`."""
+"""Filter of space lists by the time of the last change: `contentUpdatedAt>1700000000000`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ _OPERATORS: Final[dict[str, Callable[[int, int], bool]]] = {
 
 
 def content_time_tests(raw: str | bytes) -> list[Test]:
-    """What must hold of the time (epoch milliseconds), all of it; of values with commas between
-    them, one must do. Operators are those of property queries."""
+    """Parse the conditions on the time (epoch milliseconds), all of which must hold.
+
+    Of several values separated by commas one must match. Operators are those of property queries.
+    """
     return [
         _test(pair)
         for pair in (decoded(pair, NAME) for pair in raw_pairs(raw))
@@ -38,7 +40,8 @@ def _test(pair: str) -> Test:
     found = _PAIR.fullmatch(pair)
     if found is None:
         raise InvalidArgument(
-            f"{pair!r:.80} is no test; write for example {NAME}>1700000000000", field=NAME
+            f"{pair!r:.80} is not a valid condition; write for example {NAME}>1700000000000",
+            field=NAME,
         )
     compare = _OPERATORS[found[1]]
     values = [_number(value) for value in found[2].split(",")]
@@ -47,5 +50,5 @@ def _test(pair: str) -> Test:
 
 def _number(text: str) -> int:
     if not text.isdecimal() or not text.isascii() or len(text) > 19 or int(text) > INT8_MAX:
-        raise InvalidArgument(f"{text!r:.40} is no time in epoch milliseconds", field=NAME)
+        raise InvalidArgument(f"{text!r:.40} is not a time in epoch milliseconds", field=NAME)
     return int(text)

@@ -1,14 +1,14 @@
-"""The property query of the REST API: `p.speed>=50&f.id=a,b` becomes a predicate.
+"""Property query of the REST API: parses `p.speed>=50&f.id=a,b` into a predicate.
 
     pair      = key operator value *( "," value )
     key       = ( "p." | "properties." | "f." ) name *( "." name )
     operator  = "=" | "!=" | ">=" | "=gte=" | "<=" | "=lte=" | ">" | "=gt=" | "<" | "=lt="
               | "@>" | "=cs=" | "^=" | "=bw="
 
-Pairs are joined by AND, the values of one pair by OR. A raw comma separates values, an encoded one
-is data. Each pair is decoded before its operator is looked for, because clients encode parts of
-operators; the earliest operator counts, and of several at one place the longest. Other parameters
-are none of our business. The result is data: nothing of it can become a part of a statement.
+Pairs are combined with AND, the values of one pair with OR. A raw comma separates values, an
+encoded one is data. Each pair is decoded before its operator is searched, because clients encode
+parts of operators; the earliest operator wins, and the longest one at the same position. Other
+parameters are ignored. The result is plain data and never becomes a part of a statement.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 _SEPARATOR: Final = "\0"
-"""Stands for a raw comma after decoding; it cannot be in the decoded text, which has no NUL."""
+"""Marks a raw comma in decoded text, which cannot contain NUL itself."""
 
 _NAMESPACE_TEXTS: Final = frozenset(
     {"action", "author", "appId", "uuid", "puuid", "muuid", "txn", "txn_next"}
     | {"tags", "crid", "qrid", "mrid"}
 )
-"""Members of the namespace that hold text, also if it looks like a number."""
+"""Members of the namespace that are text, even if a value looks like a number."""
 _NAMESPACE_NUMBERS: Final = frozenset(["version", "createdAt", "updatedAt", "rtcts", "rtuts"])
 _GEOMETRY_TYPES: Final = {
     name.lower(): name
@@ -69,12 +69,12 @@ _GEOMETRY_TYPES: Final = {
         "GeometryCollection",
     )
 }
-"""Clients write them in any case."""
+"""Geometry types by lower-case name, since clients use any case."""
 _OLDER_NAMES: Final = {"app_id": "appId"}
 
 
 def property_query(raw: str | bytes) -> Predicate | None:
-    """The predicate in a query string, or None if it has none."""
+    """Parse the property predicate of a query string, or return None if it has none."""
     conditions = [
         condition for pair in raw_pairs(raw) if (condition := _condition(pair)) is not None
     ]
@@ -87,11 +87,13 @@ def property_query(raw: str | bytes) -> Predicate | None:
 
 
 def property_path(key: str) -> Path:
-    """Where the property with a name like `p.a.b` or `f.updatedAt` is in a feature."""
+    """Return the path in a feature of a property name like `p.a.b` or `f.updatedAt`."""
     prefix, _, rest = key.partition(".")
     names = tuple(rest.split("."))
     if not all(names):
-        raise InvalidArgument("has an empty name; write p.name or f.name", field=key)
+        raise InvalidArgument(
+            "The property name has an empty part; write p.name or f.name", field=key
+        )
     if names == (XYZ, "conflicting"):
         return (CONFLICTING,)
     if prefix != "f":
@@ -108,23 +110,26 @@ def _condition(pair: str) -> Predicate | None:
         return None
     found = _OPERATOR.search(text)
     if found is None:
-        raise InvalidArgument("has no operator, such as p.name=value", field=_shown(text))
+        raise InvalidArgument(
+            "The property condition has no operator; write for example p.name=value",
+            field=_shown(text),
+        )
     key, operator = text[: found.start()].replace(_SEPARATOR, ","), found[0]
     values = text[found.end() :].split(_SEPARATOR)
     _check_limit(len(values), PROPERTY_VALUES_MAX, "values", _shown(key))
     if operator in ("<", ">"):
-        # Gateways that know only name=value append the sign to a pair without one.
+        # Gateways that only support name=value append "=" to a pair without one.
         values[-1] = values[-1].removesuffix("=")
     return _any_of(_shown(key), property_path(key), _OPERATORS[operator], values)
 
 
 def _check_limit(count: int, most: int, what: str, field: str) -> None:
     if count > most:
-        raise LimitExceeded(f"{count} {what}, more than {most}", field=field)
+        raise LimitExceeded(f"The query has {count} {what}; the maximum is {most}", field=field)
 
 
 def _shown(text: str) -> str:
-    """A key as it may stand in an error."""
+    """Return a key as it is shown in an error."""
     return text.replace(_SEPARATOR, ",")[:128]
 
 
@@ -136,7 +141,7 @@ def _any_of(field: str, path: Path, op: Op, values: Sequence[str]) -> Predicate:
 def _test(field: str, path: Path, op: Op, text: str) -> Predicate:
     if path[0] == "geometry" and path != GEOMETRY_TYPE:
         raise InvalidArgument(
-            "cannot be queried; of a geometry only f.geometry.type can", field=field
+            "A geometry cannot be queried by property, except f.geometry.type", field=field
         )
     if text.lower() == ".null":
         return _null_test(path, op)
@@ -144,18 +149,18 @@ def _test(field: str, path: Path, op: Op, text: str) -> Predicate:
         return _containment(path, _json(field, text))
     value = _value_reader(path, op)(text)
     if op in _ORDERS and isinstance(value, bool):
-        raise InvalidArgument(f"{text} has no order; compare it with = or !=", field=field)
+        raise InvalidArgument(f"The boolean {text} has no order; use = or !=", field=field)
     return PropertyTest(path, op, value)
 
 
 def _null_test(path: Path, op: Op) -> Predicate:
-    """Null and absent are the same here; all other operators mean "is null", as they always did."""
+    """Test for null or absent, which are equal here; all operators but != mean "is null"."""
     has_value = And((PropertyTest(path, Op.EXISTS), Not(PropertyTest(path, Op.IS_NULL))))
     return has_value if op is Op.NE else Not(has_value)
 
 
 def _containment(path: Path, value: Any) -> Predicate:
-    """An object is looked for in the property itself, and in the array that it may be."""
+    """Test containment of an object in the property, or in an array at the property."""
     test = PropertyTest(path, Op.CONTAINS, value)
     if not isinstance(value, dict):
         return test
@@ -167,11 +172,13 @@ def _json(field: str, text: str) -> Any:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidArgument(
-            f"is no JSON: {error}; a comma inside of it is written %2C", field=field
+            f"The value is not valid JSON: {error}; encode commas in it as %2C", field=field
         ) from None
     problem = json_problem(value)
     if problem is not None:
-        raise InvalidArgument(f"{problem.path} {problem.message}", field=field)
+        raise InvalidArgument(
+            f"The JSON value is invalid: {problem.path} {problem.message}", field=field
+        )
     return value
 
 
@@ -202,6 +209,6 @@ def _as_text(text: str) -> str:
 
 
 def _unquoted(text: str) -> str | None:
-    """What is between quotes, or None if there are none."""
+    """Return the text between quotes, or None if it is not quoted."""
     quoted = len(text) >= 2 and text[0] in "'\"" and text[0] == text[-1]
     return text[1:-1] if quoted else None

@@ -1,7 +1,7 @@
-"""Query strings as they were received: what is raw and what was encoded makes a difference.
+"""Query strings as received: raw and encoded characters differ in meaning.
 
 A raw comma separates values where an encoded one is data, and a raw `+` can join tags, so the
-parsers of this package start from the raw text and decode as late as they can.
+parsers of this package start from the raw text and decode as late as possible.
 """
 
 from __future__ import annotations
@@ -13,33 +13,35 @@ from naksha.model.errors import InvalidArgument
 
 
 def raw_text(raw: str | bytes) -> str:
-    """A query string as text; what is not ASCII must be UTF-8."""
+    """Return a query string as text; other bytes than ASCII must be UTF-8."""
     if isinstance(raw, str):
         return raw
     try:
         return raw.decode()
     except UnicodeDecodeError:
-        raise InvalidArgument("The query string is not UTF-8", field="query") from None
+        raise InvalidArgument("The query string is not valid UTF-8", field="query") from None
 
 
 def raw_pairs(raw: str | bytes) -> Iterator[str]:
-    """The parts between ampersands, not decoded, without empty ones."""
+    """Yield the non-empty parts between ampersands without decoding them."""
     return filter(None, raw_text(raw).removeprefix("?").split("&"))
 
 
 def raw_values(raw: str | bytes, name: str) -> list[str]:
-    """All values of a parameter, not decoded; its name may be encoded."""
+    """Return all values of a parameter without decoding them; its name may be encoded."""
     pairs = (pair.partition("=") for pair in raw_pairs(raw))
     return [value for key, _, value in pairs if decoded(key, name) == name]
 
 
 def decoded(text: str, field: str, *, plus_is_space: bool = True) -> str:
-    """Text without percent-encoding; what a storage cannot keep is refused."""
+    """Decode percent-encoding, and refuse text that a storage cannot keep."""
     try:
         plain = (unquote_plus if plus_is_space else unquote)(text, errors="strict")
         plain.encode()
     except UnicodeError:
-        raise InvalidArgument("is not UTF-8 after decoding", field=field) from None
+        raise InvalidArgument(
+            "The parameter is not valid UTF-8 after decoding", field=field
+        ) from None
     if "\0" in plain:
-        raise InvalidArgument("must not contain the NUL character", field=field)
+        raise InvalidArgument("The parameter must not contain the NUL character", field=field)
     return plain

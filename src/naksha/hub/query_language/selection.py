@@ -1,9 +1,8 @@
-"""What a client wants to have of features: `selection=p.name,p.a.b,rootKey,f.tags,!geometry`.
+"""Selection of feature members: `selection=p.name,p.a.b,rootKey,f.tags,!geometry`.
 
-`id`, `type` and `geometry` are always there, the geometry unless `!geometry` was said. `*` is
-everything, and so is a selection that says nothing but what to leave out. Nothing else is kept that
-was not asked for, not even the namespace: `properties` is an empty object then. `g.x` is a member
-of the geometry, for who does not want all of it.
+`id` and `type` are always returned, and `geometry` unless `!geometry` is given. `*` means all
+members, and so does a selection that only excludes some. All other members are omitted, even the
+namespace, so `properties` may be empty. `g.x` selects a member of the geometry.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _PREFIXED: Final = ("p", "f", "properties")
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """The members of a feature that are kept; `paths` are of no interest with `everything`."""
+    """The members of a feature to keep; `paths` is ignored with `everything`."""
 
     paths: tuple[Path, ...] = ()
     everything: bool = False
@@ -34,29 +33,30 @@ class Selection(msgspec.Struct, frozen=True):
 
     @property
     def keeps_all(self) -> bool:
-        """Whether it changes nothing."""
+        """Whether all members are kept."""
         return self.everything and self.geometry
 
     def has(self, path: Path) -> bool:
-        """Whether it keeps a member or something below it."""
+        """Whether a member, or something below it, is kept."""
         return self.everything or any(
             path == kept[: len(path)] or kept == path[: len(kept)] for kept in self.paths
         )
 
 
 def selection_of(raw: str | bytes) -> Selection | None:
-    """What the query string selects; None if it does not say. A comma separates, encoded or not."""
+    """Parse the selection of a query string; None if there is none. Encoded commas separate too."""
     values = raw_values(raw, "selection")
     names = [name for value in values for name in decoded(value, "selection").split(",") if name]
     return parse_selection(names) if names else None
 
 
 def parse_selection(names: Iterable[str]) -> Selection:
-    """The selection of these names."""
+    """Parse a selection given as names."""
     wanted = dict.fromkeys(name.strip() for name in names)
     if len(wanted) > SELECTION_PATHS_MAX:
         raise LimitExceeded(
-            f"{len(wanted)} names, more than {SELECTION_PATHS_MAX}", field="selection"
+            f"The selection has {len(wanted)} names; the maximum is {SELECTION_PATHS_MAX}",
+            field="selection",
         )
     geometry = "!geometry" not in wanted
     wanted.pop("!geometry", None)
@@ -74,7 +74,7 @@ def _path(name: str) -> Path:
         path = (*_GEOMETRY, *rest.split("."))
     if not all(path) or name.startswith("!"):
         raise InvalidArgument(
-            f"{name!r:.64} is no name to select; write p.name, f.name, g.name, a name of the "
+            f"{name!r:.64} cannot be selected; write p.name, f.name, g.name, a member of the "
             "feature itself, * or !geometry",
             field="selection",
         )

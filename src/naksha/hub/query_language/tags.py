@@ -1,8 +1,8 @@
 """Tags and ids in query strings.
 
-`tags=a,b+c` means a, or b and c; a repeated parameter is one more OR. Tags never contain a comma,
-so an encoded one separates as well. An encoded `+` joins as a raw one does: clients that encode
-their parameters have no other way to say AND. Who looks for a tag that has a `+` in it asks for
+`tags=a,b+c` means a, or b and c; a repeated parameter adds alternatives. Tags never contain a
+comma, so an encoded comma separates too. An encoded `+` joins like a raw one: clients that encode
+their parameters have no other way to express AND. To search for a tag that contains `+`, use
 `f.tags=cs=…`.
 """
 
@@ -18,30 +18,31 @@ Groups = tuple[tuple[str, ...], ...]
 
 
 def tag_query(raw: str | bytes) -> Groups | None:
-    """What `tags` asks for, as OR of ANDs; None if nothing, `()` if what no feature can have."""
+    """Parse `tags` into an OR of ANDs; None if absent, `()` if no feature can match."""
     texts = [decoded(value, "tags", plus_is_space=False) for value in raw_values(raw, "tags")]
     groups = [group for text in texts for group in text.split(",") if group.strip("+")]
     if not groups:
         return None
     wanted = [[normalise_tag(tag) for tag in group.split("+") if tag] for group in groups]
     if sum(map(len, wanted)) > TAGS_MAX:
-        raise LimitExceeded(f"more than {TAGS_MAX} tags", field="tags")
-    # A tag of which nothing is left in normal form is on no feature.
+        raise LimitExceeded(f"The query has more than {TAGS_MAX} tags", field="tags")
+    # A tag that is empty in normal form matches no feature.
     possible = (tuple(dict.fromkeys(group)) for group in wanted if all(group))
     return tuple(dict.fromkeys(possible))
 
 
 def tag_list(raw: str | bytes, name: str) -> list[str]:
-    """The tags of `addTags` or `removeTags`, in normal form."""
+    """Return the tags of `addTags` or `removeTags` in normal form."""
     texts = [decoded(value, name, plus_is_space=False) for value in raw_values(raw, name)]
     return normalise_tags(texts)
 
 
 def id_list(raw: str | bytes, name: str = "id") -> tuple[str, ...] | None:
-    """The ids of a parameter that is repeated or has commas; None if it is not there.
+    """Return the ids of a parameter that may be repeated or have commas; None if it is absent.
 
-    Clients that encode their parameters encode the comma between ids too, but a comma may be a part
-    of an id: then the whole is a candidate as well as its parts."""
+    Clients that encode their parameters encode the comma between ids too, but an id may contain a
+    comma. So for an encoded comma both the whole text and its parts are candidates.
+    """
     values = raw_values(raw, name)
     if not values:
         return None
@@ -50,7 +51,7 @@ def id_list(raw: str | bytes, name: str = "id") -> tuple[str, ...] | None:
         for piece in value.split(","):
             ids |= dict.fromkeys(_candidates(decoded(piece, name), name))
     if len(ids) > IDS_MAX:
-        raise LimitExceeded(f"{len(ids)} ids, more than {IDS_MAX}", field=name)
+        raise LimitExceeded(f"The request has {len(ids)} ids; the maximum is {IDS_MAX}", field=name)
     return tuple(ids)
 
 

@@ -1,9 +1,9 @@
-"""Tile ids of four schemes, and hexagons of H3, as places on earth.
+"""Tile ids of four schemes, and H3 hexagons, as areas on earth.
 
 `quadkey`, `web` and `tms` name tiles of Web Mercator: by one digit per level, and by `level_x_y`
 counted from the north or, in `tms`, from the south. Tiles of `here` are squares of degrees counted
-from the south-west; they are named by one digit per level, by the number that is left of this key
-in base 10 after a leading 1 was put before it, or by `level_x_y`.
+from the south-west. They are named by one digit per level, by this key with a leading 1 written as
+a decimal number, or by `level_x_y`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from naksha.model.limits import TILE_LEVEL_MAX, TILE_MARGIN_PIXELS_MAX
 from naksha.model.query import Bbox
 
 TILE_PIXELS: Final = 256
-"""What the margin of a tile is measured in."""
+"""Pixels per tile, the unit of a tile's margin."""
 
 _POLAR_LATITUDE: Final = 75.0
 _POLAR_EDGES: Final = 32
-"""Into how many an edge of a hexagon near a pole is divided."""
+"""Number of parts that a hexagon's edge near a pole is divided into."""
 
 _WEB_ADDRESS: Final = re.compile(r"([0-9]{1,2})_([0-9]{1,10})_([0-9]{1,10})")
 _QUADKEY: Final = re.compile("[0-3]*")
@@ -37,7 +37,7 @@ _DECIMAL: Final = re.compile("[1-9][0-9]{0,19}")
 
 
 class Scheme(StrEnum):
-    """How tiles are numbered."""
+    """Numbering scheme of tiles."""
 
     QUADKEY = "quadkey"
     WEB = "web"
@@ -46,11 +46,11 @@ class Scheme(StrEnum):
 
 
 _SCHEMES: Final = {**{scheme.value: scheme for scheme in Scheme}, "quadkeys": Scheme.QUADKEY}
-"""The Python client calls the first one by a name of its own."""
+"""Schemes by name; `quadkeys` is the name used by the Python client."""
 
 
 class TileFormat(StrEnum):
-    """What a tile is answered as."""
+    """Response format of a tile."""
 
     GEOJSON = "geojson"
     MVT = "mvt"
@@ -77,12 +77,12 @@ class MapTile(msgspec.Struct, frozen=True):
 
     @property
     def quadkey(self) -> str:
-        """One digit per level, the eastern half counting 1 and the one of higher `y` 2."""
+        """One digit per level, which adds 1 for the higher `x` and 2 for the higher `y`."""
         levels = reversed(range(self.level))
         return "".join(str((self.y >> level & 1) << 1 | self.x >> level & 1) for level in levels)
 
     def descendants(self, levels: int) -> list[MapTile]:
-        """The tiles that this one consists of, so many levels deeper."""
+        """Return the tiles that this one consists of, `levels` deeper."""
         count = 1 << levels
         rows, columns = range(self.y * count, (self.y + 1) * count), range(count)
         return [
@@ -92,15 +92,18 @@ class MapTile(msgspec.Struct, frozen=True):
         ]
 
     def box(self, margin_pixels: int = 0) -> Bbox:
-        """The place of the tile, with a margin around it, but not beyond the edge of the world."""
+        """Return the area of the tile with a margin, cut at the edge of the world."""
         margin = margin_pixels / TILE_PIXELS
         first = (max(self.x - margin, 0.0), max(self.y - margin, 0.0))
         end = (self.x + 1 + margin, self.y + 1 + margin)
         return self._mercator_box(first, end) if self.mercator else self._degree_box(first, end)
 
     def search_box(self, margin_pixels: int = 0) -> Bbox:
-        """The box in which features of the tile are looked for. Squares of degrees do not overlap:
-        without a margin, the northern and the eastern edge belong to the neighbours."""
+        """Return the box to search for the features of the tile.
+
+        Squares of degrees do not overlap: without a margin, the northern and the eastern edge
+        belong to the neighbours.
+        """
         box = self.box(margin_pixels)
         if self.mercator or margin_pixels:
             return box
@@ -128,47 +131,47 @@ class MapTile(msgspec.Struct, frozen=True):
 
 
 def parse_tile(scheme: str, tile_id: str) -> MapTile:
-    """The tile with an id of a scheme."""
+    """Parse a tile id of a scheme."""
     known = _SCHEMES.get(scheme)
     if known is None:
         raise InvalidArgument(
-            f"{scheme!r:.64} is no tile type; there are {', '.join(Scheme)}", field="type"
+            f"{scheme!r:.64} is not a tile type; use one of {', '.join(Scheme)}", field="type"
         )
     tile = _of_address(known, tile_id) if "_" in tile_id else _of_key(known, tile_id)
     if not _is_on_earth(tile):
-        raise InvalidArgument(f"there is no {known} tile {tile_id!r:.64}", field="tileId")
+        raise InvalidArgument(f"The {known} tile {tile_id!r:.64} does not exist", field="tileId")
     return tile
 
 
 def split_suffix(tile_id: str) -> tuple[str, TileFormat | None]:
-    """The tile id, and the format that its suffix asks for, if it has one."""
+    """Split a tile id from the format suffix, if it has one."""
     name, dot, suffix = tile_id.partition(".")
     if not dot:
         return tile_id, None
     if suffix not in _FORMATS:
         raise InvalidArgument(
-            f"{suffix!r:.64} is no format of tiles; there are {', '.join(_FORMATS)}",
+            f"{suffix!r:.64} is not a tile format; use one of {', '.join(_FORMATS)}",
             field="tileId",
         )
     return name, _FORMATS[suffix]
 
 
 def check_margin(margin_pixels: int) -> int:
-    """A margin that a tile may have."""
+    """Check a tile margin in pixels."""
     if not 0 <= margin_pixels <= TILE_MARGIN_PIXELS_MAX:
-        raise InvalidArgument(f"must be in 0..{TILE_MARGIN_PIXELS_MAX}", field="margin")
+        raise InvalidArgument(f"The margin must be in 0..{TILE_MARGIN_PIXELS_MAX}", field="margin")
     return margin_pixels
 
 
 def level_of_box(box: Bbox) -> int:
-    """The level of which a tile is about as large as the box."""
+    """Return the level whose tiles are about as large as the box."""
     width = box.east - box.west if box.west <= box.east else box.east - box.west + 360.0
     size = max(width, box.north - box.south, 1e-9)
     return min(max(round(math.log2(360.0 / size)), 0), TILE_LEVEL_MAX)
 
 
 def tiles_over(box: Bbox, level: int) -> list[MapTile]:
-    """The tiles of Web Mercator at a level that a box lies in or touches from the inside."""
+    """Return the tiles of Web Mercator at a level that overlap a box."""
     count = 1 << level
     first, last = _row(box.north, count), _row(box.south, count)
     start, end = _column(box.west, count), _column(box.east, count)
@@ -179,11 +182,11 @@ def tiles_over(box: Bbox, level: int) -> list[MapTile]:
 
 
 def hexagon(index: str) -> shapely.Geometry:
-    """The cell with an index of H3; cut in two where it crosses the date line."""
+    """Return the H3 cell with an index, cut in two where it crosses the date line."""
     try:
         boundary = h3.cell_to_boundary(index)
     except (h3.H3BaseException, OverflowError, ValueError):
-        raise InvalidArgument(f"{index!r:.64} is no index of H3", field="h3Index") from None
+        raise InvalidArgument(f"{index!r:.64} is not an H3 index", field="h3Index") from None
     ring = [[lon, lat] for lat, lon in (*boundary, boundary[0])]
     if max(abs(lat) for lat, _ in boundary) > _POLAR_LATITUDE:
         ring = _along_great_circles(ring)
@@ -192,8 +195,10 @@ def hexagon(index: str) -> shapely.Geometry:
 
 
 def _along_great_circles(ring: list[list[float]]) -> list[list[float]]:
-    """The ring with more positions, so that its edges are also on the map what they are on earth:
-    one that passes a pole is anything but straight there."""
+    """Add positions to a ring, so that its edges on the map follow great circles.
+
+    Near a pole a great circle is far from straight on the map.
+    """
     angles = np.radians(np.array(ring))
     lons, lats = angles[:, 0], angles[:, 1]
     places = np.column_stack(
@@ -209,7 +214,7 @@ def _along_great_circles(ring: list[list[float]]) -> list[list[float]]:
 
 
 def _latitude(down: float) -> float:
-    """The latitude at a part of the way from the north to the south end of the map."""
+    """Return the latitude at a fraction of the way from the north to the south end of the map."""
     return math.degrees(math.atan(math.sinh(math.pi * (1.0 - 2.0 * down))))
 
 
@@ -266,7 +271,7 @@ def _of_digits(key: str, *, mercator: bool) -> MapTile:
 
 
 def _is_on_earth(tile: MapTile) -> bool:
-    """Squares of degrees cover the earth with half as many rows as columns, but at least one."""
+    """Whether the tile exists; squares of degrees have half as many rows as columns, at least 1."""
     if not 0 <= tile.level <= TILE_LEVEL_MAX:
         return False
     columns = 1 << tile.level
@@ -282,5 +287,6 @@ def _unreadable(scheme: Scheme, tile_id: str) -> InvalidArgument:
         Scheme.HERE: "377894440, 12201203120220 or 14_8800_6486",
     }[scheme]
     return InvalidArgument(
-        f"{tile_id!r:.64} is no id of a {scheme} tile, such as {example}", field="tileId"
+        f"{tile_id!r:.64} is not a valid {scheme} tile id, use for example {example}",
+        field="tileId",
     )

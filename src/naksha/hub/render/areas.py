@@ -1,6 +1,6 @@
-"""What is made of the features of an area: cells with figures, or fewer and simpler features.
+"""Rendering of the features in an area: cells with statistics, or fewer and simpler features.
 
-Everything here works on features as a space gives them, whatever its handlers are.
+All functions work on the features that a space returns, whatever its handlers are.
 """
 
 from __future__ import annotations
@@ -42,14 +42,16 @@ from naksha.model.query import Bbox, Intersects, Spatial
 from naksha.model.state import State
 
 Tweak = Callable[[Sequence[State]], Sequence[State]]
-"""Makes some states fewer or smaller."""
+"""Reduces or simplifies states."""
 Mask = npt.NDArray[np.bool_]
 Shapes = npt.NDArray[np.object_]
 
 
 def features_in(box: Bbox) -> Spatial:
-    """Features that are in a box, at least a part of them; a box of no size has no inside that
-    they could be in, and takes what their own boxes meet."""
+    """Return the condition for features that are at least partly in a box.
+
+    A box without an area has no interior, so features whose bounding boxes touch it match.
+    """
     if box.west == box.east or box.south == box.north:
         return box
     return Intersects(shapely.to_wkb(box_shape(box)))
@@ -59,7 +61,7 @@ def features_in(box: Bbox) -> Spatial:
 
 
 class Gathered:
-    """What is counted in cells: the shapes of features, and a number of each."""
+    """Features to count in cells: their shapes, and a number of each."""
 
     def __init__(self, name: str | None = None, ratio: float = 1.0) -> None:
         self._property = name
@@ -69,7 +71,7 @@ class Gathered:
         self._count = 0
 
     async def read(self, found: Features) -> None:
-        """All of them."""
+        """Read all features of a response."""
         async for states in found:
             taken = (
                 states if self._ratio >= 1.0 else _where(states, sample(_ids(states), self._ratio))
@@ -81,8 +83,8 @@ class Gathered:
         self._count += len(some)
         if self._count > limits.CLUSTERED_FEATURES_MAX:
             raise LimitExceeded(
-                f"More than {limits.CLUSTERED_FEATURES_MAX:,} features would be counted; ask for a "
-                "smaller area, or with clustering.sampling",
+                f"The area has more than {limits.CLUSTERED_FEATURES_MAX:,} features to count; use "
+                "a smaller area or clustering.sampling",
                 field="clustering",
             )
         self._shapes.append(shapes)
@@ -92,24 +94,24 @@ class Gathered:
 
     @property
     def shapes(self) -> Shapes:
-        """Their geometries."""
+        """The geometries of the features."""
         return np.concatenate([np.empty(0, dtype=object), *self._shapes])
 
     @property
     def values(self) -> npt.NDArray[np.float64] | None:
-        """The property of each, if one is asked for."""
+        """The requested property of each feature, if one is requested."""
         return None if self._property is None else np.concatenate([np.empty(0), *self._values])
 
 
 def clustered_box(box: Bbox, level: int, options: Hexbin | Quadbin) -> Bbox:
-    """Where features must be looked for."""
+    """Return the box in which features have to be searched."""
     if isinstance(options, Quadbin):
         return box
     return hexbin_box(box, hexagon_resolution(level, options))
 
 
 def gathering(options: Hexbin | Quadbin) -> Gathered:
-    """What is to be gathered."""
+    """Return an empty collector for the clustering options."""
     if isinstance(options, Quadbin):
         return Gathered()
     ratio = 1.0 if options.sampling is None else sampling_ratio(options.sampling)
@@ -125,7 +127,7 @@ def cells(
     clip: bool,
     total_count: int | None = None,
 ) -> list[dict[str, Any]]:
-    """The cells in which something is, as features; `total_count` is how many the space has."""
+    """Return the non-empty cells as features; `total_count` is the number in the space."""
     if isinstance(options, Hexbin):
         return hexbins(gathered.shapes, gathered.values, box, level, options, clip=clip)
     deeper = tiles_over(box, level + quadbin_levels(level, options))
@@ -141,7 +143,7 @@ async def tweaks_of(
     box: Bbox,
     count: Callable[[], Awaitable[int]],
 ) -> list[Tweak]:
-    """What is to be done to the features of a box; `count` says how many there are."""
+    """Return the tweaks for the features of a box; `count` returns their number."""
     tweaks: list[Tweak] = []
     for option in options:
         if isinstance(option, Simplification):
@@ -157,8 +159,7 @@ async def tweaks_of(
 
 
 async def joined(found: Features, options: Simplification) -> Features:
-    """Features that were several before. Where the last of them is nobody knows, so all are read
-    first."""
+    """Join features; all are read first, since any two of them may have to be joined."""
     join = line_merged if options.algorithm is SimplificationAlgorithm.LINE_MERGE else merged
 
     async def read(_: Features) -> AsyncIterator[Sequence[State]]:
@@ -168,7 +169,7 @@ async def joined(found: Features, options: Simplification) -> Features:
             if len(gathered) > limits.JOINED_FEATURES_MAX:
                 await found.aclose()
                 raise LimitExceeded(
-                    f"More than {limits.JOINED_FEATURES_MAX:,} features would be joined; ask for a"
+                    f"The area has more than {limits.JOINED_FEATURES_MAX:,} features to join; use a"
                     " smaller area",
                     field="tweaks.algorithm",
                 )
@@ -178,7 +179,7 @@ async def joined(found: Features, options: Simplification) -> Features:
 
 
 def tweaked(found: Features, tweaks: Sequence[Tweak], limit: int) -> Features:
-    """What is left of the features, at most so many."""
+    """Apply tweaks to features and return at most `limit` of them."""
 
     async def read(_: Features) -> AsyncIterator[Sequence[State]]:
         left = limit

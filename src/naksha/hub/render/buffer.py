@@ -1,9 +1,9 @@
-"""Shapes grown by metres, to cut others at their edge.
+"""Buffers in metres around shapes, for clipping.
 
-The shape is laid on a plane that touches the earth, taken for a sphere, in the middle of it, where
-distances from the middle are true; there it is grown, and brought back. What is far from the middle
-is off by some parts in a hundred, which does for an edge that is drawn; who asks what is *within* a
-distance gets that from the storage, which measures.
+The shape is projected (azimuthal equidistant, centred on the shape, on a spherical earth), where
+distances from the centre are exact; there it is buffered and projected back. Far from the centre
+the error is a few per cent, which is enough for a clip edge. Queries *within* a distance are
+measured by the storage instead.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from naksha.model.geo.dateline import mended_geometry
 Floats = npt.NDArray[np.float64]
 _EARTH_RADIUS_M: Final = 6_371_008.8
 _SEGMENTS: Final = 16
-"""Of a quarter of a circle."""
+"""Segments per quarter circle."""
 
 
 def grown_shape(shape: shapely.Geometry, metres: float) -> shapely.Geometry:
-    """The shape and what is around it, cut in two at the date line."""
+    """Return the shape with a buffer around it, cut in two at the date line."""
     if metres <= 0.0:
         return shape
     west, south, east, north = shape.bounds
@@ -38,7 +38,7 @@ def grown_shape(shape: shapely.Geometry, metres: float) -> shapely.Geometry:
 
 
 def _to_plane(places: Floats, middle: tuple[float, float]) -> Floats:
-    """Azimuthal and equidistant."""
+    """Project to the azimuthal equidistant plane."""
     lon, lat = np.radians(places[:, 0] - middle[0]), np.radians(places[:, 1])
     lat0 = np.radians(middle[1])
     cosine = np.sin(lat0) * np.sin(lat) + np.cos(lat0) * np.cos(lat) * np.cos(lon)

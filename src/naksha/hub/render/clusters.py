@@ -1,7 +1,7 @@
-"""Features counted in hexagons of H3 or in tiles, for maps of more than can be shown one by one.
+"""Counts of features in H3 hexagons or in tiles, for maps of many features.
 
-All of it are functions of shapes and values; where these come from is of no interest here. Ids and
-order of the answers depend on nothing but the cells, so that the same question has the same answer.
+All functions work on shapes and values, whatever their source. Ids and order of the results depend
+only on the cells, so that equal requests have equal responses.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ Integers = npt.NDArray[np.int64]
 
 _FLOAT_MAX: Final = sys.float_info.max
 _RESOLUTIONS: Final = (2, 2, 2, 2, 3, 4, 4, 5, 6, 6, 7, 8, 9, 9, 10, 11, 11, 12, 13)
-"""The resolution of hexagons at each level of tiles; at higher levels the last one."""
+"""Resolution of hexagons at each tile level; higher levels use the last one."""
 _FINER_MAX: Final = 2
-"""How much finer than that they may be at most."""
+"""Maximum number of resolutions that hexagons may be finer than that."""
 _EDGES_AROUND: Final = 2.5
-"""So many edges a hexagon may reach out of the place that is asked for, generously."""
+"""Upper bound, in edge lengths, of how far a hexagon reaches outside the requested area."""
 _METRES_PER_DEGREE: Final = 111_320.0
 _DIGITS: Final = 7
-"""Decimals of coordinates: a centimetre."""
+"""Decimals of coordinates: about a centimetre."""
 _BUFFER: Final = 1.0 / 1024.0
-"""The part of a tile's width that is left free at its edges, so that neighbours can be told."""
+"""Margin of a tile as a part of its width, so that neighbouring tiles are distinguishable."""
 _NARROW_DEGREES: Final = 90.0
-"""H3 takes a polygon of more than half the earth for its opposite."""
+"""H3 interprets a polygon wider than half the earth as its complement."""
 
 
 # ---- Hexagons ------------------------------------------------------------------------------------
 
 
 def hexagon_resolution(level: int, options: Hexbin) -> int:
-    """The resolution that suits a level of tiles, or the one that is wanted if not too fine."""
+    """Return the resolution for a tile level, or the requested one if it is not too fine."""
     usual = _RESOLUTIONS[min(level, len(_RESOLUTIONS) - 1)]
     wanted = usual if options.resolution is None else options.resolution
     most = min(usual + _FINER_MAX, HEXAGON_RESOLUTION_MAX)
@@ -58,7 +58,7 @@ def hexagon_resolution(level: int, options: Hexbin) -> int:
 
 
 def hexbin_box(box: Bbox, resolution: int) -> Bbox:
-    """The place where features must be looked for so that all hexagons in `box` are complete."""
+    """Return the box to search for features so that all hexagons in `box` are complete."""
     metres = _EDGES_AROUND * h3.average_hexagon_edge_length(resolution, unit="m")
     west, east = (box.west, box.east) if box.west <= box.east else (-180.0, 180.0)
     west, south, east, north = grown((west, box.south, east, box.north), metres)
@@ -68,14 +68,14 @@ def hexbin_box(box: Bbox, resolution: int) -> Bbox:
 def hexbins(
     shapes: Shapes, values: Floats | None, box: Bbox, level: int, options: Hexbin, *, clip: bool
 ) -> list[Feature]:
-    """Hexagons that meet the box, with what is counted in them.
+    """Return the hexagons that intersect the box, with the counts of features in them.
 
     Args:
-        shapes: The geometries of the features, of all that meet `hexbin_box`.
-        values: The property of each that is aggregated, NaN where there is none.
-        box: The place that is asked for.
-        level: The level of tiles that it is shown at.
-        options: How it shall be clustered.
+        shapes: The geometries of all features that intersect `hexbin_box`.
+        values: The aggregated property of each feature, NaN where it is missing.
+        box: The requested area.
+        level: The tile level of the map.
+        options: The clustering options.
         clip: Whether hexagons are cut at the edges of the box.
     """
     resolution = hexagon_resolution(level, options)
@@ -133,7 +133,7 @@ def _geojson(shape: shapely.Geometry) -> dict[str, Any]:
 def _counted(
     shapes: Shapes, area: shapely.Geometry, resolution: int, single: bool
 ) -> tuple[Integers, npt.NDArray[np.uint64]]:
-    """Pairs of a feature and a hexagon that it is counted in, each once."""
+    """Return pairs of a feature and a hexagon that it is counted in, each pair once."""
     inside = clipped(shapely.force_2d(shapes), area)
     owners: list[int] = []
     cells: list[int] = []
@@ -143,15 +143,15 @@ def _counted(
         owners += [owner] * len(mine)
         if len(cells) > HEXAGON_COUNTS_MAX:
             raise LimitExceeded(
-                f"features are counted more than {HEXAGON_COUNTS_MAX} times; ask for a smaller "
-                "place, coarser hexagons, or clustering.singlecoord=true",
+                f"The features are in more than {HEXAGON_COUNTS_MAX} hexagons; use a smaller "
+                "area, coarser hexagons, or clustering.singlecoord=true",
                 field="clustering.absoluteResolution",
             )
     return np.array(owners, dtype=np.int64), np.array(cells, dtype=np.uint64)
 
 
 def _cells_of(shape: shapely.Geometry, resolution: int, single: bool) -> Iterator[int]:
-    """The hexagons that a shape touches, or the one of its first position; some repeatedly."""
+    """Yield the hexagons that a shape touches, or that of its first position; some repeatedly."""
     if single or shape.geom_type == "Point":
         lon, lat = shapely.get_coordinates(shape)[0].tolist()
         yield h3.latlng_to_cell(lat, lon, resolution)
@@ -164,7 +164,7 @@ def _cells_of(shape: shapely.Geometry, resolution: int, single: bool) -> Iterato
 
 
 def _polygons(shape: shapely.Geometry) -> Iterator[shapely.Geometry]:
-    """The polygons of a shape, wide ones in several parts."""
+    """Yield the polygons of a shape, wide ones in several parts."""
     for part in shapely.get_parts(shape):
         if part.geom_type in ("MultiPolygon", "GeometryCollection"):
             yield from _polygons(part)
@@ -196,7 +196,7 @@ def _aggregations(
 
 
 def _statistics(groups: Integers, values: Floats, count: int) -> list[dict[str, float | None]]:
-    """Of each group of values; null for a group that has none."""
+    """Return statistics of each group of values; null for an empty group."""
     known = np.flatnonzero(np.isfinite(values))
     order = known[np.lexsort((values[known], groups[known]))]
     ordered, numbers = values[order], np.bincount(groups[order], minlength=count)
@@ -222,7 +222,7 @@ def _statistic(values: Floats) -> dict[str, float | None]:
 
 
 def property_numbers(features: Iterable[Mapping[str, Any]], name: str) -> Floats:
-    """The numbers that features have at a path below their properties, NaN where there is none."""
+    """Return the numbers at a path below the properties of features, NaN where missing."""
     path = ("properties", *name.split("."))
     return np.fromiter((_number_at(feature, path) for feature in features), np.float64)
 
@@ -238,7 +238,7 @@ def _number_at(value: Any, path: Sequence[str]) -> float:
 
 
 def quadbin_levels(level: int, options: Quadbin) -> int:
-    """How many levels deeper than the place that is asked for features are counted."""
+    """Return how many levels below the requested area features are counted."""
     deeper = options.relative
     if options.resolution is not None:
         deeper += max(options.resolution - level, 0)
@@ -254,14 +254,14 @@ def quadbins(
     weight: float = 1.0,
     clip: Bbox | None = None,
 ) -> list[Feature]:
-    """Tiles in which there is something, with the number of features that meet each.
+    """Return non-empty tiles with the number of features that intersect each.
 
     Args:
         shapes: The geometries of features.
         cells: The tiles in which they are counted.
-        options: How it shall be clustered.
-        total_count: How many features there are elsewhere and here; by default, so many as here.
-        weight: For how many features each of these stands, if they are a sample.
+        options: The clustering options.
+        total_count: The number of features in the whole space; by default, the number here.
+        weight: The number of features that each of these stands for, if they are a sample.
         clip: A box at which tiles are cut.
     """
     boxes = np.array([box_shape(cell.box()) for cell in cells], dtype=object)

@@ -1,7 +1,7 @@
-"""Several features as one, for maps: what lies in one small place, and lines that meet.
+"""Features combined into one for maps: those in one small cell, and lines that meet.
 
-Places are cells of the geohash grid, as in XYZ-Hub: the longest geohash whose cell has all of a
-feature in it tells where it lies, and how small it is. A stronger joining takes larger cells.
+Cells are those of the geohash grid, as in XYZ-Hub: the longest geohash whose cell contains a
+feature gives its location and its size. A higher strength uses larger cells.
 """
 
 from __future__ import annotations
@@ -26,18 +26,20 @@ _DIGITS: Final = "0123456789bcdefghjkmnpqrstuvwxyz"
 _HASH_LENGTH: Final = 20
 _AXIS_BITS: Final = _HASH_LENGTH * 5 // 2
 _POINT_LENGTH: Final = 9
-"""Ends of lines with the same hash of this length (5 metres) meet."""
+"""Line ends with the same geohash of this length (5 metres) meet."""
 _SMALL: Final = ((20, 7), (60, 6), (100, 0))
-"""Up to which strength a geohash must be longer than what, so that features are joined."""
+"""Pairs of a maximum strength and the geohash length that a feature must exceed to be joined."""
 _REGIONS: Final = ((20, 7), (40, 6), (60, 5), (80, 4), (100, 3))
-"""Up to which strength lines are joined where the geohashes of their ends begin with how many
-equal digits."""
+"""Pairs of a maximum strength and the number of leading geohash digits that the ends of joined
+lines have in common."""
 _STRENGTH_DEFAULT: Final = 50
 
 
 def geohash(bounds: Sequence[float], length: int = _HASH_LENGTH) -> str:
-    """The longest geohash, up to a length, whose cell has a box (west, south, east, north) in it;
-    of a point, one of that length."""
+    """Return the longest geohash whose cell contains a box (west, south, east, north).
+
+    It has at most `length` digits, and exactly that many for a point.
+    """
     west, south, east, north = bounds
     first, last = _point_hash(west, south), _point_hash(east, north)
     same = next((at for at in range(_HASH_LENGTH) if first[at] != last[at]), _HASH_LENGTH)
@@ -56,13 +58,15 @@ def _bits(part: float) -> int:
     return min(max(int(part * (1 << _AXIS_BITS)), 0), (1 << _AXIS_BITS) - 1)
 
 
-# ---- What lies in one small place ----------------------------------------------------------------
+# ---- Features in one small cell ------------------------------------------------------------------
 
 
 def merged(states: Sequence[State], strength: int | None) -> list[State]:
-    """The union of all features of a small place, in as many features as it has parts: with the
-    `ids` of what is in it (the first part) and `groupInfo`: a name for the place, the number of
-    the part, of how many, and how many features it was made of."""
+    """Return the union of the features in each small cell, one feature per part of it.
+
+    Each has `groupInfo`: a name of the cell, the number of the part, the number of parts, and the
+    number of features it was made of. The first part has the `ids` of these features.
+    """
     least = _by_strength(_SMALL, strength)
     some, shapes = placed(states)
     groups: dict[Hashable, list[int]] = defaultdict(list)
@@ -91,8 +95,10 @@ def _united(place: Hashable, ids: list[str], shapes: Shapes) -> Iterator[State]:
 
 
 def line_merged(states: Sequence[State], strength: int | None) -> list[State]:
-    """Lines that go on in each other, as one with the `ids` of all: where the ends of exactly two
-    of them meet. What is no line, or meets none, stays as it is."""
+    """Join lines that continue each other: where exactly two line ends meet.
+
+    A joined line has the `ids` of its parts. Other features stay unchanged.
+    """
     some, shapes = placed(states)
     lines = np.flatnonzero(shapely.get_type_id(shapes) == shapely.GeometryType.LINESTRING).tolist()
     groups = _chains(lines, shapes, _by_strength(_REGIONS, strength))
@@ -108,7 +114,7 @@ def _chain(group: list[int], states: Sequence[State], shapes: Shapes) -> State:
 
 
 def _chains(lines: Sequence[int], shapes: Shapes, length: int) -> list[list[int]]:
-    """Lines that are joined, each in one group at most."""
+    """Return groups of lines to join; a line is in one group at most."""
     ends: dict[str, list[int]] = defaultdict(list)
     for at in lines:
         for position in shapely.get_coordinates(shapes[at])[[0, -1]].tolist():
@@ -120,7 +126,7 @@ def _chains(lines: Sequence[int], shapes: Shapes, length: int) -> list[list[int]
             continue
         region = end[:length]
         if any(regions.setdefault(at, region) != region for at in met):
-            continue  # It goes on beyond what is joined here.
+            continue  # It continues beyond the region that is joined here.
         one, other = groups[met[0]], groups[met[1]]
         one += other
         groups |= dict.fromkeys(other, one)

@@ -1,5 +1,4 @@
-"""The geometries of features as shapes: of states, which a storage gave and which are right, and of
-what a client sent, which must be looked at."""
+"""Shapes of feature geometries: stored ones, which are valid, and sent ones, which are checked."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ _decode: Final = msgspec.json.Decoder(_Feature).decode
 
 
 def placed(states: Sequence[State]) -> tuple[list[State], Shapes]:
-    """Those of the states that have a geometry, and the shapes of these."""
+    """Return the states that have a geometry, and their shapes."""
     geometries = [bytes(state.decoded_by(_decode).geometry) for state in states]
     some = [state for state, text in zip(states, geometries, strict=True) if text != _NULL]
     shapes = shapes_of([text for text in geometries if text != _NULL])
@@ -39,22 +38,22 @@ def placed(states: Sequence[State]) -> tuple[list[State], Shapes]:
 
 
 def shape_of(state: State) -> shapely.Geometry | None:
-    """The shape of a feature, if it has one."""
+    """Return the shape of a feature, or None if it has no geometry."""
     _, shapes = placed([state])
     return shapes[0] if len(shapes) else None
 
 
 def sent_shape(geometry: dict[str, Any]) -> shapely.Geometry:
-    """A GeoJSON geometry as a client sent it; where it reaches over the date line, it is cut.
+    """Parse a GeoJSON geometry sent by a client, and cut it at the date line.
 
     Raises:
-        InvalidArgument: It is none; says where.
+        InvalidArgument: It is not valid; the message says where.
     """
     mended = mended_geometry(geometry).geometry
     try:
         encoded = encode_geometries([{"geometry": mended}])
     except InvalidArgument as error:
-        # The client has sent a geometry alone, and knows nothing of features.
+        # The client sent only a geometry, so the field must not mention features.
         error.field = (error.field or "geometry").removeprefix("features[0].")
         raise
     return shapely.from_wkb(encoded.wkb[0])

@@ -1,7 +1,7 @@
-"""States made smaller on their way out: selected members, two dimensions, clipped geometries.
+"""Projection of returned states: selected members, two dimensions, clipped geometries.
 
-States that need no change pass as the bytes that they are. Of the others only what is looked into
-is parsed: members that are kept or dropped as a whole stay bytes, and all geometries are worked on
+Unchanged states are passed on as their stored bytes. Of the others only the necessary levels are
+parsed: members that are kept or dropped as a whole stay bytes, and all geometries are processed
 together.
 """
 
@@ -24,7 +24,7 @@ from naksha.model.state import State
 Members = dict[str, msgspec.Raw]
 Shapes = npt.NDArray[np.object_]
 Tree = dict[str, "Tree | None"]
-"""The members to keep, by name: all of a member, or those below it."""
+"""The members to keep, by name: all of a member (None), or those below it."""
 
 _decode_members = msgspec.json.Decoder(Members).decode
 _decode_elements = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -35,22 +35,22 @@ _EMPTY: Final = msgspec.Raw(b"{}")
 
 @dataclass(frozen=True, slots=True)
 class Shaping:
-    """What to do with states; by default nothing."""
+    """Changes to apply to states; none by default."""
 
     selection: Selection | None = None
     force_2d: bool = False
     clip: shapely.Geometry | None = None
     simplify: Callable[[Shapes], Shapes] | None = None
-    """Applied to what is left after clipping; whatever becomes empty is left out."""
+    """Applied after clipping; features whose geometry becomes empty are left out."""
 
     @property
     def changes_geometry(self) -> bool:
-        """Whether geometries must be looked at."""
+        """Whether geometries have to be parsed."""
         return self.force_2d or self.clip is not None or self.simplify is not None
 
 
 def box_shape(box: Bbox) -> shapely.Geometry:
-    """The area of a box; of one over the date line, both parts."""
+    """Return the area of a box, in two parts if it crosses the date line."""
     if box.west <= box.east:
         return shapely.box(box.west, box.south, box.east, box.north)
     west = shapely.box(box.west, box.south, 180.0, box.north)
@@ -58,7 +58,7 @@ def box_shape(box: Bbox) -> shapely.Geometry:
 
 
 def shaped(states: Sequence[State], shaping: Shaping) -> list[State]:
-    """The states as they are wanted; without those of which clipping left nothing."""
+    """Apply the changes to states, and leave out those whose geometry becomes empty."""
     selection = shaping.selection
     selects = selection is not None and not selection.keeps_all
     if not selects and not shaping.changes_geometry:
@@ -85,14 +85,14 @@ def shaped(states: Sequence[State], shaping: Shaping) -> list[State]:
 
 
 class _Reshaped(NamedTuple):
-    """The places of features that have another geometry now, and of those that have none."""
+    """Indices of features with a changed geometry, and of those whose geometry became empty."""
 
     changed: set[int]
     vanished: set[int]
 
 
 def _reshape(features: list[Members], shaping: Shaping) -> _Reshaped:
-    """Replaces geometries where they lie."""
+    """Replace geometries in place."""
     places = [place for place, each in enumerate(features) if _has_geometry(each)]
     before = shapes_of([bytes(features[place]["geometry"]) for place in places])
     readable = ~shapely.is_missing(before)
@@ -116,15 +116,13 @@ def _has_geometry(feature: Members) -> bool:
 
 
 def shapes_of(geometries: Sequence[bytes]) -> Shapes:
-    """GeoJSON geometries of a storage as shapes, with every double as it is; None for those that
-    are damaged."""
+    """Parse stored GeoJSON geometries without loss of precision; None for damaged ones."""
     shapes: Shapes = shapely.from_geojson(np.array(geometries, dtype=object), on_invalid="ignore")
     return shapes
 
 
 def clipped(shapes: Shapes, area: shapely.Geometry) -> Shapes:
-    """What of each shape is inside of the area; the same object if all of it is. Shapes that are
-    not valid are made so first."""
+    """Clip each shape to the area, after making it valid; shapes inside stay the same object."""
     shapely.prepare(area)
     result = shapes.copy()
     cut = np.flatnonzero(~shapely.covers(area, shapes) | ~shapely.is_valid(shapes))
@@ -137,7 +135,7 @@ def clipped(shapes: Shapes, area: shapely.Geometry) -> Shapes:
 
 
 def _clipped_collection(collection: shapely.Geometry, area: shapely.Geometry) -> shapely.Geometry:
-    """Shapes of several dimensions are clipped one by one; they cannot be together."""
+    """Clip the parts of a collection one by one; GEOS cannot clip mixed dimensions together."""
     parts = clipped(shapely.get_parts(collection), area)
     return shapely.GeometryCollection([*parts[~shapely.is_empty(parts)]])
 
@@ -158,7 +156,7 @@ def _plant(tree: Tree, path: tuple[str, ...]) -> None:
     for name in path[:-1]:
         below = tree.setdefault(name, {})
         if below is None:
-            return  # All of it is wanted already.
+            return  # All of it is already selected.
         tree = below
     tree[path[-1]] = None
 
@@ -187,8 +185,10 @@ def _pruned(members: Members, tree: Tree) -> dict[str, Any]:
 
 
 def _pruned_value(value: msgspec.Raw, tree: Tree) -> Any:
-    """What is kept of an object or an array; of anything else nothing. The elements of an array
-    that are kept move together."""
+    """Return the selected parts of an object or array, None of any other value.
+
+    Selected elements of an array close up, without gaps.
+    """
     first = bytes(memoryview(value)[:1])
     if first == b"{":
         return _pruned(_decode_members(value), tree)

@@ -1,7 +1,7 @@
-"""Answers made lighter for maps: only some of the features, or geometries with fewer coordinates.
+"""Reduction of map responses: a sample of the features, or geometries with fewer coordinates.
 
-A sample is taken by a hash of the feature's id: the same features again and again, in every tile
-that they are in, evenly spread, and a stronger sample is a part of a weaker one.
+A sample is selected by a hash of the feature's id. So it is stable, equal in all tiles that contain
+the feature, evenly spread, and a stronger sample is a subset of a weaker one.
 """
 
 from __future__ import annotations
@@ -29,42 +29,42 @@ _RATIOS: Final = (
     (75, 1 / 1024),
     (100, 1 / 4096),
 )
-"""Up to which strength of sampling what part of the features is taken."""
+"""Pairs of a maximum strength and the part of the features that is kept."""
 _PERIMETERS: Final = ((5, 0.001), (10, 0.002), (30, 0.004), (50, 0.008), (75, 0.01), (100, 0.05))
-"""Up to which strength how many degrees the box around a feature must measure."""
+"""Pairs of a maximum strength and the minimum perimeter of a feature's box in degrees."""
 _TOLERANCES: Final = (0.0001, 0.001, 0.01, 0.1, 1.0)
-"""Degrees at the strengths 1, 26, 51, 76 and, as far as it would go, 101; even in between."""
+"""Degrees at the strengths 1, 26, 51, 76 and (hypothetically) 101, interpolated in between."""
 _UNITS: Final = 4096
-"""Into so many parts a place is divided if nobody says how strongly to simplify."""
+"""Units per width of the area if no strength of simplification is given."""
 _TILE_UNITS: Final = 2048
-"""Into so many parts a tile is, for a map of it."""
+"""Units per width of a tile."""
 _VISUAL_THOUSANDS: Final = {"high": 15, "med": 30, "low": 70, "off": None}
 _HASHES: Final = 2**64
 
 
 def sampling_ratio(strength: int) -> float:
-    """The part of the features that is taken."""
+    """Return the part of the features that is kept."""
     return next(ratio for most, ratio in _RATIOS if strength <= most)
 
 
 def ensuring_ratio(count: int, thousands: int | None) -> float:
-    """The part of `count` features that may be taken so that they are not too many."""
+    """Return the part of `count` features to keep, so that they do not exceed the limit."""
     return 1.0 if thousands is None else min(1.0, thousands * 1000 / max(count, 1))
 
 
 def visual_thousands(sampling: str) -> int | None:
-    """How many thousand features a tile of `mode=viz` has at most, by its `vizSampling`."""
+    """Return the limit of a tile with `mode=viz`, in thousands, by its `vizSampling`."""
     return _VISUAL_THOUSANDS.get(sampling, _VISUAL_THOUSANDS["med"])
 
 
 def sample(ids: Iterable[str], ratio: float) -> Mask:
-    """Which of the features belong to a sample of this part of all."""
+    """Return a mask of the features in a sample of this ratio."""
     below = min(round(ratio * _HASHES), _HASHES)
     return np.fromiter((_hash(id) < below for id in ids), np.bool_)
 
 
 def large(shapes: Shapes, strength: int) -> Mask:
-    """Which shapes are large enough to be taken at a strength of sampling."""
+    """Return a mask of the shapes that are large enough at a strength of sampling."""
     least = next(perimeter for most, perimeter in _PERIMETERS if strength <= most)
     west, south, east, north = shapely.bounds(shapes).reshape(-1, 4).T
     mask: Mask = 2.0 * ((east - west) + (north - south)) > least
@@ -72,7 +72,7 @@ def large(shapes: Shapes, strength: int) -> Mask:
 
 
 def tolerance(strength: int | None, box: Bbox, *, tile_units: bool = False) -> float:
-    """The degrees within which a coordinate may be moved."""
+    """Return the distance in degrees that a coordinate may be moved."""
     if strength is None or tile_units:
         width = box.east - box.west if box.west <= box.east else box.east - box.west + 360.0
         return width / (_TILE_UNITS if tile_units else _UNITS)
@@ -82,8 +82,10 @@ def tolerance(strength: int | None, box: Bbox, *, tile_units: bool = False) -> f
 
 
 def simplified(shapes: Shapes, options: Simplification, box: Bbox) -> Shapes:
-    """The shapes with fewer coordinates; of what is too small to be seen, nothing is left but an
-    empty shape. Points stay where they are."""
+    """Return the shapes with fewer coordinates.
+
+    Shapes too small to be visible become empty; points are not moved.
+    """
     algorithm = options.algorithm
     by_tile = algorithm is SimplificationAlgorithm.GRID_BY_TILE_LEVEL
     degrees = tolerance(options.strength, box, tile_units=by_tile)
@@ -98,7 +100,7 @@ def simplified(shapes: Shapes, options: Simplification, box: Bbox) -> Shapes:
 
 
 def _valid(shapes: Shapes) -> Shapes:
-    """What is to be rounded must be right before."""
+    """Make shapes valid, as rounding requires."""
     return np.where(shapely.is_valid(shapes), shapes, shapely.make_valid(shapes))
 
 

@@ -1,11 +1,11 @@
-"""An iteration in the order of properties: `sort=p.name:asc,p.height:desc`.
+"""Iteration sorted by properties: `sort=p.name:asc,p.height:desc`.
 
-A space that is what its storage has is sorted there: a page costs a look at all features by the
-database, which gives out nothing but the ids of the page. Handlers may change what they give, so
-everything else is sorted here: from all features, of which only the best are kept, by their keys
-and ids. In both cases the features of the page are then read by their ids.
+A space without changing handlers is sorted in its storage: each page costs the database a scan of
+all features, and returns only the ids of the page. Handlers may change features, so other spaces
+are sorted here: all features are read, and only the keys and ids of the best ones are kept. In both
+cases the features of the page are then read by their ids.
 
-The order is that of `SortKey`; equal ones are in the order of their ids.
+The order is that of `SortKey`; equal features are ordered by id.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from naksha.spi.support.sort_keys import json_values, rank_of
 
 Send = Callable[[ReadFeatures], Awaitable[Features]]
 Find = Callable[[ReadFeatures, Sequence[SortKey], Found | None, int], Awaitable[list[Found]]]
-"""The first so many, of those that are read, after one of them."""
+"""Returns the first features of a read, up to a number, after a given one."""
 _DIRECTIONS: Final = ("asc", "desc")
 
 
@@ -38,7 +38,7 @@ class After(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Reversed:
-    """The opposite order."""
+    """Sort key with the opposite order."""
 
     __slots__ = ("value",)
 
@@ -56,14 +56,16 @@ class _Reversed:
 
 
 Ranked = tuple[tuple[Any, ...], str, Found]
-"""The key of a feature, its id, and what was found; no two have the same id."""
+"""The key of a feature, its id, and the found entry; ids are unique."""
 
 
 def parse_sort(text: str) -> list[SortKey]:
-    """What `sort` means."""
+    """Parse the parameter `sort`."""
     keys = [_sort_key(name) for name in text.split(",") if name]
     if not 1 <= len(keys) <= limits.SORT_KEYS_MAX:
-        raise InvalidArgument(f"It names 1 to {limits.SORT_KEYS_MAX} properties", field="sort")
+        raise InvalidArgument(
+            f"sort must name 1 to {limits.SORT_KEYS_MAX} properties", field="sort"
+        )
     return keys
 
 
@@ -73,18 +75,20 @@ def _sort_key(text: str) -> SortKey:
         ("p.", "f.", "properties.")
     ):
         raise InvalidArgument(
-            f"{text!r:.64} is nothing to sort by; write p.name, p.name:asc or f.id:desc",
+            f"{text!r:.64} is not a valid sort key; write p.name, p.name:asc or f.id:desc",
             field="sort",
         )
     return SortKey(property_path(name), direction.lower() == "desc")
 
 
 def decode_after(text: str) -> After:
-    """Reads what an answer had as its cursor."""
+    """Parse the cursor of a sorted page."""
     try:
         return msgspec.json.decode(text, type=After)
     except msgspec.DecodeError:
-        raise InvalidArgument("It is no handle of a sorted iteration", field="handle") from None
+        raise InvalidArgument(
+            "The handle is not one of a sorted iteration; restart without it", field="handle"
+        ) from None
 
 
 async def read_sorted(
@@ -94,12 +98,15 @@ async def read_sorted(
     keys: Sequence[SortKey],
     after: After | None,
 ) -> Features:
-    """A page. `read` says at which version, and that must be the same for all pages."""
+    """Return a page. `read` names the version, which must be the same for all pages."""
     last = None if after is None else after.last
     if last is not None and len(last.values) != len(keys):
-        raise InvalidArgument("It is the handle of an iteration in another order", field="handle")
+        raise InvalidArgument(
+            "The handle belongs to an iteration with another sort; restart without it",
+            field="handle",
+        )
     wanted = read.query.limit or limits.PAGE_DEFAULT
-    # One more tells whether there are more; after the largest page nobody knows.
+    # Ask for one more to see whether there are more; a page of the maximum size cannot tell.
     asked = min(wanted + 1, limits.PAGE_MAX)
     best = await find(read, keys, last, asked)
     more, best = len(best) > wanted or len(best) == limits.PAGE_MAX, best[:wanted]
@@ -110,7 +117,7 @@ async def read_sorted(
 
 
 def found_below(find: Callable[[FindFeatures], Awaitable[Findings]]) -> Find:
-    """Found where the features are stored."""
+    """Return a function that sorts in the storage."""
 
     async def found(
         read: ReadFeatures, keys: Sequence[SortKey], after: Found | None, count: int
@@ -123,7 +130,7 @@ def found_below(find: Callable[[FindFeatures], Awaitable[Findings]]) -> Find:
 
 
 def found_here(send: Send) -> Find:
-    """Found in what the pipeline gives."""
+    """Return a function that sorts the features that the pipeline returns."""
 
     async def found(
         read: ReadFeatures, keys: Sequence[SortKey], after: Found | None, count: int
@@ -166,7 +173,9 @@ def _key_of(found: Found, keys: Sequence[SortKey]) -> tuple[Any, ...]:
     try:
         values = [None if one is None else msgspec.json.decode(one) for one in found.values]
     except (msgspec.DecodeError, UnicodeEncodeError):
-        raise InvalidArgument("It is no handle of a sorted iteration", field="handle") from None
+        raise InvalidArgument(
+            "The handle is not one of a sorted iteration; restart without it", field="handle"
+        ) from None
     return _key(values, keys)
 
 
@@ -180,14 +189,14 @@ def _key(values: Sequence[Any], keys: Sequence[SortKey]) -> tuple[Any, ...]:
 
 
 def _rank(value: Any) -> tuple[int, Any]:
-    """What is nested is all alike."""
+    """Return the rank of a value; objects and arrays are all equal."""
     return rank_of(value), 0 if isinstance(value, list | dict) else value
 
 
 async def _in_order(
     send: Send, read: ReadFeatures, ids: Sequence[str]
 ) -> AsyncIterator[Sequence[State]]:
-    """The features with these ids."""
+    """Yield the features with these ids, in this order."""
     for start in range(0, len(ids), limits.READ_CHUNK_FEATURES):
         some = tuple(ids[start : start + limits.READ_CHUNK_FEATURES])
         query = Query(ids=some, space=read.query.space)

@@ -1,5 +1,4 @@
-"""What is in spaces, from what storages know without reading features: when it was changed last,
-how many features there are, and how large they are."""
+"""Content of spaces as storages know it without reading features: last change, count and size."""
 
 from __future__ import annotations
 
@@ -24,11 +23,11 @@ FEATURES_CHANGED: Final = "MODIFY_FEATURES"
 
 
 class Size(msgspec.Struct, frozen=True, rename="camel"):
-    """How much a space holds. None where nobody has counted yet, or nothing is stored."""
+    """Count and size of a space; None if not counted yet, or if nothing is stored."""
 
     feature_count: int | None
     byte_size: int | None
-    """As the storage keeps it, history not included."""
+    """Size in the storage without history."""
     estimated: bool
 
 
@@ -36,9 +35,11 @@ UNKNOWN: Final = Size(None, None, estimated=True)
 
 
 async def content_updated_at(realm: Realm, space: Space) -> int:
-    """When a feature of the space was last created, changed or deleted (epoch milliseconds); of
-    one that never had any, when the space was made. The features of a view are those of its
-    spaces. What is not published yet does not count."""
+    """Return when a feature of the space was last created, changed or deleted (epoch ms).
+
+    For a space that never had features it is the time of its creation. The features of a view are
+    those of its spaces. Unpublished changes do not count.
+    """
     snapshot = await realm.registry.snapshot()
     below = await spaces_below(snapshot, space)
     places = {each.place for one in (space, *below) for each in await stored_in(snapshot, one)}
@@ -52,7 +53,7 @@ async def content_updated_at(realm: Realm, space: Space) -> int:
 
 
 async def contents_updated_at(realm: Realm, spaces: Sequence[Space]) -> list[int | None]:
-    """The same for many; None for one whose storage does not answer."""
+    """Return the same for many spaces; None for one whose storage is unavailable."""
     gate = asyncio.Semaphore(limits.CONTENT_LOOKUPS_MAX)
 
     async def one(space: Space) -> int | None:
@@ -66,8 +67,10 @@ async def contents_updated_at(realm: Realm, spaces: Sequence[Space]) -> list[int
 
 
 async def sizes(realm: Realm, spaces: Sequence[Space]) -> list[Size]:
-    """How much spaces hold: what maintenance has counted; where it was not there yet, what is
-    counted now, as long as these are few."""
+    """Return the sizes of spaces as counted by maintenance.
+
+    Collections that maintenance has not counted yet are counted now, up to a limit.
+    """
     snapshot = await realm.registry.snapshot()
     places = [await stored_in(snapshot, space) for space in spaces]
     known = await _infos(realm, {each.storage_id for some in places for each in some})
@@ -104,7 +107,7 @@ def _size(
 
 
 async def _infos(realm: Realm, storage_ids: Iterable[str]) -> dict[tuple[str, str], CollectionInfo]:
-    """All collections of some storages; one that does not answer has none."""
+    """Return all collections of some storages; none of an unavailable storage."""
     found: dict[tuple[str, str], CollectionInfo] = {}
     for id in storage_ids:
         try:
@@ -128,7 +131,7 @@ async def _counts(realm: Realm, places: Sequence[Stored]) -> dict[tuple[str, str
 
 
 async def _changed_ms(storage: Storage, collection: str) -> int:
-    """When features of a collection were changed last; 0 for never."""
+    """Return when features of a collection were last changed; 0 for never."""
     after = 0
     where = LogFilter(collections=(collection,))
     try:

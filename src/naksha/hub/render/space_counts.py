@@ -1,5 +1,7 @@
-"""What there is in a space, counted from its features: for spaces that are not simply a collection,
-where no storage knows what is left of them behind their handlers."""
+"""Statistics of a space counted from its features.
+
+They are for spaces whose handlers may change or hide features, so that no storage knows them.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from naksha.model.statistics import Figure, KeyCount, Statistics
 
 
 class Tally:
-    """Figures that grow with every feature."""
+    """Statistics that are updated with each feature."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -30,7 +32,7 @@ class Tally:
         self._tags: Counter[str] = Counter()
 
     async def read(self, found: Features) -> None:
-        """All of them."""
+        """Add all features of a response."""
         async for states in found:
             self._count += len(states)
             self._bytes += sum(len(state.raw) for state in states)
@@ -47,7 +49,7 @@ class Tally:
             self._bounds = [_around([*self._bounds, shapely.total_bounds(shapes)])]
 
     def statistics(self) -> Statistics:
-        """What was found."""
+        """Return the statistics."""
         return Statistics(
             count=Figure(self._count),
             byte_size=Figure(self._bytes),

@@ -1,2 +1,4 @@
-"""Subscriptions: every published change of a storage or space reaches whoever wants it, in order
-and at least once, from one instance of the hub at a time."""
+"""Subscriptions: ordered at-least-once delivery of every published change of a storage or space.
+
+Each subscription is delivered by one instance of the hub at a time.
+"""

@@ -1,4 +1,4 @@
-"""Making, changing and removing subscriptions, and putting them elsewhere."""
+"""Creation, removal, reset and move of subscriptions, and their status."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from naksha.versioning import FeedPosition
 
 
 class State(StrEnum):
-    """How it goes with a subscription."""
+    """Delivery state of a subscription."""
 
     ACTIVE = "active"
     PAUSED = "paused"
@@ -38,8 +38,8 @@ class State(StrEnum):
 async def create_subscription(
     realm: RealmHub, subscription: Subscription, actor: Actor
 ) -> Subscription:
-    """Make one; whatever is published after this returns is delivered, unless it starts later."""
-    # First: who may not is not told what there is.
+    """Create a subscription; it delivers all changes published later, unless it starts later."""
+    # Check rights first, so that unauthorized actors learn nothing about existing objects.
     actor.rights.check(subscription.manage_right, subscription.resource())
     storage_id = await _storage_id(realm, subscription)
     storage = await realm.storage(storage_id)
@@ -52,7 +52,7 @@ async def create_subscription(
         progress_id=table.new_id(),
     )
     made = await realm.registry.create(thing, actor)
-    # It is made: what cannot be done now is done by whoever delivers it.
+    # The subscription exists already: the instance that delivers it repeats what fails here.
     with contextlib.suppress(NakshaError):
         await begin(table, made)
         await storage.pin(pin_name(realm.realm_id, made.progress_id), start)
@@ -62,7 +62,7 @@ async def create_subscription(
 async def remove_subscription(
     realm: RealmHub, id: str, actor: Actor, *, if_match: Collection[str] | None = None
 ) -> Subscription:
-    """Remove one; a delivery that is under way may still arrive."""
+    """Remove a subscription; a delivery in progress may still arrive."""
 
     table = ProgressTable(realm.opened.persistence)
     left: Leftover | None = None
@@ -75,7 +75,7 @@ async def remove_subscription(
 
     removed = await realm.registry.remove(Subscription, id, actor, if_match=if_match, also=leaving)
     assert left is not None
-    with contextlib.suppress(NakshaError):  # it is cleared away once more
+    with contextlib.suppress(NakshaError):  # the cleanup job clears it again later
         await clear(realm, left)
     return removed
 
@@ -83,8 +83,10 @@ async def remove_subscription(
 async def reset_subscription(
     realm: RealmHub, id: str, since: str | int, actor: Actor
 ) -> Subscription:
-    """Go on after another version: an earlier one, to get everything since then again, or a later
-    one, to leave something out. Whoever delivers it now ends first, and gives it back."""
+    """Continue after another version: an earlier one to repeat changes, a later one to skip some.
+
+    The instance that delivers the subscription stops first and releases it.
+    """
     subscription = await _managed(realm, id, actor)
     check_start(since, field="since")
     storage_id = await _storage_id(realm, subscription)
@@ -106,7 +108,7 @@ async def reset_subscription(
             moved_ms=table.now_ms,
         )
 
-    # Pinned first: afterwards it may be too late.
+    # Pin first: later, the history may already be expired.
     await storage.pin(pin_name(realm.realm_id, subscription.progress_id), start)
     await _change(table, subscription, changed)
     return subscription
@@ -115,11 +117,11 @@ async def reset_subscription(
 async def move_subscription(
     realm: RealmHub, id: str, instance: str, actor: Actor, living: Collection[str]
 ) -> Subscription:
-    """Let another instance deliver it."""
+    """Move the delivery to another instance."""
     subscription = await _managed(realm, id, actor)
     if instance not in living:
         raise InvalidArgument(
-            f"There is no instance {instance!r:.80}; there are: {', '.join(sorted(living))}",
+            f"The instance {instance!r:.80} does not exist; use one of {', '.join(sorted(living))}",
             field="instance",
         )
     table = ProgressTable(realm.opened.persistence)
@@ -135,14 +137,14 @@ async def move_subscription(
 
 
 async def status_of(realm: RealmHub, subscription: Subscription) -> dict[str, Any]:
-    """How it goes with it, and how far it is."""
+    """Return the state and the position of a subscription."""
     return (await statuses_of(realm, [subscription]))[0]
 
 
 async def statuses_of(
     realm: RealmHub, subscriptions: Sequence[Subscription]
 ) -> list[dict[str, Any]]:
-    """The same of several at once."""
+    """Return the status of several subscriptions at once."""
     table = ProgressTable(realm.opened.persistence)
     known = await table.read([one.progress_id for one in subscriptions])
     return [_status(one, known.get(one.progress_id)) for one in subscriptions]
@@ -180,7 +182,7 @@ async def _storage_id(realm: RealmHub, subscription: Subscription) -> str:
 
 
 async def _version(storage: Storage, start: str | int) -> Version:
-    """The version that deliveries begin after; Expired when it is gone."""
+    """Return the version after which deliveries begin; raise Expired if it is gone."""
     if start == NOW:
         return await storage.resolve(HEAD)
     return await storage.resolve(AtSeq(0 if start == BEGINNING else int(start)))
@@ -191,4 +193,4 @@ async def _change(
 ) -> None:
     await begin(table, subscription)
     if await table.change(subscription.progress_id, changed) is None:
-        raise NotFound(f"There is no subscription {subscription.id!r}", field="subscription")
+        raise NotFound(f"The subscription {subscription.id!r} does not exist", field="subscription")

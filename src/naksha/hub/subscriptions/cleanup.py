@@ -1,6 +1,8 @@
-"""What a subscription leaves behind when it is removed: its progress, and what is kept for it. That
-is cleared away afterwards, since nobody can do both at once; and once more after a while, by
-whoever sees it, since an instance that had not heard of it yet may have made it anew."""
+"""Cleanup after removed subscriptions: their progress and the pins that kept history for them.
+
+The removal cannot do this in the same transaction. The cleanup is repeated after a while, because
+an instance that had not yet seen the removal may have recreated the progress.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ PREFIX: Final = "removed-subscription/"
 
 @object_type("hub-removed-subscription")
 class Leftover(msgspec.Struct, frozen=True):
-    """A subscription that is gone."""
+    """A removed subscription that has to be cleaned up."""
 
     storage_id: str
     progress_id: int
@@ -31,13 +33,13 @@ class Leftover(msgspec.Struct, frozen=True):
 
 
 def leave(edit: Edit, leftover: Leftover) -> Leftover:
-    """Note in the commit that removes a subscription what is to be cleared away."""
+    """Record in the commit that removes a subscription what has to be cleaned up."""
     edit.put(f"{PREFIX}{leftover.progress_id}", leftover)
     return leftover
 
 
 async def clear_leftovers(realm: RealmHub, snapshot: Snapshot) -> None:
-    """Clear away what everybody has heard of; what cannot be is left to the next one."""
+    """Clean up subscriptions whose removal all instances know; retry failed ones next time."""
     before_ms = realm.opened.persistence.clock.now_ms() - limits.SUBSCRIPTION_LEFTOVER_SECONDS * 1e3
     async for key, found in snapshot.list(PREFIX, Leftover):
         if found.value.removed_ms > before_ms:
@@ -45,16 +47,16 @@ async def clear_leftovers(realm: RealmHub, snapshot: Snapshot) -> None:
         try:
             await clear(realm, found.value)
         except NakshaError as error:
-            _log.warning("What a subscription has left cannot be cleared away: %s", error)
+            _log.warning("Cleanup of a removed subscription failed, will retry: %s", error)
             continue
         await realm.registry.forget(key)
 
 
 async def clear(realm: RealmHub, leftover: Leftover) -> None:
-    """Clear away what a subscription has left."""
+    """Delete the progress and the pin of a removed subscription."""
     await ProgressTable(realm.opened.persistence).forget(leftover.progress_id)
     try:
         storage = await realm.storage(leftover.storage_id)
     except NotFound:
-        return  # its pins went with it
+        return  # its pins were removed with the storage
     await storage.unpin(pin_name(realm.realm_id, leftover.progress_id))

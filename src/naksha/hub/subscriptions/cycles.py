@@ -1,5 +1,8 @@
-"""What subscriptions write to spaces must not come back to them as news, for ever: not at once, and
-not by way of others."""
+"""Detection of delivery cycles between subscriptions.
+
+Changes written by a subscription must not reach its source again, neither directly nor through
+other subscriptions.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,11 @@ from naksha.hub.subscriptions.rights import spaces_written
 from naksha.model.errors import InvalidArgument
 
 Places = frozenset[tuple[str, str]]
-"""Storages, each with a collection of it."""
+"""Pairs of a storage and one of its collections."""
 
 
 class _Flow(NamedTuple):
-    """Where a subscription gets features from, and where it puts them."""
+    """Places that a subscription reads features from, and places it writes them to."""
 
     subscription: Subscription
     read: Places
@@ -36,20 +39,21 @@ class _Flow(NamedTuple):
 
 
 async def check_no_circle(snapshot: Snapshot, made: HubObject) -> None:
-    """InvalidArgument when features would go round in circles, with an object as it is now."""
+    """Raise InvalidArgument if the changed object would create a delivery cycle."""
     flows = await _flows(snapshot, {made.key: made})
     for flow in flows:
         is_asked = not isinstance(made, Subscription) or made.id == flow.subscription.id
         if is_asked and flow.reads(_reached(flow, flows)):
             raise InvalidArgument(
-                f"What the subscription {flow.subscription.id!r} delivers would come back to its "
-                "source, and be delivered again, for ever",
+                f"The subscription {flow.subscription.id!r} would write to its own source, "
+                "directly or through others, and deliver its changes again endlessly; write to "
+                "another space",
                 field="eventHandlerIds" if isinstance(made, Subscription) else made.kind,
             )
 
 
 def _reached(flow: _Flow, flows: Iterable[_Flow]) -> Places:
-    """Where features come to, also by way of others."""
+    """Return all places that a flow writes to, directly or through other flows."""
     reached, before = flow.written, frozenset[tuple[str, str]]()
     while reached != before:
         before = reached
@@ -58,7 +62,7 @@ def _reached(flow: _Flow, flows: Iterable[_Flow]) -> Places:
 
 
 async def _flows(snapshot: Snapshot, changed: Mapping[str, HubObject]) -> list[_Flow]:
-    """Those of all subscriptions that write to spaces."""
+    """Return the flows of all subscriptions that write to spaces."""
     writers = {
         one.id: tuple(spaces_written([one]))
         for one in changed.values()
@@ -88,7 +92,7 @@ async def _flows(snapshot: Snapshot, changed: Mapping[str, HubObject]) -> list[_
 async def _places(
     snapshot: Snapshot, space_ids: Iterable[str], changed: Mapping[str, HubObject]
 ) -> Places:
-    """Where spaces are stored."""
+    """Return the places where spaces are stored."""
     places: set[tuple[str, str]] = set()
     for id in space_ids:
         key = key_of(Space, id)

@@ -1,4 +1,4 @@
-"""What is delivered of a transaction: the right changes, cut as the subscription wants."""
+"""Deliveries of a transaction: its matching changes, cut by the subscription's granularity."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from naksha.hub.subscriptions.progress import Progress
 from naksha.versioning import FeatureChange, Published
 
 PARTS: Final = 1_000_000
-"""More features than a part of a transaction can have."""
+"""Greater than the number of features in a part of a transaction."""
 
 
 class Cutter:
-    """Makes deliveries of what a feed gives."""
+    """Makes deliveries from the items of a feed."""
 
     def __init__(self, name: str, subscription: Subscription, storage_id: str) -> None:
         self._name = name
@@ -37,22 +37,22 @@ class Cutter:
         self._told = 0
 
     async def deliveries(self, item: Published, progress: Progress) -> Sequence[DeliverChanges]:
-        """Those of an item, none when nothing of it is wanted."""
+        """Return the deliveries of an item; none if no change matches."""
         if self._path is None and self._clip is None:
             return self._cut(item, progress)
-        # Nobody knows how large the features of others are: everything else goes on meanwhile.
+        # Features may be large, so this must not block the event loop.
         return await asyncio.to_thread(self._cut, item, progress)
 
     def _cut(self, item: Published, progress: Progress) -> Sequence[DeliverChanges]:
         changes = item.changes
         if self._path is not None:
             changes = tuple(one for one in changes if self._path.finds(one.state.feature))
-            # The last one of several parts is told in any case: somebody may wait for it.
+            # Deliver the last of several parts in any case: the receiver may wait for it.
             if not changes and not (item.part and item.is_last and self._has_parts):
                 return ()
         if not self._has_parts:
-            # A transaction in many parts has changed once, whichever part was wanted first. After
-            # a death another one may be: by its number it is known to be the same.
+            # A transaction in many parts is announced once, with the first matching part. After a
+            # crash that may be another part; the version number identifies the duplicate.
             if self._told == item.changeset.version.seq_number:
                 return ()
             self._told = item.changeset.version.seq_number
@@ -61,7 +61,7 @@ class Cutter:
             changes = tuple(_clipped(one, Shaping(clip=self._clip)) for one in changes)
         if self._granularity is Granularity.PER_TRANSACTION:
             return [self._delivery(item, changes, progress, item.part, is_last=item.is_last)]
-        # What has moved from one collection to another is deleted before it is created.
+        # A feature that moved to another collection is deleted before it is created.
         ordered = sorted(changes, key=lambda one: one.action != "DELETE")
         parts: list[tuple[FeatureChange, ...]] = [(one,) for one in ordered] or [()]
         first, last = item.part * PARTS, len(parts) - 1
@@ -105,6 +105,6 @@ def _clip_area(spatial: SpatialFilter | None) -> shapely.Geometry | None:
 
 
 def _clipped(change: FeatureChange, shaping: Shaping) -> FeatureChange:
-    """Cut at the border; what is outside was told because it has left, and stays as it is."""
+    """Clip a feature; a feature outside is reported because it left, and stays unchanged."""
     inside = shaped([change.state], shaping)
     return msgspec.structs.replace(change, state=inside[0]) if inside else change

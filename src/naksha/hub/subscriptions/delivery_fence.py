@@ -1,4 +1,4 @@
-"""Fences: what comes late, or twice, from whoever delivers a subscription is known by them."""
+"""Delivery fences: they identify late and duplicate deliveries of a subscription."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from naksha.model.errors import Fenced
 from naksha.spi.storage import WriteSession
 
 KIND: Final = "fence"
-"""Of the objects that a storage keeps, one for each subscription that writes to it."""
+"""Kind of the stored objects, one for each subscription that writes to the storage."""
 
 
 class Fence(msgspec.Struct, frozen=True, kw_only=True):
-    """Tells deliveries of one subscription apart.
+    """Position of a delivery within a subscription.
 
-    Within a life positions only grow: what is not beyond the last one was delivered before. A term
-    that is less than the last one is of somebody who has lost the subscription to another one.
+    Within a life positions only grow, so a position up to the last one is a duplicate. A term lower
+    than the last one comes from an instance that has lost the subscription.
     """
 
     name: str
@@ -26,26 +26,28 @@ class Fence(msgspec.Struct, frozen=True, kw_only=True):
     seq_number: int
     part: int = 0
     is_repeatable: bool = False
-    """Of a delivery that is written in several transactions: the same numbers come with each of
-    them, so what came last may come again. It is written again then, in place of being skipped."""
+    """Set for a delivery written in several transactions, which all have the same position. If the
+    last position comes again, it is written again instead of skipped."""
 
     def passes(self, last: Fence | None) -> bool:
-        """Whether it comes after the last one; False: it was there already.
+        """Whether the delivery is new; False if it is a duplicate.
 
         Raises:
-            Fenced: It comes too late, from somebody who has lost the subscription.
+            Fenced: It is late: another instance has taken over the subscription.
         """
         if last is None or self.life > last.life:
             return True
         if self.life < last.life or self.term < last.term:
-            raise Fenced(f"The subscription {self.name!r} is delivered by another instance by now")
+            raise Fenced(f"The subscription {self.name!r} is now delivered by another instance")
         here, there = (self.seq_number, self.part), (last.seq_number, last.part)
         return here > there or (self.is_repeatable and here == there)
 
 
 async def pass_fence(session: WriteSession, fence: Fence) -> bool:
-    """Whether what comes with a fence is to be written; then it is kept with it, in the same
-    transaction. False: it was written before."""
+    """Check and store a fence in the transaction that writes its delivery.
+
+    Returns False if the delivery was written before.
+    """
     kept = await session.kept(KIND, fence.name)
     last = None if kept is None else msgspec.convert(kept.value, Fence)
     if not fence.passes(last):

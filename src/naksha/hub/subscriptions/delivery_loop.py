@@ -1,4 +1,4 @@
-"""The delivery of one subscription is put together, and runs until it is lost."""
+"""Delivery of one subscription: set up, and run until the lease is lost."""
 
 from __future__ import annotations
 
@@ -41,8 +41,10 @@ async def serve(
     cut: str,
     holding: Holding[Progress],
 ) -> None:
-    """Deliver until the subscription is lost, or this is cancelled; then it is given back. `cut` is
-    how transactions are cut into deliveries (`cut_of`)."""
+    """Deliver until the subscription is lost or the task is cancelled, then release it.
+
+    `cut` identifies how transactions are cut into deliveries (`cut_of`).
+    """
     serving = _Serving(hub, snapshot, subscription, connectors, cut, holding)
     keeping = asyncio.create_task(holding.keep())
     delivering = asyncio.create_task(serving.run())
@@ -83,7 +85,7 @@ class _Serving:
         self._runner: Runner | None = None
 
     async def run(self) -> None:
-        """Everything is made first; what cannot be made is told, and tried again."""
+        """Set up the delivery, with retries and reported failures, and run it."""
         pause = limits.SUBSCRIPTION_RETRY_SECONDS
         while self._runner is None:
             try:
@@ -92,7 +94,7 @@ class _Serving:
                 await stay_expired(self._holding, error)
             except Lost:
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is told and tried again
+            except Exception as error:  # noqa: BLE001 - reported and retried, whatever it is
                 reason = reason_of(error, self._name)
                 await tell(self._holding, Condition.FAILING, reason)
                 await self._keep_pin()
@@ -101,7 +103,7 @@ class _Serving:
         await (self._runner.run() if self._subscription.active else self._runner.stay())
 
     async def give_back(self) -> None:
-        """Keep how far it is, and let others have it."""
+        """Save the position and release the lease."""
         if self._runner is not None:
             with contextlib.suppress(NakshaError, Lost):
                 await self._runner.save()
@@ -122,7 +124,7 @@ class _Serving:
         return Runner(self._name, self._holding, source, cutter, deliver, self._pinning)
 
     async def _check_storage(self) -> None:
-        """Expired when the source is in another storage by now: its versions are others."""
+        """Raise Expired if the source moved to another storage, which has other versions."""
         before = self._holding.value.storage_id
         now = await storage_id_of(self._snapshot, self._subscription.source)
         if now == before:
@@ -130,23 +132,25 @@ class _Serving:
         with contextlib.suppress(NakshaError):
             await (await self._hub.storage(before)).unpin(self._pin)
         raise Expired(
-            f"It was at a version of the storage {before!r}, and its source is in the storage "
-            f"{now!r} by now; reset it to go on there"
+            f"The subscription's position is in the storage {before!r}, but its source is now in "
+            f"{now!r}; reset the subscription to continue there"
         )
 
     async def _begin_well(self, storage: StorageIdentity) -> None:
-        """When transactions are cut in another way than before, one of which a part was delivered
-        is delivered again from its beginning, and in a new life: its parts have other numbers.
+        """Adapt the progress to a changed cut or storage.
+
+        If transactions are now cut differently, a partly delivered transaction is delivered again
+        from its beginning in a new life, since its parts have other numbers.
 
         Raises:
-            Expired: What is called as before is another storage by now.
+            Expired: Another storage now has the id of the previous one.
         """
         known = self._holding.value
         number, at = known.storage_number, known.position.seq_number
         if number is not None and not storage.shares_versions(number, at):
             raise Expired(
-                f"The storage {known.storage_id!r} is another one by now, with other versions; "
-                "reset it to go on there"
+                f"The storage {known.storage_id!r} was replaced by another one with other "
+                "versions; reset the subscription to continue there"
             )
         if (known.cut, number) == (self._cut, storage.number):
             return
@@ -166,7 +170,7 @@ class _Serving:
             await self._pinning.keep_up(progress.position, progress.moved_ms)
 
     def _pipeline(self) -> Pipeline:
-        """What changes are delivered through. Handlers know of spaces only: it looks like one."""
+        """Build the pipeline of the delivery; handlers expect a space, so it looks like one."""
         component = Space(id=self._subscription.id, title=self._subscription.title)
         stages = [
             Stage(one.id, made_handler(Setup(one, component, self._hub)))
@@ -176,7 +180,7 @@ class _Serving:
         return Pipeline(component, stages, self._hub)
 
     def _context(self) -> Context:
-        """No delivery takes longer than this; how often it is tried is another matter."""
+        """Return the context with the time limit of one delivery; retries are unlimited."""
         stream_id = f"subscription-{self._subscription.id}"
         within = Context.within(self._actor, stream_id, limits.SUBSCRIPTION_DELIVERY_SECONDS_MAX)
         return msgspec.structs.replace(within, check_turn=self._check_turn)

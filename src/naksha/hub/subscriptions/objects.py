@@ -1,4 +1,4 @@
-"""What a subscription is: where changes come from, which of them, and where they go.
+"""Subscription objects: the source of changes, a filter, and the pipeline of the delivery.
 
     {"id": "roads-to-search",
      "source": {"spaceId": "roads"},                         or {"storageId": …, "collections": […]}
@@ -7,7 +7,7 @@
      "eventHandlerIds": ["search-webhook"],                  the pipeline that it is delivered to
      "start": "now"}
 
-XYZ's form (`source` and `destination` as texts, `config.type`) is understood too.
+XYZ's form (`source` and `destination` as text, `config.type`) is accepted too.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ BEGINNING: Final = "beginning"
 
 
 class Granularity(StrEnum):
-    """What one delivery is about: a transaction with all its changes, one changed feature, or only
-    that something has changed."""
+    """Unit of one delivery.
+
+    A transaction with all its changes, one changed feature, or only the fact of a change.
+    """
 
     PER_TRANSACTION = "PER_TRANSACTION"
     PER_FEATURE = "PER_FEATURE"
@@ -45,7 +47,7 @@ class Granularity(StrEnum):
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Where changes come from: a space, or a storage, all of it or some collections."""
+    """Source of changes: a space, or a whole storage or some of its collections."""
 
     space_id: str | None = None
     storage_id: str | None = None
@@ -61,28 +63,28 @@ class SpatialFilter(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ChangeFilter(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Which changes: all of it must hold for the feature as it is, or as it was before."""
+    """Conditions on changes; all must hold for the feature after the change, or before it."""
 
     actions: tuple[str, ...] = ()
     spatial_filter: SpatialFilter | None = None
     tags: str = ""
-    """As in a request: `a,b+c` is a, or b and c."""
+    """As in a request: `a,b+c` means a, or b and c."""
     properties: str = ""
     """As in a request: `p.speed>50&p.name=Main`."""
     authors: tuple[str, ...] = ()
     json_path: str = ""
-    """RFC 9535, for example `$.properties[?@.speed > 50]`; holds where it finds something. It is
-    asked about the feature as it is."""
+    """RFC 9535, for example `$.properties[?@.speed > 50]`; true if it selects anything. Only
+    the feature after the change is tested."""
 
 
 _SETTLED: Final = ("source", "start", "started_after", "started_in", "progress_id")
-"""What is so from the beginning: whoever wants another source makes another subscription, and one
-that exists is put elsewhere by a reset."""
+"""Members that cannot change: another source needs another subscription, and an existing one is
+repositioned by a reset."""
 
 
 @object_type("hub-subscription")
 class Subscription(HubObject, frozen=True, kw_only=True, rename="camel"):
-    """Somebody who wants to know of changes."""
+    """Configuration of a subscription."""
 
     kind: ClassVar[str] = "subscription"
     use_right: ClassVar[Right] = Right.USE_SUBSCRIPTIONS
@@ -97,17 +99,17 @@ class Subscription(HubObject, frozen=True, kw_only=True, rename="camel"):
     granularity: Granularity = Granularity.PER_TRANSACTION
     event_handler_ids: tuple[str, ...]
     start: str | int = NOW
-    """What it gets first: what comes after now, everything, or what comes after a version."""
+    """First changes to deliver: those after now, all, or those after a version."""
     active: bool = True
-    """An inactive one is paused: it goes on where it was."""
+    """An inactive subscription is paused and continues at its position when activated."""
     keep_days: int = limits.SUBSCRIPTION_KEEP_DAYS
-    """For so long history and log are kept for one that stands still; then it may expire."""
+    """Days for which history and log are kept for a stalled subscription; then it may expire."""
     started_after: int = 0
-    """The version that `start` meant when it was made."""
+    """The version that `start` meant on creation."""
     started_in: str = ""
-    """The storage that this version is one of."""
+    """The storage of this version."""
     progress_id: int = 0
-    """The object of the catalog that says how far it is; another one in every life."""
+    """The catalog object with the subscription's progress, a new one for each creation."""
 
     @classmethod
     def from_json(cls, value: object) -> Self:
@@ -120,12 +122,12 @@ class Subscription(HubObject, frozen=True, kw_only=True, rename="camel"):
         check_start(self.start)
         if not 1 <= len(self.event_handler_ids) <= limits.PIPELINE_HANDLERS_MAX:
             raise InvalidArgument(
-                f"It is delivered to 1 to {limits.PIPELINE_HANDLERS_MAX} connectors",
+                f"A subscription needs 1 to {limits.PIPELINE_HANDLERS_MAX} eventHandlerIds",
                 field="eventHandlerIds",
             )
         if not 0 <= self.keep_days <= limits.SUBSCRIPTION_KEEP_DAYS_MAX:
             raise InvalidArgument(
-                f"Changes are kept for 0 to {limits.SUBSCRIPTION_KEEP_DAYS_MAX} days",
+                f"keepDays must be 0 to {limits.SUBSCRIPTION_KEEP_DAYS_MAX}",
                 field="keepDays",
             )
 
@@ -133,7 +135,7 @@ class Subscription(HubObject, frozen=True, kw_only=True, rename="camel"):
         return {**super().whole_json(), "source": msgspec.to_builtins(self.source)}
 
     def to_json(self) -> dict[str, Any]:
-        """Without where its progress is kept, which is nobody's business."""
+        """Convert to JSON without internal members about the progress."""
         hidden = ("progressId", "startedIn")
         return {name: value for name, value in self.whole_json().items() if name not in hidden}
 
@@ -150,7 +152,7 @@ class Subscription(HubObject, frozen=True, kw_only=True, rename="camel"):
 
 
 def _plain(value: dict[str, Any]) -> dict[str, Any]:
-    """XYZ's form in ours; what is said in ours counts."""
+    """Convert XYZ's form to ours; members in our form take precedence."""
     given = dict(value)
     if isinstance(given.get("source"), str):
         given["source"] = {"spaceId": given["source"]}
@@ -162,23 +164,23 @@ def _plain(value: dict[str, Any]) -> dict[str, Any]:
     if given.get("filters") is not None:
         filters = _filter_of(given.pop("filters"))
         if given.setdefault("filter", filters) not in (filters, None, {}):
-            raise InvalidArgument("It differs from filter; send one of them", field="filters")
+            raise InvalidArgument("filters differs from filter; send only one", field="filters")
         given["filter"] = filters
     _check_members(given.get("filter"), ChangeFilter, "filter")
     return given
 
 
 def _filter_of(filters: object) -> dict[str, Any]:
-    """XYZ's filters in our form."""
+    """Convert XYZ's filters to our form."""
     if not isinstance(filters, dict):
-        raise InvalidArgument("It must be an object", field="filters")
+        raise InvalidArgument("filters must be a JSON object", field="filters")
     found = {name: value for name, value in filters.items() if value is not None}
     if str(found.pop("context", "DEFAULT")).upper() != "DEFAULT":
-        raise InvalidArgument("Only DEFAULT is supported", field="filters.context")
+        raise InvalidArgument("filters.context must be DEFAULT", field="filters.context")
     if "propertyFilter" in found:
         if not isinstance(found["propertyFilter"], str):
             raise InvalidArgument(
-                "It must be conditions such as p.speed>50&p.name=Main",
+                "propertyFilter must be conditions like p.speed>50&p.name=Main",
                 field="filters.propertyFilter",
             )
         found["properties"] = found.pop("propertyFilter")
@@ -187,14 +189,14 @@ def _filter_of(filters: object) -> dict[str, Any]:
 
 
 def _check_members(value: object, kind: type[msgspec.Struct], field: str) -> None:
-    """Refuse members that would be ignored: a filter that is not applied delivers too much."""
+    """Refuse unknown members: a filter that is ignored would deliver too much."""
     if not isinstance(value, dict):
         return
     known = {each.encode_name for each in msgspec.structs.fields(kind)}
     for name in value:
         if name not in known:
             raise InvalidArgument(
-                f"{name!r:.40} is not supported; supported are {', '.join(sorted(known))}",
+                f"The member {name!r:.40} is not supported; use {', '.join(sorted(known))}",
                 field=f"{field}.{name}",
             )
     if kind is ChangeFilter:
@@ -203,18 +205,20 @@ def _check_members(value: object, kind: type[msgspec.Struct], field: str) -> Non
 
 def _check_source(source: Source) -> None:
     if (source.space_id is None) == (source.storage_id is None):
-        raise InvalidArgument("It has one source: a spaceId or a storageId", field="source")
+        raise InvalidArgument(
+            "A subscription needs exactly one source, a spaceId or a storageId", field="source"
+        )
     if source.space_id is not None:
         check_object_id(source.space_id, "space")
         if source.collections:
             raise InvalidArgument(
-                "A space has its own collections; name them with a storageId",
+                "source.collections needs a storageId; a space has its own collections",
                 field="source.collections",
             )
     if len(source.collections) > limits.SUBSCRIPTION_COLLECTIONS_MAX:
         raise InvalidArgument(
-            f"At most {limits.SUBSCRIPTION_COLLECTIONS_MAX} collections are named; leave them out "
-            "for all of the storage",
+            f"At most {limits.SUBSCRIPTION_COLLECTIONS_MAX} collections can be named; omit them "
+            "to subscribe to the whole storage",
             field="source.collections",
         )
     for place, id in enumerate(source.collections):
@@ -225,7 +229,8 @@ def _check_filter(wanted: ChangeFilter) -> None:
     for place, action in enumerate(wanted.actions):
         if action not in (*ACTIONS, *EVENTS):
             raise InvalidArgument(
-                f"{action!r:.40} is not one of {', '.join((*ACTIONS, *EVENTS))}",
+                f"{action!r:.40} is not a valid action; use one of "
+                f"{', '.join((*ACTIONS, *EVENTS))}",
                 field=f"filter.actions[{place}]",
             )
     spatial = wanted.spatial_filter
@@ -233,7 +238,10 @@ def _check_filter(wanted: ChangeFilter) -> None:
         _check_area(spatial)
     tag_query(f"tags={wanted.tags}")
     if wanted.properties and property_query(wanted.properties) is None:
-        raise InvalidArgument("Conditions look like p.speed>50&f.id=a,b", field="filter.properties")
+        raise InvalidArgument(
+            "The property filter needs conditions like p.speed>50&f.id=a,b",
+            field="filter.properties",
+        )
     if wanted.json_path:
         JsonPath.parse(wanted.json_path, field="filter.jsonPath")
     on_features = spatial or wanted.tags or wanted.properties or wanted.json_path
@@ -248,13 +256,14 @@ def _check_area(spatial: SpatialFilter) -> None:
         raise
     if not 0 <= spatial.radius <= limits.RADIUS_METRES_MAX:
         raise InvalidArgument(
-            f"It is 0 to {limits.RADIUS_METRES_MAX} metres", field="filter.spatialFilter.radius"
+            f"The radius must be 0 to {limits.RADIUS_METRES_MAX} metres",
+            field="filter.spatialFilter.radius",
         )
 
 
 def check_start(start: str | int, *, field: str = "start") -> None:
-    """Where a subscription may begin, or go on."""
+    """Check a version from which a subscription starts or continues."""
     if isinstance(start, str) and start not in (NOW, BEGINNING):
-        raise InvalidArgument(f"It is {NOW}, {BEGINNING} or a version", field=field)
+        raise InvalidArgument(f"The start must be {NOW}, {BEGINNING} or a version", field=field)
     if isinstance(start, int) and not 0 <= start <= limits.INT8_MAX:
-        raise InvalidArgument("A version is not negative", field=field)
+        raise InvalidArgument("A version must be a non-negative 64-bit integer", field=field)

@@ -1,4 +1,4 @@
-"""What a subscription has not got yet is kept for it, for a while."""
+"""Pins that keep undelivered changes of a subscription for a limited time."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ _DAY_MS: Final = 86_400_000
 
 
 def pin_name(realm_id: str, progress_id: int) -> str:
-    """The pin of a subscription; another one in every life."""
+    """Return the name of a subscription's pin, unique to its creation."""
     return f"subscription/{realm_id}/{progress_id}"
 
 
 class Pinning:
-    """Moves the pin of a subscription along, and takes it away when the subscription is too far
-    behind: then history may expire, and the subscription with it."""
+    """Moves the pin of a subscription along with its position.
+
+    Removes the pin when the subscription is too far behind: then history may expire, and the
+    subscription with it.
+    """
 
     def __init__(self, storage: Storage, name: str, keep_days: int) -> None:
         self._storage = storage
@@ -33,11 +36,13 @@ class Pinning:
         self._pinned: int | None = None
         self._looked_at = 0.0
         self.is_given_up = False
-        """Nothing is kept for it: it is too far behind."""
+        """Whether the pin was removed because the subscription is too far behind."""
 
     async def keep_up(self, position: FeedPosition, moved_ms: int) -> None:
-        """The pin follows, now and then: what it covers beyond the position does no harm.
-        `moved_ms` is when the position was moved last."""
+        """Move the pin to the position from time to time; keeping too much does no harm.
+
+        `moved_ms` is the time of the last change of the position.
+        """
         is_due = time.monotonic() - self._looked_at >= limits.SUBSCRIPTION_PIN_SECONDS
         if self._looked_at and not is_due:
             return
@@ -45,11 +50,11 @@ class Pinning:
         try:
             await self._follow(position, moved_ms)
         except NakshaError as error:
-            # History is kept as it was until now; it is looked at again.
-            _log.warning("The pin %s could not be moved: %s", self._name, error)
+            # The old pin still protects the history; retried later.
+            _log.warning("Moving the pin %s failed, will retry: %s", self._name, error)
 
     async def drop(self) -> None:
-        """Nothing is kept any more."""
+        """Remove the pin."""
         with contextlib.suppress(NakshaError):
             await self._storage.unpin(self._name)
             self._pinned = None
@@ -65,7 +70,7 @@ class Pinning:
             self._pinned = at
 
     async def _is_too_late(self, waiting: int, moved_ms: int) -> bool:
-        """Whether it stands still for longer than it may, with something to deliver."""
+        """Whether the subscription has undelivered changes and is stalled for too long."""
         try:
             published_ms = (await self._storage.resolve(AtSeq(waiting))).published_ms
         except Expired:

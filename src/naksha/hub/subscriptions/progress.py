@@ -1,4 +1,4 @@
-"""How far a subscription is, and who delivers it."""
+"""Progress of a subscription: its position and the instance that delivers it."""
 
 from __future__ import annotations
 
@@ -13,63 +13,63 @@ from naksha.versioning import FeedPosition
 
 
 class Condition(StrEnum):
-    """How it goes with a subscription that is active."""
+    """Condition of an active subscription."""
 
     ACTIVE = "active"
     FAILING = "failing"
-    """The destination does not take it; it is tried again."""
+    """The destination refuses deliveries; they are retried."""
     EXPIRED = "expired"
-    """What comes next is gone. Only whoever manages it can decide where to go on."""
+    """The next changes are expired. A manager has to reset the subscription."""
 
 
 @object_type("subscription-progress", is_cached=False)
 class Progress(Leased, frozen=True, kw_only=True):
-    """What is known of a subscription that changes all the time."""
+    """Frequently changing state of a subscription."""
 
     subscription: str
     position: FeedPosition
-    """All up to here was delivered."""
+    """Everything up to this position was delivered."""
     storage_id: str = ""
-    """The storage that the position is one of: another one has other versions."""
+    """The storage of the position: other storages have other versions."""
     storage_number: int | None = None
-    """The number of that storage: another one may be put in its place, under the same id."""
+    """The number of that storage: its id may later be used for another storage."""
     cut: str = ""
-    """How transactions are cut into deliveries: when that changes, their parts are others. Empty:
-    nothing was delivered yet."""
+    """How transactions are cut into deliveries; parts of another cut are not comparable. Empty
+    before the first delivery."""
     life: int
-    """Greater each time that somebody puts it somewhere else, when it may go back; and greater
-    than that of a former subscription of the same name."""
+    """Incremented by each reset, which may move the position back. Greater than in any earlier
+    subscription of the same name."""
     wanted: str = ""
-    """The instance that shall have it next."""
+    """The instance that the subscription is to be moved to."""
     wanted_until_ms: int = 0
     condition: Condition = Condition.ACTIVE
     reason: str = ""
     since_ms: int = 0
-    """When it got into the condition that it is in."""
+    """When the condition began."""
     moved_ms: int = 0
-    """When the position was moved last; when it stands still for long, nothing is kept for it."""
+    """When the position last moved; a subscription stalled for too long loses its pin."""
     delivered: int = 0
-    """Deliveries so far."""
+    """Number of deliveries so far."""
     delivered_ms: int = 0
-    """When the last one was made."""
+    """When the last delivery was made."""
 
     def may_go_to(self, instance: str, now_ms: int) -> bool:
-        """Whether nobody else is wanted."""
+        """Whether an instance may take the subscription: no other one is wanted."""
         return self.wanted in ("", instance) or now_ms > self.wanted_until_ms
 
     def taken(self) -> Progress:
-        """Whoever has it was wanted, or nobody was."""
+        """Clear the wanted instance after the subscription was taken."""
         return msgspec.structs.replace(self, wanted="", wanted_until_ms=0)
 
     @property
     def hold(self) -> tuple[int, ...]:
-        """It may also be put elsewhere while the holder stays the same."""
+        """Identify the holder's claim: the life may change while the holder stays the same."""
         return self.life, self.term
 
     @property
     def leaves(self) -> str:
-        """Somebody else shall have it."""
-        return f"It shall go to {self.wanted}" if self.wanted else ""
+        """Why the holder has to release it, empty if it may keep it."""
+        return f"The subscription is moving to the instance {self.wanted}" if self.wanted else ""
 
 
 Kept = Object[Progress]

@@ -1,7 +1,7 @@
-"""In whose name changes are delivered, and who may make a subscription.
+"""Rights of a subscription, and rights needed to create one.
 
-A subscription acts as whoever made it, but lives longer than his token. So it gets the rights that
-it needs and no others, and whoever makes or changes it must have these himself: to read all
+A subscription acts for the actor who created it, but outlives that actor's token. So it gets
+exactly the rights it needs, and an actor who creates or changes it must have them: to read all
 features of the source, and to write all features of the spaces that its connectors name.
 """
 
@@ -24,7 +24,7 @@ WRITES = (Right.CREATE_FEATURES, Right.UPDATE_FEATURES, Right.DELETE_FEATURES)
 
 
 def actor_of(realm_id: str, subscription: Subscription, connectors: Iterable[Connector]) -> Actor:
-    """Who delivers a subscription."""
+    """Return the actor that delivers a subscription."""
     written = [{"spaceId": id} for id in spaces_written(connectors)]
     source = subscription.source.space_id
     read = [*written, *([] if source is None else [{"spaceId": source}])]
@@ -40,13 +40,13 @@ def actor_of(realm_id: str, subscription: Subscription, connectors: Iterable[Con
 
 
 def spaces_written(connectors: Iterable[Connector]) -> Iterator[str]:
-    """The spaces that changes are delivered to."""
+    """Yield the spaces that connectors deliver changes to."""
     for connector in connectors:
         yield from (name.id for name in names_of(connector) if name.kind == Space.kind)
 
 
 async def check_subscription(snapshot: Snapshot, thing: Subscription, actor: Actor) -> None:
-    """Forbidden when the actor may not let the subscription do what it would do."""
+    """Raise Forbidden if the actor lacks rights that the subscription would use."""
     await _check_source(snapshot, thing, actor.rights)
     connectors = await connectors_named(snapshot, thing.event_handler_ids)
     await _check_written(snapshot, connectors, actor.rights)
@@ -55,8 +55,10 @@ async def check_subscription(snapshot: Snapshot, thing: Subscription, actor: Act
 async def check_delivers(
     snapshot: Snapshot, connector: Connector, old: Connector | None, actor: Actor
 ) -> None:
-    """The same for a connector that subscriptions are delivered to: whoever says where it goes is
-    told what they are told."""
+    """Raise Forbidden if the actor may not change a connector of subscriptions.
+
+    An actor who changes the destination receives everything that the subscriptions deliver.
+    """
     if old is None or _does(old) == _does(connector):
         return
     async for _, found in snapshot.list(f"{Subscription.kind}/", Subscription):
@@ -75,7 +77,7 @@ async def _check_written(
     for space_id in spaces_written(connectors):
         found = await snapshot.get(key_of(Space, space_id), Space)
         if found is None:
-            continue  # told by whoever checks references
+            continue  # reported by the check of references
         for right in WRITES:
             check_all(rights, right, resources.features(found.value.resource()))
 
@@ -92,7 +94,7 @@ async def _check_source(snapshot: Snapshot, thing: Subscription, rights: Rights)
 
 
 async def check_reads_storage(snapshot: Snapshot, storage_id: str, rights: Rights) -> None:
-    """Forbidden when not all features of a storage may be read."""
+    """Raise Forbidden unless the actor may read all features of a storage."""
     found = await snapshot.get(key_of(StorageObject, storage_id), StorageObject)
     if found is not None:
         rights.check(Right.USE_STORAGES, found.value.resource())
@@ -107,14 +109,14 @@ async def check_reads_storage(snapshot: Snapshot, storage_id: str, rights: Right
 def check_all(
     rights: Rights, right: Right, features: Resource, about: str = "a subscription"
 ) -> None:
-    """Forbidden unless the right extends to all of the features."""
+    """Raise Forbidden unless the right covers all of the features."""
     scope = rights.scope(right, features)
     if scope.is_nothing:
         raise forbidden(right, features)
     if not scope.is_everything:
         raise Forbidden(
-            f"The right {right.value} is granted for some {features} only, and {about} is about "
-            "all of them; ask for a token, or a role, that grants it for all",
+            f"The right {right.value} is granted for only some {features}, but {about} needs it "
+            "for all of them; use a token or a role that grants it for all",
             right=right.value,
             resource=str(features),
         )

@@ -1,4 +1,4 @@
-"""Delivering one subscription, as long as this process has it."""
+"""Delivery of one subscription while this process holds its lease."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Deliver = Callable[[DeliverChanges], Awaitable[object]]
 
 
 class Runner:
-    """Reads, delivers, and keeps how far it is; for one state of the configuration."""
+    """Reads changes, delivers them and saves the position, for one state of the configuration."""
 
     def __init__(
         self,
@@ -53,11 +53,11 @@ class Runner:
 
     @property
     def position(self) -> FeedPosition:
-        """Everything up to here was delivered, saved or not."""
+        """Position up to which everything was delivered, saved or not."""
         return self._position
 
     async def run(self) -> None:
-        """For ever, until it is Lost."""
+        """Deliver until the lease is lost."""
         await self._keep_pin()
         while True:
             page = await self._persistently(self._read)
@@ -73,8 +73,10 @@ class Runner:
                 await self._rest()
 
     async def stay(self) -> None:
-        """For ever, without delivering anything: it is paused. When nothing is kept for it any more
-        it is looked at, too, so that everybody can read when that is over."""
+        """Hold a paused subscription until the lease is lost.
+
+        If it lost its pin, it is read from time to time, so that its status shows when it expires.
+        """
         while True:
             await self._keep_pin()
             if self._pinning.is_given_up:
@@ -82,7 +84,7 @@ class Runner:
             await asyncio.sleep(limits.SUBSCRIPTION_PIN_SECONDS)
 
     async def save(self) -> None:
-        """Keep how far it is, if it is not known yet."""
+        """Save the position if it has changed."""
         if self._is_saved:
             return
         position, delivered = self._position, self._delivered
@@ -98,7 +100,7 @@ class Runner:
         self._delivered -= delivered
         self._saved_at = time.monotonic()
 
-    # ---- One thing after the other -----------------------------------------------------------
+    # ---- Steps -------------------------------------------------------------------------------
 
     async def _read(self) -> FeedPage:
         try:
@@ -117,9 +119,10 @@ class Runner:
             async with asyncio.timeout(seconds):
                 await self._deliver(delivery)
         except TimeoutError as error:
-            raise Unavailable(f"It was not taken within {seconds:.0f} s") from error
+            raise Unavailable(f"The destination did not respond within {seconds:.0f} s") from error
         except Fenced:
-            # Lost, if it is. Else somebody has been there who is not one of us: that is told.
+            # Saving raises Lost if the lease is lost. Otherwise a foreign writer used the fence, so
+            # report it.
             await self._holding.save()
             raise
         self._delivered += 1
@@ -128,8 +131,10 @@ class Runner:
         await self._pinning.keep_up(self._position, self._holding.value.moved_ms)
 
     async def _rest(self) -> None:
-        """Nothing is left; wait for more. Meanwhile what was delivered becomes due to be saved: not
-        at once, since while there is a steady stream of changes every one of them ends here."""
+        """Wait for changes, and save the position when that is due.
+
+        It is not saved at once, since under a steady stream of changes each of them ends here.
+        """
         position = self._position.seq_number
         while True:
             await self._save_sometimes()
@@ -141,18 +146,18 @@ class Runner:
                 return
 
     async def _persistently(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Try something until it can be done, however long that takes; everybody can read why."""
+        """Retry until the work succeeds, without limit, and report failures in the status."""
         pause = limits.SUBSCRIPTION_RETRY_SECONDS
         while True:
             try:
                 done = await work()
             except Lost:
                 raise
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is told and tried again
+            except Exception as error:  # noqa: BLE001 - reported and retried, whatever it is
                 check_cancelled()
                 await self._tell(Condition.FAILING, reason_of(error, self._name))
                 await self._keep_pin()
-                await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads them
+                await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads retries
                 pause = min(pause * 2, limits.SUBSCRIPTION_RETRY_SECONDS_MAX)
             else:
                 if self._holding.value.condition is not Condition.ACTIVE:
@@ -184,7 +189,7 @@ async def tell(
     reason: str,
     position: FeedPosition | None = None,
 ) -> None:
-    """Keep how it goes, and how far it is."""
+    """Save the condition and the position."""
     told = holding.value
     shown = reason[: limits.SUBSCRIPTION_REASON_LENGTH_MAX]
     if (told.condition, told.reason) == (condition, shown):
@@ -198,26 +203,26 @@ async def tell(
             since_ms=old.since_ms if old.condition is condition else _now_ms(),
         )
 
-    # When the catalog cannot be asked either, there is nobody to tell.
+    # If the catalog is unavailable too, the condition cannot be reported.
     with contextlib.suppress(NakshaError):
         await holding.save(changed)
 
 
 def reason_of(error: Exception, name: str) -> str:
-    """What is told of an error, and what only the log is told."""
+    """Return the reason shown in the status, and log the details."""
     if isinstance(error, NakshaError):
-        # Of what a handler failed with, nobody but the log is told.
+        # The cause of a handler's failure may be confidential, so it is only logged.
         cause = error.__cause__ if isinstance(error, HandlerFailed) else None
         _log.warning("subscription %s: %s", name, error, exc_info=cause)
         return str(error)
     _log.error("subscription %s", name, exc_info=error)
-    return "Something failed that should not; the log has the reason"
+    return "Internal error; the hub's log has the details"
 
 
 async def stay_expired(
     holding: Holding[Progress], error: Expired, position: FeedPosition | None = None
 ) -> NoReturn:
-    """Nothing but a reset helps, which takes the subscription from us. Until then it is told."""
+    """Report the expiry until a reset takes the subscription away; nothing else helps."""
     while True:
         await tell(holding, Condition.EXPIRED, error.message, position)
         await asyncio.sleep(limits.SUBSCRIPTION_LOOK_SECONDS)

@@ -1,5 +1,8 @@
-"""Every instance of the hub has one: it looks for subscriptions that nobody delivers, takes them,
-and delivers them as long as they are its own."""
+"""Subscription service of one instance of the hub.
+
+It looks for subscriptions without an instance, takes their leases, and delivers them while it holds
+them.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Plan(NamedTuple):
-    """All that the delivery of a subscription is made from: when it changes, so does that."""
+    """Everything a delivery depends on: when it changes, the delivery is restarted."""
 
     subscription: Subscription
     connectors: tuple[Connector, ...]
@@ -45,7 +48,7 @@ class _Held(NamedTuple):
 
 
 class _Plans(NamedTuple):
-    """All that there are in a state of the configuration."""
+    """All plans of one state of the configuration."""
 
     of: ObjectRef | None
     plans: Mapping[str, Plan]
@@ -73,20 +76,20 @@ class SubscriptionService:
 
     @property
     def instance(self) -> str:
-        """What the instance is called."""
+        """Name of the instance."""
         return self._hub.catalog.node.instance
 
     def held(self) -> list[tuple[str, str]]:
-        """The realms and ids of those that this instance delivers now."""
+        """Return the realms and ids of the subscriptions that this instance delivers now."""
         return [key for key, held in self._held.items() if not held.task.done()]
 
     def start(self) -> None:
-        """Begin."""
+        """Start looking for subscriptions."""
         self._looker.start()
         self._clearer.start()
 
     async def close(self) -> None:
-        """Let what is under way end, for a while, and leave everything to others."""
+        """Stop all deliveries within a time limit, and release them to other instances."""
         await self._looker.close()
         await self._clearer.close()
         await self._stop(list(self._held))
@@ -95,7 +98,7 @@ class SubscriptionService:
         await self._stop([key for key in self._held if key[0] not in serving])
 
     async def _look(self, realm: RealmHub) -> None:
-        """Take what nobody has, and give up what is not as it was."""
+        """Stop deliveries whose plan changed, and take free subscriptions."""
         snapshot = await realm.registry.snapshot()
         plans = await self._plans_of(realm.realm_id, snapshot)
         gone = [
@@ -108,7 +111,7 @@ class SubscriptionService:
         await self._take(realm, snapshot, free)
 
     async def _plans_of(self, realm_id: str, snapshot: Snapshot) -> Mapping[str, Plan]:
-        """Made anew only when the configuration has changed: there may be thousands."""
+        """Return the plans, rebuilt only on changed configuration: there may be thousands."""
         of = None if snapshot.commit is None else snapshot.commit.ref
         known = self._plans.get(realm_id)
         if known is None or known.of != of:
@@ -149,24 +152,26 @@ class SubscriptionService:
             task.cancel()
         if not tasks:
             return
-        # One that does not end when it is told to must not keep the others from theirs.
+        # A delivery that does not stop in time must not block the others.
         ended, going_on = await asyncio.wait(tasks, timeout=limits.SUBSCRIPTION_STOP_SECONDS)
         for task in going_on:
-            _log.error("%s does not end", task.get_name())
+            _log.error("%s did not stop in time", task.get_name())
         for task in ended:
             if not task.cancelled() and (error := task.exception()) is not None:
-                _log.error("%s ended", task.get_name(), exc_info=error)
+                _log.error("%s failed", task.get_name(), exc_info=error)
 
 
 async def _clear_leftovers(realm: RealmHub) -> None:
-    """What removed ones have left. Storages are asked for that, which may not answer for long:
-    nobody who is to be taken over waits for them."""
+    """Clean up after removed subscriptions.
+
+    A separate task, because a storage may take long to respond, and takeovers must not wait for it.
+    """
     await clear_leftovers(realm, await realm.registry.snapshot())
 
 
 @contextlib.asynccontextmanager
 async def delivering(hub: Hub, times: LeaseTimes = TIMES) -> AsyncIterator[SubscriptionService]:
-    """Deliver subscriptions of a hub, for the block."""
+    """Deliver subscriptions of a hub within the block."""
     service = SubscriptionService(hub, times=times)
     service.start()
     try:
@@ -176,7 +181,7 @@ async def delivering(hub: Hub, times: LeaseTimes = TIMES) -> AsyncIterator[Subsc
 
 
 async def begin(table: ProgressTable, subscription: Subscription) -> None:
-    """Let it be known how far a new subscription is."""
+    """Create the progress of a new subscription."""
     progress = Progress(
         subscription=subscription.id,
         position=FeedPosition(subscription.started_after),
@@ -192,7 +197,7 @@ async def _plans(snapshot: Snapshot) -> AsyncIterator[Plan]:
         subscription = found.value
         connectors = await connectors_named(snapshot, subscription.event_handler_ids)
         storage = None
-        with contextlib.suppress(NakshaError):  # told by whoever opens it
+        with contextlib.suppress(NakshaError):  # reported when the delivery opens it
             key = key_of(StorageObject, await storage_id_of(snapshot, subscription.source))
             storage = await snapshot.get(key, StorageObject)
         yield Plan(
@@ -204,7 +209,7 @@ async def _plans(snapshot: Snapshot) -> AsyncIterator[Plan]:
 
 
 def _some_at_a_time(plans: Sequence[Plan]) -> Iterable[Sequence[Plan]]:
-    """In any order, so that instances which look at the same time do not meet."""
+    """Yield batches in random order, so that concurrent instances rarely compete."""
     mixed = random.sample(plans, len(plans))
     for start in range(0, len(mixed), limits.CATALOG_BATCH_MAX):
         yield mixed[start : start + limits.CATALOG_BATCH_MAX]

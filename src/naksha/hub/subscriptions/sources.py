@@ -1,4 +1,4 @@
-"""Where the changes of a subscription come from."""
+"""Sources of the changes of subscriptions."""
 
 from __future__ import annotations
 
@@ -31,38 +31,42 @@ Read = Callable[[FeedPosition], Awaitable[FeedPage]]
 
 
 class OpenSource(NamedTuple):
-    """A source that is open: the storage that it is in, and what reads it."""
+    """An open source: its storage, and the function that reads it."""
 
     storage: Storage
     read: Read
 
 
 async def storage_id_of(snapshot: Snapshot, source: Source) -> str:
-    """The storage that a source is in.
+    """Return the storage of a source.
 
     Raises:
-        InvalidArgument: There is no such space.
-        NotSupported: It is in several storages, or in none, which have no common order.
+        InvalidArgument: The space does not exist.
+        NotSupported: It is in several storages without a common order, or in none.
     """
     if source.storage_id is not None:
         return source.storage_id
     assert source.space_id is not None
     found = await snapshot.get(key_of(Space, source.space_id), Space)
     if found is None:
-        raise InvalidArgument(f"There is no space {source.space_id!r}", field="source.spaceId")
+        raise InvalidArgument(
+            f"The space {source.space_id!r} does not exist", field="source.spaceId"
+        )
     ids = {stored.storage_id for stored in await stored_in(snapshot, found.value)}
     if len(ids) != 1:
         raise NotSupported(
-            f"The space {source.space_id!r} is kept in {len(ids)} storages; subscribe to the "
-            "spaces that it is made from",
+            f"The space {source.space_id!r} is stored in {len(ids)} storages, not in one; "
+            "subscribe to the spaces that it is derived from",
             field="source.spaceId",
         )
     return ids.pop()
 
 
 async def cut_of(snapshot: Snapshot, subscription: Subscription) -> str:
-    """Another one when transactions are cut into deliveries in another way: by the subscription, or
-    by what its space shows of them."""
+    """Return a hash of how transactions are cut into deliveries.
+
+    It depends on the subscription and on which changes its space shows.
+    """
     shown: list[object] = []
     if subscription.source.space_id is not None:
         space = await snapshot.get(key_of(Space, subscription.source.space_id), Space)
@@ -81,7 +85,7 @@ async def open_source(
     subscription: Subscription,
     context: Callable[[], Context],
 ) -> OpenSource:
-    """The source of a subscription."""
+    """Open the source of a subscription."""
     source, where = subscription.source, feed_filter(subscription.filter)
     storage_id = await storage_id_of(snapshot, source)
     storage = await realm.storage(storage_id)
@@ -110,14 +114,16 @@ def _of_space(
 def _only_of(
     storage_id: str, storage_number: int, realm: Realm, source: Source, read: Read
 ) -> Read:
-    """Without pages of another storage, which a space may be put into at any time, or which may be
-    put in the place of its own."""
+    """Wrap a read so that pages of another storage are refused.
+
+    The space may be moved to another storage at any time, or the storage may be replaced.
+    """
 
     async def read_here(after: FeedPosition) -> FeedPage:
         page = await read(after)
         now = await storage_id_of(await realm.registry.snapshot(), source)
         if now != storage_id or (await realm.storage(now)).number != storage_number:
-            raise Unavailable("Its source has just been put into another storage")
+            raise Unavailable("The source was just moved to another storage; retrying")
         return page
 
     return read_here
@@ -142,7 +148,7 @@ async def _of_storage(storage: Storage, source: Source, where: FeedFilter) -> Re
 
 
 def feed_filter(wanted: ChangeFilter) -> FeedFilter:
-    """What of a filter the storage looks at."""
+    """Return the part of a filter that the storage evaluates."""
     spatial = wanted.spatial_filter
     area = None
     if spatial is not None:

@@ -1,22 +1,24 @@
-"""What a write to a space means: which features are made, changed, deleted or left alone.
+"""Writes to a space: which features are created, changed, deleted or left unchanged.
 
-entries      what the request says, feature by feature
-wrapping     geometries over the date line
-places       which line is written to, and the version that it is based on
-opening      the collection, which is made when it is not there yet
-namespaces   what a client says in `@ns:com:here:xyz`
-rules        what a modification asks for
-contents     patch, merge, replace: the feature that is to be written
-bases        the states that three-way merges begin with
-judging      what is to be done with each feature, given what is there
-permits      whether that may be done, where rights are to some features only
-steps        a modification as a few set-based calls of a session
-failures     what went wrong, and with which feature
-reports      what was done
-writes       WriteFeatures as a whole
-deletes      DeleteFeatures as a whole
-unmasking    deletions that show the layer below
-purges       PurgeFeatures as a whole
+entries             the features and ids of a request, each with its position
+dateline_split      geometries that cross the date line
+places              the line that is written to, and the version that the write is based on
+open_collection     the collection, created on the first write
+namespaces          what a client sends in `@ns:com:here:xyz`
+rules               the rules of a modification
+contents            patch, merge, replace: the feature to write
+merge_bases         the base states of three-way merges
+decide              what to do with each feature, given its current state
+guards              rights that cover only some features
+steps               a modification as a few set-based calls of a session
+failures            errors of single features
+reports             what was done, for the response
+writes              WriteFeatures as a whole
+deletes             DeleteFeatures as a whole
+unmask              deletions that uncover the layer below
+purges              PurgeFeatures as a whole
+patch               merge of a client's patch into the current feature
+conflicted_branches branches that are read-only until their conflicts are resolved
 """
 
 from naksha.hub.write.deletes import delete_features

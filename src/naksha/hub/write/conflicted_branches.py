@@ -1,4 +1,4 @@
-"""Branches in conflict: read-only until somebody decides, on another branch for example."""
+"""Branches in conflict: read-only until the conflict is resolved, for example on another branch."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _MARK: Final = CONFLICTING.encode()
 
 
 def is_for_solving(ref: str) -> bool:
-    """Whether a version reference is one of a branch for solving conflicts."""
+    """Whether a version reference names a branch for resolving conflicts."""
     return ref.startswith(SOLVING)
 
 
 def check_writable(branch: Branch | None) -> None:
-    """Conflict for a branch that waits for a decision."""
+    """Raise Conflict for a branch with unresolved conflicts."""
     if branch is not None and branch.conflicts:
         raise Conflict(
-            f"Branch {branch.name!r} is in conflict: it can only be read until that is solved on"
-            f" branch {SOLVING + branch.name!r}, decided with Resolve, or given up with GiveUp",
+            f"Branch {branch.name!r} is in conflict and read-only until the conflict is resolved: "
+            f"on branch {SOLVING + branch.name!r}, with Resolve, or by abandoning it with GiveUp",
             field="versionRef",
         )
 
 
 async def solving_branch(target: Target, branch: Branch) -> Branch | None:
-    """Where the conflicts of a branch are solved, if there is such a branch."""
+    """Return the branch on which the conflicts of a branch are resolved, if it exists."""
     if not branch.conflicts:
         return None
     for stored in await conflicts(target.storage):
@@ -44,7 +44,7 @@ async def solving_branch(target: Target, branch: Branch) -> Branch | None:
 
 
 def shown(state: State) -> State:
-    """A state as clients know it: the mark of a contested feature is in its namespace."""
+    """Return a state as clients see it: the mark of a contested feature is in its namespace."""
     if _MARK not in state.raw or state.feature.get(CONFLICTING) is not True:
         return state
     feature = {key: value for key, value in state.feature.items() if key != CONFLICTING}

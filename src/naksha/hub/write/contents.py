@@ -1,7 +1,7 @@
-"""The feature that is to be written: what is sent, over what is there.
+"""Content of the feature to write: what the client sent, combined with the current state.
 
-Tags and `crid` stay as they are, also when a feature is replaced, unless what is sent has such a
-member; so whoever knows nothing of the namespace does no harm to it.
+Tags and `crid` are kept unless the client sends such a member, even when the feature is replaced,
+so a client that ignores the namespace does not damage it.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ class Content(NamedTuple):
 
 
 def created(sent: Feature, said: Said, tags: TagChange, *, unlocked: bool = False) -> Content:
-    """A feature that is not there yet. What it says of a state is left in, for the storage to
-    refuse or to ignore, unless it is told to go on without."""
+    """Return the content of a new feature.
+
+    A base state that it names is left in for the storage to refuse or ignore, unless `unlocked`.
+    """
     namespace = dict(said.given)
     if unlocked:
         namespace.pop("uuid", None)
@@ -46,18 +48,18 @@ def created(sent: Feature, said: Said, tags: TagChange, *, unlocked: bool = Fals
 
 
 def replaced(sent: Feature, said: Said, head: State, tags: TagChange) -> Content:
-    """All of it is what is sent."""
+    """Return the sent feature as the whole content."""
     return Content(with_namespace(sent, _namespace(said, head, tags)))
 
 
 def patched(sent: Feature, said: Said, head: State, tags: TagChange) -> Content:
-    """What is sent is laid over what is there: null takes a member away, arrays are replaced."""
+    """Apply the sent feature as a patch: null removes a member, arrays are replaced."""
     body = merge_patched(without_namespace(head.feature), without_namespace(sent))
     return Content(with_namespace(body, _namespace(said, head, tags)))
 
 
 def _namespace(said: Said, head: State, tags: TagChange) -> dict[str, Any]:
-    """The part of the client, with the lock on the state that was read."""
+    """Return the client's part of the namespace, locked to the state that was read."""
     namespace: dict[str, Any] = {"uuid": head.heading().uuid}
     if "crid" in said.given:
         namespace["crid"] = said.given["crid"]
@@ -71,10 +73,10 @@ def _namespace(said: Said, head: State, tags: TagChange) -> dict[str, Any]:
 def merged(
     sent: Feature, head: State, base: State, tags: TagChange, on_conflict: OnConflict
 ) -> Content:
-    """What both sides made of a base.
+    """Merge the changes of both sides since a base.
 
     Raises:
-        Conflict: Both changed the same, and nobody said whose value counts.
+        Conflict: Both sides changed the same value, and the request does not say which one wins.
     """
     begun = content_of(base.feature)
     prefer: Side = "theirs" if on_conflict is OnConflict.REPLACE else "ours"
@@ -90,8 +92,8 @@ def merged(
 
 def _conflict(paths: Sequence[str], head: State) -> Conflict:
     return Conflict(
-        f"Both sides changed {', '.join(paths)}; say which counts (onMergeConflict: retain or"
-        " replace), or merge it yourself into the head that is given here",
+        f"Both sides changed {', '.join(paths)}; set onMergeConflict to retain or replace, or merge"
+        " your changes into the head in this error",
         field=paths[0],
         head=head.feature,
     )

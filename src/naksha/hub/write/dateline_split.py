@@ -1,4 +1,4 @@
-"""Geometries that cross the date line or leave the map: split, kept or refused."""
+"""Geometries that cross the date line or have longitudes beyond ±180: split, kept or refused."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.geo.dateline import Change, mended_geometry
 
 _MESSAGES: Final = {
-    Change.WRAPPED: "The geometry had longitudes beyond ±180; they were moved by full turns",
-    Change.SPLIT: "The geometry crosses the date line; it was split at ±180",
+    Change.WRAPPED: "Longitudes beyond ±180 were shifted by multiples of 360 degrees",
+    Change.SPLIT: "The geometry crosses the date line and was split at ±180",
 }
 _REFUSALS: Final = {
     Change.WRAPPED: "The geometry has longitudes beyond ±180",
@@ -19,17 +19,17 @@ _REFUSALS: Final = {
 
 
 class Wrapped(NamedTuple):
-    """A feature whose geometry was changed, and the notice for its sender."""
+    """A feature with a changed geometry, and the notice for the client."""
 
     feature: dict[str, Any]
     message: str
 
 
 def wrapped(feature: dict[str, Any], dateline: Dateline) -> Wrapped | None:
-    """Return the feature with its geometry on the map, None if nothing is to be changed.
+    """Return the feature with its geometry within ±180, or None if it needs no change.
 
     Raises:
-        InvalidArgument: The geometry would have to be changed, and the space refuses that.
+        InvalidArgument: The geometry needs a change, and the space refuses that.
     """
     geometry = feature.get("geometry")
     if geometry is None or dateline is Dateline.KEEP:
@@ -39,7 +39,7 @@ def wrapped(feature: dict[str, Any], dateline: Dateline) -> Wrapped | None:
         return None
     if dateline is Dateline.REFUSE:
         raise InvalidArgument(
-            f"{_REFUSALS[change]}, and the space does not split geometries (dateline: refuse)",
+            f"{_REFUSALS[change]}, which this space refuses (dateline: refuse)",
             field="geometry",
         )
     return Wrapped({**feature, "geometry": mended}, _MESSAGES[change])

@@ -1,4 +1,4 @@
-"""What is to be done with each feature of a modification, given what is there."""
+"""Decision about each feature of a modification, given its current state."""
 
 from __future__ import annotations
 
@@ -25,20 +25,23 @@ class Planned(NamedTuple):
 
 
 class Plan(msgspec.Struct):
-    """What is to be done with the features of a modification; each is in one of the lists."""
+    """Decisions about the features of a modification; each feature is in one of the lists."""
 
     creates: list[Planned] = []
     changes: list[Planned] = []
-    """Over the state that the lock in their namespace names."""
+    """Changes of the state that the lock in the namespace names."""
     deletes: list[tuple[Entry, str]] = []
-    """With the id of the state that is there."""
+    """Deletions, with the id of the current state."""
     kept: list[tuple[Entry, State | None]] = []
-    """Left as it is, or as it is not."""
+    """Features that are left unchanged, or absent."""
 
 
 class Known(NamedTuple):
-    """What was read for a feature: what is there, and what the writer had in mind, as far as that
-    is known. `read` is the state at the version that the request names."""
+    """States that are known about a feature.
+
+    `head` is the current state, `base` the state that the writer changed, `read` the state at the
+    version that the request names.
+    """
 
     head: State | None
     base: State | None = None
@@ -46,29 +49,29 @@ class Known(NamedTuple):
 
 
 class Judge:
-    """Decides about one feature after the other."""
+    """Decides about features, one at a time."""
 
     def __init__(self, rules: Rules, plan: Plan) -> None:
         self._rules = rules
         self._plan = plan
 
     def judge(self, entry: Entry, known: Known) -> None:
-        """Put a feature into the plan.
+        """Decide about a feature and add it to the plan.
 
         Raises:
-            NakshaError: Nothing can be done with it; the message says why.
+            NakshaError: The feature cannot be written; the message says why.
         """
         if known.head is None:
             self._absent(entry, known)
         else:
             self._present(entry, known.head, known)
 
-    # ---- What is not there -------------------------------------------------------------------
+    # ---- Absent features ---------------------------------------------------------------------
 
     def _absent(self, entry: Entry, known: Known) -> None:
         rule = self._rules.modification.if_not_exists
         if rule is IfNotExists.ERROR:
-            raise FeatureNotFound("There is no such feature", field="id")
+            raise FeatureNotFound("The feature does not exist", field="id")
         if rule is IfNotExists.RETAIN or entry.feature is None:
             self._plan.kept.append((entry, None))
             return
@@ -79,7 +82,7 @@ class Judge:
         self._create(entry, created(entry.feature, said, self._rules.tags))
 
     def _was_deleted(self, said: Said, known: Known) -> bool:
-        """Whether the writer had a state in mind that is gone."""
+        """Whether the write is based on a state of a feature that is deleted now."""
         if self._rules.number_of(said.uuid) is not None:
             return True
         if said.version is not None:
@@ -99,7 +102,7 @@ class Judge:
     def _create(self, entry: Entry, content: Content) -> None:
         self._plan.creates.append(Planned(entry, content))
 
-    # ---- What is there -----------------------------------------------------------------------
+    # ---- Existing features -------------------------------------------------------------------
 
     def _present(self, entry: Entry, head: State, known: Known) -> None:
         rule = self._rules.modification.if_exists
@@ -135,7 +138,7 @@ class Judge:
         return merged(sent, head, known.base, tags, self._rules.modification.on_conflict)
 
     def _without_base(self, sent: Feature, said: Said, head: State) -> Content:
-        """A merge whose base is not kept: nothing tells which side changed what."""
+        """Return the content of a merge whose base is not kept, so changes are unknown."""
         rule, tags = self._rules.modification.on_conflict, self._rules.tags
         if rule is OnConflict.RETAIN:
             return patched({"id": head.id}, Said(), head, tags)
@@ -143,8 +146,8 @@ class Judge:
         if rule is OnConflict.REPLACE or _says_the_same(sent, head):
             return content
         raise Conflict(
-            "The state that the feature was made from is not kept, so the feature cannot be merged;"
-            " merge it into `head`, or send cr=retain or cr=replace",
+            "The state that the feature is based on is no longer kept, so the feature cannot be "
+            "merged; merge it into `head`, or send cr=retain or cr=replace",
             field=f"{PLACE}.version" if said.uuid is None else f"{PLACE}.uuid",
             head=head.feature,
         )
@@ -155,8 +158,10 @@ class Judge:
             raise _changed_since("uuid", head)
 
     def _check_version(self, said: Said, head: State, read: State | None) -> None:
-        """The version that the feature says counts, else what it was at the version that the
-        request names; its lock has been looked at already."""
+        """Check the feature's version, or else that it is unchanged since the request's version.
+
+        A uuid in the feature was checked before.
+        """
         if said.version is not None:
             if said.version != head.xyz["version"]:
                 raise _changed_since("version", head)
@@ -173,8 +178,8 @@ def _says_the_same(sent: Feature, head: State) -> bool:
 
 def _changed_since(member: str, head: State) -> Conflict:
     return Conflict(
-        "The feature was changed since it was read, or does not say the version that it had;"
-        " look at the head that is given here",
+        "The feature was changed since it was read, or was sent without its version;"
+        " merge it with the head in this error",
         field=f"{PLACE}.{member}",
         head=head.feature,
     )

@@ -1,4 +1,4 @@
-"""DeleteFeatures: all that a query finds, as one transaction, some at a time."""
+"""DeleteFeatures: delete all features that match a query, page by page in one transaction."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ from naksha.versioning.changesets import MESSAGE
 
 
 async def delete_features(target: Target, request: DeleteFeatures, context: Context) -> Deleted:
-    """Delete what a query finds; nothing when nobody ever wrote to the collection."""
+    """Delete the features that match a query; none before the first write to the collection."""
     query = _checked(request.query)
 
     async def write(line: WrittenLine) -> Deleted:
         if line.base is not None:
             raise InvalidArgument(
-                "What a query finds can be deleted at HEAD only", field="versionRef"
+                "Features can be deleted by a query only at HEAD; remove the version from the "
+                "reference",
+                field="versionRef",
             )
         wanted = msgspec.structs.replace(request, query=query)
         delete = _Delete(target.collection.id, wanted, Permits(context))
@@ -52,7 +54,7 @@ async def delete_features(target: Target, request: DeleteFeatures, context: Cont
 def _checked(query: Query) -> Query:
     if query.limit is not None or query.cursor is not None or query.states is not States.LIVE:
         raise InvalidArgument(
-            "What is deleted is all that the query finds, so it has no limit, handle or states",
+            "A deletion covers all features that match the query; remove limit, handle and states",
             field="limit",
         )
     return msgspec.structs.replace(query, space=None, limit=limits.READ_CHUNK_FEATURES)
@@ -66,7 +68,7 @@ class _Done(msgspec.Struct):
 
 
 class _Delete:
-    """One deletion. It may be done several times until nobody gets in between."""
+    """One deletion. It may be attempted several times until no other writer interferes."""
 
     def __init__(self, collection: str, request: DeleteFeatures, permits: Permits) -> None:
         self._collection = collection
@@ -80,7 +82,7 @@ class _Delete:
         self._finds_tombstones = request.unmasks and by_id == MATCH_ALL
 
     async def attempt(self, session: WriteSession) -> Deleted:
-        """Delete page by page, behind what was deleted: so none of it is found again."""
+        """Delete page by page, each after the last, so that no feature is found twice."""
         if next(self._attempts) >= limits.RETRY_GATE_COUNT:
             await session.close_gates([self._collection])
         done = _Done()
@@ -108,14 +110,14 @@ class _Delete:
                 break
 
     async def _check(self, session: WriteSession, query: Query, found: Sequence[Found]) -> None:
-        """Permits look at whole states. If it is another one by then, the lock does not fit."""
+        """Check permits against whole states. If a state changes afterwards, its lock fails."""
         ids = tuple(one.id for one in found)
         page = await session.page(self._collection, Query(ids=ids, states=query.states))
         for state in page.states:
             self._permits.check(state, None)
 
     async def _delete(self, session: WriteSession, query: Query, found: Sequence[Found]) -> int:
-        """What was changed since it was found is not what was to be deleted, perhaps."""
+        """Delete features; retry if one changed, since it may not match the query any more."""
         ids = [one.id for one in found]
         uuids = [one.uuid for one in found] if self._depends_on_content else None
         try:
@@ -128,5 +130,5 @@ class _Delete:
         except (Conflict, FeatureNotFound) as error:
             if error.feature_id is None:
                 raise
-            raise Retryable("A feature was changed at the same time") from error
+            raise Retryable("A feature was changed by another writer; retry the request") from error
         return sum(outcome.action == "DELETED" for outcome in outcomes)

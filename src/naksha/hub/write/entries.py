@@ -1,4 +1,4 @@
-"""What a request says, feature by feature: each has an id, and a position that errors name."""
+"""Features and ids of a request, each with an id and with its position for errors."""
 
 from __future__ import annotations
 
@@ -20,29 +20,31 @@ Feature = dict[str, Any]
 
 
 class Entry(NamedTuple):
-    """A feature, or (None) an id alone. The position counts all features and ids of a request,
-    those of the first modification first, and in each the features before the ids."""
+    """A feature, or (None) an id alone.
+
+    The position counts all features and ids of a request over its modifications; in each
+    modification the features come first.
+    """
 
     position: int
     id: str
     feature: Feature | None
 
     def renamed(self, id: str) -> Entry:
-        """The same with another id."""
+        """Return the entry with another id."""
         feature = None if self.feature is None else {**self.feature, "id": id}
         return Entry(self.position, id, feature)
 
 
 class Batch(NamedTuple):
-    """The entries of a modification, none with the id of another."""
+    """The entries of a modification, with unique ids."""
 
     rules: Modification
     entries: tuple[Entry, ...]
 
 
 class Prepared(NamedTuple):
-    """A request that is ready to be carried out, as often as needed. `errors` are those of
-    features that cannot even be looked up."""
+    """A request that can be carried out repeatedly. `errors` are those of unusable features."""
 
     batches: tuple[Batch, ...]
     errors: tuple[NakshaError, ...]
@@ -50,7 +52,7 @@ class Prepared(NamedTuple):
 
 
 def prepare(request: WriteFeatures, dateline: Dateline) -> Prepared:
-    """The features of a request with their ids, and with geometries that stay on the map."""
+    """Return a request's features with their ids, and with geometries within ±180."""
     return _Preparing(request, dateline).prepared()
 
 
@@ -71,7 +73,9 @@ class _Preparing:
         for entry in self._entries(rules):
             twin = by_id.pop(entry.id, None)
             if twin is not None:
-                self._notice(twin, f"It comes again at position {entry.position}; that one counts")
+                self._notice(
+                    twin, f"Ignored: position {entry.position} has the same id and takes precedence"
+                )
             by_id[entry.id] = entry
         return Batch(rules, tuple(by_id.values()))
 
@@ -93,7 +97,7 @@ class _Preparing:
     def _entry(self, position: int, feature: Any) -> Entry:
         if not isinstance(feature, dict):
             raise InvalidArgument(
-                f"must be a feature object, not {type(feature).__name__}",
+                f"A feature must be a JSON object, not {type(feature).__name__}",
                 field=f"features[{position}]",
             )
         given = feature.get("id")
@@ -108,7 +112,7 @@ class _Preparing:
         return entry
 
     def _whole_id(self, value: object) -> str:
-        """With the prefix of the request; a number is taken as its decimal text."""
+        """Add the request's prefix to an id; a number is used as decimal text."""
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= INT8_MAX:
             value = str(value)
         whole = f"{self._request.prefix_id}{value}" if isinstance(value, str) and value else value
@@ -136,15 +140,14 @@ class _Preparing:
 def _check_id_alone(rules: Modification) -> None:
     if rules.if_exists in (IfExists.PATCH, IfExists.MERGE, IfExists.REPLACE):
         raise InvalidArgument(
-            f"With an id alone a feature cannot be changed ({rules.if_exists.value}): send the"
-            " feature, or delete it",
+            f"onFeatureExists={rules.if_exists.value} needs a whole feature, not an id alone: send "
+            "the feature, or delete it",
             field="onFeatureExists",
         )
 
 
 def plain_entries(entries: Iterable[Entry], prefix: str | None) -> dict[str, Entry]:
-    """Entries by their ids as a collection keeps them, without its prefix; of equal ones the last
-    one counts."""
+    """Return entries by their ids without the collection's prefix; the last duplicate wins."""
     found: dict[str, Entry] = {}
     for entry in entries:
         id = entry.id.removeprefix(prefix or "") or entry.id

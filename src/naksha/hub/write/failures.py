@@ -1,7 +1,7 @@
-"""What went wrong with which feature.
+"""Errors of single features.
 
-Where all must go right, the first such error ends the request. Else it becomes a `Failure` of the
-answer, and the others go on; when none is left that could, the request fails after all.
+In a transactional request the first error ends the request. Otherwise it becomes a `Failure` in
+the response and the other features are written; the request fails only if all features fail.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from naksha.model.errors import (
 )
 
 PER_FEATURE: Final = (InvalidArgument, Conflict, NotFound, Expired, LimitExceeded, Forbidden)
-"""Errors that say something about one feature, and nothing about the others."""
+"""Errors that concern one feature and not the others."""
 
 
 class Failures:
-    """The errors of single features."""
+    """Collected errors of single features."""
 
     def __init__(self, transactional: bool, errors: Sequence[NakshaError] = ()) -> None:
         self.transactional = transactional
         self.errors = list(errors)
 
     def add(self, error: NakshaError, entry: Entry) -> None:
-        """Remember an error of a feature, or raise it."""
+        """Record an error of a feature; raise it in a transactional request."""
         about(error, entry)
         if self.transactional:
             raise error
@@ -42,24 +42,23 @@ class Failures:
 
     @contextmanager
     def of(self, entry: Entry) -> Iterator[None]:
-        """What goes wrong in the block is about a feature."""
+        """Attribute errors in the block to a feature."""
         try:
             yield
         except PER_FEATURE as error:
             self.add(error, entry)
         except RecursionError:
-            self.add(InvalidArgument("It is nested too deep"), entry)
+            self.add(InvalidArgument("The feature is nested too deeply"), entry)
 
     def check_any_left(self, count: int) -> None:
-        """When all of so many features failed, the first error is that of the request; it has all
-        of them, so that the answer can name them."""
+        """Raise the first error, with all others attached, if all `count` features failed."""
         if self.errors and len(self.errors) == count:
             first = self._in_order()[0]
             first.failures = self.reported()
             raise first
 
     def reported(self) -> tuple[Failure, ...]:
-        """In the order of the request."""
+        """Return the failures in request order."""
         return tuple(map(failure_of, self._in_order()))
 
     def _in_order(self) -> list[NakshaError]:
@@ -67,13 +66,13 @@ class Failures:
 
 
 def about(error: NakshaError, entry: Entry) -> None:
-    """Say in an error which feature it is about."""
+    """Set the feature id and the position of an error."""
     error.feature_id = error.feature_id or entry.id
     error.position = entry.position
 
 
 def failure_of(error: NakshaError) -> Failure:
-    """An error as a part of an answer."""
+    """Convert an error to a part of the response."""
     return Failure(
         id=error.feature_id,
         position=error.position,

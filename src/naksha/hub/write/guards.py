@@ -1,6 +1,8 @@
-"""Rights to some features only: the guards of a request are asked about every change, with the
-feature as it is and as it will be, in the transaction that makes it. How many features there may be
-is asked once, at its end, and nobody else writes meanwhile."""
+"""Rights that cover only some features.
+
+The guards of a request check every change, with the feature before and after it, in the transaction
+that makes it. The number of features is checked once at the end, with other writers locked out.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from naksha.spi.storage import Reader
 
 
 class Permits:
-    """What a request may do to features. Nothing needs to be asked where it is false."""
+    """Permissions of a request on features; false if nothing has to be checked."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -28,33 +30,39 @@ class Permits:
     def check(
         self, head: State | None, content: Feature | None, info: CollectionInfo | None = None
     ) -> None:
-        """Forbidden when a feature (None: it is not there) must not become another one (None: it
-        is deleted)."""
+        """Raise Forbidden if `head` must not become `content`.
+
+        A `head` of None means that the feature is new, a `content` of None that it is deleted.
+        """
         old = None if head is None else marks_of(head)
         new = None if content is None else self._after(old, content, info)
         self._context.check_change(old, new)
 
     @property
     def are_counted(self) -> bool:
-        """Whether the token of the actor says how many features there may be. Who creates some has
-        to close the gates of the space's collections before."""
+        """Whether the actor's token limits the number of features.
+
+        If so, close the gates of the space's collections before creating features.
+        """
         return self._context.actor.limits.max_features_per_space is not None
 
     async def check_count(self, reader: Reader, collections: Iterable[str]) -> None:
-        """Forbidden when there are more features in the collections of a space than that."""
+        """Raise Forbidden if a space's collections have more features than the token allows."""
         most = self._context.actor.limits.max_features_per_space
         if most is None:
             return
         count = sum([await reader.count(collection, Query()) for collection in collections])
         if count > most:
             raise Forbidden(
-                f"There would be {count} features, and the token allows {most} in a space; "
-                "delete some, or ask for a token that allows more"
+                f"The space would have {count} features, but the token allows at most {most}; "
+                "delete some, or use a token that allows more"
             )
 
     def _after(self, old: Marks | None, content: Feature, info: CollectionInfo | None) -> Marks:
-        """How the storage will mark a feature: it has the author of who writes, else it keeps the
-        one that it has, or gets that of the collection."""
+        """Return the marks the storage will set on a feature.
+
+        The author is that of the writer, else the previous one, else that of the collection.
+        """
         actor = self._context.actor
         kept = None if info is None else info.author
         author = kept or actor.app_id if old is None else old.author

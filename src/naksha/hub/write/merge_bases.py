@@ -1,4 +1,4 @@
-"""The states that three-way merges begin with: what the writer had read, when it is not HEAD."""
+"""Base states of three-way merges: what the writer had read, if it is not HEAD."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from naksha.spi.storage import Reader
 
 VERSION_PATH: Final = ("properties", XYZ, "version")
 CHUNK: Final = 1_000
-"""Features whose states are looked for at once."""
+"""Number of features whose states are read at once."""
 Wanted = tuple[Entry, Said]
 
 
 async def find_bases(
     reader: Reader, asked: Iterable[tuple[Entry, Known]], rules: Rules, failures: Failures
 ) -> dict[str, State]:
-    """The base of each feature that is to be merged and exists: the state that the feature names
-    by id or version, else its state at the version of the request, else HEAD. A base that is not
-    kept any more is left out."""
+    """Return the base of each existing feature that is to be merged.
+
+    It is the state that the feature names by uuid or version, else its state at the version of the
+    request, else HEAD. A base that is no longer kept is left out.
+    """
     bases: dict[str, State] = {}
     by_uuid: list[Wanted] = []
     by_version: list[Wanted] = []
@@ -57,8 +59,10 @@ async def find_bases(
 async def _states_by_uuid(
     reader: Reader, wanted: Sequence[Wanted], failures: Failures
 ) -> dict[str, State]:
-    """The states that some entries name by their id, as far as they are kept. It is rare that it
-    is not HEAD, so each is looked up by itself."""
+    """Return the states that entries name by uuid, if they are kept.
+
+    Each is read separately, since a base other than HEAD is rare.
+    """
     found: dict[str, State] = {}
     for entry, said in wanted:
         assert said.uuid is not None
@@ -69,7 +73,7 @@ async def _states_by_uuid(
                 continue
             if state.id != entry.id:
                 raise InvalidArgument(
-                    f"The state is one of the feature {state.id!r}", field=f"{PLACE}.uuid"
+                    f"The uuid belongs to the feature {state.id!r}", field=f"{PLACE}.uuid"
                 )
             found[entry.id] = state
     return found
@@ -78,7 +82,7 @@ async def _states_by_uuid(
 async def _states_by_version(
     reader: Reader, collection: str, wanted: Sequence[Wanted]
 ) -> dict[str, State]:
-    """The states that some entries name by the version of the feature, as far as they are kept."""
+    """Return the states that entries name by feature version, if they are kept."""
     found: dict[str, State] = {}
     for start in range(0, len(wanted), CHUNK):
         part = wanted[start : start + CHUNK]
@@ -95,5 +99,5 @@ def _any_of(versions: Mapping[str, int | None]) -> Or:
 
 
 def _later(one: State | None, other: State) -> State:
-    """Of two states with the same version the later one: the other was never seen by anybody."""
+    """Return the later of two states with the same version; the earlier was never visible."""
     return other if one is None or other.txn >= one.txn else one

@@ -1,5 +1,8 @@
-"""What a client says in the namespace `@ns:com:here:xyz` of a feature: tags, its own reference id,
-and the state or version that it had in mind. Everything else there belongs to the storage."""
+"""The client's part of the namespace `@ns:com:here:xyz`.
+
+It consists of tags, the client's own reference id, and the uuid or version that the feature is
+based on. All other members belong to the storage.
+"""
 
 from __future__ import annotations
 
@@ -16,40 +19,48 @@ Feature = dict[str, Any]
 
 
 class Said(NamedTuple):
-    """What is said; None where nothing is."""
+    """The client's part of the namespace; None for missing members."""
 
     uuid: str | None = None
     version: int | None = None
     given: Mapping[str, Any] = {}
-    """The whole namespace, as it came."""
+    """The whole namespace as sent."""
 
 
 _NOTHING: Final = Said()
 
 
 def said_in(feature: Feature) -> Said:
-    """What a feature says.
+    """Parse the namespace of a feature.
 
     Raises:
-        InvalidArgument: Something there has the wrong type.
+        InvalidArgument: A member has the wrong type.
     """
     properties = feature.get("properties")
     if properties is None:
         return _NOTHING
     if not isinstance(properties, dict):
         raise InvalidArgument(
-            f"must be an object, not {type(properties).__name__}", field="properties"
+            f"properties must be a JSON object, not {type(properties).__name__}",
+            field="properties",
         )
     given = properties.get(XYZ)
     if given is None:
         return _NOTHING
     if not isinstance(given, dict):
-        raise InvalidArgument(f"must be an object, not {type(given).__name__}", field=PLACE)
+        raise InvalidArgument(
+            f"The namespace @ns:com:here:xyz must be a JSON object, not {type(given).__name__}",
+            field=PLACE,
+        )
     uuid, version = given.get("uuid"), given.get("version")
     if uuid is not None and not isinstance(uuid, str):
-        raise InvalidArgument(f"must be a string, not {type(uuid).__name__}", field=f"{PLACE}.uuid")
+        raise InvalidArgument(
+            f"uuid must be a string, not {type(uuid).__name__}", field=f"{PLACE}.uuid"
+        )
     if version is not None and not _is_version(version):
-        raise InvalidArgument(f"must be a number in 0..{INT8_MAX}", field=f"{PLACE}.version")
+        raise InvalidArgument(
+            f"version must be an integer in 0..{INT8_MAX}", field=f"{PLACE}.version"
+        )
     return Said(uuid, version, given)
 
 
@@ -58,18 +69,19 @@ def _is_version(value: object) -> bool:
 
 
 def without_namespace(feature: Feature) -> Feature:
-    """The same feature with none; its properties are always there."""
+    """Return the feature without its namespace, with properties in any case."""
     properties = {**(feature.get("properties") or {})}
     properties.pop(XYZ, None)
     return {**feature, "properties": properties}
 
 
 def with_namespace(feature: Feature, namespace: Mapping[str, Any]) -> Feature:
-    """The same feature with another one. What is written is not contested any more."""
+    """Return the feature with another namespace, and without the mark of a conflict."""
     properties = feature.get("properties")
     if properties is not None and not isinstance(properties, dict):
         raise InvalidArgument(
-            f"must be an object, not {type(properties).__name__}", field="properties"
+            f"properties must be a JSON object, not {type(properties).__name__}",
+            field="properties",
         )
     written = {**feature, "properties": {**(properties or {}), XYZ: {**namespace}}}
     written.pop(CONFLICTING, None)
@@ -77,7 +89,7 @@ def with_namespace(feature: Feature, namespace: Mapping[str, Any]) -> Feature:
 
 
 class TagChange:
-    """Tags that every feature of a request gets, and those that it loses; first the former."""
+    """Tags that a request adds to all features, and then those that it removes."""
 
     def __init__(self, add: Sequence[str], remove: Sequence[str]) -> None:
         self._add = _normalised(add, "addTags")
@@ -87,14 +99,13 @@ class TagChange:
         return bool(self._add or self._remove)
 
     def of(self, tags: Sequence[str]) -> list[str]:
-        """What becomes of some tags."""
+        """Apply the change to some tags."""
         both = dict.fromkeys((*tags, *self._add))
         return [tag for tag in both if tag not in self._remove]
 
 
 def tags_in(given: Mapping[str, Any], otherwise: Sequence[str]) -> list[str]:
-    """The tags of a namespace, normalised; null means none, and others stay when it has no such
-    member."""
+    """Return the normalised tags of a namespace: none for null, `otherwise` if not given."""
     if "tags" not in given:
         return list(otherwise)
     return _normalised(given["tags"] or (), f"{PLACE}.tags")

@@ -1,4 +1,4 @@
-"""The collection of a space, in the session that writes to it."""
+"""Opening of a space's collection in a write session."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from naksha.spi.storage import WriteSession
 async def open_collection(
     session: WriteSession, target: Target, *, may_create: bool
 ) -> CollectionInfo | None:
-    """What there is of the collection. When it is not there it is made, or brought back if it was
-    dropped and is still kept; None when it may not.
+    """Return the collection, and create or restore it if needed.
+
+    A dropped collection that is still kept is restored. Returns None if the collection does not
+    exist and must not be created by this request.
 
     Raises:
-        CollectionNotFound: It should be made, but the connector does not want that.
+        CollectionNotFound: It should be created, but the connector does not allow that.
     """
     id = target.collection.id
     try:
@@ -32,5 +34,5 @@ async def open_collection(
         try:
             return await session.create_collection(target.collection)
         except CollectionExists as error:
-            raise Retryable("The collection was made at the same time") from error
+            raise Retryable("Another writer created the collection; retry the request") from error
     return await session.restore_collection(id)

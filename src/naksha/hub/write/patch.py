@@ -1,8 +1,8 @@
-"""The *patch* of the REST API: what a client sends is laid over what is there.
+"""Patch semantics of the REST API: a client's feature is merged into the current one.
 
-Objects are merged member by member, null takes a member away, an array replaces an array. A
-geometry is one value, as in a three-way merge (see `naksha.model.merge`), and null is one too: the
-feature is nowhere then, which is not the same as saying nothing about it.
+Objects are merged member by member, null removes a member, and an array replaces an array. A
+geometry is one value, as in a three-way merge (see `naksha.model.merge`), and null is a valid one:
+it means a feature without geometry, while a missing geometry means no change.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from naksha.model.merge import GEOMETRY, pointer
 
 
 def patched(head: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
-    """The feature that a patch makes of HEAD; neither is changed, but the result shares parts."""
+    """Apply a patch to HEAD without modifying either; the result shares parts with both."""
     return _patched(head, patch, "")
 
 

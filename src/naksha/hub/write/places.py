@@ -1,4 +1,4 @@
-"""Where is written to: main or the head of a branch, and which version the writer had in mind."""
+"""Target line of a write, main or a branch, and the version that the write is based on."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ class WrittenLine(NamedTuple):
     storage: Storage
     is_main: bool
     base: Place | None = None
-    """The version that the features of the request were read at, when its `ref` names one."""
+    """Version at which the request's features were read, if its `ref` names one."""
 
 
 async def written_line(target: Target, ref: str) -> WrittenLine:
-    """What a reference means for a write: only the head of a line can be written to, so a version
-    on it is what the writer had in mind."""
+    """Resolve a version reference for a write.
+
+    Only the head of a line can be written, so a version on the line is the base of the write.
+    """
     if not ref or ref == "HEAD":
         return WrittenLine(target.storage, is_main=True)
     place = await place_of(target.storage, ref, target.scope)
@@ -44,8 +46,7 @@ async def written_line(target: Target, ref: str) -> WrittenLine:
 
 
 async def on_line(target: Target, ref: str, write: Callable[[WrittenLine], Awaitable[T]]) -> T:
-    """What a write to a line gives. A branch that is put on another base at the same moment is
-    opened anew."""
+    """Run a write on a line; open the branch again if it was rebased concurrently."""
     for _ in range(limits.RETRY_GATE_COUNT):
         try:
             return await write(await written_line(target, ref))
@@ -56,7 +57,7 @@ async def on_line(target: Target, ref: str, write: Callable[[WrittenLine], Await
 
 
 async def states_at(place: Place, target: Target, prepared: Prepared) -> dict[str, State]:
-    """The features of a request as they were at a version."""
+    """Return the features of a request as they were at a version."""
     id = target.collection.id
     try:
         info = await place.storage.collection(id)

@@ -30,7 +30,7 @@ async def purge_features(target: Target, request: PurgeFeatures, context: Contex
         )
 
     async def write(line: WrittenLine) -> Purged:
-        # Only published tombstones are purged: what was deleted a moment ago is published first.
+        # Only published tombstones can be purged, so publish recent deletions first.
         await line.storage.resolve(HEAD)
         return await line.storage.run(purge, context.actor.app_id, context.actor.author)
 

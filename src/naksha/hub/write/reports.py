@@ -1,4 +1,4 @@
-"""What was done, collected over all steps of a request, as the answer says it."""
+"""Report of what was done, collected over all steps of a request for the response."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ class _Done(NamedTuple):
 
 
 class Report:
-    """What became of each feature. What was made by the request stays new whatever else it did to
-    it, unless it is gone again; what was left alone later is still what it became before."""
+    """Outcome for each feature.
+
+    A feature that the request created stays created if a later step changes it, unless it is
+    deleted. A later step that leaves a feature unchanged does not change its outcome.
+    """
 
     def __init__(self) -> None:
         self._done: dict[str, _Done] = {}
 
     def add(self, id: str, position: int, action: str, state: State | None) -> None:
-        """A feature was dealt with."""
+        """Record the outcome of one step for a feature."""
         before = self._done.get(id)
         if before is not None:
             if action == RETAINED:
@@ -48,7 +51,7 @@ class Report:
         failed: Sequence[Failure],
         notices: Sequence[Notice],
     ) -> Written:
-        """The answer, in the order of the request; its version is not known yet."""
+        """Return the response in request order; the version is still unknown."""
         done = sorted(self._done.items(), key=lambda item: item[1].position)
         ids: dict[str, list[str]] = {}
         for id, each in done:
@@ -73,14 +76,17 @@ def _states(done: Iterable[_Done]) -> list[State]:
 
 
 def in_space(states: Iterable[State], space_id: str) -> tuple[State, ...]:
-    """States that say in their namespace in which space they are."""
+    """Return states that name their space in the namespace."""
     member = b'"space":' + msgspec.json.encode(space_id) + b","
     return tuple(State(state.id, _with_member(state, member, space_id)) for state in states)
 
 
 def _with_member(state: State, member: bytes, space_id: str) -> bytes:
-    """The namespace opens where its name stands as that of an object. Inside a text the quotes
-    would be escaped; so where it stands once, that is the one, and nothing need be parsed."""
+    """Insert a member at the start of the namespace without parsing the feature.
+
+    Within a JSON string the quotes of the pattern would be escaped, so a single match is the
+    namespace. With several matches the feature is parsed.
+    """
     raw, count = _OPENING.subn(lambda found: found[0] + member, state.raw)
     if count == 1:
         return raw

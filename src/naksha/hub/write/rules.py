@@ -1,4 +1,4 @@
-"""What a request asks for, and the collection that it is asked of."""
+"""Rules of a modification, and the collection that they apply to."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ class Rules(NamedTuple):
     modification: Modification
     tags: TagChange
     detects: bool
-    """Whether a feature must say the version that is there."""
+    """Whether conflicts are detected: a feature must name its current version."""
     storage: StorageIdentity
     collection: CollectionInfo | None
 
     def number_of(self, uuid: str | None) -> int | None:
-        """The number of a state of this collection; None for those of others."""
+        """Return the number of a state of this collection, or None for other states."""
         if uuid is None or self.collection is None:
             return None
         return lock_of(uuid, self.storage, self.collection)
 
     @property
     def is_merge(self) -> bool:
-        """Whether what is there is merged with what is sent."""
+        """Whether sent features are merged with current ones."""
         return self.modification.if_exists is IfExists.MERGE
 
     def is_same(self, uuid: str | None, state: State) -> bool:
-        """Whether a state is the one that is named."""
+        """Whether a uuid names this state."""
         number = self.number_of(uuid)
         return number is not None and number == self.number_of(state.heading().uuid)

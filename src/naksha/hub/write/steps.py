@@ -1,9 +1,8 @@
-"""One modification, as a few set-based calls of a session: what is there is read at once, and each
-kind of change is one call.
+"""Execution of one modification with a few set-based calls of a session.
 
-What is written was decided on what was read, so each change is locked to the state that it was
-decided on. A lock that fails means that somebody was faster: the whole transaction is repeated
-(`Retryable`), so a patch never undoes what another one did meanwhile.
+The current states are read at once, and each kind of change is one call. Each change is locked to
+the state that the decision was based on. If a lock fails, another writer was faster and the whole
+transaction is repeated (`Retryable`), so a patch never overwrites a concurrent change.
 """
 
 from __future__ import annotations
@@ -58,8 +57,7 @@ class Steps:
         self._returning = returning
 
     async def carry_out(self, rules: Rules, entries: Entries, read: Mapping[str, State]) -> None:
-        """Do what a modification asks for. `read` has the features as they were at the version
-        that the request names."""
+        """Carry out a modification; `read` has its features at the version of the request."""
         if rules.modification.unmasks and rules.collection is not None:
             below = {id: e for id, e in entries.items() if id in rules.modification.after}
             unmasked = await self._unmask(rules.collection, below)
@@ -73,7 +71,7 @@ class Steps:
         else:
             await self._look_and_do(rules, entries, read)
 
-    # ---- What can be done without a look -----------------------------------------------------
+    # ---- Changes independent of the current state --------------------------------------------
 
     async def _put(self, rules: Rules, entries: Entries) -> None:
         features = [entry.feature for entry in entries.values() if entry.feature is not None]
@@ -97,12 +95,12 @@ class Steps:
             if outcome.action != RETAINED:
                 self._done([outcome], entries)
             elif rules.modification.if_not_exists is IfNotExists.ERROR:
-                self._failures.add(FeatureNotFound("There is no such feature", field="id"), entry)
+                self._failures.add(FeatureNotFound("The feature does not exist", field="id"), entry)
             else:
                 self._report.add(entry.id, entry.position, RETAINED, None)
 
     async def _unmask(self, info: CollectionInfo, entries: Entries) -> set[str]:
-        """Replace the tombstones that hide what lies below; returns the ids of those found."""
+        """Replace tombstones that hide lower features, and return the ids of those found."""
         page = await self._session.page(
             info.id, Query(ids=tuple(entries), states=States.DELETED, where=MASKS)
         )
@@ -118,13 +116,13 @@ class Steps:
                 self._done(await unmask(self._session, info.id, hidden, self._returning), entries)
         return {state.id for state in page.states}
 
-    # ---- What depends on what is there -------------------------------------------------------
+    # ---- Changes that depend on the current state --------------------------------------------
 
     async def _look_and_do(self, rules: Rules, entries: Entries, read: Mapping[str, State]) -> None:
         heads = await self._heads(rules.collection, entries)
         asked_for = rules.modification
         if heads and asked_for.never_there and asked_for.if_exists is IfExists.ERROR:
-            raise PreconditionFailed("A feature was created meanwhile")
+            raise PreconditionFailed("Another writer created a feature; retry the request")
         known = {id: Known(heads.get(id), read=read.get(id)) for id in entries}
         failed_before = len(self._failures.errors)
         if rules.is_merge:
@@ -143,7 +141,7 @@ class Steps:
         await self._do(rules, plan, entries)
 
     def _permit(self, plan: Plan, heads: Mapping[str, State], info: CollectionInfo | None) -> None:
-        """Leave in a plan what may be done."""
+        """Remove from a plan what the actor may not do."""
 
         def may(entry: Entry, content: Feature | None) -> bool:
             failed_before = len(self._failures.errors)
@@ -183,18 +181,18 @@ class Steps:
             _id_of(rules), features, after=after if any(after) else None, returning=self._returning
         )
         if rules.modification.never_there:
-            # The version counts on from a tombstone, so it tells whether one came in between.
+            # Versions continue after a tombstone, so a gap shows that one appeared in between.
             for version, outcome in zip(after, outcomes, strict=True):
                 if outcome.version != version + before.get(outcome.id, 0) + 1:
-                    raise PreconditionFailed("A feature was deleted meanwhile")
+                    raise PreconditionFailed("Another writer deleted a feature; retry the request")
         self._done(outcomes, entries)
 
     async def _tombstones(self, rules: Rules, ids: list[str]) -> dict[str, int]:
-        """The versions of tombstones, none of which may mask."""
+        """Return the versions of tombstones; raise PreconditionFailed if one is masking."""
         query = Query(ids=tuple(ids), states=States.DELETED)
         page = await self._session.page(_id_of(rules), query)
         if any(holds(state.feature, MASKS) for state in page.states):
-            raise PreconditionFailed("A feature was deleted meanwhile")
+            raise PreconditionFailed("Another writer deleted a feature; retry the request")
         return {state.id: state.xyz["version"] for state in page.states}
 
     async def _write(self, rules: Rules, plan: Plan, entries: Entries) -> None:
@@ -215,11 +213,11 @@ class Steps:
                 collection, ids, uuids=uuids, masks=masks, returning=self._returning
             )
             if any(outcome.action == RETAINED for outcome in outcomes):
-                raise Retryable("A feature was deleted at the same time")
+                raise Retryable("Another writer deleted a feature; retry the request")
             self._done(outcomes, entries)
 
     def _valid(self, planned: list[Planned], info: CollectionInfo) -> list[Planned]:
-        """Those that the storage takes. All are looked at together first, which is quick."""
+        """Return the features that the storage accepts; check all at once first for speed."""
         try:
             _check([each.content.feature for each in planned], info)
         except NakshaError:
@@ -242,7 +240,7 @@ def _check(features: list[dict[str, object]], info: CollectionInfo) -> None:
 
 
 def _only_puts(rules: Rules, transactional: bool) -> bool:
-    """Whether it is all the same what is there."""
+    """Whether the modification is a put that does not depend on current states."""
     asked = (rules.modification.if_exists, rules.modification.if_not_exists)
     is_put = asked == (IfExists.REPLACE, IfNotExists.CREATE) and not rules.modification.ids
     is_put = is_put and not rules.modification.never_there and not rules.modification.after
@@ -250,19 +248,19 @@ def _only_puts(rules: Rules, transactional: bool) -> bool:
 
 
 def _only_deletes(rules: Rules) -> bool:
-    """The same, for ids that are to be deleted whatever they are."""
+    """Whether the modification deletes ids regardless of current states."""
     asked = rules.modification
     return asked.if_exists is IfExists.DELETE and not asked.features and not rules.detects
 
 
 def _id_of(rules: Rules) -> str:
-    assert rules.collection is not None, "it is made before something is put there"
+    assert rules.collection is not None, "created before the first write to it"
     return rules.collection.id
 
 
 @contextmanager
 def _named(entries: Entries) -> Iterator[None]:
-    """Errors of the storage about a feature say where it was in the request."""
+    """Add the request position to the storage's errors about a feature."""
     try:
         yield
     except NakshaError as error:
@@ -274,12 +272,12 @@ def _named(entries: Entries) -> Iterator[None]:
 
 @contextmanager
 def _overtaken() -> Iterator[None]:
-    """What was right when it was read, and is not any more, was changed at the same time."""
+    """Turn a failed lock into Retryable: another writer changed the feature since it was read."""
     try:
         yield
     except (Conflict, FeatureNotFound) as error:
         if error.feature_id is None:
             raise
         raise Retryable(
-            "The feature was changed at the same time", feature_id=error.feature_id
+            "Another writer changed the feature; retry the request", feature_id=error.feature_id
         ) from error

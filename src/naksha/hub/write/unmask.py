@@ -1,4 +1,4 @@
-"""Tombstones that hide what lies below, replaced by tombstones that do not."""
+"""Replacement of tombstones that hide lower features by tombstones that do not."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from naksha.spi.storage import WriteSession
 async def unmask(
     session: WriteSession, collection: str, ids: Sequence[str], returning: bool = False
 ) -> list[Outcome]:
-    """Replace the tombstones of features. Nothing but the new tombstones is visible of it."""
+    """Replace the tombstones of features; only the new tombstones are ever visible."""
     await session.restore(collection, ids)
     return await session.delete(collection, ids, masks=False, returning=returning)

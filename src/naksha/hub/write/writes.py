@@ -1,4 +1,4 @@
-"""WriteFeatures: all modifications of a request, as one transaction."""
+"""WriteFeatures: all modifications of a request in one transaction."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _NOTHING: Final[Mapping[str, State]] = {}
 async def write_features(
     target: Target, request: WriteFeatures, context: Context, space_id: str
 ) -> Written:
-    """Carry out all modifications: each sees what those before it did.
+    """Carry out all modifications; each sees the effects of those before it.
 
-    An error is one of a feature wherever it can be, with its id, position and field. With
-    `transactional` the first one ends the request and nothing is written; else each becomes a
-    `Failure`, and only when nothing is left the first one is raised, with all of them as
-    `failures`.
+    An error names its feature by id, position and field wherever possible. With `transactional`
+    the first error ends the request and nothing is written. Otherwise each error becomes a
+    `Failure`, and the first one is raised, with all of them as `failures`, only when every feature
+    failed.
     """
     prepared = prepare(request, target.dateline)
     tags = TagChange(request.add_tags, request.remove_tags)
@@ -53,11 +53,12 @@ async def write_features(
 
 
 async def is_news(session: WriteSession, request: WriteFeatures) -> bool:
-    """Whether a request is to be carried out in a session: False for a delivery that was written
-    before. Asked once in a transaction, which keeps the answer.
+    """Whether to carry out a request: False for a delivery that was written before.
+
+    Call it once per transaction, since it records the delivery.
 
     Raises:
-        Fenced: It is a delivery that comes too late.
+        Fenced: The delivery comes too late.
     """
     return request.fence is None or await pass_fence(session, request.fence)
 
@@ -69,8 +70,10 @@ async def write_in(
     context: Context,
     space_id: str,
 ) -> Written:
-    """The same on main, as a part of a transaction that is somebody else's, who asks whether it
-    `is_news`; its version is not known yet."""
+    """Write on main within the caller's transaction; the version is still unknown.
+
+    The caller checks `is_news` first.
+    """
     tags = TagChange(request.add_tags, request.remove_tags)
     line = WrittenLine(target.storage, is_main=True, base=None)
     write = _Write(target, request, prepare(request, target.dateline), tags, line)
@@ -78,13 +81,13 @@ async def write_in(
 
 
 async def published(target: Target, txn: int) -> int | None:
-    """The number of the version that a transaction made, if it is known soon."""
+    """Return the version of a transaction, if it is published within the time limit."""
     version = await target.storage.wait_published(txn, limits.PUBLISH_WAIT_SECONDS)
     return None if version is None else version.seq_number
 
 
 class _Write:
-    """One write to one line. It may be done several times until nobody gets in between."""
+    """One write to one line. It may be attempted several times until no other writer interferes."""
 
     def __init__(
         self,
@@ -107,7 +110,7 @@ class _Write:
         )
 
     async def run(self, context: Context, space_id: str) -> Written:
-        """What was written, without the number of the version."""
+        """Carry out the write; the version is still unknown."""
         if self._line.base is not None:
             self._read = await states_at(self._line.base, self._target, self._prepared)
 
@@ -124,13 +127,13 @@ class _Write:
         return await self._line.storage.run(work, actor.app_id, actor.author)
 
     async def attempt(self, session: WriteSession, space_id: str, permits: Permits) -> Written:
-        """The whole of it in one session, which is not committed here."""
+        """Carry out the whole write in a session without committing it."""
         may_create = self._creates and self._line.is_main
         info = await open_collection(session, self._target, may_create=may_create)
         was_overtaken = next(self._attempts) >= limits.RETRY_GATE_COUNT
         is_counted = self._creates and permits.are_counted
         if info is not None and (was_overtaken or is_counted):
-            # What is read from here on is what is written over.
+            # From here on other writers are locked out, so locks on what is read cannot fail.
             await session.close_gates([info.id])
         report = Report()
         failures = Failures(self._request.transactional, self._prepared.errors)

@@ -1,4 +1,4 @@
-"""The handler of a collection in a storage, one module per kind of request.
+"""Handler of a collection in a storage, one module per kind of request.
 
-A request that a stored space answers itself belongs here.
+Requests that a stored space answers itself belong here.
 """

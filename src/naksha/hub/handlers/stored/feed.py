@@ -1,4 +1,4 @@
-"""What a stored space answers about the changes of its features."""
+"""Change feed of a stored space."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from naksha.versioning.changesets import Touched
 
 
 async def read_changes(target: Target, request: asked.ReadChanges, event: Event) -> Changes:
-    """The next changes of the collection."""
+    """Return the next changes of the collection."""
     line = await line_of(target.storage, parse_ref(request.ref).branch, target.scope)
     where = FeedFilter(
         collections=(target.collection.id,), actions=request.actions, query=request.query
     )
 
     def check(seq_number: int) -> None:
-        # What the oldest version changed is kept with it.
+        # The changes of the oldest version are kept together with it.
         check_kept_by_owner(target, seq_number + 1)
 
     source = Source(target.storage_id, line, where, event.space.id)
@@ -35,8 +35,7 @@ async def read_changes(target: Target, request: asked.ReadChanges, event: Event)
 
 
 def only_found(item: Published) -> Published:
-    """An item that tells no more of a transaction than the features that were found: whoever put
-    a filter there may want to hide the rest."""
+    """Reduce a transaction to the matching features, since a filter may hide the rest."""
     counts: dict[str, Counter[str]] = {name: Counter() for name in item.without_states}
     for change in item.changes:
         counts.setdefault(change.collection, Counter())[change.action] += 1

@@ -1,4 +1,4 @@
-"""What a stored space answers about its log, its differences and its history."""
+"""Log, differences and history of a stored space."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ from naksha.versioning.records import Branch, find
 from naksha.versioning.version_refs import MAIN_BRANCH, Everything, Named, One, Point, Range, Ref
 
 CHANGESETS_AT_ONCE: Final = 100
-"""Changesets of one answer at most, however few features they have."""
+"""Maximum number of changesets in a response, however few features they have."""
 CHANGES_AT_ONCE: Final = 10_000
-"""Features of one answer at most, where they are held in memory."""
+"""Maximum number of features in a response that is held in memory."""
 _AFTER_FIELD: Final = "pageToken"
 
 
 async def read_changesets(
     target: Target, request: asked.ReadChangesets, event: Event
 ) -> told.Changesets:
-    """A part of the log of a branch."""
-    # What the oldest version changed is kept with it.
+    """Return a part of the log of a branch."""
+    # The changes of the oldest version are kept together with it.
     oldest = target.min_version - 1
     first, last = await _log_range(target, request.ref, oldest, single=request.single)
     start = FeedPosition(first.version.seq_number)
@@ -74,8 +74,10 @@ async def read_changesets(
 async def _some_changes(
     target: Target, last: Place, start: FeedPosition, request: asked.ReadChangesets, space: str
 ) -> tuple[list[told.ChangedFeatures], str | None]:
-    """Some changesets after a position, and the position to go on from. Whole changesets are
-    streamed; what a filter finds, or a part of a changeset, is held in memory."""
+    """Return some changesets after a position, and the position to continue from.
+
+    Whole changesets are streamed; filtered ones, and parts of a changeset, are held in memory.
+    """
     if start.seq_number >= last.version.seq_number:
         return [], None
     if request.features == MATCH_ALL and not start.within:
@@ -90,7 +92,7 @@ async def _some_changes(
 
 
 async def _check_readable(target: Target, line: Line, chosen: Sequence[Changeset]) -> None:
-    """Expired now for features that are gone, not in the middle of the answer."""
+    """Raise Expired for expired features now, not in the middle of the response."""
     if chosen:
         oldest = AtSeq(chosen[0].version.seq_number)
         await line.storage.resolve(oldest, target.collection.id)
@@ -99,7 +101,7 @@ async def _check_readable(target: Target, line: Line, chosen: Sequence[Changeset
 async def _parts(
     target: Target, last: Place, start: FeedPosition, request: asked.ReadChangesets, space: str
 ) -> tuple[list[told.ChangedFeatures], str | None]:
-    """The next changes that a filter finds, of one changeset at least, or some of a changeset."""
+    """Return the next matching changes: of at least one changeset, or a part of one."""
     where = FeedFilter.of(request.features, (target.collection.id,))
     while True:
         try:
@@ -135,8 +137,10 @@ def _in_memory(item: Published) -> told.ChangedFeatures:
 
 
 async def _next_changes(target: Target, last: Place, after: int) -> tuple[list[Changeset], bool]:
-    """The next changesets that changed features, and whether the log goes on behind them. Others
-    made the collection, or set it up, which is nothing that features tell of."""
+    """Return the next changesets that changed features, and whether the log continues.
+
+    Changesets that only created or configured the collection are left out.
+    """
     where = LogFilter(collections=(target.collection.id,))
     while True:
         page = await changesets(
@@ -160,7 +164,7 @@ def _features_changed(target: Target, changeset: Changeset) -> int:
 
 
 def _within(target: Target, found: Sequence[Changeset], limit: int) -> list[Changeset]:
-    """As many as have at most so many features together."""
+    """Return the first changesets that have at most `limit` features together."""
     chosen: list[Changeset] = []
     for each in found:
         limit -= _features_changed(target, each)
@@ -172,7 +176,7 @@ def _within(target: Target, found: Sequence[Changeset], limit: int) -> list[Chan
 
 def _changed(target: Target, line: Line, found: Changeset, space: str) -> told.ChangedFeatures:
     if line.branch is not None:
-        # Written on the base that the branch had then.
+        # Read at the base that the branch had at that time.
         line = line_of_branch(line.root, line.branch, line.branch.epoch_on(found.overlay))
 
     def features(action: str) -> Features:
@@ -200,7 +204,7 @@ async def _states_of(
 async def read_version_span(
     target: Target, request: asked.ReadVersionSpan, event: Event
 ) -> told.VersionSpan:
-    """From the oldest version that was not given up to the newest."""
+    """Return the oldest version that is kept and the newest one."""
     line = (await place_of(target.storage, request.ref, target.scope)).line
     where = LogFilter(collections=(target.collection.id,))
     last = (await changesets(line, where=where, limit=1)).changesets
@@ -212,18 +216,20 @@ async def read_version_span(
 
 
 async def forget_versions(target: Target, request: asked.ForgetVersions, event: Event) -> None:
-    """Only what was published can be given up."""
+    """Check that the versions to forget are published; the caller records the new minimum."""
     last = await target.storage.resolve(HEAD)
     if request.older_than > last.seq_number:
         raise NotYetPublished(
-            f"The last version is {last.seq_number}, not {request.older_than}", field="version"
+            f"Version {request.older_than} is not published yet; the last version is "
+            f"{last.seq_number}",
+            field="version",
         )
 
 
 async def read_diff(target: Target, request: asked.ReadDiff, event: Event) -> told.Differences:
-    """The features that differ."""
+    """Return the features that differ between two versions."""
     if request.of_log:
-        # The oldest version that is left is compared with the one before it.
+        # The oldest remaining version is compared with its predecessor.
         old, new = await _log_range(target, request.ref, target.min_version - 1)
         if old.version == new.version:
             raise VersionNotFound("The range has no changesets", field="versionRef")
@@ -236,7 +242,7 @@ async def read_diff(target: Target, request: asked.ReadDiff, event: Event) -> to
         check_kept_by_owner(target, old.version.seq_number)
     query = msgspec.structs.replace(request.query, space=event.space.id)
     changes = await begun(diff(old, new, target.collection.id, query))
-    # A range of the log begins with the first version that is in it.
+    # A range of the log starts with the first version that it includes.
     start = old.version.seq_number + (1 if request.of_log else 0)
     return told.Differences(start, new.version.seq_number, changes)
 
@@ -244,7 +250,7 @@ async def read_diff(target: Target, request: asked.ReadDiff, event: Event) -> to
 async def read_history(
     target: Target, request: asked.ReadHistory, event: Event
 ) -> told.FeatureHistory:
-    """Who did what."""
+    """Return the history of features: each change with its author."""
     first, last = await _range(target, request.ref, target.min_version)
     check_kept_by_owner(target, first.version.seq_number)
     query = msgspec.structs.replace(request.query, space=event.space.id)
@@ -253,7 +259,7 @@ async def read_history(
 
 
 async def _range(target: Target, ref: str, oldest: int) -> tuple[Place, Place]:
-    """Everything of a branch since the oldest version, unless a version or a range is given."""
+    """Return the range of a reference, by default everything on the branch since `oldest`."""
     parsed = parse_ref(ref or "*")
     branch = await _branch_alone(target, parsed)
     if branch is not None:
@@ -266,9 +272,11 @@ async def _range(target: Target, ref: str, oldest: int) -> tuple[Place, Place]:
 async def _log_range(
     target: Target, ref: str, oldest: int, *, single: bool = False
 ) -> tuple[Place, Place]:
-    """The range of the log that is meant. One version means everything up to it, unless it is a
-    `single` one; the end may be still to come, and a range that begins before the oldest version
-    begins there."""
+    """Return the range of the log that a reference means.
+
+    One version means everything up to it, unless it is `single`. The end may be in the future, and
+    a range that begins before the oldest version begins there.
+    """
     parsed = parse_ref(ref or "*")
     branch = await _branch_alone(target, parsed)
     if branch is not None:
@@ -287,7 +295,7 @@ async def _log_range(
 
 
 async def _until_head(target: Target, asked_for: Range) -> Range:
-    """The range as far as it is published."""
+    """Cut a range at the last published version."""
     first, last = asked_for.first, asked_for.last
     if isinstance(first, AtSeq) and isinstance(last, AtSeq) and first.seq_number > last.seq_number:
         raise _reversed(first.seq_number, last.seq_number)
@@ -307,7 +315,7 @@ def _reversed(first: int, last: int) -> InvalidArgument:
 
 
 async def _branch_alone(target: Target, parsed: Ref) -> str | None:
-    """The branch, if nothing but one is said: by its name, or by its head."""
+    """Return the branch if the reference is only a branch: its name or its HEAD."""
     if not isinstance(parsed, One):
         return None
     if isinstance(parsed.point, Named) and parsed.branch == MAIN_BRANCH:

@@ -1,4 +1,4 @@
-"""Meta features of a stored space: what is noted beside its collection."""
+"""Meta features of a stored space: objects stored alongside its collection."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from naksha.model.errors import CollectionNotFound, NotFound
 
 
 async def list_meta(target: Target, request: asked.ListMeta, event: Event) -> list[dict[str, Any]]:
-    """All of them; none before the first feature is written."""
+    """Return all meta features; none before the first write to the collection."""
     try:
         return await target.storage.all_meta(target.collection.id)
     except CollectionNotFound:
@@ -20,15 +20,15 @@ async def list_meta(target: Target, request: asked.ListMeta, event: Event) -> li
 
 
 async def get_meta(target: Target, request: asked.GetMeta, event: Event) -> dict[str, Any]:
-    """One of them."""
+    """Return one meta feature."""
     found = await target.storage.meta(target.collection.id, request.id)
     if found is None:
-        raise NotFound(f"There is no meta feature {request.id!r}", field="id")
+        raise NotFound(f"The meta feature {request.id!r} does not exist", field="id")
     return found
 
 
 async def put_meta(target: Target, request: asked.PutMeta, event: Event) -> dict[str, Any]:
-    """Write one, and return it as it is stored."""
+    """Write a meta feature and return it as stored."""
     await ensure_collection(target, event.context.actor)
     await target.storage.put_meta(target.collection.id, request.feature)
     id = str(request.feature["id"])
@@ -36,9 +36,9 @@ async def put_meta(target: Target, request: asked.PutMeta, event: Event) -> dict
 
 
 async def remove_meta(target: Target, request: asked.RemoveMeta, event: Event) -> None:
-    """Remove one."""
+    """Delete a meta feature."""
     if not await target.storage.remove_meta(target.collection.id, request.id):
-        raise NotFound(f"There is no meta feature {request.id!r}", field="id")
+        raise NotFound(f"The meta feature {request.id!r} does not exist", field="id")
 
 
 META_ANSWERS: Final[dict[Any, Any]] = {

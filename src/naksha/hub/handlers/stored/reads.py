@@ -1,4 +1,4 @@
-"""What a storage answers about a collection besides its features: tiles, figures, versions."""
+"""Reads of a collection other than its features: tiles, statistics and versions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from naksha.model.transaction import LogFilter
 
 
 async def read_tile(target: Target, request: ReadTile, event: Event) -> TileBytes:
-    """A vector tile, made by the database where it can."""
+    """Return a vector tile, made by the database where possible."""
     reader, at = await place(target, request.ref)
     try:
         made = await reader.tile(target.collection.id, request.query, at, request.tile)
@@ -25,7 +25,7 @@ async def read_tile(target: Target, request: ReadTile, event: Event) -> TileByte
 
 
 async def find_features(target: Target, request: FindFeatures, event: Event) -> Findings:
-    """What is there, found and sorted by the database."""
+    """Return features that the database searched and sorted."""
     reader, at = await place(target, request.ref)
     sort, after = request.sort, request.after
     try:
@@ -36,7 +36,7 @@ async def find_features(target: Target, request: FindFeatures, event: Event) -> 
 
 
 async def statistics(target: Target, request: GetStatistics, event: Event) -> Content:
-    """What there is in the collection; nothing when nobody ever wrote to it."""
+    """Return statistics of the collection; zeros before its first write."""
     reader, at = await place(target, request.ref)
     try:
         found = await reader.statistics(target.collection.id, at, fast=request.fast)
@@ -52,14 +52,14 @@ async def statistics(target: Target, request: GetStatistics, event: Event) -> Co
 
 
 async def _updated_at(target: Target, seq_number: int) -> int | None:
-    """When the collection was last changed on main, until a version."""
+    """Return when the collection was last changed on main, up to a version."""
     where = LogFilter(collections=(target.collection.id,))
     last = await target.storage.transactions(seq_number + 1, 1, where, newest_first=True)
     return last[0].started_ms if last else None
 
 
 async def version(target: Target, request: GetVersion, event: Event) -> FixedVersion | None:
-    """Which version is meant."""
+    """Resolve a version reference."""
     return await fixed_version(target, request)
 
 

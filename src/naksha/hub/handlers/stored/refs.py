@@ -1,4 +1,4 @@
-"""A stored space names its versions: tags and branches."""
+"""Tags and branches of a stored space."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from naksha.versioning.version_refs import MAIN_BRANCH
 
 
 async def list_tags(target: Target, request: asked.ListTags, event: Event) -> list[Tag]:
-    """All of the space."""
+    """Return all tags of the space."""
     return await tags(target.storage, space=target.scope.space)
 
 
 async def get_tag(target: Target, request: asked.GetTag, event: Event) -> Tag:
-    """One of them."""
+    """Return one tag."""
     return await tag_of(target.storage, request.name, scope=target.scope)
 
 
 async def put_tag(target: Target, request: asked.PutTag, event: Event) -> Tag:
-    """A new one, or one that moves."""
+    """Create a tag, or move it."""
     await ensure_collection(target, event.context.actor)
     return await create_tag(
         target.storage,
@@ -55,26 +55,26 @@ async def put_tag(target: Target, request: asked.PutTag, event: Event) -> Tag:
 
 
 async def drop_tag(target: Target, request: asked.DropTag, event: Event) -> None:
-    """One less."""
+    """Delete a tag."""
     await delete_tag(target.storage, request.name, signed_by(event), scope=target.scope)
 
 
 async def list_branches(
     target: Target, request: asked.ListBranches, event: Event
 ) -> list[told.BranchState]:
-    """All of the space."""
+    """Return all branches of the space."""
     known = await branches(target.storage, space=target.scope.space)
     return [await _branch_state(target, branch) for branch in known]
 
 
 async def get_branch(target: Target, request: asked.GetBranch, event: Event) -> told.BranchState:
-    """One of them."""
+    """Return one branch."""
     branch, _ = await branch_of(target.storage, target.scope, request.name)
     return await _branch_state(target, branch)
 
 
 async def make_branch(target: Target, request: asked.MakeBranch, event: Event) -> told.BranchState:
-    """A new one."""
+    """Create a branch."""
     await ensure_collection(target, event.context.actor)
     branch = await create_branch(
         target.storage,
@@ -89,7 +89,7 @@ async def make_branch(target: Target, request: asked.MakeBranch, event: Event) -
 async def name_branch(
     target: Target, request: asked.RenameBranch, event: Event
 ) -> told.BranchState:
-    """Another name."""
+    """Rename a branch."""
     check_writable((await branch_of(target.storage, target.scope, request.name))[0])
     branch = await rename_branch(
         target.storage, request.name, request.new_name, signed_by(event), scope=target.scope
@@ -100,7 +100,7 @@ async def name_branch(
 async def tell_branch(
     target: Target, request: asked.DescribeBranch, event: Event
 ) -> told.BranchState:
-    """Another description."""
+    """Change the description of a branch."""
     signed = signed_by(event, request.description)
     branch = await describe_branch(target.storage, request.name, signed, scope=target.scope)
     return await _branch_state(target, branch)
@@ -121,17 +121,17 @@ async def _branch_state(target: Target, branch: Branch) -> told.BranchState:
 
 
 async def _seq_number(target: Target, txn: int) -> int:
-    """The version that a transaction made; 0 before all of them."""
+    """Return the version of a transaction; 0 stands for the time before the first one."""
     return (await target.storage.resolve(AtTxn(txn))).seq_number if txn else 0
 
 
 async def drop_branch(target: Target, request: asked.DropBranch, event: Event) -> None:
-    """One less."""
+    """Delete a branch."""
     await delete_branch(target.storage, request.name, signed_by(event), scope=target.scope)
 
 
 async def ensure_collection(target: Target, actor: Actor) -> None:
-    """What nobody wrote to yet can have tags and branches, too."""
+    """Create the collection if it does not exist, so that it can have tags and branches."""
     try:
         await target.storage.collection(target.collection.id)
     except CollectionNotFound:

@@ -1,4 +1,4 @@
-"""A stored space goes back, and merges its branches."""
+"""Rollback, revert, merge, rebase and conflict resolution of a stored space."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from naksha.versioning.version_refs import MAIN_BRANCH
 
 
 async def roll_back(target: Target, request: asked.RollBack, event: Event) -> told.Rewritten:
-    """Be as before."""
+    """Restore the state of an earlier version."""
     line = await _written_line(target, request.ref)
     to = await place_of(target.storage, request.to, target.scope)
     check_kept_by_owner(target, to.version.seq_number)
@@ -51,7 +51,7 @@ async def roll_back(target: Target, request: asked.RollBack, event: Event) -> to
 
 
 async def take_back(target: Target, request: asked.Revert, event: Event) -> told.Rewritten:
-    """Without one version."""
+    """Revert the changes of one version."""
     line = await _written_line(target, request.ref)
     version = await place_of(target.storage, request.version, target.scope)
     written = await revert(
@@ -72,7 +72,7 @@ async def _written_line(target: Target, ref: str) -> Line:
 
 
 async def merge_branch(target: Target, request: asked.Merge, event: Event) -> told.Rewritten:
-    """One branch into another one."""
+    """Merge one branch into another."""
     if is_for_solving(request.source):
         return await _merge_solved(target, request, event)
     _check_not_for_solving(request.target)
@@ -93,7 +93,7 @@ async def merge_branch(target: Target, request: asked.Merge, event: Event) -> to
 
 
 async def _merge_solved(target: Target, request: asked.Merge, event: Event) -> told.Rewritten:
-    """A conflict as it was solved on its branch."""
+    """Merge a conflict that was resolved on its own branch."""
     written = await merge_solved(
         target.storage,
         request.source,
@@ -109,15 +109,17 @@ async def _merge_solved(target: Target, request: asked.Merge, event: Event) -> t
 def _check_not_for_solving(branch: str) -> None:
     if is_for_solving(branch):
         raise InvalidArgument(
-            f"{branch!r} is there to solve a conflict: it is written, and then merged",
+            f"The branch {branch!r} resolves a conflict: write the resolution to it, then merge it",
             field="branch",
         )
 
 
 async def _check_free(target: Target, name: str, other: str | None, policy: Policy) -> None:
-    """A branch in conflict is merged with another one (None: rebased) again only with a policy,
-    which decides that very conflict; or when there is nothing that somebody might be solving it
-    on."""
+    """Raise if a conflict of the branch is being resolved.
+
+    A branch in conflict can be merged with `other` again (None: rebased) only with a policy that
+    decides that very conflict, or when no branch to resolve it on exists.
+    """
     if name == MAIN_BRANCH:
         return
     branch, _ = await branch_of(target.storage, target.scope, name)
@@ -128,7 +130,7 @@ async def _check_free(target: Target, name: str, other: str | None, policy: Poli
 
 
 async def _is_about(target: Target, branch: Branch, other: str | None) -> bool:
-    """Whether all conflicts of a branch are those of merges with one other, or of rebases."""
+    """Whether all conflicts of a branch come from merges with one other, or from rebases."""
     waiting = [each for each in await conflicts(target.storage) if each.id in branch.conflicts]
     if other is None:
         return all(each.kind == "rebase" for each in waiting)
@@ -138,7 +140,7 @@ async def _is_about(target: Target, branch: Branch, other: str | None) -> bool:
 
 
 async def rebase_branch(target: Target, request: asked.Rebase, event: Event) -> told.Rewritten:
-    """A branch on another base."""
+    """Rebase a branch onto another version."""
     _check_not_for_solving(request.branch)
     if not request.dry_run:
         await _check_free(target, request.branch, None, request.policy)
@@ -156,7 +158,7 @@ async def rebase_branch(target: Target, request: asked.Rebase, event: Event) -> 
 
 
 async def resolve(target: Target, request: asked.ResolveConflict, event: Event) -> told.Rewritten:
-    """A merge with its decisions."""
+    """Complete a merge with the decisions on its conflicts."""
     await _own_conflict(target, request.conflict)
     choices = {(target.collection.id, id): choice for id, choice in request.choices.items()}
     written = await resolve_conflict(
@@ -170,7 +172,7 @@ async def resolve(target: Target, request: asked.ResolveConflict, event: Event) 
 
 
 async def give_up(target: Target, request: asked.GiveUpConflict, event: Event) -> None:
-    """No merge."""
+    """Abandon a merge that is in conflict."""
     await _own_conflict(target, request.conflict)
     await give_up_conflict(target.storage, request.conflict, signed_by(event))
 
@@ -178,7 +180,7 @@ async def give_up(target: Target, request: asked.GiveUpConflict, event: Event) -
 async def read_conflicts(
     target: Target, request: asked.ReadConflicts, event: Event
 ) -> told.Conflicts:
-    """What waits for a decision."""
+    """Return the unresolved conflicts of a branch."""
     branch, _ = await branch_of(target.storage, target.scope, request.branch)
     waiting = [each for each in await conflicts(target.storage) if each.id in branch.conflicts]
     return told.Conflicts(
@@ -187,10 +189,10 @@ async def read_conflicts(
 
 
 async def _own_conflict(target: Target, id: str) -> None:
-    """A space knows its own conflicts only."""
+    """Raise NotFound for conflicts of other spaces."""
     found = await conflict_of(target.storage, id)
     if found.scope.space != target.scope.space:
-        raise NotFound(f"There is no conflict {id!r}", field="conflict")
+        raise NotFound(f"The conflict {id!r} does not exist", field="conflict")
 
 
 async def _rewritten(target: Target, written: Written) -> told.Rewritten:

@@ -1,4 +1,4 @@
-"""The handler that most pipelines end with: a collection of a storage."""
+"""Storage handler, the last one of most pipelines: a collection of a storage."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Read = Callable[[Features, Reader, str, Query, VersionSelector], AsyncIterator[S
 
 
 class StorageHandler:
-    """Answers everything about one collection."""
+    """Handler for all requests about one collection."""
 
     metric_name: ClassVar[str] = "StorageHandler"
 
@@ -67,21 +67,21 @@ class StorageHandler:
 
     @staticmethod
     def references(properties: dict[str, Any]) -> list[Reference]:
-        """The storage, which is the default one when none is named."""
+        """Return the reference to the storage, the default one if none is named."""
         named = properties.get("storageId")
         if named is not None and not isinstance(named, str):
-            raise InvalidArgument("storageId is a text", field="properties.storageId")
+            raise InvalidArgument("storageId must be a string", field="properties.storageId")
         id = named or DEFAULT_STORAGE
         return [Reference("storage", id, "properties.storageId", is_implicit=not named)]
 
     @staticmethod
     def collections(space: Space, properties: dict[str, Any]) -> list[Stored]:
-        """The one collection."""
+        """Return the one collection."""
         return [stored(space, str(properties.get("storageId") or DEFAULT_STORAGE), properties)]
 
     @property
     def collection_id(self) -> str:
-        """The collection."""
+        """Id of the collection."""
         return self._collection.id
 
     async def process(self, event: Event) -> Any:
@@ -91,8 +91,10 @@ class StorageHandler:
         return await answer(await self.target(), event.request, event)
 
     async def target(self) -> Target:
-        """The storage, open, and the collection in it. A change of the storage is one of the
-        configuration, and then there is another handler."""
+        """Return the open storage and the collection in it.
+
+        It is cached, because a change of the storage's configuration creates a new handler.
+        """
         if self._target is None:
             storage = await self._hub.storage(self._storage_id)
             self._target = Target(
@@ -108,7 +110,7 @@ class StorageHandler:
 
 
 async def read_features(target: Target, request: ReadFeatures, event: Event) -> Features:
-    """The features of a query; none when nobody ever wrote to the collection."""
+    """Return the features of a query; none before the first write to the collection."""
     reader, at = await place(target, request.ref)
     query = request.query
     if query.space is None:
@@ -129,7 +131,7 @@ async def read_features(target: Target, request: ReadFeatures, event: Event) -> 
 async def _some(
     _: Features, reader: Reader, collection: str, query: Query, at: VersionSelector
 ) -> AsyncIterator[Sequence[State]]:
-    """As many as are asked for, in whatever order they come."""
+    """Yield features up to the limit, in any order."""
     async with closing(reader.chunks(collection, query, at)) as found:
         async for states in found:
             yield states
@@ -138,7 +140,7 @@ async def _some(
 async def _pages(
     answer: Features, reader: Reader, collection: str, query: Query, at: VersionSelector
 ) -> AsyncIterator[Sequence[State]]:
-    """In the order of their ids, from smaller pages; the last one has the cursor of the answer."""
+    """Yield features by id in pages of growing size; the last page sets the cursor."""
     left = limits.PAGE_DEFAULT if query.limit is None else query.limit
     size = chunks.FIRST
     while left > 0:
@@ -155,7 +157,7 @@ async def _pages(
 
 
 def _marked(read: Read) -> Read:
-    """The same with marks where clients look for them."""
+    """Wrap a read so that features are marked for clients that resolve conflicts."""
 
     async def states_shown(
         answer: Features, reader: Reader, collection: str, query: Query, at: VersionSelector
@@ -168,7 +170,7 @@ def _marked(read: Read) -> Read:
 
 
 def _kept(read: Read, oldest_txn: int) -> Read:
-    """The same without states that were over before the oldest version that is kept."""
+    """Wrap a read so that states which ended before the oldest kept version are left out."""
 
     async def states_kept(
         answer: Features, reader: Reader, collection: str, query: Query, at: VersionSelector
@@ -182,7 +184,7 @@ def _kept(read: Read, oldest_txn: int) -> Read:
 
 
 async def count_features(target: Target, request: CountFeatures, event: Event) -> Count:
-    """How many there are."""
+    """Count the features that match a query."""
     reader, at = await place(target, request.ref)
     try:
         return Count(await reader.count(target.collection.id, request.query, at))
@@ -197,7 +199,7 @@ async def write(target: Target, request: WriteFeatures, event: Event) -> Written
 
 
 async def delete(target: Target, request: DeleteFeatures, event: Event) -> Deleted:
-    """Delete what a query finds."""
+    """Delete the features that match a query."""
     return await delete_features(target, request, event.context)
 
 
@@ -207,7 +209,7 @@ async def purge(target: Target, request: PurgeFeatures, event: Event) -> Purged:
 
 
 async def find_storages(target: Target, request: FindStorages, event: Event) -> Whereabouts:
-    """Where the collection is."""
+    """Return the storage of the collection."""
     return Whereabouts((f"{target.storage.id} ({target.storage.number})",))
 
 
@@ -222,4 +224,4 @@ ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable
     **META_ANSWERS,
     **VERSION_ANSWERS,
 }
-"""What is answered by which function; whatever is not here is sent upstream."""
+"""Function for each request; other requests are sent upstream."""

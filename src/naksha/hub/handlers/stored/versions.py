@@ -1,4 +1,4 @@
-"""What a stored space answers about its versions."""
+"""Functions for requests about versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
 """Views: several spaces read and written as one.
 
-Layers, their merged reading, their cursors and pins belong here.
+Layers, their combined reads and writes, their cursors and version pins belong here.
 """

@@ -1,8 +1,8 @@
-"""Where a page of a view ended: after which feature, and what each layer has to be asked next.
+"""Page cursor of a view: the last feature returned, and the cursor of each layer.
 
-Layers are paged each by itself, at the version that its first page was read at. When a page of the
-view ends in the middle of a page of a layer, that layer's cursor is moved back to the feature;
-one that we cannot read (of a remote handler) is used as it was, and what was given is skipped.
+Each layer is paged separately, at the version of its first page. When a page of the view ends in
+the middle of a layer's page, the layer's cursor is moved back to that feature. A cursor that cannot
+be decoded (of a remote handler) is used again as it was, and features already returned are skipped.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from naksha.model.limits import INT8_MAX
 from naksha.spi.cursor import Cursor, decode_cursor
 
 EXHAUSTED = ""
-"""The cursor of a layer that has nothing more."""
+"""The cursor of a layer without further features."""
 _MARK = "v."
 
 
 class ViewCursor(msgspec.Struct, frozen=True, array_like=True):
-    """The last feature that was given, the place of its layer (one behind the last layer, when no
-    other layer counts), and the cursors of the layers; None for the beginning of a layer. `pins`
-    are the versions that the layers are read at, if they are."""
+    """Cursor of a view.
+
+    It has the id of the last feature returned, the place of its layer (the number of layers if no
+    other layer counts), and the cursor of each layer, None for the beginning. `pins` are the
+    versions that the layers are read at, if they are pinned.
+    """
 
     id: str
     place: int
@@ -31,43 +34,44 @@ class ViewCursor(msgspec.Struct, frozen=True, array_like=True):
     pins: tuple[str, ...] = ()
 
     def encoded(self) -> str:
-        """The cursor as text for the client."""
+        """Encode the cursor as text for the client."""
         return _MARK + base64.urlsafe_b64encode(msgspec.json.encode(self)).decode()
 
     def has_passed(self, id: str, place: int) -> bool:
-        """Whether what a layer has under an id was given already, or was hidden."""
+        """Whether a layer's feature with this id was already returned, or was hidden."""
         return (id, place) <= (self.id, self.place)
 
 
 def decode_view_cursor(text: str | None, layers: int) -> ViewCursor | None:
-    """Reads what `ViewCursor.encoded` gave.
+    """Parse a cursor made by `ViewCursor.encoded`.
 
     Raises:
-        InvalidArgument: It is not of a view with so many layers.
+        InvalidArgument: It is not a cursor of a view with this number of layers.
     """
     if text is None:
         return None
     cursor = _decoded(text)
     if cursor is None or len(cursor.layers) != layers or len(cursor.pins) not in (0, layers):
         raise InvalidArgument(
-            "Not a cursor of this view, or its layers were changed meanwhile; begin anew",
+            "The cursor does not belong to this view, or the view's layers have changed; restart "
+            "without a cursor",
             field="cursor",
         )
     return cursor
 
 
 def moved(cursor: str, id: str, *, after: bool) -> str:
-    """The cursor of a layer, at the same version, right behind a feature or right before it.
+    """Move the cursor of a layer right before or after a feature, at the same version.
 
     Raises:
-        InvalidArgument: It cannot be read.
+        InvalidArgument: It cannot be decoded.
     """
     view = _decoded(cursor)
     if view is None:
         plain = decode_cursor(cursor)
         assert plain is not None
         return Cursor(plain.at, id, INT8_MAX if after else 0).encoded()
-    # A layer that had nothing more there may have something here.
+    # A layer that was exhausted at the old position may have features after the new one.
     layers = tuple(moved(each, id, after=after) if each else None for each in view.layers)
     return ViewCursor(id, len(layers) if after else -1, layers, view.pins).encoded()
 

@@ -1,5 +1,8 @@
-"""Writing to a group of spaces: what is in one of them is changed there, what is new goes to the
-first, or to the one that it names as its `space`."""
+"""Writes to a group of spaces.
+
+Existing features are changed in the space that has them; new ones go to the first space, or to the
+one that the feature names as its `space`.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ FIRST = 0
 async def write(
     event: Event, layers: Sequence[Layer], spaces: Sequence[str], request: WriteFeatures
 ) -> Written:
-    """Carry out a write; every space is written by itself, with its own rights."""
+    """Carry out a write; each space is written separately, with its own rights."""
     request = with_ids(request)
     ids = all_ids_of(request)
     stack = Stack(event, layers, "")
@@ -35,7 +38,7 @@ async def write(
 
 
 class OriginPlan(Plan):
-    """The parts of a write by where features are."""
+    """Parts of a write, split by the space that has each feature."""
 
     def __init__(
         self, places: Mapping[str, Sequence[int]], spaces: Sequence[str], request: WriteFeatures

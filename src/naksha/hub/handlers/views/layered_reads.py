@@ -1,6 +1,6 @@
-"""Reading several layers as one: streamed as they come, or merged in the order of the ids.
+"""Reads of several layers as one: streamed in any order, or merged in the order of the ids.
 
-Neither keeps more than a few chunks in memory, however many features there are.
+Both keep only a few chunks in memory, however many features there are.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from naksha.model.state import State
 
 
 async def read(stack: Stack, query: Query, *, hiding: bool, paged: bool) -> Features:
-    """The features of all layers; `hiding`: without those that an upper layer hides."""
+    """Read the features of all layers; `hiding` leaves out those hidden by an upper layer."""
     if not paged and hiding and are_few(query):
         return Features.of(await _few(stack, query))
     if not paged:
@@ -37,17 +37,20 @@ async def read(stack: Stack, query: Query, *, hiding: bool, paged: bool) -> Feat
     return await Features.begun(lambda answer: _merged(answer, stack, query, hiding))
 
 
-# ---- Some ids --------------------------------------------------------------------------------
+# ---- Few ids ---------------------------------------------------------------------------------
 
 
 def are_few(query: Query) -> bool:
-    """Whether a query asks for features by their ids, for no more than are in memory anyway."""
+    """Whether a query is for ids whose features fit into one chunk in memory."""
     return query.ids is not None and len(query.ids) <= limits.READ_CHUNK_FEATURES
 
 
 async def _few(stack: Stack, query: Query) -> list[State]:
-    """All at once, from below: what is brought up meanwhile is found above, at the latest, and
-    counts there. So no version is needed, and nobody waits for one to be looked up."""
+    """Read the layers completely, from the bottom up.
+
+    A feature that is brought up meanwhile is found in the upper layer, which is read later and
+    wins. So no version has to be determined first.
+    """
     unlimited = msgspec.structs.replace(query, limit=None)
     found: dict[str, State] = {}
     for place in reversed(range(len(stack.layers))):
@@ -62,8 +65,10 @@ async def _few(stack: Stack, query: Query) -> list[State]:
 
 
 async def _some(stack: Stack, query: Query, hiding: bool) -> AsyncGenerator[Sequence[State], None]:
-    """As many as are asked for. Layers are not told how many, since nobody knows how many of
-    theirs are hidden."""
+    """Yield features up to the limit of the query.
+
+    The limit is not passed to the layers, since an unknown number of their features is hidden.
+    """
     left = query.limit
     unlimited = msgspec.structs.replace(query, limit=None)
     async with aclosing(_streamed(stack, unlimited, hiding)) as found:
@@ -78,7 +83,7 @@ async def _some(stack: Stack, query: Query, hiding: bool) -> AsyncGenerator[Sequ
 async def _streamed(
     stack: Stack, query: Query, hiding: bool
 ) -> AsyncGenerator[Sequence[State], None]:
-    """One layer after the other; of each chunk the layers above are asked for what they hide."""
+    """Read one layer after the other, and ask the layers above which features they hide."""
     for place, layer in enumerate(stack.layers):
         above = stack.above(place if hiding else 0)
         async with aclosing(stack.stream(layer, query)) as found:
@@ -99,7 +104,7 @@ async def _shown(above: Stack, states: Sequence[State]) -> Sequence[State]:
 
 
 class _Placed(NamedTuple):
-    """A state and the place of its layer; ordered as they are given out."""
+    """A state and the place of its layer, in the order of the response."""
 
     id: str
     place: int
@@ -107,7 +112,7 @@ class _Placed(NamedTuple):
 
 
 class _Pages:
-    """One layer, read by pages. `ahead` are features that were read and not yet given out."""
+    """Paged read of one layer. `ahead` holds features that were read but not yet returned."""
 
     def __init__(self, stack: Stack, place: int, query: Query, start: ViewCursor | None) -> None:
         self._stack = stack
@@ -121,7 +126,7 @@ class _Pages:
         self.ahead: deque[_Placed] = deque()
 
     async def fill(self, size: int) -> None:
-        """Read on when nothing is left."""
+        """Read the next page when no features are left."""
         while not self.ahead and not self.is_at_end:
             self._cursor = self._next
             query = msgspec.structs.replace(self._query, limit=size, cursor=self._cursor)
@@ -136,14 +141,14 @@ class _Pages:
         return self._start is not None and self._start.has_passed(one.id, one.place)
 
     def take(self, bound: str | None) -> list[_Placed]:
-        """The features up to an id."""
+        """Remove and return the features up to an id."""
         taken = []
         while self.ahead and (bound is None or self.ahead[0].id <= bound):
             taken.append(self.ahead.popleft())
         return taken
 
     def cursor_at(self, id: str, *, after: bool) -> str | None:
-        """What to go on with when the last feature that was given has this id."""
+        """Return the cursor to continue with after the last returned feature, which has this id."""
         if self._cursor == EXHAUSTED:
             return EXHAUSTED
         known = self._next or self._cursor
@@ -158,7 +163,7 @@ class _Pages:
 async def _merged(
     answer: Features, stack: Stack, query: Query, hiding: bool
 ) -> AsyncGenerator[Sequence[State], None]:
-    """As many as are asked for; with a cursor when there is one more."""
+    """Yield features up to the limit, and set a cursor if there are more."""
     left = limits.PAGE_DEFAULT if query.limit is None else query.limit
     start = decode_view_cursor(query.cursor, len(stack.layers))
     layers = [_Pages(stack, place, query, start) for place in range(len(stack.layers))]
@@ -173,15 +178,17 @@ async def _merged(
         last = given[-1] if given else last
         if given:
             yield [one.state for one in given]
-        if len(shown) > len(given):  # one more than was asked for
+        if len(shown) > len(given):  # at least one more than the limit
             assert last is not None
             answer.cursor = _cursor_after(last, layers, hiding, stack.pins)
             return
 
 
 async def _next_placed(stack: Stack, layers: Sequence[_Pages], size: int) -> list[_Placed] | None:
-    """The next features of all layers, up to an id that all of them have reached; None at the
-    end of all."""
+    """Return the next features of all layers, up to an id that all of them have reached.
+
+    Returns None when all layers are exhausted.
+    """
     for layer in layers:
         await layer.fill(size)
     if not any(layer.ahead for layer in layers):
@@ -191,7 +198,7 @@ async def _next_placed(stack: Stack, layers: Sequence[_Pages], size: int) -> lis
 
 
 async def _topmost(stack: Stack, placed: Sequence[_Placed]) -> list[_Placed]:
-    """Those that nothing hides."""
+    """Return the features that no upper layer hides."""
     first: dict[str, _Placed] = {}
     for one in placed:
         first.setdefault(one.id, one)
@@ -205,7 +212,7 @@ async def _topmost(stack: Stack, placed: Sequence[_Placed]) -> list[_Placed]:
 def _cursor_after(
     last: _Placed, layers: Sequence[_Pages], hiding: bool, pins: tuple[str, ...]
 ) -> str:
-    """Behind the last feature, and behind whatever it hides."""
+    """Return the cursor after the last feature and after those it hides."""
     place = len(layers) if hiding else last.place
     cursors = tuple(
         layer.cursor_at(last.id, after=number <= place) for number, layer in enumerate(layers)
@@ -217,7 +224,7 @@ def _cursor_after(
 
 
 async def count(stack: Stack, query: Query, *, hiding: bool) -> int:
-    """How many features a query has in all layers together."""
+    """Count the features that match a query in all layers together."""
     total = 0
     for place, layer in enumerate(stack.layers):
         own = await _count(stack, layer, query)
@@ -232,9 +239,12 @@ async def _count(stack: Stack, layer: Layer, query: Query) -> int:
 
 
 async def _count_hidden(stack: Stack, place: int, query: Query, own: int) -> int:
-    """How many features of a layer are hidden. When it has many of them, what lies above is gone
-    through instead: mostly that is a few edits over a large base. But only by who may read all of
-    that: what he may not read hides something as well, and can be asked for by its id only."""
+    """Count the features of a layer that upper layers hide.
+
+    A large layer is usually a base with a few edits above it, so the layers above are scanned
+    instead. This requires the right to read all of their features: unreadable features hide others
+    too, but can only be looked up by id.
+    """
     layer, above = stack.layers[place], stack.above(place)
     hidden = 0
     rights = stack.event.context.actor.rights

@@ -1,9 +1,9 @@
-"""Writing to a view: everything goes to its top layer.
+"""Writes to a layered view: everything goes to its top layer.
 
-What is asked about a feature that only lies below is asked about something that the top layer does
-not have. So the feature is first brought up, as it is, and then changed or deleted there, all in
-one transaction: of a feature that is created and deleted in one transaction a tombstone stays, and
-that hides what lies below. Nobody ever sees the copy.
+A change to a feature that only a lower layer has would miss in the top layer. So the feature is
+first brought up unchanged, and then changed or deleted there, all in one transaction. Creating and
+deleting a feature in one transaction leaves a tombstone, which hides the lower feature. The copy is
+never visible.
 """
 
 from __future__ import annotations
@@ -35,19 +35,22 @@ Feature = dict[str, Any]
 
 
 async def write(stack: Stack, request: WriteFeatures) -> Written:
-    """Carry out a write; again, when what was to be brought up was deleted meanwhile."""
+    """Carry out a write; retry if a feature to be brought up was deleted concurrently."""
     request = with_ids(request)
     for _ in range(HANDLER_ATTEMPTS_MAX):
         try:
             return await _write(stack, request)
         except PreconditionFailed:
             continue
-    raise Retryable("The features are deleted by others all the time; try again")
+    raise Retryable("The features are being deleted by other writers; retry the request")
 
 
 async def write_to_top(stack: Stack, below: Stack, request: WriteFeatures) -> Written:
-    """Carry out a write to the top layer alone: what is deleted there shows what lies below, and
-    what is created there continues the versions of that."""
+    """Carry out a write to the top layer alone.
+
+    A deletion there uncovers the lower feature, and a created feature continues the version numbers
+    of the lower one.
+    """
     request = with_ids(request)
     ids = {id for one in request.modifications for id in ids_of(one)}
     heads = await below.readable_heads(ids)
@@ -70,7 +73,7 @@ async def _write(stack: Stack, request: WriteFeatures) -> Written:
     top = stack.layers[0]
     ids = {id for one in request.modifications for id in ids_of(one)}
     heads = await stack.heads(ids) if len(stack.layers) > 1 else {}
-    # The version of a feature counts anew in each layer, so conflicts are looked for here.
+    # Versions of a feature are counted per layer, so conflicts are detected here.
     looks = request.conflict_detection and len(stack.layers) > 1
     if not looks and all(place == 0 for place, _ in heads.values()):
         return await top.ask(stack.event, request)
@@ -90,8 +93,11 @@ async def _write(stack: Stack, request: WriteFeatures) -> Written:
 
 
 def _check_below(permits: Permits, one: Modification, below: Mapping[str, State]) -> None:
-    """Rights to some features of the view are about what it shows. The top layer sees a feature
-    that is brought up as a new one, of whoever writes."""
+    """Check rights to the lower features that the write changes.
+
+    Rights to some features apply to what the view shows, but the top layer sees a feature that is
+    brought up as a new one, made by the writing actor.
+    """
     if one.if_exists in (IfExists.RETAIN, IfExists.ERROR):
         return
     sent = {feature.get("id"): feature for feature in one.features}
@@ -103,14 +109,14 @@ def _check_below(permits: Permits, one: Modification, below: Mapping[str, State]
 
 
 class _Kept(NamedTuple):
-    """Of one modification: what the top layer has or nobody has, and what only lies below."""
+    """A modification split into features of the top layer or of no layer, and lower features."""
 
     above: Modification
     below: Modification
 
 
 class _Plan:
-    """What the top layer is told, and what of its answer has to be told otherwise."""
+    """Write for the top layer, and the corrections of its response."""
 
     def __init__(self, heads: Mapping[str, tuple[int, State]], request: WriteFeatures) -> None:
         self._heads = {id: state for id, (_, state) in heads.items()}
@@ -134,13 +140,13 @@ class _Plan:
             self.retained += ids_of(below)
         elif one.if_exists is IfExists.ERROR:
             for id in ids_of(below):
-                error = FeatureExists("There is a feature with this id below", feature_id=id)
+                error = FeatureExists("A lower layer has a feature with this id", feature_id=id)
                 self.refusals.add(error)
         else:
             self._change(below)
 
     def _parted(self, one: Modification) -> _Kept:
-        """What was brought up before is above."""
+        """Split a modification; features brought up before count as above."""
         low = self._below.keys() - self._brought_up
         features = [(f.get("id") in low, f) for f in one.features]
         ids = [(id in low, id) for id in one.ids]
@@ -156,8 +162,10 @@ class _Plan:
         )
 
     def _locked(self, above: Modification) -> Modification:
-        """What the top layer has, with the lock that a detected conflict is about: the top layer
-        cannot be told to look for conflicts, since it would find the features brought up."""
+        """Lock the features of the top layer to their heads for conflict detection.
+
+        The top layer cannot detect conflicts itself, since it would report features brought up.
+        """
         changed = above.if_exists not in (IfExists.RETAIN, IfExists.ERROR, IfExists.MERGE)
         if not changed:
             return above
@@ -170,7 +178,7 @@ class _Plan:
         return msgspec.structs.replace(above, features=locked, ids=ids)
 
     def _change(self, below: Modification) -> None:
-        """A change of features that lie below: they are there, whatever the top layer thinks."""
+        """Plan a change of lower features, which exist even though the top layer lacks them."""
         if self._request.conflict_detection or below.if_exists is IfExists.MERGE:
             # A merge would need the history of the lower layer.
             below = msgspec.structs.replace(
@@ -191,7 +199,7 @@ class _Plan:
             never_there=below.if_not_exists is not IfNotExists.CREATE,
             after=versions,
         )
-        # A feature that another writer brought up meanwhile was changed since it was read.
+        # A feature that another writer brought up meanwhile counts as changed since it was read.
         detects = self._request.conflict_detection or is_merge
         if changed.if_exists is not IfExists.REPLACE or detects:
             self.modifications.append(
@@ -207,7 +215,7 @@ class _Plan:
         self._brought_up.update(ids)
 
     def _is_present(self, feature: Feature, heads: Mapping[str, State]) -> bool:
-        """Whether it says that it was made from the state that is there, if one is."""
+        """Whether a feature is new or based on the current state; record the conflict otherwise."""
         state = heads.get(feature.get("id") or "")
         if state is None or says(feature, state):
             return True
@@ -215,8 +223,10 @@ class _Plan:
         return False
 
     def told(self, written: Written) -> Written:
-        """What happened to the view, in the order of the request: features that were brought up
-        were there before."""
+        """Return the response for the view, in request order.
+
+        Features that were brought up existed before, so they do not count as created.
+        """
         order = Order(self._request)
         deleted = {*written.deleted}
         failed = (*written.failed, *self.refusals.failed)

@@ -1,9 +1,9 @@
-"""The layers of a view, and what the upper ones hide of the lower ones.
+"""Layers of a view, and which features the upper ones hide of the lower ones.
 
-A feature that is in a layer, live or deleted, hides whatever has its id in the layers below, unless
-it was deleted such that they show through (`Modification.unmasks`). That
-is asked of the whole layer, not of what a filter leaves of it: a feature that was changed so that
-a query no longer finds it must not come back as it was before.
+A feature in a layer, live or deleted, hides the feature with its id in all layers below, unless it
+was deleted so that they show through (`Modification.unmasks`). The whole layer is checked, not
+only the features that match a filter: a feature changed so that a query no longer matches it must
+not reappear as it was before.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Layer(Protocol):
     """A layer of a view."""
 
     async def ask(self, event: Event, request: Request[R]) -> R:
-        """Its answer to a request."""
+        """Send a request to the layer and return its response."""
 
 
 class SpaceLayer(NamedTuple):
@@ -43,7 +43,7 @@ class SpaceLayer(NamedTuple):
 
 
 class OwnLayer(NamedTuple):
-    """What the space has itself: the handlers behind the view."""
+    """The space's own features: the handlers after the view."""
 
     async def ask(self, event: Event, request: Request[R]) -> R:
         answer: R = await event.send_upstream(request)
@@ -51,8 +51,7 @@ class OwnLayer(NamedTuple):
 
 
 class PinnedLayer(NamedTuple):
-    """A layer as it was at a version; `or_present`: as it is, when it no longer knows how it
-    was."""
+    """A layer at a version; `or_present` reads the current state if the version is expired."""
 
     layer: Layer
     ref: str
@@ -72,8 +71,10 @@ HIDING: Final = (Query(), Query(states=States.DELETED, where=MASKS))
 
 
 class DeletionLayer(NamedTuple):
-    """The features of lower layers that a layer hides by its tombstones, each with its id and its
-    namespace only, and `deleted: true` there."""
+    """The lower features that a layer hides by its tombstones.
+
+    Each has only its id and its namespace, with `deleted: true`.
+    """
 
     layer: Layer
     below: Sequence[Layer]
@@ -105,9 +106,11 @@ def _marked(state: State) -> State:
 
 
 class Stack(NamedTuple):
-    """Layers, topmost first, as one event reads them: all at the same version, if any is named.
-    `pins` are the versions that they are pinned to, if each is to one of its own; with `only_ids`
-    nobody wants to know more of the features than that they are there."""
+    """Layers as one event reads them, topmost first.
+
+    All layers are read at `ref`, unless `pins` has a version for each of them. With `only_ids`,
+    only the existence of features matters.
+    """
 
     event: Event
     layers: Sequence[Layer]
@@ -117,8 +120,10 @@ class Stack(NamedTuple):
     names_origin: bool = False
 
     def pinned(self, pins: tuple[str, ...], *, or_present: bool = False) -> Stack:
-        """The same, with each layer as it was at its version; an empty one is the present, and so
-        is, if that will do, one that is not kept."""
+        """Return the stack with each layer at its pinned version.
+
+        An empty pin reads the current state; with `or_present`, so does an expired version.
+        """
         layers = [
             PinnedLayer(layer, pin, or_present) if pin else layer
             for layer, pin in zip(self.layers, pins, strict=True)
@@ -126,46 +131,46 @@ class Stack(NamedTuple):
         return self._replace(layers=layers, pins=pins)
 
     def above(self, place: int) -> Stack:
-        """Those that hide something of the layer at a place."""
+        """Return the layers above a place, which hide features of its layer."""
         return self._replace(layers=self.layers[:place])
 
     async def unhidden(self, ids: Collection[str]) -> set[str]:
-        """Those of the ids that no layer has, live or deleted."""
+        """Return the ids that no layer has, live or deleted."""
         left = set(ids)
         for layer in self.layers:
             left -= await self.hidden_by(layer, left)
         return left
 
     async def hidden_by(self, layer: Layer, ids: Collection[str]) -> set[str]:
-        """Those of the ids that a layer has, live or deleted, whoever may read them."""
+        """Return the ids that a layer has, live or deleted, regardless of read rights."""
         left = set(ids)
         for hiding in HIDING:
             left -= {state.id for state in await self._find(layer, left, hiding, only_ids=True)}
         return {*ids} - left
 
     async def heads(self, ids: Collection[str]) -> dict[str, tuple[int, State]]:
-        """The features that the stack has under these ids, each with the place of its layer."""
+        """Return the visible features with these ids, each with the place of its layer."""
         heads: dict[str, tuple[int, State]] = {}
         left = set(ids)
         for place, layer in enumerate(self.layers):
             live = await self.find(layer, left)
             left -= {state.id for state in live}
             hidden = await self.hidden_by(layer, left)
-            # A feature that was created between the two reads is not hidden but there.
+            # A feature that was created between the two reads is live, not hidden.
             live += await self.find(layer, hidden)
             heads |= {state.id: (place, state) for state in live}
             left -= hidden
         return heads
 
     async def readable_heads(self, ids: Collection[str]) -> dict[str, State]:
-        """The same without the places; none for an actor who may not read these layers."""
+        """Return the same without places; empty if the actor may not read these layers."""
         try:
             return {id: state for id, (_, state) in (await self.heads(ids)).items()}
         except Forbidden:
             return {}
 
     async def find(self, layer: Layer, ids: Collection[str]) -> list[State]:
-        """The features that a layer has under these ids."""
+        """Return the features that a layer has with these ids."""
         return await self._find(layer, ids, Query(), only_ids=False)
 
     async def _find(
@@ -180,8 +185,11 @@ class Stack(NamedTuple):
         return found
 
     async def stream(self, layer: Layer, query: Query) -> AsyncGenerator[Sequence[State], None]:
-        """All features that a layer has for a query, some at a time. Those of some ids are read
-        before anybody asks for more: only streams may keep a connection that long."""
+        """Yield all features of a layer that match a query, in chunks.
+
+        Features of given ids are read completely before they are yielded: only streams may hold a
+        connection while the consumer works.
+        """
         if query.ids is not None:
             for ids in [*chunks(dict.fromkeys(query.ids))] or [[]]:
                 part = msgspec.structs.replace(query, ids=tuple(ids))
@@ -201,7 +209,7 @@ T = TypeVar("T")
 
 
 def chunks(things: Iterable[T]) -> Iterator[list[T]]:
-    """The same, not more than is in memory anyway at a time."""
+    """Split into chunks that fit into memory."""
     rest = iter(things)
     while some := list(islice(rest, READ_CHUNK_FEATURES)):
         yield some

@@ -1,9 +1,8 @@
-"""Reading several layers as one in which features of the same id are one feature.
+"""Reads of several layers as one, where features with the same id are merged into one.
 
-What a layer has lies over what the layers below it have, member by member. So a query is about
-something that is stored nowhere: the layers are asked for what they have, that is put together,
-and the query is tested on it. A geometry is one value; whose it is, that layer is asked whether it
-is where it was asked for.
+The members of an upper layer's feature override those of the layers below. The merged feature is
+stored nowhere, so the layers are read by id, their features are merged, and the query is tested on
+the result. A geometry is never merged: the layer that it comes from tests the spatial condition.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _UNDERSTOOD: Final = frozenset(
 
 
 class _Piece(NamedTuple):
-    """What one layer has of a feature."""
+    """The part of a feature that one layer has."""
 
     place: int
     state: State
@@ -42,7 +41,7 @@ class _Piece(NamedTuple):
 
 
 async def read(stack: Stack, query: Query, *, paged: bool) -> Features:
-    """The features of all layers together; paged, in the order of their ids."""
+    """Read the merged features of all layers; paged, in the order of their ids."""
     check_query(query)
     if paged:
         return await Features.begun(lambda answer: _pages(answer, stack, query))
@@ -50,7 +49,7 @@ async def read(stack: Stack, query: Query, *, paged: bool) -> Features:
 
 
 async def count(stack: Stack, query: Query) -> int:
-    """How many there are."""
+    """Count the merged features that match a query."""
     check_query(query)
     everything = _everything(query)
     if msgspec.structs.replace(query, space=None) == everything:
@@ -61,17 +60,19 @@ async def count(stack: Stack, query: Query) -> int:
 
 
 def check_query(query: Query) -> None:
-    """NotSupported for what a feature that is put together does not have."""
+    """Raise NotSupported for conditions that do not apply to merged features."""
     nothing = Query()
     for name in query.__struct_fields__:
         if name not in _UNDERSTOOD and getattr(query, name) != getattr(nothing, name):
             raise NotSupported(
-                "Spaces that are merged have no history of their own; ask one of them", field=name
+                "The spaces of a MERGED view have no common history; send the query to one of "
+                "the spaces",
+                field=name,
             )
 
 
 def _everything(query: Query) -> Query:
-    """What the layers are asked for, whatever is left of it in the end."""
+    """Return the query for the layers, before the conditions are tested on merged features."""
     return Query(ids=query.ids, part=query.part)
 
 
@@ -92,7 +93,7 @@ async def _some(stack: Stack, query: Query) -> AsyncGenerator[Sequence[State], N
 
 
 async def _candidates(stack: Stack, query: Query) -> AsyncGenerator[list[str], None]:
-    """Ids of which one may be a feature of the query, each once."""
+    """Yield ids that may match the query, each once."""
     narrow = msgspec.structs.replace(_everything(query), spatial=query.spatial)
     known: set[str] = set()
     for layer in stack.layers:
@@ -118,7 +119,7 @@ async def _pages(
         merged = await _merged(stack, ids, query)
         if len(merged) >= left:
             given = merged[:left]
-            # The page of the layers is cut behind the last one that is given.
+            # Read the page again, cut after the last feature returned, to get its cursor.
             _, answer.cursor = await _page(stack, query, cursor, ids.index(given[-1].id) + 1)
             yield given
             return
@@ -133,18 +134,18 @@ async def _pages(
 async def _page(
     stack: Stack, query: Query, cursor: str | None, size: int
 ) -> tuple[list[str], str | None]:
-    """The next ids, and the cursor behind them."""
+    """Return the next ids, and the cursor after them."""
     asked = msgspec.structs.replace(_everything(query), limit=size, cursor=cursor)
     found = await layered_reads.read(stack, asked, hiding=True, paged=True)
     ids = [state.id for state in await found.all()]
     return ids, found.cursor
 
 
-# ---- Put together ----------------------------------------------------------------------------
+# ---- Merging ---------------------------------------------------------------------------------
 
 
 async def _merged(stack: Stack, ids: Sequence[str], query: Query) -> list[State]:
-    """Those of the ids that are features of the query, in the same order."""
+    """Return the merged features with these ids that match the query, in the same order."""
     found: list[State] = []
     for some in chunks(ids):
         pieces = await _pieces(stack, some)
@@ -160,7 +161,7 @@ async def _merged(stack: Stack, ids: Sequence[str], query: Query) -> list[State]
 
 
 async def _pieces(stack: Stack, ids: Collection[str]) -> dict[str, list[_Piece]]:
-    """What the layers have under these ids, from the top down to where one was deleted."""
+    """Return the layers' features with these ids, from the top down to the first deletion."""
     pieces: dict[str, list[_Piece]] = {id: [] for id in ids}
     left = set(ids)
     for place, layer in enumerate(stack.layers):
@@ -175,7 +176,7 @@ async def _pieces(stack: Stack, ids: Collection[str]) -> dict[str, list[_Piece]]
 async def _in_place(
     stack: Stack, pieces: Mapping[str, Sequence[_Piece]], query: Query
 ) -> Collection[str]:
-    """Those whose geometry is where it is asked for."""
+    """Return the ids whose geometry matches the spatial condition."""
     if query.spatial is None:
         return pieces.keys()
     owned: dict[int, list[str]] = {}

@@ -1,7 +1,7 @@
-"""The versions that the layers of a view are read at, all of one moment.
+"""Version pins: the versions at which the layers of a view are read, all of one moment.
 
-What hides something must be as old as the layer that it is in: a feature that is brought up
-meanwhile would be seen in neither place.
+A layer and the layers that hide its features must be read at the same moment: otherwise a feature
+brought up in between would be seen in neither.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from naksha.model.errors import NotImplementedHere
 from naksha.model.limits import VIEW_PIN_ATTEMPTS_MAX
 
 PRESENT: Final = ""
-"""The pin of a layer that has no versions, or several: it is read as it is."""
+"""The pin of a layer without versions, or with several: it is read as it is."""
 
 
 async def pins_of(stack: Stack, cursor: str | None) -> tuple[str, ...]:
-    """A pin for each layer; those of a cursor, if there is one.
+    """Return a pin for each layer, those of the cursor if there is one.
 
-    Layers of one storage have one version, which is looked up once. Versions of several storages
-    are looked up until none of them is another one than before: then there was a moment when all
-    were the last ones. Where others write all the time, those of the last look are taken."""
+    Layers of one storage share one version, which is resolved once. Versions of several storages
+    are resolved until two rounds agree: then there was a moment when all of them were current.
+    Under constant writes the last round is used.
+    """
     given = decode_view_cursor(cursor, len(stack.layers))
     if given is not None:
         return given.pins or (PRESENT,) * len(stack.layers)
@@ -40,7 +41,7 @@ async def pins_of(stack: Stack, cursor: str | None) -> tuple[str, ...]:
 
 
 async def _group(stack: Stack, place: int) -> Hashable:
-    """The same for layers that have versions in common."""
+    """Return a key that is equal for layers with common versions."""
     try:
         storages = (await stack.layers[place].ask(stack.event, FindStorages())).storages
     except NotImplementedHere:
@@ -49,7 +50,7 @@ async def _group(stack: Stack, place: int) -> Hashable:
 
 
 async def _look(stack: Stack, groups: Sequence[Hashable]) -> tuple[str, ...]:
-    """The last published version of each group, asked of its first layer that has versions."""
+    """Resolve the last published version of each group, by its first layer that has versions."""
     known: dict[Hashable, str] = {}
     pins: list[str] = []
     for layer, group in zip(stack.layers, groups, strict=True):
@@ -69,7 +70,7 @@ async def _last(event: Event, layer: Layer) -> str:
 
 
 async def storages_of(event: Event, layers: Sequence[Layer]) -> tuple[str, ...]:
-    """Where the layers are stored."""
+    """Return the storages of the layers."""
     found: dict[str, None] = {}
     for layer in layers:
         found |= dict.fromkeys((await layer.ask(event, FindStorages())).storages)

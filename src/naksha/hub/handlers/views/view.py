@@ -1,20 +1,20 @@
-"""A view: several spaces as one.
+"""View: several spaces as one.
 
     {"spaceIds": ["edits", "corrections", "base"], "viewType": "LAYERED"}
 
-LAYERED (the default): the first space is on top, and what it has hides what the others have under
-the same id; a feature that was deleted there does not come back. MERGED: the same, but what the
-first space has lies over what the others have, property by property. UNION: everything of all
-spaces; where several have a feature under one id all of them are given, and `space` in the
-namespace says whose it is.
+LAYERED (the default): the first space is the top layer, and its features hide those of the other
+spaces with the same id; a feature deleted there stays hidden. MERGED: the same, but the top
+layer's features override those below property by property. UNION: all features of all spaces; of
+features with the same id all are returned, and `space` in the namespace names their space.
 
-Writes go to the top. With `"writes": "origin"` those to a union go to where a feature is.
+Writes go to the top layer. With `"writes": "origin"`, writes to a union go to the space that has
+the feature.
 
-`space` in the namespace of a feature of layers is the view; with `"namesOrigin": true` it is the
+`space` in the namespace of a layered feature is the view; with `"namesOrigin": true` it is the
 space that the feature comes from, and absent when the feature was merged from several.
 
-With `extends` instead of `spaceIds` the handlers behind the view are the top: the space has
-features of its own, over those of the space that it extends.
+With `extends` instead of `spaceIds`, the handlers after the view are the top layer: the space has
+features of its own on top of those of the space that it extends.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ _OF_OWN_FEATURES: Final = (
     version_requests.PutTag,
     version_requests.DropTag,
 )
-"""What a space that extends another one answers of its own features alone, as XYZ-Hub does."""
+"""Requests that a space which extends another one answers for its own features only, as XYZ-Hub
+does."""
 DEFAULT: Final = "default"
 EXTENSION: Final = "extension"
 SUPER: Final = "super"
@@ -78,7 +79,7 @@ ORIGIN: Final = "origin"
 
 
 class ViewType(StrEnum):
-    """How layers are put together."""
+    """Rule by which layers are combined."""
 
     LAYERED = "LAYERED"
     MERGED = "MERGED"
@@ -86,7 +87,7 @@ class ViewType(StrEnum):
 
 
 class ViewHandler:
-    """Answers for all of its layers."""
+    """Handler that combines its layers."""
 
     metric_name: ClassVar[str] = "ViewHandler"
 
@@ -105,7 +106,7 @@ class ViewHandler:
 
     @staticmethod
     def references(properties: dict[str, Any]) -> list[Reference]:
-        """The spaces that it is made of."""
+        """Return references to the spaces of the view."""
         extends = properties.get("extends")
         if isinstance(extends, str) and extends:
             return [Reference("space", extends, "properties.extends")]
@@ -133,12 +134,12 @@ class ViewHandler:
         if self._has_own and isinstance(event.request, _OF_OWN_FEATURES):
             return await event.send_upstream()
         raise NotImplementedHere(
-            f"A view does not answer {type(event.request).__name__}; ask one of its spaces"
+            f"A view does not support {type(event.request).__name__}; send it to one of its spaces"
         )
 
     @property
     def _has_own(self) -> bool:
-        """Whether the space has features of its own, over those of the space that it extends."""
+        """Whether the space has features of its own on top of the space that it extends."""
         return isinstance(self._layers[0], OwnLayer)
 
     async def _read(self, event: Event, request: ReadFeatures) -> Features:
@@ -164,8 +165,11 @@ class ViewHandler:
         return await layered_reads.read(stack, query, hiding=self._is_layered, paged=request.paged)
 
     def _shows_deletions(self, request: ReadFeatures) -> bool:
-        """Whether the answer has the lower features that the top layer hides: deletions have
-        nothing but an id and a namespace, so only a query for all features or for ids does."""
+        """Whether the response includes lower features that the top layer deletes.
+
+        Deletions have only an id and a namespace, so only queries without conditions, or for ids,
+        include them.
+        """
         query = request.query
         return (
             request.context == EXTENSION
@@ -183,9 +187,12 @@ class ViewHandler:
         return Count(await layered_reads.count(stack, query, hiding=self._is_layered))
 
     async def _at_once(self, stack: Stack) -> Stack:
-        """The layers as they are at one moment: else a feature that is brought up after the top
-        was read, and before the layers below are, would be missing. A layer without history is
-        read as it is; there it can still happen."""
+        """Pin all layers to one moment.
+
+        Otherwise a feature that is brought up after the top layer was read, and before the lower
+        layers are, would be missing. A layer without history is read as it is, so there this can
+        still happen.
+        """
         if not self._is_layered or len(stack.layers) == 1 or not is_head(stack.ref):
             return stack
         return stack.pinned(await pins_of(stack, None), or_present=True)
@@ -193,7 +200,7 @@ class ViewHandler:
     def _query(self, event: Event, query: Query) -> Query:
         if query.states is States.ALL or query.replaced_since is not None:
             raise NotSupported(
-                "A view has no history of its own; ask the spaces that it is made of",
+                "A view has no history of its own; send the query to one of its spaces",
                 field="states",
             )
         if not self._names_origin and query.space is None:
@@ -201,7 +208,7 @@ class ViewHandler:
         return query
 
     async def _stack(self, event: Event, context: str, ref: str) -> Stack:
-        """What a request is about: all layers, the top one, or those below it."""
+        """Return the layers of a request: all, the top one, or those below it."""
         parts = {
             DEFAULT: self._layers,
             EXTENSION: self._layers[:1],
@@ -209,7 +216,8 @@ class ViewHandler:
         }
         if context not in parts:
             raise InvalidArgument(
-                f"{context!r:.40} is no context; it is one of {', '.join(parts)}", field="context"
+                f"{context!r:.40} is not a valid context; use one of {', '.join(parts)}",
+                field="context",
             )
         if not is_head(ref):
             ref = await self._untagged(event, ref)
@@ -217,7 +225,7 @@ class ViewHandler:
         return Stack(event, parts[context], ref)
 
     async def _untagged(self, event: Event, ref: str) -> str:
-        """A version reference with the number of the version that a tag of the space names."""
+        """Replace a tag of the space in a version reference by its version number."""
         parsed = parse_ref(ref)
         is_name = isinstance(parsed, One) and isinstance(parsed.point, Named)
         if not self._has_own or not is_name:
@@ -247,17 +255,20 @@ class ViewHandler:
         return deleted_by(await self._write(event, deletion))
 
     async def _written(self, event: Event, request: WriteFeatures | DeleteFeatures) -> Stack:
-        """The layers that a write is about. In a union it is the top one, as it hides nothing, if
-        it does not go to where features are."""
+        """Return the layers of a write.
+
+        In a union it is the top layer, which hides nothing, unless writes go to the space that has
+        the feature.
+        """
         if request.context == SUPER:
             raise Forbidden(
-                f"What {event.space.id!r} extends cannot be changed by its name; write to the "
-                "space below, or without context=super (E318431)",
+                f"The space that {event.space.id!r} extends cannot be changed through it; write to "
+                "that space directly, or without context=super (E318431)",
                 field="context",
             )
         if not is_head(request.ref):
             raise NotSupported(
-                "A view has no branches to write to; write to the space that has the branch",
+                "A view has no branches; write to the space that has the branch",
                 field="versionRef",
             )
         is_whole = self._is_layered or self._writes_to_origin
@@ -265,7 +276,7 @@ class ViewHandler:
         return await self._stack(event, context, request.ref)
 
     async def _version(self, event: Event, request: GetVersion) -> FixedVersion | None:
-        """The version of all layers, if they have any in common."""
+        """Return the version of all layers, if they have common versions."""
         if is_head(request.ref):
             if not request.published or len(await storages_of(event, self._layers)) > 1:
                 return None
@@ -282,60 +293,61 @@ class ViewHandler:
 
 
 def layers_of(properties: dict[str, Any]) -> Sequence[Layer]:
-    """The layers that are configured, topmost first."""
+    """Return the configured layers, topmost first."""
     extends = properties.get("extends")
     if isinstance(extends, str) and extends:
         return (OwnLayer(), SpaceLayer(extends))
     ids = properties.get("spaceIds")
     if not isinstance(ids, list | tuple) or not ids or not all(isinstance(id, str) for id in ids):
         raise InvalidArgument(
-            "A view has spaceIds, an array of ids of spaces, the top one first",
+            "A view needs spaceIds, an array of space ids with the top one first",
             field="properties.spaceIds",
         )
     if len(ids) > limits.VIEW_LAYERS_MAX or len({*ids}) < len(ids):
         raise InvalidArgument(
-            f"A view has at most {limits.VIEW_LAYERS_MAX} spaces, each of them once",
+            f"spaceIds may have at most {limits.VIEW_LAYERS_MAX} spaces, each of them once",
             field="properties.spaceIds",
         )
     return tuple(map(SpaceLayer, ids))
 
 
 def view_type_of(properties: dict[str, Any]) -> ViewType:
-    """How the layers are to be put together."""
+    """Parse the rule by which the layers are combined."""
     told = properties.get("viewType", ViewType.LAYERED)
     try:
         return ViewType(told)
     except ValueError:
         raise InvalidArgument(
-            f"{told!r:.40} is no type of view; it is {', '.join(ViewType)}",
+            f"{told!r:.40} is not a valid viewType; use one of {', '.join(ViewType)}",
             field="properties.viewType",
         ) from None
 
 
 def writes_to_origin(properties: dict[str, Any]) -> bool:
-    """Whether what is in a space is written there, not to the top."""
+    """Whether existing features are written to the space that has them, not to the top."""
     told = properties.get("writes", TOP)
     if told not in (TOP, ORIGIN):
-        raise InvalidArgument(f"It is {TOP} or {ORIGIN}", field="properties.writes")
+        raise InvalidArgument(f"writes must be {TOP} or {ORIGIN}", field="properties.writes")
     is_union = view_type_of(properties) is ViewType.UNION and "spaceIds" in properties
     if told == ORIGIN and not is_union:
         raise InvalidArgument(
-            "In layers only the top one is written; it is for a UNION of spaceIds",
+            "writes = origin needs viewType UNION with spaceIds; other views are written at the "
+            "top",
             field="properties.writes",
         )
     return bool(told == ORIGIN)
 
 
 def names_origin(properties: dict[str, Any]) -> bool:
-    """Whether `space` in the namespace of a feature is the space that it comes from."""
+    """Whether `space` in a feature's namespace names the space that the feature comes from."""
     told = properties.get("namesOrigin", False)
     if not isinstance(told, bool):
-        raise InvalidArgument("It is true or false", field="properties.namesOrigin")
+        raise InvalidArgument("namesOrigin must be a boolean", field="properties.namesOrigin")
     return told
 
 
 def is_head(ref: str) -> bool:
-    """Whether a reference means the present of main."""
+    """Whether a reference means the HEAD of the main branch."""
     if not ref:
         return True
     parsed = parse_ref(ref)
@@ -345,20 +357,21 @@ def is_head(ref: str) -> bool:
 
 
 async def check_version(event: Event, layers: Sequence[Layer], ref: str) -> None:
-    """Refuse a version that is not the same for all layers."""
+    """Raise an error for a version that does not mean the same in all layers."""
     parsed = parse_ref(ref)
     if not isinstance(parsed, One):
-        raise InvalidArgument("One version is needed, not a range", field="versionRef")
+        raise InvalidArgument("The request needs one version, not a range", field="versionRef")
     if parsed.branch != MAIN_BRANCH or isinstance(parsed.point, Named):
         raise NotSupported(
-            "Tags and branches belong to one space; give a view the number or the time of a "
-            "version, or ask the space that has them",
+            "Tags and branches belong to one space; give the number or time of the version, or "
+            "send the request to the space that has the tag or branch",
             field="versionRef",
         )
     storages = await storages_of(event, layers)
     if len(storages) > 1:
         raise NotSupported(
             "The spaces of this view are in several storages "
-            f"({', '.join(storages)}), which have no versions in common; ask one of the spaces",
+            f"({', '.join(storages)}) without common versions; send the request to one of the "
+            "spaces",
             field="versionRef",
         )
