@@ -389,10 +389,7 @@ class TestLifeOfOverlays:
         assert await values(handle) == {"x": 0, "y": 2}
 
     async def test_the_past_of_an_overlay_grows_old_as_well(self, empty_storage: Storage) -> None:
-        """The base is main's HEAD, so only the overlay has history to lose.
-
-        A tombstone purged in the overlay must not reappear from below.
-        """
+        """Only the overlay has history to lose; its purged tombstone must stay hidden below."""
         handle = await new_collection(empty_storage, max_age=1)
         await handle.create(point("x", n=0), point("dead"))
         await handle.delete("dead")
@@ -531,10 +528,7 @@ def told(states: Sequence[State]) -> dict[str, list[Any]]:
 
 
 class TestLikeACopy:
-    """A branch behaves like a collection that holds a copy of everything.
-
-    Both receive the same random writes, while main changes underneath the branch.
-    """
+    """A branch and a full copy behave alike under the same random writes, while main changes."""
 
     KEYS = tuple(f"k{n}" for n in range(9))
 
