@@ -1,4 +1,4 @@
-"""What every test shares: the database fixtures, and the tests that take minutes."""
+"""Configuration of all tests: the database fixtures, and the selection of long tests."""
 
 import gc
 import signal

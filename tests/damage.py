@@ -1,4 +1,4 @@
-"""Damage done to stored features past all triggers: what an older release let in, or a disk did."""
+"""Damage to stored features that bypasses all triggers, as by an older release or a disk."""
 
 from __future__ import annotations
 

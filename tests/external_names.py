@@ -1,4 +1,4 @@
-"""The names that others know of this release, taken from the running code.
+"""The public names of this release, collected from the running code.
 
     python -m tests.external_names          writes tests/data/external_names.json again
 

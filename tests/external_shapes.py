@@ -1,4 +1,4 @@
-"""What a struct, a help text and an OpenAPI document show of themselves, as sorted lines."""
+"""The public shape of a struct, a help text and an OpenAPI document, as sorted lines."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The names in databases: SQLite's from a fresh file, PostgreSQL's and MariaDB's from the text of
-the schema files."""
+"""The names in databases.
+
+SQLite's are read from a fresh file, PostgreSQL's and MariaDB's from the schema files.
+"""
 
 from __future__ import annotations
 

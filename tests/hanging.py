@@ -1,5 +1,7 @@
-"""Ends a test process that hangs where pytest-timeout does not reach: in a clean-up after its
-time-out, or at the very end of the run. So the run ends with a reason, and soon enough to be read.
+"""Watchdog that ends a hanging test process where pytest-timeout has no effect.
+
+That is in a clean-up after its time-out, or at the very end of the run. So the run ends with a
+reason, and soon enough to be read.
 """
 
 from __future__ import annotations

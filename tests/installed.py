@@ -1,4 +1,4 @@
-"""A database with the schema of a storage in it: to copy it is quicker than to make it."""
+"""A database with an installed storage schema, which is faster to copy than to create."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The `naksha` command as a person types it."""
+"""The `naksha` command as a user types it."""
 
 import pytest
 from typer.testing import CliRunner

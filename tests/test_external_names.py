@@ -1,4 +1,4 @@
-"""What others know by name is what it was: rights, settings, metrics, JSON, SQL, commands, REST.
+"""Stability of public names: rights, settings, metrics, JSON, SQL, commands, REST.
 
 The names are in `tests/data/external_names.json`. A change of them is a change for users: it needs
 a reason, an entry in the CHANGELOG, and often a way for what was written before. Then write the

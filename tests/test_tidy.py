@@ -1,4 +1,4 @@
-"""The style of the code as tests: lengths, leftovers, and what must not be in the repository."""
+"""The style of the code: lengths, leftovers, and files that must not be in the repository."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""`naksha.connect` on every storage: the same calls, the same answers."""
+"""`naksha.connect` on every storage, with the same calls and the same results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storages are found by scheme through their entry points, and shown without secrets."""
+"""Discovery of storages by scheme through their entry points, and their display without secrets."""
 
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint, EntryPoints

@@ -1,4 +1,4 @@
-"""`db.versions`: what `naksha.versioning` does, without `await`."""
+"""`db.versions`, the synchronous form of `naksha.versioning`."""
 
 from __future__ import annotations
 

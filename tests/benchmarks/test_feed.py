@@ -1,4 +1,4 @@
-"""The benchmark of the change feed: what it counts and reports; with --long, a quick run."""
+"""Counts and reports of the change feed benchmark; with --long, a quick run."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The frame of the benchmarks: registry, taking turns, and what is printed."""
+"""The frame of the benchmarks: registry, mutual exclusion, and output."""
 
 import json
 from pathlib import Path

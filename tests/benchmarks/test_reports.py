@@ -1,4 +1,4 @@
-"""What the benchmarks report: the keys that are promised, each the worst of its cases."""
+"""Reports of the benchmarks: the promised keys, each with its worst case."""
 
 import pytest
 

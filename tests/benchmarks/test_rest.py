@@ -1,4 +1,4 @@
-"""The benchmark of the REST API: its questions and its client; with --long, a quick run."""
+"""The REST API benchmark: its requests and its client; with --long, a quick run."""
 
 import asyncio
 from collections.abc import AsyncIterator

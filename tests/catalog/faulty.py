@@ -1,4 +1,4 @@
-"""A catalog in memory whose conditional writes of objects go wrong, as a test says."""
+"""A catalog in memory whose conditional writes of objects fail as a test specifies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process that commits as fast as it can, until it is killed; it says what was acknowledged.
+"""A process that commits as fast as it can until it is killed, and prints what was acknowledged.
 
 python -m tests.catalog.killed LOCATION REALM WRITERS
 """

@@ -1,4 +1,4 @@
-"""The cache: never above its size, never staler than its limit, and no old state gets back in."""
+"""The cache: bounded in size and staleness, with no return of an old state."""
 
 from __future__ import annotations
 

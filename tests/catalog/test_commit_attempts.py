@@ -1,4 +1,4 @@
-"""What a change may do while it is tried, and what becomes of what it wrote."""
+"""Attempts of a commit: what a change may do, and the objects it has written."""
 
 import asyncio
 from collections.abc import Callable

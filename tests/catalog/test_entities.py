@@ -1,4 +1,4 @@
-"""Entities behind one pointer: reads, commits of several, and the log of what was changed."""
+"""Entities behind one pointer: reads, grouped commits, and the change log."""
 
 import asyncio
 

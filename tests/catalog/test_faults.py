@@ -1,4 +1,4 @@
-"""Many commits while every twentieth call fails in some way: 0 lost, 0 doubled, 0 dangling."""
+"""Many commits with a fault in every twentieth call: none lost, doubled or dangling."""
 
 import pytest
 

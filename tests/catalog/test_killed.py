@@ -1,4 +1,4 @@
-"""A process is killed while it commits: what it was told is there, once, and nothing dangles."""
+"""A process killed during commits: acknowledged commits exist once, and nothing dangles."""
 
 import random
 import subprocess

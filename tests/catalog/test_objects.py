@@ -1,4 +1,4 @@
-"""References to objects, and what cannot be one."""
+"""Valid and invalid references to objects."""
 
 import pytest
 

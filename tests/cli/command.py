@@ -1,4 +1,4 @@
-"""The installed `naksha` command, run as a person runs it."""
+"""The installed `naksha` command, run as a user runs it."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""`naksha demo` shows what it promises, on any database, as often as one likes."""
+"""`naksha demo`: its promised output, on any database and repeatedly."""
 
 import json
 from pathlib import Path

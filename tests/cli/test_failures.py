@@ -1,4 +1,4 @@
-"""What goes wrong is one sentence with a way out and an exit code, never a traceback."""
+"""Failures of the command: one sentence with a remedy and an exit code, never a traceback."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""`naksha job`: how far a job is, for the eyes and for programs, and how it ends."""
+"""`naksha job`: progress for people and for programs, and how it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands `naksha storage list`, `show`, `fork` and `view`, as a person runs them."""
+"""The commands `naksha storage list`, `show`, `fork` and `view`, run as a user runs them."""
 
 import json
 import shutil

@@ -1,1 +1,1 @@
-"""What a former release has written is read as it was."""
+"""Compatibility with data written by earlier releases."""

@@ -1,4 +1,4 @@
-"""What a storage and a hub answer, as plain JSON that is the same whenever they are asked.
+"""Results of a storage and a hub as plain JSON that is the same in every run.
 
 Everything goes through what users see: `naksha.connect`, REST and Spark.
 """

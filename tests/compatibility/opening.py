@@ -1,4 +1,4 @@
-"""How the files of a former release are opened again: copies, in a directory of their own."""
+"""Helpers that open the files of an earlier release: copies, in their own directory."""
 
 from __future__ import annotations
 

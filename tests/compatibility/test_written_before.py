@@ -1,4 +1,4 @@
-"""Storages, hubs, tokens and settings that 0.1 has written are read as 0.1 read them, and go on.
+"""Storages, hubs, tokens and settings written by 0.1: read as 0.1 read them, and still usable.
 
 The files are in `tests/data/written_by_0_1`, each with the answers of the code that wrote it. They
 are never written again: a release that reads them otherwise breaks what users have.

@@ -1,4 +1,4 @@
-"""A branch that passes for a storage, so that the storage suite can run on it.
+"""A branch with the interface of a storage, so that the storage suite can run on it.
 
 Collections are made and changed on main, each in a transaction of its own; the branch of a
 collection begins when it was made. Everything else is what the branch does.

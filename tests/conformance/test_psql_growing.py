@@ -1,5 +1,7 @@
-"""Parts of the storage suite on PostgreSQL, where every collection grows while the test is at work:
-to sixteen partitions, by a task that grows one after the other."""
+"""Parts of the storage suite on PostgreSQL while collections grow to sixteen partitions.
+
+A task grows one collection after the other while the test runs.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

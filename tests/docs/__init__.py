@@ -1,1 +1,1 @@
-"""Tests of the documents: what they show is run."""
+"""Tests of the documents, which run their examples."""

@@ -1,4 +1,4 @@
-"""The chapter on handlers: its connectors can be made, and its table has every handler there is."""
+"""The chapter on handlers: valid connectors, and a table of all handlers."""
 
 import re
 from pathlib import Path

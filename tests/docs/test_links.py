@@ -1,4 +1,4 @@
-"""Links between the documents lead somewhere."""
+"""Validity of the links between the documents."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""The operations guide: a restored backup is the storage, and the table of exit codes is right."""
+"""The operations guide: restored backups and the table of exit codes."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Every Python block of the documents runs against a new database, as a file of its own."""
+"""The Python blocks of the documents, each run as a file against a new database."""
 
 import os
 import subprocess

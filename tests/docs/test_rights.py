@@ -1,4 +1,4 @@
-"""The document about rights names every action, and every attribute of every resource."""
+"""The document about rights: complete lists of actions and of each resource's attributes."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Every SQL block of the documents runs, in order, and prints what the document says."""
+"""The SQL blocks of the documents, run in order and compared with the documented output."""
 
 import os
 import subprocess

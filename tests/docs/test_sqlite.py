@@ -1,4 +1,4 @@
-"""The shell examples of the document about files do what it says."""
+"""The shell examples of the document about files, compared with the documented output."""
 
 import subprocess
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The pages with curl: all their blocks, one after the other, with the curl that a user has."""
+"""The pages with curl: all their blocks in order, run with the user's curl."""
 
 import subprocess
 from collections.abc import Iterator

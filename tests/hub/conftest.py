@@ -1,4 +1,4 @@
-"""Hubs of their own for tests, on a file and on PostgreSQL."""
+"""Separate hubs for tests, on a file and on PostgreSQL."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Copies from space to space: what comes along, in how many transactions, and with whose rights."""
+"""Copies from space to space: their content, number of transactions, and rights."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

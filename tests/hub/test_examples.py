@@ -1,4 +1,4 @@
-"""Spaces and collections are n:m; the examples that the concept gives for it."""
+"""Spaces and collections in an n:m relation, with the examples of the concept."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A hub as a whole, on a file and in memory: spaces are made, written and read."""
+"""A hub as a whole, on a file and in memory: creation, writes and reads of spaces."""
 
 import asyncio
 from pathlib import Path

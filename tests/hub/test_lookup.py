@@ -1,4 +1,4 @@
-"""States and transactions are found in whatever storage they are, by who may read them."""
+"""Lookup of states and transactions in any storage, limited by the reader's rights."""
 
 from collections.abc import AsyncIterator
 from operator import methodcaller

@@ -1,4 +1,4 @@
-"""Features that cannot be read as they are stored: what is left of them."""
+"""Stored features that cannot be read, and the readable rest of them."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Features taken apart for a write: what comes through, what is refused, and where."""
+"""Decomposition of features for a write: accepted members, refused ones, and the error position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The collector is paused while batches are worked on, and only then."""
+"""The pause of the garbage collector while batches are processed, and only then."""
 
 from __future__ import annotations
 

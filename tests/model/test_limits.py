@@ -1,4 +1,4 @@
-"""The limits fit each other."""
+"""Consistency of the limits."""
 
 from __future__ import annotations
 

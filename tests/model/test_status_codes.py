@@ -1,4 +1,4 @@
-"""The table of outcomes knows every error of the tree, and only these."""
+"""The table of outcomes: every error of the tree, and only these."""
 
 from collections.abc import Iterator
 

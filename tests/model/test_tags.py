@@ -1,4 +1,4 @@
-"""Tags: how they are normalised."""
+"""Normalization of tags."""
 
 from __future__ import annotations
 

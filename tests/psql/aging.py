@@ -1,4 +1,4 @@
-"""A storage that ages fast: its clock is moved from day to day while features are written."""
+"""A storage that ages fast: its clock is moved day by day while features are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fixtures of the PostgreSQL storage: its schema with and without a storage at work."""
+"""Fixtures of the PostgreSQL storage: its schema with and without an open storage."""
 
 from collections.abc import AsyncIterator, Iterator
 

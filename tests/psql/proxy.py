@@ -1,4 +1,4 @@
-"""A proxy before a PostgreSQL server that can lose the answer to a request, or the request."""
+"""A proxy in front of a PostgreSQL server that can drop a request or its response."""
 
 from __future__ import annotations
 

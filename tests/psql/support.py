@@ -1,4 +1,4 @@
-"""What the tests of the PostgreSQL storage share: plain SQL connections and checks of the whole."""
+"""Helpers of the PostgreSQL storage tests: plain SQL connections and checks of all invariants."""
 
 from __future__ import annotations
 

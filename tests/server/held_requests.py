@@ -1,4 +1,4 @@
-"""Requests that take as long as a test likes: the table that they read from is locked."""
+"""Requests that a test holds as long as it likes, by locking the table they read."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What a well-behaved client does not do: bytes on a connection."""
+"""Raw bytes on a connection, as a misbehaving client sends them."""
 
 import socket
 import time

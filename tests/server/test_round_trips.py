@@ -1,5 +1,7 @@
-"""How often a request asks the database: once, where an answer is small. Times differ from machine
-to machine; this does not."""
+"""The number of database round trips of a request: one, where the result is small.
+
+Unlike times, it does not differ from machine to machine.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Naksha on Spark."""
+"""Tests of Naksha on Spark."""

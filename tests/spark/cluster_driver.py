@@ -1,4 +1,4 @@
-"""A driver in a process of its own, which does on a cluster what it is told, line by line.
+"""A driver in a separate process that runs commands on a cluster, line by line.
 
 python -m tests.spark.cluster_driver MASTER
 

@@ -1,5 +1,7 @@
-"""One session of Spark for all tests, in this process; and a real cluster for those that need it.
-A process has one session at a time: tests on a cluster run theirs in processes of their own."""
+"""One Spark session for all tests in this process, and a real cluster where it is needed.
+
+A process has one session at a time: tests on a cluster run theirs in separate processes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Drivers that tests talk to, and kill; see `tests.spark.cluster_driver`."""
+"""Handles of drivers that tests command and kill; see `tests.spark.cluster_driver`."""
 
 from __future__ import annotations
 

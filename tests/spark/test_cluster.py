@@ -1,5 +1,7 @@
-"""On a real cluster, whose executors have nothing but what is installed: collections are read,
-followed and written, while executors and drivers are killed."""
+"""Reads, streams and writes on a real cluster whose executors and drivers are killed.
+
+Its executors have nothing but the installed packages.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The jobs as commands whose tasks run on a real cluster: files of several kinds are loaded, then
-compared, divided, exported, archived and checked."""
+"""The jobs as commands whose tasks run on a real cluster.
+
+Files of several kinds are loaded, then compared, partitioned, exported, archived and verified.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chapter on Spark: its examples do what it says, one after the other, in one session."""
+"""The chapter on Spark: its examples, run in order in one session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An archive that 0.1 has written, of a storage that has forgotten what is in it."""
+"""An archive written by 0.1, of a storage that no longer has its content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A storage with a history that has something of everything: for tests that read it on Spark."""
+"""A storage whose history has states of every kind, for tests that read it on Spark."""
 
 from __future__ import annotations
 

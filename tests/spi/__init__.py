@@ -1,1 +1,1 @@
-"""Tests of what the contracts share."""
+"""Tests of the code shared by the contracts."""

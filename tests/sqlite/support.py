@@ -1,4 +1,4 @@
-"""What the tests of the SQLite storage share."""
+"""Helpers of the SQLite storage tests."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The tests of the shipped test tools."""
+"""Tests of the shipped test tools."""

@@ -1,4 +1,4 @@
-"""The comparisons that judge storages, on cases that Python itself would get wrong."""
+"""The comparisons behind the suites, on cases that Python itself would get wrong."""
 
 from typing import Any
 

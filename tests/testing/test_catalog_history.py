@@ -1,4 +1,4 @@
-"""The check of a pointer's history finds what cannot have happened, and nothing else."""
+"""The linearizability check of a pointer's history: all impossible histories, and no others."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The oracle judges storages, so a few stories about it are told by hand."""
+"""The oracle, checked on a few sequences with hand-written results."""
 
 import pytest
 

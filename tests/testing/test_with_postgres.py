@@ -1,4 +1,4 @@
-"""A command with a throw-away server beside it: its end is the end of both."""
+"""A command with a throw-away server beside it, which ends with the command."""
 
 import os
 import signal

@@ -1,1 +1,1 @@
-"""Tests of naksha.versioning."""
+"""Tests of `naksha.versioning`."""

@@ -1,4 +1,4 @@
-"""Every test of this folder runs on both storages."""
+"""Fixtures that run every test of this folder on both storages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A state machine that does the same to a storage and to the model, and compares every answer."""
+"""A state machine that runs the same operations on a storage and a model, and compares them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plainest model of versioning: every version of every line is a whole copy."""
+"""The simplest model of versioning: every version of every line is a whole copy."""
 
 from __future__ import annotations
 

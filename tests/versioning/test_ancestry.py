@@ -1,4 +1,4 @@
-"""What two lines have in common: over several merges, other branches, and some that are gone."""
+"""Common ancestors of two lines: over several merges, other branches, and dropped ones."""
 
 from __future__ import annotations
 

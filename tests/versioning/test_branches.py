@@ -1,4 +1,4 @@
-"""Branches: read and written like main, apart from it."""
+"""Branches: read and written like main, isolated from it."""
 
 from __future__ import annotations
 

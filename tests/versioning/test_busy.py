@@ -1,4 +1,4 @@
-"""What others write to without pause is merged, rolled back, reverted and rebased all the same."""
+"""Merge, rollback, revert and rebase of collections under permanent writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every filter with every operation that takes one."""
+"""Every filter with every operation that accepts one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log as people read it."""
+"""The log in its readable form."""
 
 from __future__ import annotations
 

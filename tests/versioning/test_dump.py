@@ -1,4 +1,4 @@
-"""One dump holds all of it: history, tags, branches and open conflicts."""
+"""One dump with everything: history, tags, branches and open conflicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The history of features: who, when and what."""
+"""The history of features: author, time and change."""
 
 from __future__ import annotations
 

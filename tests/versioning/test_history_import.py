@@ -1,4 +1,4 @@
-"""Loading an existing history with its true dates."""
+"""Import of an existing history with its own dates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading at a version, however it is said; and the errors of versions that are not there."""
+"""Reads at a version in every notation, and the errors of missing versions."""
 
 from __future__ import annotations
 

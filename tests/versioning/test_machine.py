@@ -1,4 +1,4 @@
-"""Rollback, revert, tags, branches and merges against a model that copies whole dictionaries."""
+"""Rollback, revert, tags, branches and merges, compared with a model of whole dictionaries."""
 
 from __future__ import annotations
 

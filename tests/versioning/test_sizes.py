@@ -1,4 +1,4 @@
-"""Much and large features: parts by bytes, conflicts of any size."""
+"""Many and large features: parts limited by bytes, conflicts of any size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tags: names for versions, and what they protect."""
+"""Tags: names for versions, and the history they protect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small town to change: collections, features and short ways to write them."""
+"""A small town to change: collections, features and short calls to write them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Shipped test tools: conformance suites, the oracle model, strategies, a PostgreSQL cluster."""
+"""Shipped test tools: conformance suites, oracle model, Hypothesis strategies, private servers."""

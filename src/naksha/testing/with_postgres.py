@@ -1,10 +1,10 @@
-"""Runs a command with a throw-away PostgreSQL beside it.
+"""Run a command with a throw-away PostgreSQL beside it.
 
     python -m naksha.testing.with_postgres naksha demo
 
 The command finds the location of a new database with PostGIS in the environment variable
-`NAKSHA_STORAGE`. When it ends the server is gone, and its exit code is ours; Ctrl-C and SIGTERM
-reach the command first.
+`NAKSHA_STORAGE`. When it ends, the server is removed and its exit code is returned; Ctrl-C and
+SIGTERM reach the command first.
 """
 
 import os
@@ -28,17 +28,17 @@ _HANDLED = (signal.SIGINT, signal.SIGTERM)
 
 
 def run(command: Sequence[str]) -> int:
-    """Run the command; its exit code, 128 + n when signal n ended it."""
+    """Run the command and return its exit code, or 128 + n if signal n ended it."""
     with PostgresCluster() as cluster:
         location = cluster.create_database(DATABASE)
         cluster.execute("CREATE EXTENSION postgis", DATABASE)
         path = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}{cluster.install.bindir}"
         environment = os.environ | {VARIABLE: location, "PATH": path}
-        # A handler of ours, not "ignore": that one the command would inherit.
+        # A handler and not SIG_IGN, because the command would inherit SIG_IGN.
         child: subprocess.Popen[bytes] | None = None
 
         def forward(number: int, _: FrameType | None) -> None:
-            # The terminal sends Ctrl-C to the command as well; SIGTERM comes only to us.
+            # The terminal sends Ctrl-C to the command as well; SIGTERM reaches only this process.
             if child is not None and number == signal.SIGTERM:
                 child.send_signal(number)
 
@@ -53,7 +53,7 @@ def run(command: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The program; what goes wrong is one sentence."""
+    """Run the program; report a failure in one sentence."""
     command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
     if not command or (command[0].startswith("-") and command == [*arguments]):
         return _fail("usage: python -m naksha.testing.with_postgres COMMAND …", EXIT_USAGE)

@@ -1,5 +1,7 @@
-"""What holds when a catalog's server dies, stalls or comes back. Bound to each server by a module
-that has the fixtures `private_server` and `connect`."""
+"""Tests of a catalog whose server dies, stalls or comes back.
+
+A module with the fixtures `private_server` and `connect` binds them to each server.
+"""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""Batches are cut by count and by size; ranges of names hold what a prefix means."""
+"""Batches limited by count and size, and name ranges that match a prefix."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Catalog backends are found by scheme through their entry points."""
+"""Discovery of catalog backends by scheme through their entry points."""
 
 from __future__ import annotations
 

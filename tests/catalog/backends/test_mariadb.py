@@ -1,4 +1,4 @@
-"""The catalog suite on MariaDB, and what is special to it."""
+"""The catalog suite on MariaDB, and tests specific to it."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The catalog suite in memory, and what is special to it."""
+"""The catalog suite in memory, and tests specific to it."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What is special to a catalog in PostgreSQL: its schema, and connections that are lost."""
+"""Tests specific to a catalog in PostgreSQL: its schema, and lost connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalog suite on Redis, and what is special to it."""
+"""The catalog suite on Redis, and tests specific to it."""
 
 import logging
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What is special to a catalog in a file: other files, other processes, their death, and groups."""
+"""Tests specific to a catalog in a file: foreign files, killed and other processes, and groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Another process that gives ids: `python -m tests.catalog.cluster.id_process LOCATION COUNT`.
+"""Another process that generates ids: `python -m tests.catalog.cluster.id_process LOCATION COUNT`.
 
 It says that its node is leased, waits for a line so that all begin together, and writes its ids as
 8 bytes each."""

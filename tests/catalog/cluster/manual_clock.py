@@ -1,4 +1,4 @@
-"""Time for tests: clocks that are moved by hand."""
+"""Clocks for tests that are moved by hand."""
 
 from __future__ import annotations
 

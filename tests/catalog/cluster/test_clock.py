@@ -1,4 +1,4 @@
-"""The clock never goes back."""
+"""Monotonicity of the clock."""
 
 from __future__ import annotations
 

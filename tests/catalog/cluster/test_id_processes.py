@@ -1,4 +1,4 @@
-"""Several processes on one database never give the same id."""
+"""Uniqueness of ids across several processes on one database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several instances on one catalog: what one commits, the others read soon."""
+"""Several instances on one catalog: commits of one become visible to the others soon."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Leases of node ids: one holder for each timestamp, whatever clocks, pauses and faults do."""
+"""Leases of node ids: one holder per timestamp despite skewed clocks, pauses and faults."""
 
 from __future__ import annotations
 

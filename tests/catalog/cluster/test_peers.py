@@ -1,4 +1,4 @@
-"""Instances tell each other about moved pointers, over real sockets."""
+"""Notifications between instances about moved pointers, over real sockets."""
 
 from __future__ import annotations
 

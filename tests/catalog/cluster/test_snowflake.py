@@ -1,4 +1,4 @@
-"""The form of ids, and that a catalog keeps it."""
+"""The format of ids, and its persistence in a catalog."""
 
 from __future__ import annotations
 

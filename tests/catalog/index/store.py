@@ -1,4 +1,4 @@
-"""A store of objects for indexes, which counts what is read, and what must be true of any index."""
+"""An object store for indexes that counts reads, and the invariants of any index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes of a page: frozen, all keys and values, and no damage that goes unnoticed."""
+"""The byte format of a page: frozen, complete for keys and values, with detection of damage."""
 
 import random
 from pathlib import Path

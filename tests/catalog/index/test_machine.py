@@ -1,4 +1,4 @@
-"""Random use of an index and of a plain dict gives equal answers (I1)."""
+"""Random operations on an index and on a plain dict with equal results (I1)."""
 
 import pytest
 from hypothesis import HealthCheck, settings

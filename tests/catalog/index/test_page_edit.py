@@ -1,4 +1,4 @@
-"""Changes of a page: only touched blocks are written, and none gets too small or too large."""
+"""Changes of a page: only touched blocks are written, and their sizes stay within limits."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Spilling into stripes: when, which ones, how they are split and merged, and their list."""
+"""Spilling into stripes: conditions, choice, splits and merges, and the list of stripes."""
 
 import random
 

@@ -1,5 +1,7 @@
-"""Catalogs on every database. What is slow there runs with the long tests; `test_story.py` has the
-most important of it in short."""
+"""Catalogs on every database.
+
+Slow databases run with the long tests; `test_story.py` covers their most important part briefly.
+"""
 
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

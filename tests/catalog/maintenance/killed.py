@@ -1,4 +1,4 @@
-"""A process that maintains a catalog and is killed in the midst of it.
+"""A process that is killed while it maintains a catalog.
 
 python -m tests.catalog.maintenance.killed LOCATION BATCHES
 """

@@ -1,5 +1,7 @@
-"""What the tests of maintenance share: a catalog whose time can pass, realms, entities, and a
-backend between whose calls things happen."""
+"""Helpers of the maintenance tests.
+
+A catalog whose time can be moved, realms, entities, and a backend with hooks between its calls.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check of a store finds whatever is broken, and what can be repaired is."""
+"""The check of a store: detection of every kind of damage, and repair where possible."""
 
 from __future__ import annotations
 

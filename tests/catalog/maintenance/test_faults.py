@@ -1,4 +1,4 @@
-"""Maintenance among failures: processes that are killed, and databases that break off."""
+"""Maintenance under failures: killed processes and lost database connections."""
 
 from __future__ import annotations
 

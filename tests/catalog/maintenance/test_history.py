@@ -1,4 +1,4 @@
-"""Pins hold history, horizons say where it begins, and nobody is surprised."""
+"""Pins and horizons: history that is kept, and where it begins."""
 
 from __future__ import annotations
 

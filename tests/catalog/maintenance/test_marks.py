@@ -1,4 +1,4 @@
-"""Marks: exact while they fit, a filter that never forgets when they do not."""
+"""Marks: exact while they fit, otherwise a filter without false negatives."""
 
 import numpy as np
 import pytest

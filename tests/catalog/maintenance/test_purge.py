@@ -1,4 +1,4 @@
-"""Realms that are being purged."""
+"""Realms during a purge."""
 
 from __future__ import annotations
 

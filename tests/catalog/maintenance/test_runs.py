@@ -1,4 +1,4 @@
-"""Runs: one at a time, dry ones, those that die, and filters that were too small."""
+"""Maintenance runs: exclusive, dry, interrupted, and with filters that were too small."""
 
 from __future__ import annotations
 

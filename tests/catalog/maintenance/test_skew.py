@@ -1,4 +1,4 @@
-"""Sweeps do not depend on the clocks of other instances, and stop when clocks differ too much."""
+"""Sweeps under clock skew: independent of other clocks, and stopped when clocks differ too much."""
 
 from __future__ import annotations
 

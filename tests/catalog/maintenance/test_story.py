@@ -1,5 +1,7 @@
-"""The life of a store on every database: written, pinned, swept, purged, exported, imported and
-checked."""
+"""The life of a store on every database.
+
+It is written, pinned, swept, purged, exported, imported and checked.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mark and sweep: what nobody needs goes, all else stays."""
+"""Mark and sweep: unreferenced objects are deleted, all others stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Export and import of realms, and the form of what is exported."""
+"""Export and import of realms, and the export format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What 0.1 writes, for later releases to read. Run once, with the code of that release:
+"""Generator of files in the format of 0.1, run once with the code of that release:
 
     python -m tests.data.written_by_0_1.make_fixtures [storage hub psql archive tokens settings]
 

@@ -1,1 +1,1 @@
-"""Who may do what with which features of which space."""
+"""Tests of authentication and authorization."""

@@ -1,4 +1,4 @@
-"""Keys for tests, made once, and the files they are kept in."""
+"""Keys for tests, generated once, and their files."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Rights where spaces meet: views, roles, shared spaces, places; and what errors do not tell."""
+"""Rights across spaces (views, roles, shared spaces, locations), and errors that reveal nothing."""
 
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every class of requests says what it needs, and without that nothing of it is done."""
+"""Required rights of every request class, and refusal without any effect when they are missing."""
 
 import importlib
 import pkgutil

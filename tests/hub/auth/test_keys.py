@@ -1,4 +1,4 @@
-"""Files of keys: what they may hold, and that weak or mistaken ones are refused."""
+"""Key files: their format, and the refusal of weak or wrong keys."""
 
 import json
 import logging

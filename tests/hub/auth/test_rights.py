@@ -1,4 +1,4 @@
-"""The rights matrix: what is granted, and, more important, what is not."""
+"""The rights matrix: what is granted and, more important, what is refused."""
 
 import timeit
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""What a role grants, to who has a token that names it."""
+"""Rights granted by a role to tokens that name it."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Rights to some features, against a plain filter: pure, and on real storages."""
+"""Rights to a subset of features, compared with a plain filter: pure, and on real storages."""
 
 import random
 from collections.abc import AsyncIterator, Collection

@@ -1,4 +1,4 @@
-"""Tokens: who is let in, and every way of not being let in."""
+"""Tokens: accepted ones, and every reason for refusal."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""The change log of the configuration shows an actor what they may see."""
+"""The configuration's change log, limited to what an actor may see."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""The index of references: it says what reading all objects would say, and reads only changes."""
+"""The index of references: equal to a scan of all objects, while reading only changes."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""The configuration of a realm: what names what, who is still needed, and who may change it."""
+"""The configuration of a realm: references, objects still in use, and rights to change it."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

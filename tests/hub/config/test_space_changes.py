@@ -1,4 +1,4 @@
-"""Spaces and their collections: made together, told apart, and dropped when nobody is left."""
+"""Spaces and their collections: creation, separation, and removal of unused collections."""
 
 import asyncio
 import time

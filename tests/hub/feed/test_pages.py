@@ -1,4 +1,4 @@
-"""The change feed of spaces and storages: what is told, to whom, and when."""
+"""The change feed of spaces and storages: its content, its readers and its timing."""
 
 import asyncio
 from typing import Any

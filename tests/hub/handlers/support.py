@@ -1,4 +1,4 @@
-"""A hub in the hands of a test: spaces are made, written and read with short words."""
+"""A hub for tests, with short calls that create, write and read spaces."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

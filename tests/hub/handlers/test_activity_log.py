@@ -1,4 +1,4 @@
-"""The activity log: every state of another space, with the patch that takes it back."""
+"""The activity log: every state of another space, with the patch that reverts it."""
 
 from typing import Any
 

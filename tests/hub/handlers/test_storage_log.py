@@ -1,4 +1,4 @@
-"""The log of a space: which of its changesets are told, and in which parts."""
+"""The log of a space: its visible changesets, and their parts."""
 
 from typing import Any
 

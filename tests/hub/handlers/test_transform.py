@@ -1,4 +1,4 @@
-"""Transformations on write and on read, their configuration, and what can still be asked for."""
+"""Transformations on write and on read, their configuration, and the supported queries."""
 
 from typing import Any, ClassVar
 

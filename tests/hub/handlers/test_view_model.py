@@ -1,5 +1,8 @@
-"""Layered views against a model of plain dictionaries: whatever is done to layers and through
-views, they show what the model shows, for whatever filter, in pages of whatever size."""
+"""Layered views compared with a model of plain dictionaries.
+
+After any writes to layers and through views, they show what the model shows, for any filter and
+page size.
+"""
 
 import asyncio
 import itertools

@@ -1,5 +1,7 @@
-"""Spaces that are made of others and hide nothing: merged property by property, or written where
-features come from; and virtual spaces, which are these in other words."""
+"""Combined spaces that hide nothing, and virtual spaces, which use the same handlers.
+
+Features are merged property by property, or written where they come from.
+"""
 
 from typing import Any
 

@@ -1,1 +1,1 @@
-"""Jobs: as processes, by the command line, and by the hub."""
+"""Jobs: as processes, from the command line, and from the hub."""

@@ -1,4 +1,4 @@
-"""The kinds of jobs that hubs of tests can run."""
+"""The kinds of jobs that the test hubs can run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A realm whose jobs are submitted and looked at without a server."""
+"""A realm whose jobs are submitted and inspected without a server."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""Jobs for tests, which a distribution of its own brings along. Most of them need no Spark, and so
-begin soon; they stop where they are told to, and go on when a file appears."""
+"""Sample jobs for tests, provided by a separate distribution.
+
+Most of them need no Spark and so start quickly; they stop where their arguments say, and continue
+when a file appears.
+"""
 
 from __future__ import annotations
 

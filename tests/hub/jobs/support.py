@@ -1,5 +1,4 @@
-"""The sample jobs, installed as any distribution would be, for processes that tests start; and hubs
-that run them."""
+"""The sample jobs, installed like any distribution, and hubs that run them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that clients name: whatever a job would find by a name is below the realm's directory."""
+"""File names given by clients: every file that a job reads is below the realm's directory."""
 
 from __future__ import annotations
 

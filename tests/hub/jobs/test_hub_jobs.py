@@ -1,5 +1,7 @@
-"""Jobs of a hub: who may submit which, what they are told, and what becomes of them when nobody
-runs them. What runs for real is in `test_real_jobs.py`."""
+"""Jobs of a hub: rights to submit, their parameters, and jobs that no process runs.
+
+Jobs in real processes are in `test_real_jobs.py`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of a job, by itself."""
+"""The stored record of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that nobody runs any more: what becomes of them, and that it is true."""
+"""Orphaned jobs: their final state, and that it is correct."""
 
 from __future__ import annotations
 

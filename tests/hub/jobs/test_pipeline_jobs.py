@@ -1,5 +1,7 @@
-"""All jobs of the pipeline as a hub runs them: on both storages, on Spark in the process of the job
-and on a real cluster."""
+"""All jobs of the pipeline, run by a hub on both storages.
+
+Spark runs in the process of the job or on a real cluster.
+"""
 
 from __future__ import annotations
 

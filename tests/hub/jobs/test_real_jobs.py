@@ -1,4 +1,4 @@
-"""Jobs that run for real: submitted to hubs that are processes, as processes of their own."""
+"""Jobs in their own processes, submitted to hubs that are real processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the process of a job tells of its end when something broke: the storage is asked first."""
+"""The result of a job process after a failure, determined from the storage first."""
 
 from __future__ import annotations
 

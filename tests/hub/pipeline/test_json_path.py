@@ -1,4 +1,4 @@
-"""JSONPath, as far as it can be asked about features of strangers."""
+"""JSONPath, as far as it is supported in queries over untrusted features."""
 
 from typing import Any
 

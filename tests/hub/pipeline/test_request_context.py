@@ -1,4 +1,4 @@
-"""Actors, and how much time a request has."""
+"""Actors, and the deadline of a request."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""The parameters of clustering and tweaks."""
+"""The parameters of clustering and of tweaks."""
 
 import pytest
 

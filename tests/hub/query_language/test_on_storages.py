@@ -1,4 +1,4 @@
-"""What query strings ask for, answered by the storages and by looking at every feature."""
+"""Query strings on the storages, compared with brute force."""
 
 from __future__ import annotations
 

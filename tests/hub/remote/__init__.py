@@ -1,1 +1,1 @@
-"""Handlers of others: in this process by entry point, and in processes of their own."""
+"""Third-party handlers: in this process by entry point, and in separate processes."""

@@ -1,4 +1,4 @@
-"""Handlers as somebody else would write them; the tests run each in both ways."""
+"""Handlers as a third party would write them; the tests run each in both ways."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Handlers of others, installed for real: a distribution with an entry point, and a process."""
+"""Third-party handlers, really installed: a distribution with an entry point, and a process."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Where remote handlers may be: what is listed, what is near it, and what a name means."""
+"""The allow-list of remote handlers: listed and similar addresses, and name resolution."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""The same handlers inside the hub and in a process of their own: nobody sees a difference."""
+"""The same handlers inside the hub and in a separate process, without a visible difference."""
 
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator

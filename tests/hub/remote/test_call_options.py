@@ -1,4 +1,4 @@
-"""What a hub does with a remote handler that is not there, is slow, or answers nonsense."""
+"""Calls of remote handlers that are missing, slow, or return invalid responses."""
 
 import asyncio
 import json

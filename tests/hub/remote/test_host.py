@@ -1,4 +1,4 @@
-"""A host of handlers, as a server: what comes over its connections may be anything."""
+"""A host of handlers as a server that receives arbitrary input."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Features counted in hexagons and tiles, against counting one by one."""
+"""Feature counts in hexagons and tiles, compared with counting one by one."""
 
 import math
 import statistics

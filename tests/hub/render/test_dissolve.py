@@ -1,4 +1,4 @@
-"""Several features as one: small ones in one place, and lines that go on in each other."""
+"""Dissolved features: small ones in one location, and lines that continue each other."""
 
 from typing import Any
 

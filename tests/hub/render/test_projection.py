@@ -1,4 +1,4 @@
-"""States on their way out, against looking at every feature."""
+"""Projection of returned states, compared with brute force."""
 
 from typing import Any
 

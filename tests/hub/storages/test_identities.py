@@ -1,4 +1,4 @@
-"""Each storage of a catalog has an id and a number of its own."""
+"""Unique ids and numbers of a catalog's storages."""
 
 import logging
 import shutil

@@ -1,4 +1,4 @@
-"""Storages are open once each, and closed when no configuration names them any more."""
+"""Open storages: each opened once, and closed when no configuration names it any more."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""No realm reaches what another one keeps, however it names it."""
+"""Isolation of a realm's data from other realms, however they name it."""
 
 import asyncio
 from contextlib import AsyncExitStack

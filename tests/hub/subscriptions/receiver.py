@@ -1,4 +1,4 @@
-"""A web server that takes deliveries, as somebody who subscribes would run it."""
+"""A web server that receives deliveries, as a subscriber would run it."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Hubs that deliver, in one process: their subscriptions, and what came of them."""
+"""Delivering hubs in one process: their subscriptions and deliveries."""
 
 import asyncio
 import json

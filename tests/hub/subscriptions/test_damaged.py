@@ -1,4 +1,4 @@
-"""A feature that cannot be read as it is stored is delivered, and so is what follows it."""
+"""Delivery of a damaged stored feature, and of the changes after it."""
 
 from typing import Any
 

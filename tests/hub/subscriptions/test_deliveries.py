@@ -1,4 +1,4 @@
-"""Changes reach whoever subscribes, in order, and as they are wanted."""
+"""Delivery of changes to subscribers, in order and in the configured form."""
 
 import time
 from collections.abc import Awaitable, Callable

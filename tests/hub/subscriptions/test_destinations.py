@@ -1,4 +1,4 @@
-"""What becomes of changes where they are delivered to."""
+"""Changes at the destinations of deliveries."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Subscriptions do not hold each other back, and only one instance delivers each of them."""
+"""Independence of subscriptions: none delays another, and one instance delivers each."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Who has a subscription: one instance at a time, whatever happens to it."""
+"""Leases of subscriptions: one instance at a time, through any failure."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

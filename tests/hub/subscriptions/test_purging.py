@@ -1,4 +1,4 @@
-"""A purged realm leaves no pins in its storages, whatever interrupts the purge."""
+"""Removal of a purged realm's pins from its storages, even if the purge is interrupted."""
 
 from __future__ import annotations
 

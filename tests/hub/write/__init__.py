@@ -1,1 +1,1 @@
-"""Tests of what a write to a space means."""
+"""Tests of the semantics of writes to a space."""

@@ -1,4 +1,4 @@
-"""Every test of this folder writes to spaces of a real hub, on both storages; each has its own."""
+"""Fixtures: every test of this folder writes to its own spaces of a hub, on both storages."""
 
 import itertools
 from collections.abc import AsyncIterator

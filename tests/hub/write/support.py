@@ -1,4 +1,4 @@
-"""A space to write to, and short ways to say what."""
+"""A space to write to, with short calls."""
 
 from __future__ import annotations
 

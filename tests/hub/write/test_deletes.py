@@ -1,4 +1,4 @@
-"""Deleting what a query finds, and purging what was deleted."""
+"""Deletion of a query's results, and purging of deleted features."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""What happens when some features are wrong: nothing at all, or all but these."""
+"""Writes with some invalid features: nothing is written, or all but these."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A token may allow so many features in a space and no more."""
+"""The limit of a token on the number of features in a space."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Versions that a writer had in mind: conflict detection and three-way merges."""
+"""Base versions of a writer: conflict detection and three-way merges."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Random modifications of a space against a plain dict that does the same."""
+"""Random modifications of a space, compared with a plain dict."""
 
 from __future__ import annotations
 

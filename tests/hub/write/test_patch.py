@@ -1,4 +1,4 @@
-"""The patch of features, against the algorithm of RFC 7396 as it stands there."""
+"""Patches of features, compared with the algorithm of RFC 7396 as published."""
 
 import copy
 from typing import Any

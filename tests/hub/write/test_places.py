@@ -1,4 +1,4 @@
-"""Where a write goes: to a collection that is made or brought back, and to branches."""
+"""Targets of a write: collections that are created or restored, and branches."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Writes at the same time: nobody undoes what another one did, and nobody waits for ever."""
+"""Concurrent writes: none is lost, and no writer waits for ever."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

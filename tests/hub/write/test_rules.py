@@ -1,4 +1,4 @@
-"""What is done with features that are there, and with those that are not."""
+"""Rules of a write for existing and for missing features."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Geometries: exact in both directions, and the place of every error."""
+"""Geometries: exact in both directions, with the position of every error."""
 
 from __future__ import annotations
 

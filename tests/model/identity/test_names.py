@@ -1,4 +1,4 @@
-"""Which names are allowed."""
+"""Valid and invalid names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which states, transactions and versions are those of a storage that was forked."""
+"""States, transactions and versions that belong to a forked storage."""
 
 import pytest
 

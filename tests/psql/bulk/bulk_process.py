@@ -1,4 +1,4 @@
-"""A process that loads a collection and gets killed: `python bulk_process.py DSN FORM COUNT`.
+"""A process that loads a collection and is killed: `python bulk_process.py DSN FORM COUNT`.
 
 It says `added` when everything is added and `committing` before it commits, and reads a line before
 it goes on.

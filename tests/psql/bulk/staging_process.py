@@ -1,4 +1,4 @@
-"""A process that stages or applies features and gets killed:
+"""A process that stages or applies features and is killed:
 `python staging_process.py DSN COLLECTION MODE COUNT`.
 
 It stages two parts of so many features each under the job "killed", says them, reads a line and

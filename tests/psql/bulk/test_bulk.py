@@ -1,4 +1,4 @@
-"""Bulk loads of PostgreSQL: like a normal insert to the last catalog row, or as if never begun."""
+"""Bulk loads of PostgreSQL: equal to a normal insert in every catalog row, or without a trace."""
 
 import asyncio
 import contextlib

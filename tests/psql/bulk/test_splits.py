@@ -1,4 +1,4 @@
-"""Splits of the PostgreSQL storage: how they are cut, streamed, and kept right under writers."""
+"""Splits of the PostgreSQL storage: how they are cut, streamed, and kept correct under writes."""
 
 import asyncio
 import pickle

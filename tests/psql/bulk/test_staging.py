@@ -1,4 +1,4 @@
-"""Staging on PostgreSQL: kills, waiting and writers, and ways that only large jobs take."""
+"""Staging on PostgreSQL: killed processes, waits, writers, and code paths of large jobs only."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Cancelled statements: PostGIS is in a backend before the first thing that may be cancelled.
+"""Cancelled statements: a backend loads PostGIS before the first statement that can be cancelled.
 
 A cancellation between the loading of PostGIS and the next statement may corrupt the backend's
 memory (see `naksha.psql.connection.driver`); it needs hundreds of tries to be seen, so what is

@@ -1,4 +1,4 @@
-"""Waits for locks end in time-outs that name who holds the lock."""
+"""Lock waits that end in time-outs naming the holder of the lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storage and catalog behind pgbouncer: at work in session mode, refused in the other modes."""
+"""Storage and catalog behind pgbouncer: accepted in session mode, refused in the other modes."""
 
 from __future__ import annotations
 

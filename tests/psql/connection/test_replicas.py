@@ -1,4 +1,4 @@
-"""Reading at a version from streaming replicas: right while they lag, while dead, and after."""
+"""Reads at a version from streaming replicas: correct while they lag, are dead, and after."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator

@@ -1,4 +1,4 @@
-"""A process that grows a collection and gets killed:
+"""A process that grows a collection and is killed:
 `python -m tests.psql.maintenance.growth_process DSN COLLECTION STEP`.
 
 At its step it prints `reached` and waits for a line. The step `sql` prints it before it calls

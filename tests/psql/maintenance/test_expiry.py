@@ -1,4 +1,4 @@
-"""What maintenance takes away: old history, old log, dropped collections; and what it keeps."""
+"""Expiry by maintenance: old history, old log and dropped collections; and what is kept."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""The first transaction of a day blocks no other: partitions are made ahead, or in short
-transactions of their own, and the log has a place for every day to come."""
+"""The first transaction of a day, which blocks no other.
+
+Partitions are created ahead, or in short separate transactions, and the log has a partition for
+every day to come.
+"""
 
 from __future__ import annotations
 

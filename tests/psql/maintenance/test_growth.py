@@ -1,4 +1,4 @@
-"""Light collections, and how they grow: from one table of current states to sixteen."""
+"""Small collections, and their growth from one table of current states to sixteen."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""Merging of partitions: how many are left, that nothing is lost or doubled, and who waits."""
+"""Merging of partitions: their number, nothing lost or doubled, and blocked sessions."""
 
 from __future__ import annotations
 

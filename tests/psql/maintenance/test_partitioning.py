@@ -1,4 +1,4 @@
-"""Optimal partitioning: the tree against brute force, its plan, its version, keeping it fresh."""
+"""Optimal partitioning: the tree compared with brute force, its plan, version and refresh."""
 
 import asyncio
 import logging

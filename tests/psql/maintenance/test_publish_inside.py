@@ -1,4 +1,4 @@
-"""`naksha_publish()` called inside a transaction: refused, or harmless and named."""
+"""`naksha_publish()` called inside a transaction: refused, or harmless and reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Days: numbers only roll forward, partitions come when they are needed and block no reader."""
+"""Days: numbers only roll forward, partitions are created on demand and block no reader."""
 
 from __future__ import annotations
 

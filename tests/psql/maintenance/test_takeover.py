@@ -1,4 +1,4 @@
-"""One sequencer at a time among real processes; another goes on when it is killed or paused."""
+"""One sequencer at a time among real processes; another takes over when it is killed or paused."""
 
 from __future__ import annotations
 

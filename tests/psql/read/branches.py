@@ -1,4 +1,4 @@
-"""Branches for tests: made as the versioning does it, and compared with a twin on main."""
+"""Branches for tests: created as `naksha.versioning` does, and compared with a twin on main."""
 
 from __future__ import annotations
 

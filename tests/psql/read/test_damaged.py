@@ -1,5 +1,7 @@
-"""Geometries that GeoJSON cannot say, and documents that no decoder takes: plain SQL is refused
-them, and those that an older version let in can be read, are marked and reported."""
+"""Geometries that GeoJSON cannot express, and documents that no decoder accepts.
+
+Plain SQL is refused them; those admitted by an older version can be read, are marked and reported.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans: which leaves and days a statement touches, and that an index answers it.
+"""Query plans: the leaves and days that a statement touches, and the use of an index.
 
 The data is small for a database but large enough that the planner prefers the indices on its own,
 with the settings the server comes with.

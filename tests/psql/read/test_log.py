@@ -1,4 +1,4 @@
-"""Plans of the log: an index answers every filter, in a log that is much longer than the answer."""
+"""Query plans of the log: an index for every filter, in a log much longer than the result."""
 
 from __future__ import annotations
 

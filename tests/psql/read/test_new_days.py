@@ -1,4 +1,4 @@
-"""Readers while the history gets a new day: nothing goes missing between HEAD and the history.
+"""Reads while the history gets a new day: no state is missing between HEAD and the history.
 
 The moment between the planning of a statement and its snapshot is held open by a lock on an index
 of the day that is there already, which the planner must take.

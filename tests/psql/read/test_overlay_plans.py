@@ -1,4 +1,4 @@
-"""Plans of reading on a branch: an index answers on every layer."""
+"""Query plans of reads on a branch: an index on every layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for versions that others publish: plain SQL, other processes, connections that are lost.
+"""Waiting for versions published by others: plain SQL, other processes, and lost connections.
 
 Those who wait never look for themselves here, so that only what they are told can wake them."""
 

@@ -1,4 +1,4 @@
-"""A table of XYZ-Hub becomes a collection and a collection becomes a table of XYZ-Hub."""
+"""Conversion of an XYZ-Hub table to a collection, and of a collection to an XYZ-Hub table."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Numbers and identifiers are the same in SQL and in Python, thousands of values at a time."""
+"""Equality of numbers and identifiers in SQL and Python, thousands of values at a time."""
 
 import math
 import random

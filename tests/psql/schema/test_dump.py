@@ -1,4 +1,4 @@
-"""pg_dump and restore: what was not published is published by whoever opens the copy."""
+"""pg_dump and restore: the first to open the copy publishes what was unpublished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forks of copied schemas: who may fork, and what plain SQL knows of former ids."""
+"""Forks of copied schemas: required rights, and former ids in plain SQL."""
 
 from __future__ import annotations
 

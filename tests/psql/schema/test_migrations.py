@@ -1,4 +1,4 @@
-"""Setting up and upgrading the schema: fresh equals upgraded, on a live database, by many."""
+"""Installation and upgrade of the schema: equal results, on a live database, by many at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every function of the schema is checked by plpgsql_check, every body and every query parses.
+"""Check of every function of the schema by plpgsql_check, and of all bodies and queries by parsing.
 
 PostgreSQL looks into a plpgsql function only when it runs, one branch at a time; this looks into
 all of them at once.

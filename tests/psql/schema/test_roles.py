@@ -1,4 +1,4 @@
-"""Roles that do not own the schema: readers and writers, also of tables that are made later."""
+"""Roles that do not own the schema: readers and writers, also of tables created later."""
 
 from __future__ import annotations
 

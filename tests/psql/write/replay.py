@@ -1,4 +1,4 @@
-"""What many writers did, replayed one transaction after the other, and what must hold of it."""
+"""Replay of concurrent writes one transaction after the other, and its invariants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Many writers on the same features: nothing is lost, torn, doubled or seen differently twice."""
+"""Many writers on the same features: nothing is lost, torn, doubled or read inconsistently."""
 
 from __future__ import annotations
 

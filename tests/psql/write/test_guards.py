@@ -1,4 +1,4 @@
-"""Pins that guard: plain SQL obeys them too, whoever comes first."""
+"""Guarding pins under plain SQL, in any order of pin and write."""
 
 from __future__ import annotations
 

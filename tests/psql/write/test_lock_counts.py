@@ -1,4 +1,4 @@
-"""A write of one feature holds few locks, however old the storage is."""
+"""The number of locks of a single-feature write, independent of the storage's age."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notes beside a collection, written by plain SQL."""
+"""Meta features written by plain SQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Branches at work: many writers at once, plain SQL, and maintenance."""
+"""Branches under load: many concurrent writers, plain SQL, and maintenance."""
 
 from __future__ import annotations
 

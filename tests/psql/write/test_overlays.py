@@ -1,4 +1,4 @@
-"""Branches: overlays that are filled from below and seen through layers."""
+"""Branches: overlays that are filled from below and read through layers."""
 
 from __future__ import annotations
 

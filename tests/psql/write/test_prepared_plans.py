@@ -1,4 +1,4 @@
-"""The plans that a session keeps of the library's writes."""
+"""Cached plans of the library's writes in a session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What plain SQL may not do, and how clearly it is told so."""
+"""Refused operations of plain SQL, and the clarity of their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain SQL keeps the storage right: it leaves behind exactly what the library does."""
+"""Plain SQL writes: exactly the same result as those of the library."""
 
 from __future__ import annotations
 

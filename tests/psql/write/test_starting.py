@@ -1,4 +1,4 @@
-"""How a transaction of plain SQL starts: once, and at a time that no session setting changes."""
+"""The start of a plain SQL transaction: once, at a time that no session setting changes."""
 
 from __future__ import annotations
 

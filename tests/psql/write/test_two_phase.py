@@ -1,4 +1,4 @@
-"""Two-phase commit: PREPARE TRANSACTION with a storage open, whose sequencer may be asleep."""
+"""Two-phase commit: PREPARE TRANSACTION with an open storage whose sequencer may be asleep."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two storages in one database: one transaction may write to both of them."""
+"""Transactions that write to two storages in one database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Triggers of users: their plain SQL is versioned whether the library or plain SQL fired them."""
+"""User triggers: versioning of their plain SQL, whether fired by the library or by plain SQL."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The server as strangers see it: their clients, their nonsense, and their bad manners."""
+"""The server as external clients see it: their libraries, invalid input, and misbehaviour."""

@@ -1,4 +1,4 @@
-"""A request for every operation of the hub, about things whose names begin with a word."""
+"""A request for every operation of the hub, on objects whose names begin with a given word."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the command `here xyz` of @here/cli sends, request by request, with httpx."""
+"""The requests of the command `here xyz` of @here/cli, sent one by one with httpx."""
 
 from collections.abc import Iterator
 

@@ -1,5 +1,7 @@
-"""Whatever is put into names, queries, fields of the head and configurations: the answer is an
-error that says so, or an honest result, and nothing else has changed."""
+"""Hostile values in names, queries, headers and configurations.
+
+The response is an error that says so, or a correct result, and no other data has changed.
+"""
 
 import asyncio
 import hashlib

@@ -1,5 +1,7 @@
-"""A realm knows nothing of another one, and nobody gets in without a token that says who he is:
-tried with every operation of the OpenAPI document."""
+"""Isolation of realms, and refusal without a valid token.
+
+Both are checked with every operation of the OpenAPI document.
+"""
 
 import base64
 import json

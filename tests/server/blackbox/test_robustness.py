@@ -1,5 +1,8 @@
-"""Bad manners and bad luck: bodies that never end or lie about their length, more requests than
-there are places, and a server that is killed while it writes."""
+"""Misbehaving clients and crashes.
+
+Bodies that never end or declare a wrong length, more requests than the limit, and a server that is
+killed while it writes.
+"""
 
 import asyncio
 import itertools

@@ -1,5 +1,7 @@
-"""Requests that nobody thought of, made from the OpenAPI document: the server does not break, and
-answers nothing that the document does not tell of."""
+"""Requests generated from the OpenAPI document.
+
+The server does not fail, and returns only documented responses.
+"""
 
 import json
 import subprocess

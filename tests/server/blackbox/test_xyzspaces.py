@@ -1,5 +1,7 @@
-"""The client package that people use, unchanged, against the hub: every call that it offers and
-that needs no network. (What it only calls with GeoPandas or turfpy needs those.)"""
+"""The unchanged client package xyzspaces against the hub: every call that needs no network.
+
+(Calls that need GeoPandas or turfpy require those packages.)
+"""
 
 import csv
 import json

@@ -1,4 +1,7 @@
-"""Over REST: deleted features, collections and snapshots of a storage, the configuration's log."""
+"""Storage management over REST.
+
+Deleted features, collections and snapshots of a storage, and the log of the configuration.
+"""
 
 import time
 from typing import Any

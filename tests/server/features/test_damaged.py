@@ -1,4 +1,4 @@
-"""A feature that cannot be read as it is stored is answered with a mark, and stops nothing else."""
+"""Damaged stored features: returned with a mark, without affecting any other feature."""
 
 import asyncio
 from typing import Any

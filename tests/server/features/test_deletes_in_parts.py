@@ -1,4 +1,4 @@
-"""More features than one transaction takes are deleted in several, and each of them is told of."""
+"""Deletion of more features than one transaction takes, with each deletion reported."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Features by their ids: read, written, deleted."""
+"""Features by id: reads, writes and deletes."""
 
 from typing import Any
 

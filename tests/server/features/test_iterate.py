@@ -1,4 +1,4 @@
-"""All features, page by page."""
+"""Iteration over all features, page by page."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""The `uuid` of a feature as a lock: only where the client or the space asks for it."""
+"""The `uuid` of a feature as a lock, only on request of the client or the space."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Copies that take longer than a request may: as long as they get on, nobody gives them up."""
+"""Copies that outlast the time limit of a request, which continue as long as they progress."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Meta features over REST: notes beside the collection of a space."""
+"""Meta features over REST, stored beside the collection of a space."""
 
 from __future__ import annotations
 

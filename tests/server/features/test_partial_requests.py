@@ -1,4 +1,4 @@
-"""Requests that say less than they seem to: refused, or done in full, but never done in part."""
+"""Incomplete requests: refused or executed in full, but never in part."""
 
 from typing import Any
 

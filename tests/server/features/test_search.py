@@ -1,4 +1,4 @@
-"""Features by properties, tags and boxes, and how many there are."""
+"""Features by properties, tags and boxes, and their count."""
 
 from typing import Any
 

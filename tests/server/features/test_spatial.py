@@ -1,4 +1,4 @@
-"""Features around a place."""
+"""Features around a location."""
 
 import httpx
 import pytest

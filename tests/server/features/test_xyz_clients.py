@@ -1,4 +1,4 @@
-"""What existing clients of XYZ-Hub send, and the responses that they expect."""
+"""Requests of existing XYZ-Hub clients, and the responses they expect."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Who is served when: bounded, and fair between actors."""
+"""Admission control: bounded, and fair between actors."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Who is let in, on a real server with keys and on one without."""
+"""Authentication on a real server with keys and on one without."""
 
 import base64
 import zlib

@@ -1,4 +1,4 @@
-"""What holds for every request and answer: envelopes, ids, sizes, packing, origins."""
+"""Properties of every request and response: envelopes, ids, sizes, compression, origins."""
 
 import gzip
 import json

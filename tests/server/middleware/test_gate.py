@@ -1,4 +1,4 @@
-"""What the gate makes of an application that breaks, hangs or goes on for ever."""
+"""Responses of the gate when the application fails, hangs or never ends."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The short way to an endpoint and FastAPI's own give the same answers."""
+"""Equal results of the fast path to an endpoint and of FastAPI's own."""
 
 from __future__ import annotations
 

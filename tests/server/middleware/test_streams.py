@@ -1,4 +1,4 @@
-"""Answers on their way: whole, or visibly broken."""
+"""Streamed responses: complete, or visibly broken."""
 
 import asyncio
 import http.client

@@ -1,5 +1,4 @@
-"""Requests that take long: they are given up in time, when nobody waits for them, or when the
-server ends; and nobody has more of them than he may."""
+"""Limits of long requests: time, number per actor, disconnected clients, and shutdown."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The OpenAPI document says what is answered."""
+"""Agreement of the OpenAPI document with the actual responses."""
 
 from typing import Any
 

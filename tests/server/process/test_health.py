@@ -1,4 +1,4 @@
-"""Whether the hub answers."""
+"""The health status of the hub."""
 
 import httpx
 

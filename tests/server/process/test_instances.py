@@ -1,5 +1,8 @@
-"""Several hubs on one database and one catalog: written to, killed and stopped at random, and in
-the end everything is there, in order, everywhere."""
+"""Several hubs on one database and one catalog.
+
+They are written to, killed and stopped at random; in the end every instance has every change, in
+order.
+"""
 
 import asyncio
 import os

@@ -1,5 +1,7 @@
-"""What the guide says about handlers of one's own, done with real processes: a distribution that is
-installed beside the hub, and a host of its own."""
+"""The guide's examples of custom handlers, run with real processes.
+
+A distribution is installed beside the hub, and a host runs separately.
+"""
 
 import json
 import os

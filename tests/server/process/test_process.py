@@ -1,4 +1,4 @@
-"""The server as a process: how it begins, what it says, and several of them as one."""
+"""The server as a process: start, output, and several processes as one."""
 
 import multiprocessing
 import os

@@ -1,4 +1,4 @@
-"""Settings: flags beat the environment, which beats the file; what is wrong is named."""
+"""Settings: flags override the environment, which overrides the file; errors name the setting."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The change feed over REST: pages, waiting, streams, and how these end."""
+"""The change feed over REST: pages, long polls, streams, and how these end."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""Changesets as existing XYZ clients expect them: bounds, pages, times, and what is not found."""
+"""Changesets as existing XYZ clients expect them: bounds, pages, times, and missing ones."""
 
 import time
 from typing import Any

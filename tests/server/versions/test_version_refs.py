@@ -1,4 +1,4 @@
-"""Whatever reads features reads them at a version: of a tag, of a branch, of a number."""
+"""Reads of features at a version: of a tag, of a branch, or by number."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Versions over REST: the log, tags, branches and merges, differences, and going back."""
+"""Versions over REST: log, tags, branches and merges, differences, and rollback."""
 
 import itertools
 import time

@@ -1,1 +1,1 @@
-"""The jobs of the data pipeline."""
+"""Tests of the jobs of the data pipeline."""

@@ -1,4 +1,4 @@
-"""Storages for jobs; a test that takes a `town` or a `location` runs on both kinds."""
+"""Storages for jobs: a test that takes a `town` or a `location` runs on both kinds."""
 
 from __future__ import annotations
 

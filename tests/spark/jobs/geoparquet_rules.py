@@ -1,4 +1,4 @@
-"""The rules of GeoParquet 1.1 that readers (GDAL among them) rely on, for one file.
+"""Check of one file against the rules of GeoParquet 1.1 that readers (such as GDAL) rely on.
 
 What the key `geo` must say is in the specification under "File metadata" and "Column metadata";
 what the file itself must be like under "Geometry columns", "Nesting", "Repetition" and "bbox

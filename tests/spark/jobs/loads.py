@@ -1,4 +1,4 @@
-"""Short ways to load files, and to see what became of them."""
+"""Short calls that load files and inspect the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Old history goes to files, from which it can be read as if it were still there."""
+"""Archived history, read from its files as if it were still in the storage."""
 
 from __future__ import annotations
 

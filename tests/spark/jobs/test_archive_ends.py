@@ -1,5 +1,4 @@
-"""Jobs that archive history and end before they are done, or begin again: nothing is lost, and what
-was dropped is told."""
+"""Interrupted and repeated archive jobs: nothing is lost, and dropped history is reported."""
 
 from __future__ import annotations
 

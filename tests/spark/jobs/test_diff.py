@@ -1,4 +1,4 @@
-"""What Spark finds between two versions is what `naksha.versioning` finds."""
+"""Differences computed by Spark, compared with those of `naksha.versioning`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chapters on jobs: their examples do what they say, one after the other, in one session."""
+"""The chapters on jobs: their examples, run in order in one session."""
 
 from __future__ import annotations
 

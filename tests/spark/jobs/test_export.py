@@ -1,4 +1,4 @@
-"""What is exported is what the storage answers, whoever reads it."""
+"""Exported files: equal to the storage's own results, in every reader."""
 
 from __future__ import annotations
 

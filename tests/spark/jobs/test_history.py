@@ -1,4 +1,4 @@
-"""Dated histories: what a load makes of the steps of files. None of this needs Spark."""
+"""Dated histories: the result of loading the steps of files, without Spark."""
 
 from __future__ import annotations
 

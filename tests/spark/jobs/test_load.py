@@ -1,4 +1,4 @@
-"""Files of all kinds become features; what is wrong with them is told, and nothing is lost."""
+"""Loading of files of all kinds: errors are reported, and no feature is lost."""
 
 from __future__ import annotations
 

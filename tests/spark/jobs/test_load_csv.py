@@ -1,4 +1,4 @@
-"""Rows of CSV, without Spark: each with its line, whatever is wrong with it or stands before it."""
+"""Rows of CSV with their line numbers, valid or not, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GeoJSON as records, without Spark: ids, lines, and bytes that are no text."""
+"""GeoJSON as records, without Spark: ids, lines, and bytes that are not text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mapping makes of records, and what it cannot make of them."""
+"""Mapping of records to features, and its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several files at once: what they do not agree on is told, and no column of them is lost."""
+"""Several files at once: conflicts between them are reported, and no column is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of all types and names become features, and none of their files or layers is left out."""
+"""Tables of all types and names as features, with all their files and layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The optimal partitioning that Spark computes is that of the storage."""
+"""Equality of the optimal partitioning computed by Spark and by the storage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job writes is there once and whole, whatever becomes of its process."""
+"""Output of a job: written once and completely, even if its process dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A storage that is well has nothing to report; one that is not is told feature and invariant."""
+"""Verification of storages: no finding for an intact one; feature and invariant otherwise."""
 
 from __future__ import annotations
 

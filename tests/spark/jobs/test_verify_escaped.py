@@ -1,4 +1,4 @@
-"""Writes that no trigger saw, because a leaf was attached by hand, are told by `verify`."""
+"""Writes that bypassed all triggers on a leaf attached by hand, as reported by `verify`."""
 
 from __future__ import annotations
 

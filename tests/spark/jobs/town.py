@@ -1,4 +1,4 @@
-"""A storage to run jobs on, and short ways to write to it."""
+"""A storage to run jobs on, with short calls to write to it."""
 
 from __future__ import annotations
 

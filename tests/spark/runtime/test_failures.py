@@ -1,4 +1,4 @@
-"""What a task raises comes to the caller as it was, though Spark carries nothing but texts."""
+"""Errors of tasks, raised to the caller unchanged, although Spark transports only texts."""
 
 from __future__ import annotations
 

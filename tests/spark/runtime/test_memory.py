@@ -1,4 +1,4 @@
-"""What a load needs in memory does not depend on how much is loaded."""
+"""Memory of a load, independent of the amount of data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions: whom a driver listens to, and what becomes of the settings of others."""
+"""Sessions: the addresses a driver listens on, and settings made by others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storages that a process of Spark has open: what is at their places, and few at a time."""
+"""The cache of open storages in a Spark process: current, and bounded in size."""
 
 from __future__ import annotations
 

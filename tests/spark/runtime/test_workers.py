@@ -1,4 +1,4 @@
-"""Workers of Spark that know Naksha look for garbage where there may be some."""
+"""Garbage collection in Spark workers that have loaded Naksha."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places of storages, as they are handed from process to process."""
+"""Storage locations as they are passed from process to process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Properties as structs and variants: as Spark makes them of JSON, while filters are handed on."""
+"""Properties as structs and variants: equal to Spark's own conversion, with filters pushed down."""
 
 from __future__ import annotations
 

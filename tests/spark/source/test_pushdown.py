@@ -1,4 +1,4 @@
-"""Filters of Spark are handed on: with the same answers, nulls included, and nothing left to do."""
+"""Pushdown of Spark's filters: equal results, including nulls, and no filter left to Spark."""
 
 from __future__ import annotations
 

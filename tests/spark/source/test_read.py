@@ -1,4 +1,4 @@
-"""Features are read as a table: at any version, in any columns, what the storage itself answers."""
+"""Features read as a table at any version, in any columns, equal to the storage's own results."""
 
 from __future__ import annotations
 

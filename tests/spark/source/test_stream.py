@@ -1,4 +1,4 @@
-"""The change stream: every change once, whatever the batches, restarts and branches."""
+"""The change stream: every change once, for any batches, restarts and branches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A DataFrame becomes features, with one transaction, on every storage."""
+"""Writes of a DataFrame as features, with one transaction, on every storage."""
 
 from __future__ import annotations
 

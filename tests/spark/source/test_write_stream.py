@@ -1,4 +1,4 @@
-"""Streams are written batch by batch, each with one transaction; a repeated batch does nothing."""
+"""Writes of streams: one transaction per batch; a repeated batch has no effect."""
 
 from __future__ import annotations
 

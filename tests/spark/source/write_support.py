@@ -1,4 +1,4 @@
-"""What the tests of writing share: DataFrames of features, and what a storage holds then."""
+"""Helpers of the write tests: DataFrames of features, and the resulting storage content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports of jobs are cut to what can be told, and say so."""
+"""Reports of jobs: truncated to their limit, with a note of it."""
 
 from __future__ import annotations
 

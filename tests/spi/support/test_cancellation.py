@@ -1,4 +1,4 @@
-"""A task that tries again whatever goes wrong ends when it shall."""
+"""Cancellation of a task that retries after any error."""
 
 from __future__ import annotations
 

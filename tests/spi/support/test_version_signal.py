@@ -1,4 +1,4 @@
-"""Waiting for news: nobody misses any, and few look for all."""
+"""The version signal: no waiter misses a version, and few pollers serve all."""
 
 from __future__ import annotations
 

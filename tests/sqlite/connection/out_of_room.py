@@ -2,7 +2,7 @@
 FILE`.
 
 It writes until the system refuses a write to the log of the file, then tries to go on, then gets
-room again and goes on. It tells a word and its value per line: what was written, refused, read.
+room again and goes on. It prints a word and its value per line: what was written, refused, read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whoever gives up leaves no statement running: a thread and its connection are for others."""
+"""Cancelled calls: no statement keeps running on a thread and connection used by others."""
 
 from __future__ import annotations
 

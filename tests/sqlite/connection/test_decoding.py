@@ -1,4 +1,4 @@
-"""Rows with texts that are not UTF-8, in every way that rows are read."""
+"""Rows with texts that are not UTF-8, in every kind of read."""
 
 from __future__ import annotations
 

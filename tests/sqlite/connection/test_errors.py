@@ -1,4 +1,4 @@
-"""What SQLite says, as ours."""
+"""Mapping of SQLite's errors to ours."""
 
 from __future__ import annotations
 

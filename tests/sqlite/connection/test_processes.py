@@ -1,4 +1,4 @@
-"""Several processes on one file: many read, those that write take turns."""
+"""Several processes on one file: concurrent readers, and writers one at a time."""
 
 from __future__ import annotations
 

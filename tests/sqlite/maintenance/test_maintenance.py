@@ -1,4 +1,4 @@
-"""Maintenance of a file: in short steps, also where one fails; the file shrinks."""
+"""Maintenance of a file: short steps, also after a failed one; the file shrinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of a file that are damaged in ways that only SQLite knows."""
+"""Damaged rows of kinds that only SQLite allows."""
 
 from __future__ import annotations
 

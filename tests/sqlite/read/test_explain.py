@@ -1,4 +1,4 @@
-"""Every documented query goes through an index; only a whole extract reads a whole table."""
+"""Query plans: an index for every documented query; only a full extract scans a table."""
 
 from __future__ import annotations
 

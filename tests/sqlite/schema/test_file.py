@@ -1,4 +1,4 @@
-"""What is not a storage, cannot be written, or is full: clear errors, and nothing is damaged."""
+"""Files that are not storages, read-only or full: clear errors, and no damage."""
 
 from __future__ import annotations
 

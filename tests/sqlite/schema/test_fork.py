@@ -1,4 +1,4 @@
-"""Forks of copied files: who may fork, and what plain SQL knows of former ids."""
+"""Forks of copied files: required rights, and former ids in plain SQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edits typed into sqlite3, with none of our code loaded, keep everything right."""
+"""Edits in sqlite3, without any Naksha code loaded, that keep all invariants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents and geometries that sqlite3 is given, with none of our code loaded."""
+"""Documents and geometries written in sqlite3, without any Naksha code loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that former releases made: they are upgraded when they are opened, and nothing is lost."""
+"""Files of earlier releases: upgraded when they are opened, without loss."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All answers of a storage as JSON, to be compared with those that a former release gave."""
+"""All results of a storage as JSON, for comparison with those of an earlier release."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Branches in the file: their tables come and go, the shell keeps out of them, and what is done
-again is done right."""
+"""Branches in the file: creation and removal of their tables, protection from the shell.
+
+Repeated operations also have the right result.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kill -9` at any moment: nothing acknowledged is lost, nothing is half written."""
+"""`kill -9` at any moment: no acknowledged write is lost, and none is half-written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The indices of tombstones follow the tombstones, whoever writes."""
+"""Indices of tombstones, kept current for every kind of writer."""
 
 from __future__ import annotations
 

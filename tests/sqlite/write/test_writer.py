@@ -1,4 +1,4 @@
-"""The writing thread: groups, idle sessions, other processes, failures beside others."""
+"""The writer thread: groups, idle sessions, other processes, failures beside successful writes."""
 
 from __future__ import annotations
 

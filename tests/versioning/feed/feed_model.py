@@ -1,4 +1,4 @@
-"""The plainest model of the change feed: every transaction is kept with what it did."""
+"""The simplest model of the change feed: every transaction with its changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The change feed: whatever the sizes of pages and the filter, what the model tells."""
+"""The change feed, compared with the model for any page sizes and filter."""
 
 from __future__ import annotations
 

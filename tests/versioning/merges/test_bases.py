@@ -1,4 +1,4 @@
-"""Merge bases: two lines can have several versions in common of which none contains the others."""
+"""Merge bases: two lines can have several common versions, none of which contains the others."""
 
 from __future__ import annotations
 

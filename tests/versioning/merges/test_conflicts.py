@@ -1,4 +1,4 @@
-"""Conflicts: kept until somebody decides, by a policy or feature by feature."""
+"""Conflicts: kept until they are resolved, by a policy or feature by feature."""
 
 from __future__ import annotations
 

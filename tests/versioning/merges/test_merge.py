@@ -1,4 +1,4 @@
-"""Merges: three-way, by property, all or nothing; conflicts stay until somebody decides."""
+"""Merges: three-way, by property, all or nothing; conflicts stay until they are resolved."""
 
 from __future__ import annotations
 

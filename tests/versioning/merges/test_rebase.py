@@ -1,4 +1,4 @@
-"""A rebase that fails leaves nothing behind."""
+"""Failed rebases, which leave nothing behind."""
 
 from __future__ import annotations
 

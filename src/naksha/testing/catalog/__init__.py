@@ -1,4 +1,4 @@
-"""The conformance suites of catalog backends, with their model and fault injection.
+"""Conformance suites of catalog backends, with their model and fault injection.
 
-A promise that every backend keeps is tested here once.
+A guarantee that every backend gives is tested here once.
 """

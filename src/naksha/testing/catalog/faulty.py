@@ -1,8 +1,8 @@
-"""A catalog backend that fails on purpose, in all the ways a database over a network can.
+"""A catalog backend that injects the failures of a database behind a network.
 
     backend = FaultyCatalog(real, random_faults(Random(7), rate=0.05))
 
-It wraps any backend; nothing is invented, what is said to be applied is applied for real.
+It wraps any backend; calls that are reported as applied are applied to that backend.
 """
 
 from __future__ import annotations
@@ -20,41 +20,41 @@ T = TypeVar("T")
 
 
 class Fault(Enum):
-    """How a call goes wrong."""
+    """Kinds of faults of a call."""
 
     REFUSED = auto()
-    """Nothing was done, and that is known."""
+    """Nothing was done, and the caller knows it."""
     LOST_REQUEST = auto()
-    """Nothing was done, but that is not known."""
+    """Nothing was done, but the caller cannot know."""
     LOST_ANSWER = auto()
-    """It was done, but that is not known."""
+    """The call was applied, but the caller cannot know."""
     LATE = auto()
-    """It is not known, and it will be done some time later."""
+    """The caller cannot know, and the call is applied some time later."""
     PARTIAL = auto()
-    """A bulk write stopped half-way; other calls: as LOST_REQUEST."""
+    """A bulk write stopped half-way; for other calls the same as LOST_REQUEST."""
     DELAY = auto()
-    """All is well, but it takes a while."""
+    """The call succeeds after a delay."""
 
 
 Plan = Callable[[str], Fault | None]
-"""What goes wrong with the next call of that name."""
+"""Returns the fault of the next call of the given name, or None."""
 DELAY_S = 0.01
 
 
 def random_faults(random: Random, rate: float) -> Plan:
-    """Any fault, with any call, that often."""
+    """Return a plan with a random fault in the given share of all calls."""
     faults = list(Fault)
     return lambda _: random.choice(faults) if random.random() < rate else None
 
 
 def scripted_faults(**faults: Sequence[Fault | None]) -> Plan:
-    """These faults for the first calls of these names, none afterwards."""
+    """Return a plan with the given faults for the first calls by name, and none afterwards."""
     left = {name: list(script) for name, script in faults.items()}
     return lambda name: left[name].pop(0) if left.get(name) else None
 
 
 class FaultyCatalog:
-    """A backend between which and its user things go wrong."""
+    """A backend whose calls fail according to a plan."""
 
     def __init__(self, backend: CatalogBackend, plan: Plan) -> None:
         self.name = backend.name
@@ -65,7 +65,7 @@ class FaultyCatalog:
         self._late: set[asyncio.Task[object]] = set()
 
     async def settled(self) -> None:
-        """Wait until nothing is on its way any more."""
+        """Wait until all late calls are applied."""
         while self._late:
             await asyncio.wait(self._late)
 

@@ -1,8 +1,8 @@
-"""Checks whether what many saw of one pointer can have happened in some order.
+"""Linearizability check of the recorded operations on one pointer.
 
-Every swap has a target of its own, so those that won form a chain, and each value has its place in
-it. A history is linearizable when every swap and read can be given one moment between its start and
-its end, so that the pointer goes along the chain.
+Every swap has a unique target, so the successful swaps form a chain in which each value has its
+position. A history is linearizable if every swap and read can be assigned one moment between its
+start and its end, so that the pointer moves along the chain.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Swap(NamedTuple):
-    """One compare-and-swap, and when it was under way."""
+    """One compare-and-swap with its start and end time."""
 
     start: float
     end: float
@@ -21,7 +21,7 @@ class Swap(NamedTuple):
 
 
 class Read(NamedTuple):
-    """One read, and when it was under way."""
+    """One read with its start and end time."""
 
     start: float
     end: float
@@ -29,7 +29,7 @@ class Read(NamedTuple):
 
 
 class History:
-    """What was done to one pointer that began at `first`."""
+    """The operations on one pointer whose first value is `first`."""
 
     def __init__(self, first: bytes) -> None:
         self.first = first
@@ -37,11 +37,11 @@ class History:
         self.reads: list[Read] = []
 
     def check(self) -> bytes:
-        """Where the pointer ends; an AssertionError names what cannot have happened."""
+        """Return the pointer's last value; an AssertionError names the impossible operation."""
         chain = self._chain()
         places = {self.first: 0} | {swap.target: n for n, swap in enumerate(chain, 1)}
-        # When each value came to be at the earliest, and was gone at the latest; a value is there
-        # until the next one comes, and none comes before the one before it.
+        # Earliest start and latest end of each value's validity. A value is valid until the swap
+        # to the next one, and swaps happen in the order of the chain.
         starts, ends = [float("-inf")], []
         for swap in chain:
             starts.append(max(starts[-1], swap.start))
@@ -56,7 +56,7 @@ class History:
         return chain[-1].target if chain else self.first
 
     def _chain(self) -> list[Swap]:
-        """The swaps that won, each after the one that it expected."""
+        """Return the successful swaps, each after the one whose target it expected."""
         after: dict[bytes, Swap] = {}
         for swap in self.swaps:
             if swap.won:
@@ -87,7 +87,7 @@ class History:
             assert place >= latest, f"went back: {read}"
 
     def _check_lost(self, places: dict[bytes, int], starts: list[float], ends: list[float]) -> None:
-        """Who lost must have met a moment at which something else was there."""
+        """Check that every failed swap could meet a value other than the one it expected."""
         for swap in self.swaps:
             if swap.won:
                 continue

@@ -1,4 +1,4 @@
-"""The catalog backend as plain dictionaries: what every backend is compared with, call by call."""
+"""Model of a catalog backend on plain dictionaries, for comparison call by call."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from naksha.spi.catalog import (
 
 
 class CatalogModel:
-    """See `naksha.spi.catalog.CatalogBackend`; calls come one after the other."""
+    """Model of `naksha.spi.catalog.CatalogBackend` for sequential calls."""
 
     def __init__(self) -> None:
         self.pointers: dict[tuple[str, str], PointerRow] = {}

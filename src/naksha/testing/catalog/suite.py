@@ -1,4 +1,4 @@
-"""The contract of a catalog backend in executable form: one suite, run on every database.
+"""Conformance suite of catalog backends: one suite, run on every database.
 
 A backend joins with one fixture and one import:
 
@@ -9,9 +9,9 @@ A backend joins with one fixture and one import:
         return lambda: MyCatalog.open("my://database")
 
 `open_catalog` opens instances of the backend, all on the same data; the suite closes them. Each
-test works in realms of its own, so the data may be that of a class, of a module or of the whole
-run. Three kinds of tests need the backend's own hands, because only they know how to take the
-database away: lost connections, processes that are killed, and what was written by another version.
+test works in its own realms, so the data may be shared by a class, a module or the whole run. Three
+kinds of tests belong to the backend's own test modules, because only those can take the database
+away: lost connections, killed processes, and data written by another version.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MODULES = (
     "script",
     "support",
 )
-# So that a failed assertion shows its values, as it does in the backend's own tests.
+# Rewrite asserts, so that a failed one shows its values as in the backend's own tests.
 _NAMES = [f"naksha.testing.suite_catalog_{name}" for name in _MODULES]
 _NAMES += ["naksha.testing.catalog.history"]
 pytest.register_assert_rewrite(*(name for name in _NAMES if name not in sys.modules))

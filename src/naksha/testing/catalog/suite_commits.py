@@ -1,4 +1,4 @@
-"""The catalog suite: commits on one pointer, whatever goes wrong on the way to the database."""
+"""The catalog suite: commits on one pointer, including every kind of database failure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ids = itertools.count(1)
 
 @object_type("test-tally")
 class Tally(Commit, frozen=True, kw_only=True):
-    """How often each writer has committed, and who was the last."""
+    """Number of commits by each writer, and the last writer."""
 
     counts: dict[str, int] = msgspec.field(default_factory=dict)
     writer: str = ""
@@ -42,20 +42,20 @@ class Tally(Commit, frozen=True, kw_only=True):
 
 @object_type("test-note")
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is written beside a commit."""
+    """An object that is written beside a commit."""
 
     text: str
 
 
 class PlainIds:
-    """Ids for tests: unique in this process."""
+    """Ids for tests, unique in this process."""
 
     def next_id(self) -> int:
         return next(_ids)
 
 
 def persistence_on(backend: CatalogBackend, realm: str) -> Persistence:
-    """A realm that always serves, with a cache of its own, as an instance by itself has it."""
+    """Return the persistence of an active realm with its own cache, as in a separate instance."""
     clock = MonotonicClock()
     return Persistence(backend, realm, PlainIds(), clock, CatalogCache(clock), Moves())
 
@@ -63,14 +63,14 @@ def persistence_on(backend: CatalogBackend, realm: str) -> Persistence:
 async def committer_on(
     backend: CatalogBackend, realm: str, *, seconds_max: float = limits.COMMIT_SECONDS_MAX
 ) -> Committer[Tally]:
-    """A committer of an instance by itself; makes the pointer if it is not there."""
+    """Return the committer of a separate instance; create the pointer if it is missing."""
     persistence = persistence_on(backend, realm)
     await persistence.ensure_pointers([NAME])
     return Committer(persistence, NAME, Tally, seconds_max=seconds_max)
 
 
 async def committed_by(committer: Committer[Tally], writer: str) -> int:
-    """Count one up for a writer; gives the new count."""
+    """Increment the count of a writer and return the new count."""
 
     async def change(attempt: Attempt[Tally]) -> int:
         counts = dict(attempt.head.value.counts) if attempt.head is not None else {}
@@ -82,7 +82,7 @@ async def committed_by(committer: Committer[Tally], writer: str) -> int:
 
 
 async def tallies(committer: Committer[Tally]) -> list[Tally]:
-    """The whole log, oldest first."""
+    """Return the whole log, oldest first."""
     found: list[Tally] = []
     page = await committer.log.oldest_first()
     while page.commits:
@@ -92,7 +92,7 @@ async def tallies(committer: Committer[Tally]) -> list[Tally]:
 
 
 async def check_log(committer: Committer[Tally], expected: dict[str, int]) -> None:
-    """Each writer's numbers are there once and in order, in both directions."""
+    """Check that each writer's numbers are logged once and in order, in both directions."""
     forward = await tallies(committer)
     assert [tally.seq for tally in forward] == list(range(1, sum(expected.values()) + 1))
     seen: Counter[str] = Counter()
@@ -145,7 +145,7 @@ class TestCommits:
     ) -> None:
         ours = await committer_on(catalog_backend, realm)
         theirs = await committer_on(second_backend, realm)
-        await committed_by(ours, "a")  # from now on it remembers where the pointer is
+        await committed_by(ours, "a")  # makes it cache the pointer's position
         await committed_by(theirs, "b")
 
         async def refuse_without_b(attempt: Attempt[Tally]) -> str:
@@ -199,7 +199,7 @@ class TestCommits:
         others: int,
         is_applied: bool,
     ) -> None:
-        """30 are more than a pointer remembers, so that the log has to be walked."""
+        """A pointer remembers fewer than 30 commits, so the log has to be walked."""
         theirs = await committer_on(second_backend, realm)
         await committed_by(theirs, "b")
         fault = Fault.LOST_ANSWER if is_applied else Fault.LOST_REQUEST
@@ -239,14 +239,14 @@ class TestCommits:
         assert await committed_by(committer, "a") == 1
 
     async def test_faults_everywhere(self, catalog_backend: CatalogBackend, realm: str) -> None:
-        """Every twentieth call fails in some way: 0 lost, 0 doubled, 0 dangling."""
+        """With a fault in every twentieth call no commit is lost, doubled or dangling."""
         await check_commits_under_faults(catalog_backend, realm, commits=200, writers=8, rate=0.05)
 
 
 async def check_commits_under_faults(
     backend: CatalogBackend, realm: str, *, commits: int, writers: int, rate: float, seed: int = 1
 ) -> None:
-    """What `test_faults_everywhere` does, with any number of commits by two instances."""
+    """Check any number of commits by two instances under faults; see `test_faults_everywhere`."""
     plan: Plan = random_faults(Random(seed), rate)
     instances = [FaultyCatalog(backend, lambda _: None) for _ in range(2)]
     committers = [await committer_on(instance, realm) for instance in instances]
@@ -260,7 +260,7 @@ async def check_commits_under_faults(
             try:
                 result = await committed_by(committers[number % 2], name)
             except Unavailable:
-                continue  # nothing was written, as it says
+                continue  # Unavailable guarantees that nothing was written
             done[name] += 1
             assert result == done[name]
 
@@ -274,7 +274,7 @@ async def check_commits_under_faults(
 
 
 async def check_nothing_dangles(backend: CatalogBackend, realm: str) -> None:
-    """The whole log can be read, each commit's ancestors are where its tail says."""
+    """Check that the whole log can be read and each commit's ancestors match its tail."""
     persistence = persistence_on(backend, realm)
     pointer = await persistence.pointer_now(NAME)
     ids: list[int] = []
@@ -293,7 +293,7 @@ async def check_nothing_dangles(backend: CatalogBackend, realm: str) -> None:
 
 
 class _CompetingBackend(FaultyCatalog):
-    """Others commit between our first swap and our next look."""
+    """A backend on which others commit between our first swap and our next read."""
 
     def __init__(
         self, backend: CatalogBackend, plan: Plan, others: Committer[Tally], count: int

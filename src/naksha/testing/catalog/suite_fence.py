@@ -1,4 +1,4 @@
-"""The catalog suite: fences of realms when nodes are slow, die, or hold what is over."""
+"""The catalog suite: fences of realms when nodes are slow, die, or hold outdated records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FLIPPED = {Status.ACTIVE: Status.INACTIVE, Status.INACTIVE: Status.ACTIVE}
 
 
 class Slow(FaultyCatalog):
-    """Sleeps after it has listed pointers, as a test says."""
+    """A backend that sleeps after listing pointers, if the test sets a sleep."""
 
     def __init__(self, backend: CatalogBackend) -> None:
         super().__init__(backend, lambda _: None)
@@ -48,11 +48,11 @@ class Slow(FaultyCatalog):
 
 
 async def _not_at_all() -> None:
-    """The sleep of who is awake."""
+    """The default sleep, which returns at once."""
 
 
 async def with_config(catalog: Catalog) -> Realm:
-    """An active realm with one pointer."""
+    """Return an active realm with one pointer."""
     realm = await realm_in(catalog, Status.ACTIVE)
     await (await catalog.realm(realm.id)).persistence.ensure_pointers(["config"])
     return realm
@@ -64,7 +64,7 @@ async def keys_of(catalog: Catalog, realm: Realm) -> set[str]:
 
 
 async def left_behind(catalog: Catalog, realm: Realm, name: str) -> None:
-    """Make a pointer as somebody leaves it who was fenced, and died."""
+    """Create a pointer as left behind by a writer that was fenced and then died."""
     row = PointerRow(name, b"", catalog.node.ids.next_id(), catalog.node.ids.next_id())
     assert await catalog.backend.create_pointer(realm.id, row)
 
@@ -74,7 +74,7 @@ def thing_ref(id: int) -> ObjectRef:
 
 
 class TestOvertaken:
-    """Whoever fences may sleep meanwhile, and others go on."""
+    """A fencing node may be suspended while others continue."""
 
     async def test_a_late_fencer_leaves_the_pointers_of_later_states_alone(
         self, open_catalog: OpenCatalog, catalog: Catalog
@@ -95,7 +95,7 @@ class TestOvertaken:
         await catalog.realms.update(await catalog.realms.get(realm.id), Status.ACTIVE)
         await (await catalog.realm(realm.id)).entities("config").commit(put_thing("b"))
         is_woken.set()
-        # It was made inactive, by those who went on, before it became active again.
+        # The other node set the realm inactive on its behalf, before it became active again.
         done = await late
         assert (done.status, done.is_fenced) == (Status.INACTIVE, True)
         assert await keys_of(catalog, realm) == {"a", "b"}
@@ -176,7 +176,7 @@ class TestOvertaken:
 
 
 class TestOtherEpochs:
-    """What one holder of a realm has read is of no use to another one."""
+    """State that one holder of a realm has read is useless to another one."""
 
     async def test_a_stale_holder_gets_nothing_out_of_the_cache_of_all(
         self, catalog: Catalog
@@ -253,7 +253,7 @@ class TestOtherEpochs:
 
 
 class TestLeftovers:
-    """Pointers of those who were fenced and died are as good as not there."""
+    """Pointers of fenced and dead writers count as missing."""
 
     async def test_one_is_created_over_it(self, catalog: Catalog) -> None:
         realm = await with_config(catalog)
@@ -289,7 +289,7 @@ class TestLeftovers:
 
 
 class TestOpenRealms:
-    """What a node keeps of the realms it has opened."""
+    """The state that a node keeps of its open realms."""
 
     async def test_it_is_open_once(self, catalog: Catalog) -> None:
         realm = await realm_in(catalog, Status.ACTIVE)

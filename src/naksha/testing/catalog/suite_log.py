@@ -1,4 +1,4 @@
-"""The catalog suite: the log of a pointer, in both directions, from cursors, while it is kept."""
+"""The catalog suite: the retained log of a pointer, in both directions and from cursors."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ class TestLog:
 
 
 class TestLongLog:
-    """Finding a commit far back does not walk the whole way."""
+    """Finding a commit far back does not walk the whole log."""
 
     async def test_any_commit_is_a_few_dozen_reads_away(
         self, catalog_backend: CatalogBackend, realm: str

@@ -1,5 +1,4 @@
-"""What maintenance needs of a catalog backend: scans, deletion of what was scanned, realms; and the
-end of a backend."""
+"""The catalog suite: scans, deletion of scanned rows, realms, and the end of a backend."""
 
 from __future__ import annotations
 
@@ -27,19 +26,19 @@ MANY = 3_000
 """More rows than any backend reads at once."""
 
 PAGES_DISTURBED = 20
-"""How many pages of a scan others write into."""
+"""Number of scan pages after which concurrent writers add and delete rows."""
 
 COUNT = 20
-"""Pointers and objects of a small realm."""
+"""Number of pointers and of objects in a small realm."""
 
 PARTS = 3
-"""Of each object; pages of most sizes end in the middle of one."""
+"""Parts of each object; pages of most sizes end in the middle of one."""
 
 
 async def fill(
     backend: CatalogBackend, realm: str, count: int = COUNT
 ) -> list[PointerRow | ObjectRow]:
-    """Pointers, and objects of several parts each."""
+    """Create pointers, and objects of several parts each."""
     pointers = [pointer(f"p{n}") for n in range(count)]
     objects = [thing(n, part=part, parts=PARTS) for n in range(count) for part in range(PARTS)]
     await backend.create_pointers(realm, pointers)
@@ -55,7 +54,7 @@ class TestTime:
         between = await second_backend.now_us()
         ended = await catalog_backend.now_us()
         assert began <= between <= ended
-        # The databases of tests are on this machine.
+        # Test databases run on this machine, so their clock is ours.
         assert abs(time.time() * 1e6 - ended) < 60e6
 
 
@@ -79,8 +78,7 @@ class TestScan:
     async def test_rows_that_come_and_go_meanwhile_do_not_hide_others(
         self, catalog_backend: CatalogBackend, realm: str
     ) -> None:
-        """New ones are put before, between and behind those that are there, others are taken
-        away."""
+        """Rows are added before, between and behind the existing ones, and others are deleted."""
         stays = [thing(1_000_000 * n) for n in range(1, MANY)]
         goes = [thing(1_000_000 * n + 500_000) for n in range(1, MANY)]
         names = [f"p{n:05}" for n in range(MANY)]
@@ -93,7 +91,7 @@ class TestScan:
             found.update(row for row in page if row.realm == realm)
             page_number += 1
             if page_number > PAGES_DISTURBED:
-                continue  # or a backend with small pages would never come to an end
+                continue  # otherwise a backend with small pages would never finish
             new = [thing(1_000_000 * n + page_number) for n in range(0, MANY, 50)]
             await catalog_backend.write(realm, new)
             await catalog_backend.delete(realm, [row.key for row in goes[page_number::100]])
@@ -222,7 +220,7 @@ class TestClosing:
 def every_call(
     backend: CatalogBackend, realm: str, row: PointerRow, conditional: ObjectRow
 ) -> list[Callable[[], Awaitable[object]]]:
-    """All that a backend can be asked."""
+    """Return calls of every method of a backend."""
     key, after = ObjectKey(1), moved(row, b"late")
     calls: list[Callable[[], Awaitable[object]]] = [
         lambda: backend.create_pointer(realm, pointer("new")),

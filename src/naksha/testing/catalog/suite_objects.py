@@ -1,4 +1,4 @@
-"""Objects of a catalog backend: plain and conditional writes, and writes with a swap."""
+"""The catalog suite: plain and conditional writes of objects, and writes with a swap."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ class TestPublish:
     async def test_a_lost_swap_leaves_the_rows_written(
         self, catalog_backend: CatalogBackend, realm: str
     ) -> None:
-        """Who tries again need not write them again."""
+        """A retry need not write the rows again."""
         row = pointer("main")
         assert await catalog_backend.create_pointer(realm, row)
         wrong = [

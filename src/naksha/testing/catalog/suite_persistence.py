@@ -24,7 +24,7 @@ SIZES = [50, 10_000, 200_000, 400_000, 1_000_000, 13_000_000]
 
 @object_type("test-blob")
 class Blob(msgspec.Struct, frozen=True):
-    """As many bytes as a test needs."""
+    """An object with as many bytes as a test needs."""
 
     data: bytes
 
@@ -37,7 +37,7 @@ class Other(msgspec.Struct, frozen=True):
 
 
 def encoded_in(size: int) -> Blob:
-    """A blob whose encoding has exactly so many bytes."""
+    """Return a blob whose encoding has exactly the given number of bytes."""
     around = len(msgspec.msgpack.encode(Blob(bytes(70_000)))) - 70_000
     blob = Blob(bytes(size - around))
     assert len(msgspec.msgpack.encode(blob)) == size
@@ -54,7 +54,7 @@ async def written(persistence: Persistence, *values: object) -> list[Object[obje
 
 
 class TestTypedObjects:
-    """Whatever the size, the hint and the type."""
+    """Objects of every size, hint and type."""
 
     @pytest.mark.parametrize("size", SIZES)
     async def test_any_size_comes_back(
@@ -174,7 +174,7 @@ class TestTypedObjects:
 
 
 class TestTypedPointers:
-    """What a pointer points to, and pointed to before."""
+    """Current and previous targets of a pointer."""
 
     async def test_it_is_made_once_and_found(self, persistence: Persistence) -> None:
         with pytest.raises(PointerNotFound, match="'main'"):

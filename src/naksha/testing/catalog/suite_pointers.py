@@ -1,4 +1,4 @@
-"""Pointers of a catalog backend: creation, names, lists, compare-and-swap."""
+"""The catalog suite: creation, names, listing and compare-and-swap of pointers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ NAMES = [
     "ü" * (limits.POINTER_NAME_BYTES_MAX // 2),
     "\U0001f5fa" * (limits.POINTER_NAME_BYTES_MAX // 4),
 ]
-"""Names that some database takes for one another, orders in its own way or cuts."""
+"""Names that some database confuses with each other, sorts in its own order or truncates."""
 
 
 def in_byte_order(names: list[str]) -> list[str]:
@@ -126,7 +126,7 @@ class TestPointerLife:
         there = [pointer(f"p{2 * n}", b"old") for n in range(existing)]
         for row in there:
             assert await catalog_backend.create_pointer(realm, row)
-        if there:  # and one that has moved since
+        if there:  # one of which has moved since its creation
             there[0], before = moved(there[0], b"moved"), there[0]
             assert await catalog_backend.swap_pointer(realm, before, there[0])
         wanted = [pointer(f"p{n}") for n in range(new + existing)]
@@ -394,7 +394,7 @@ class TestSwap:
 
 
 def not_quite(row: PointerRow) -> list[PointerRow]:
-    """Rows that differ from one in a single field that is compared."""
+    """Return rows that differ from the given one in a single compared field."""
     return [
         PointerRow(row.name, row.target + b"\0", row.created, row.epoch),
         PointerRow(row.name, b"", row.created, row.epoch),

@@ -1,4 +1,4 @@
-"""Many at once on a catalog backend: one wins, nothing is lost, nobody sees what never was."""
+"""The catalog suite: concurrent calls have one winner, lose nothing and expose no partial state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class TestOneWinner:
     def racers(
         self, catalog_backend: CatalogBackend, second_backend: CatalogBackend
     ) -> list[CatalogBackend]:
-        """Half of them run on another instance."""
+        """Return backends for concurrent calls, half of them on another instance."""
         return [catalog_backend, second_backend] * (RACERS // 2)
 
     async def test_of_those_who_create(self, racers: list[CatalogBackend], realm: str) -> None:
@@ -218,7 +218,7 @@ class TestAtOnce:
     async def _settled(
         self, backend: CatalogBackend, realm: str, row: PointerRow, after: PointerRow
     ) -> PointerRow:
-        """The pointer once it has moved. What was cancelled may be carried out late, but once."""
+        """Return the pointer after its move; a cancelled call may be applied late, but once."""
         found = await get_pointer(backend, realm, row.name)
         if found != after:
             assert found == row

@@ -1,4 +1,4 @@
-"""The catalog suite: realms, their states, and that nobody writes into one he opened too early."""
+"""The catalog suite: realms, their states, and the fence against writers with an outdated state."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PATHS: dict[Status, list[Status]] = {
     Status.PURGING: [Status.PURGING],
     Status.PURGED: [Status.PURGING, Status.PURGED],
 }
-"""How a new realm gets into each state."""
+"""The steps by which a new realm reaches each state."""
 
 
 FOLLOWING = """
@@ -69,7 +69,7 @@ class Thing(msgspec.Struct, frozen=True):
 
 @pytest.fixture
 async def catalog(open_catalog: OpenCatalog) -> AsyncIterator[Catalog]:
-    """A node of the catalog, whose realms need no quarantine."""
+    """A node of the catalog whose realms need no quarantine."""
     opened = await Catalog.open(await open_catalog(), tuning=Tuning(quarantine_seconds=0))
     yield opened
     await opened.close()
@@ -77,7 +77,7 @@ async def catalog(open_catalog: OpenCatalog) -> AsyncIterator[Catalog]:
 
 @pytest.fixture
 async def other_node(open_catalog: OpenCatalog) -> AsyncIterator[Catalog]:
-    """Another one."""
+    """A second node on the same catalog."""
     opened = await Catalog.open(await open_catalog(), tuning=Tuning(quarantine_seconds=0))
     yield opened
     await opened.close()
@@ -193,7 +193,7 @@ class TestRealms:
 
 
 class TestFence:
-    """Whoever opened a realm before it changed its state can write nothing."""
+    """A node that opened a realm before its state changed can write nothing."""
 
     async def test_he_cannot_commit(self, catalog: Catalog, other_node: Catalog) -> None:
         realm = await realm_in(catalog, Status.ACTIVE)
@@ -253,7 +253,7 @@ class TestFence:
     async def test_what_a_fenced_one_left_behind_never_counts(
         self, catalog: Catalog, catalog_backend: CatalogBackend
     ) -> None:
-        """He died between making the pointer and looking at the realm."""
+        """The writer died between creating the pointer and checking the realm."""
         realm = await realm_in(catalog, Status.ACTIVE)
         stale = (await catalog.realm(realm.id)).persistence
         pointer = await stale.create_pointer("left")

@@ -1,4 +1,4 @@
-"""What the tests of the catalog suite share: the open backend, realms of their own, and rows."""
+"""Fixtures and helpers of the catalog suite: the open backend, separate realms, and rows."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _numbers = itertools.count(1)
 
 
 def fresh_number() -> int:
-    """A number that no other row of this run has."""
+    """Return a number that no other row of this run has."""
     return next(_numbers)
 
 
 def fresh_realm() -> str:
-    """A realm of its own; none is the prefix of another one."""
+    """Return a new realm; no realm's name is a prefix of another's."""
     return f"realm-{fresh_number()}-"
 
 
@@ -49,7 +49,7 @@ def pointer(
 
 
 def moved(row: PointerRow, target: bytes, *, epoch: int | None = None) -> PointerRow:
-    """The pointer after a swap."""
+    """Return the pointer after a swap."""
     epoch = row.epoch if epoch is None else epoch
     return PointerRow(row.name, target, row.created, epoch, row.target)
 
@@ -78,18 +78,18 @@ async def get(backend: CatalogBackend, realm: str, id: int, part: int = 0) -> Ob
 
 
 async def holds(backend: CatalogBackend, realm: str, rows: Iterable[ObjectRow]) -> None:
-    """The backend has exactly these rows under their keys."""
+    """Check that the backend has exactly these rows under their keys."""
     wanted = {row.key: row for row in rows}
     assert await backend.fetch(realm, list(wanted)) == wanted
 
 
 async def scanned(backend: CatalogBackend, *realms: str) -> list[Scanned]:
-    """What a scan gives of these realms."""
+    """Scan and return the rows of these realms."""
     return [row async for page in backend.scan() for row in page if row.realm in realms]
 
 
 def as_scanned(realm: str, row: PointerRow | ObjectRow) -> Scanned:
-    """What a scan gives for a row."""
+    """Return a row as a scan returns it."""
     if isinstance(row, PointerRow):
         return ScannedPointer(realm, row.name, row.created)
     return ScannedObject(realm, row.key, row.type, row.created_us)
@@ -100,7 +100,7 @@ def as_scanned(realm: str, row: PointerRow | ObjectRow) -> Scanned:
 
 @pytest.fixture(scope="class")
 async def catalog_backend(open_catalog: OpenCatalog) -> AsyncIterator[CatalogBackend]:
-    """An open backend for all tests of a class, each in realms of its own."""
+    """An open backend for all tests of a class, each in its own realms."""
     backend = await open_catalog()
     yield backend
     await backend.close()
@@ -116,5 +116,5 @@ async def second_backend(open_catalog: OpenCatalog) -> AsyncIterator[CatalogBack
 
 @pytest.fixture
 def realm() -> str:
-    """A realm that nobody else uses."""
+    """A realm that no other test uses."""
     return fresh_realm()

@@ -1,4 +1,4 @@
-"""The catalog suite: fences of realms when calls fail and answers get lost."""
+"""The catalog suite: fences of realms when calls fail and responses are lost."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ REFUSED = Fault.REFUSED
 
 @pytest.fixture
 async def faults(open_catalog: OpenCatalog) -> FaultyCatalog:
-    """What goes wrong between the faulty node and the database; at first nothing."""
+    """The faulty connection between the node and the database; initially without faults."""
     return FaultyCatalog(await open_catalog(), lambda _: None)
 
 
 @pytest.fixture
 async def faulty_node(faults: FaultyCatalog) -> AsyncIterator[Catalog]:
-    """A node whose calls fail as a test says."""
+    """A node whose calls fail as the test specifies."""
     opened = await Catalog.open(faults, tuning=Tuning(quarantine_seconds=0))
     yield opened
     faults.plan = lambda _: None
@@ -49,7 +49,7 @@ WRITES: dict[str, Write] = {
     "create_pointer": lambda p, _: p.create_pointer("new"),
     "create_pointers": lambda p, _: p.ensure_pointers(["new"]),
 }
-"""What no old row can fence, by the call that writes it."""
+"""The writes that no existing row can fence, by the name of the call."""
 UNDO = {
     "insert": "delete_if",
     "replace": "replace",
@@ -60,7 +60,7 @@ UNDO = {
 
 
 class TestAfterTheWrite:
-    """When something was written, no error says that nothing was."""
+    """No error claims that nothing was written when something was."""
 
     @pytest.mark.parametrize("call", WRITES)
     async def test_it_is_in_doubt_when_the_realm_cannot_be_looked_at(
@@ -140,7 +140,7 @@ class TestAfterTheWrite:
 
 
 class TestFenceInDoubt:
-    """A change of state that is committed is carried to its end, or said to be in doubt."""
+    """A committed change of state is completed, or reported as in doubt."""
 
     @pytest.mark.parametrize(
         "script",

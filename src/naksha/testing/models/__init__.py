@@ -1,4 +1,4 @@
 """Plain models and Hypothesis strategies that the suites compare storages with.
 
-A model keeps whole copies and is allowed to be slow.
+A model keeps whole copies and may be slow.
 """

@@ -1,7 +1,8 @@
-"""Queries answered by looking at every feature: slow, short, and right by inspection.
+"""Brute-force evaluation of queries: slow, short, and correct by inspection.
 
-A storage's indices, SQL and rewriting can all be wrong in ways that only show on odd data. The
-suites compare their answers with these functions, applied to the storage's own full listing.
+A storage's indices, SQL and query rewriting can all be wrong in ways that only show on unusual
+data. The suites compare its results with these functions, applied to the storage's own full
+listing.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ Bounds = tuple[float, float, float, float]
 
 
 def select(states: Iterable[State], query: q.Query) -> list[State]:
-    """The states that the query's filters let through; `states`, limit and cursor are ignored."""
+    """Return the states that pass the query's filters; `states`, limit and cursor are ignored."""
     return [state for state in states if matches(state.feature, query)]
 
 
 def matches(feature: dict[str, Any], query: q.Query) -> bool:
-    """Whether one state, as GeoJSON with its namespace, passes all filters of a query."""
+    """Return whether one state, as GeoJSON with its namespace, passes all filters of a query."""
     xyz = feature["properties"][XYZ]
     return (
         _one_of(feature["id"], query.ids)
@@ -63,7 +64,7 @@ def _tagged(tags: set[str], wanted: tuple[tuple[str, ...], ...] | None) -> bool:
 
 
 def holds(feature: dict[str, Any], predicate: q.Predicate) -> bool:
-    """Whether a predicate is true of a feature."""
+    """Return whether a predicate is true of a feature."""
     match predicate:
         case q.And(parts):
             return all(holds(feature, part) for part in parts)
@@ -78,7 +79,7 @@ def holds(feature: dict[str, Any], predicate: q.Predicate) -> bool:
 
 
 def compare(found: object, op: q.Op, value: object) -> bool:
-    """Whether `found op value`; nothing holds for a property that is absent."""
+    """Return whether `found op value` is true; for an absent property it never is."""
     if found is ABSENT:
         return False
     match op:
@@ -119,10 +120,11 @@ def _ordered(found: Any, op: q.Op, value: Any) -> bool:
 
 
 def bounds_of(geometry: dict[str, Any] | None) -> Bounds | None:
-    """The 2D bounding box of a GeoJSON geometry, by looking at every position.
+    """Return the 2D bounding box of a GeoJSON geometry, by looking at every position.
 
-    Of a polygon only the outer ring counts, as everywhere: holes lie inside it, or the polygon
-    is invalid."""
+    Of a polygon only the outer ring counts, as everywhere: holes lie inside it, or the polygon is
+    invalid.
+    """
     if geometry is None:
         return None
     positions = list(_positions(geometry))
@@ -152,7 +154,7 @@ def _flat(coordinates: Any) -> Iterable[list[float]]:
 
 
 def union(boxes: Iterable[Bounds | None]) -> Bounds | None:
-    """The box around all boxes that there are."""
+    """Return the union of all given boxes; missing boxes are skipped."""
     present = [box for box in boxes if box is not None]
     if not present:
         return None
@@ -161,7 +163,7 @@ def union(boxes: Iterable[Bounds | None]) -> Bounds | None:
 
 
 def meets(geometry: dict[str, Any] | None, spatial: q.Spatial) -> bool:
-    """Whether a geometry passes a spatial test; none passes any."""
+    """Return whether a geometry passes a spatial test; a null geometry passes none."""
     box = bounds_of(geometry)
     if geometry is None or box is None:
         return False
@@ -187,7 +189,7 @@ def _boxes_meet(one: Bounds, other: Bounds) -> bool:
 
 
 def cell(quadkey: str) -> Bounds:
-    """The cell of a quad key, by halving the world digit by digit."""
+    """Return the cell of a quad key, by halving the world digit by digit."""
     west, south, east, north = -180.0, -90.0, 180.0, 90.0
     for digit in quadkey:
         lon, lat = (west + east) / 2, (south + north) / 2
@@ -197,7 +199,7 @@ def cell(quadkey: str) -> Bounds:
 
 
 def quad_key(lon: float, lat: float, digits: int = 18) -> str:
-    """The quad key of a position: the digits of its column and row, highest bit first."""
+    """Return the quad key of a position: the digits of its column and row, highest bit first."""
     cells = 2**digits
     column = min(math.floor((lon + 180.0) / 360.0 * cells), cells - 1)
     row = min(math.floor((90.0 - lat) / 180.0 * cells), cells - 1)
@@ -207,7 +209,7 @@ def quad_key(lon: float, lat: float, digits: int = 18) -> str:
 
 
 def quad_key_of(geometry: dict[str, Any] | None) -> str | None:
-    """The quad key of the centre of a geometry's bounding box."""
+    """Return the quad key of the centre of a geometry's bounding box."""
     box = bounds_of(geometry)
     return None if box is None else quad_key((box[0] + box[2]) / 2, (box[1] + box[3]) / 2)
 
@@ -218,11 +220,11 @@ def _intersects(geometry: dict[str, Any], wkb: bytes, radius: float) -> bool:
         return bool(shapely.intersects(mine, other))
     if mine.geom_type == "Point" and other.geom_type == "Point":
         return distance_m(mine.x, mine.y, other.x, other.y) <= radius
-    raise ValueError("The model measures distances between points only")
+    raise ValueError("The brute-force model supports distances between points only")
 
 
 def distance_m(lon: float, lat: float, other_lon: float, other_lat: float) -> float:
-    """The distance on a sphere, good to half a percent of the one on the spheroid."""
+    """Return the distance on a sphere, within half a percent of the one on the spheroid."""
     a, b = math.radians(lat), math.radians(other_lat)
     half = math.sin((b - a) / 2) ** 2
     half += math.cos(a) * math.cos(b) * math.sin(math.radians(other_lon - lon) / 2) ** 2

@@ -1,10 +1,10 @@
-"""JSON values compared, contained and merged as JSON means them, not as Python does.
+"""Comparison, containment and merge of JSON values by JSON semantics instead of Python's.
 
-Python says `True == 1` and `1e308 != 10**308`; to a reader of JSON the first two differ and the
-last two are the same number. Written to be read: the oracle and the queries by brute force stand
-on these few functions. That `naksha.model.merge` and `naksha.spi.support.predicates` have some like
-them is
-on purpose: those are what is tested, and must not be what they are tested against.
+Python says `True == 1` and `1e308 != 10**308`; in JSON the first two differ and the last two are
+the same number. The code is written for readability: the oracle and the brute-force queries rely
+on these few functions. `naksha.model.merge` and `naksha.spi.support.predicates` have similar ones;
+the duplication is deliberate, because those are under test and must not be compared with
+themselves.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from typing import Any, Final
 from naksha.model.errors import Conflict
 
 ABSENT: Final = object()
-"""Where a property is missing, which is not the same as being null."""
+"""Marks a missing property, which differs from a null one."""
 
 
 def is_number(value: object) -> bool:
-    """Whether the value is a JSON number."""
+    """Return whether the value is a JSON number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def same(left: object, right: object) -> bool:
-    """Whether both are the same JSON value; numbers are compared by value, keys in any order."""
+    """Return whether both are the same JSON value: numbers by value, keys in any order."""
     if is_number(left) and is_number(right):
         return _same_number(left, right)
     if isinstance(left, dict) and isinstance(right, dict):
@@ -43,7 +43,7 @@ def _same_number(left: Any, right: Any) -> bool:
 
 
 def get_path(value: object, path: tuple[str, ...]) -> object:
-    """The value under a path of object keys, or ABSENT."""
+    """Return the value at a path of object keys, or ABSENT."""
     for key in path:
         if not isinstance(value, dict) or key not in value:
             return ABSENT
@@ -52,7 +52,10 @@ def get_path(value: object, path: tuple[str, ...]) -> object:
 
 
 def contains(whole: object, part: object) -> bool:
-    """JSON containment: objects by key, arrays as sets, and an array contains a bare scalar."""
+    """Return whether one JSON value contains another.
+
+    Objects are compared by key, arrays as sets; an array also contains a bare scalar.
+    """
     if isinstance(whole, list) and not isinstance(part, list | dict):
         return any(same(member, part) for member in whole)
     return _contains(whole, part)
@@ -67,9 +70,10 @@ def _contains(whole: object, part: object) -> bool:
 
 
 def merge(base: object, head: object, mine: object, path: tuple[str, ...] = ()) -> object:
-    """Three-way merge by property; both sides changing one property differently is a Conflict.
+    """Merge three ways by property; raise Conflict if both sides changed a property differently.
 
-    Objects are merged member by member, also when both sides added them."""
+    Objects are merged member by member, also when both sides added them.
+    """
     if same(mine, base) or same(mine, head):
         return head
     if same(head, base):
@@ -77,7 +81,7 @@ def merge(base: object, head: object, mine: object, path: tuple[str, ...] = ()) 
     if base is ABSENT:
         base = {}
     if not (isinstance(base, dict) and isinstance(head, dict) and isinstance(mine, dict)):
-        raise Conflict("both sides changed the same property", field=".".join(path))
+        raise Conflict("Both sides changed the same property", field=".".join(path))
     merged = {}
     for key in [*head, *(key for key in mine if key not in head)]:
         value = merge(

@@ -1,23 +1,23 @@
-"""The oracle: a versioned store that keeps every version as a whole copy.
+"""The oracle: a model of a versioned store that keeps every version as a whole copy.
 
-It is obviously right rather than fast: reading at a version is a look into the copy that was made
-when that version was committed. It knows one session at a time; storages are compared with it
-transaction by transaction. Errors are those of `naksha.model.errors`.
+It is evidently correct rather than fast: reading at a version looks into the copy made when that
+version was committed. It supports one session at a time; storages are compared with it transaction
+by transaction. Errors are those of `naksha.model.errors`.
 
 Where the storage contract leaves a choice, the oracle fixes it:
 
-- Every write makes a state with an id of its own, also within a transaction; of those that one
-  transaction made of a feature only the last one is ever visible. An update over a state of the
-  own transaction takes its place: `action`, `version` and `puuid` stay. Delete, create and
-  restore count on from what they replace, even if nobody else ever saw it.
-- `tags` and `crid` that an update does not mention stay as they are. An empty list clears the tags,
-  null leaves them; null clears the `crid`. A new feature starts without.
-- A purged feature that is created again starts at version 1: nothing is left to count on from.
+- Every write creates a state with its own id, also within a transaction; of the states that one
+  transaction created of a feature, only the last one is ever visible. An update over a state of the
+  same transaction replaces it: `action`, `version` and `puuid` stay. Delete, create and restore
+  count on from the state they replace, even if no other session ever saw it.
+- `tags` and `crid` that an update omits stay as they are. An empty list clears the tags, null keeps
+  them; null clears the `crid`. A new feature starts without them.
+- A purged feature that is created again starts at version 1: no state is left to count on from.
 - Each write with history off makes all earlier versions of its collection expire; a transaction
   that writes and then switches history off counts as one that wrote with it off.
 - States that were kept before history was switched off stay in "all states".
-- A transaction that changed nothing is none: it takes no number in the log.
-- At a version before it was created a collection is empty, not missing.
+- A transaction that changed nothing does not count: it takes no number in the log.
+- At a version before its creation a collection is empty, not missing.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from naksha.testing.models.oracle_state import (
 )
 
 OracleOutcome = tuple[str, str, OracleState | None]
-"""The feature's id, the action of the outcome, and its state afterwards."""
+"""The feature's id, the action of the outcome, and its resulting state."""
 
 Locks = Sequence[int | None]
 """Identities that must be HEAD's, one per feature, or None."""
 
 
 class Oracle:
-    """All versions of a store: `versions[n]` is what the n-th transaction left behind."""
+    """All versions of a store: `versions[n]` is the snapshot after the n-th transaction."""
 
     def __init__(self) -> None:
         self.versions: list[Snapshot] = [EMPTY]
@@ -80,24 +80,28 @@ class Oracle:
         return OracleSession(self, app_id, author)
 
     def collections(self, *, dropped: bool = False) -> list[str]:
-        """The names at HEAD."""
+        """Return the names of the collections at HEAD."""
         return sorted(name for name, c in self.head.items() if dropped or not c.dropped)
 
     def read(
         self, collection: str, states: States = States.LIVE, at: int | None = None
     ) -> list[OracleState]:
-        """The states of a collection at HEAD or after the n-th transaction."""
+        """Return the states of a collection at HEAD or after the n-th transaction."""
         now = find(self.head, collection)
         if at is None:
             return listing(now, states)
         if at < now.oldest:
-            raise Expired("history was off", oldest=now.oldest, collection_id=collection)
+            raise Expired(
+                "The version was overwritten while history was off",
+                oldest=now.oldest,
+                collection_id=collection,
+            )
         then = self.versions[at].get(collection)
         return [] if then is None else listing(then, states)
 
 
 class OracleSession:
-    """One transaction: works on a copy that becomes the next version when it is committed."""
+    """One transaction, on a copy that becomes the next version when it is committed."""
 
     def __init__(self, oracle: Oracle, app_id: str, author: str | None) -> None:
         self._oracle = oracle
@@ -111,7 +115,7 @@ class OracleSession:
         return self.transaction.number
 
     def commit(self) -> int | None:
-        """The number of the new version, or None when nothing was changed."""
+        """Commit and return the number of the new version, or None if nothing was changed."""
         if self.transaction.empty:
             return None
         self._oracle.versions.append(self.work)
@@ -119,7 +123,7 @@ class OracleSession:
         return self.number
 
     def read(self, collection: str, states: States = States.LIVE) -> list[OracleState]:
-        """What the session itself sees."""
+        """Return the states that the session itself sees."""
         return listing(find(self.work, collection), states)
 
     def message(self, name: str, text: str | None, json: Any, binary: bytes | None) -> None:
@@ -129,7 +133,7 @@ class OracleSession:
 
     def create_collection(self, collection: OracleCollection) -> None:
         if collection.id in self.work:
-            raise CollectionExists("exists already", collection_id=collection.id)
+            raise CollectionExists("The collection already exists", collection_id=collection.id)
         self.work[collection.id] = collection.copy()
         self.transaction.collections.add(collection.id)
 
@@ -145,7 +149,7 @@ class OracleSession:
 
     def restore_collection(self, collection: str) -> None:
         if collection not in self.work:
-            raise CollectionNotFound("no such collection", collection_id=collection)
+            raise CollectionNotFound("The collection does not exist", collection_id=collection)
         self.work[collection] = replace(self.work[collection], dropped=False)
         self.transaction.collections.add(collection)
 
@@ -159,7 +163,7 @@ class OracleSession:
         for content, lock in _contents(c, features, locks):
             head = c.live.get(content.id)
             if head is not None:
-                raise FeatureExists("exists already", feature_id=content.id)
+                raise FeatureExists("The feature already exists", feature_id=content.id)
             _check_lock(head, lock)
             outcomes.append(self._create(c, content))
         return outcomes
@@ -201,7 +205,7 @@ class OracleSession:
                 _check_lock(None, lock)
                 outcomes.append(self._create(c, content))
             else:
-                raise FeatureNotFound("no such feature", feature_id=content.id)
+                raise FeatureNotFound("The feature does not exist", feature_id=content.id)
         return outcomes
 
     def delete(
@@ -225,7 +229,7 @@ class OracleSession:
         for feature_id in dict.fromkeys(short_id(c, given) for given in ids):
             tombstone = c.deleted.get(feature_id)
             if tombstone is None:
-                raise FeatureNotFound("not deleted", feature_id=feature_id)
+                raise FeatureNotFound("The feature has no tombstone", feature_id=feature_id)
             outcomes.append(self._restore(c, tombstone))
         return outcomes
 
@@ -234,7 +238,7 @@ class OracleSession:
         outcomes: list[OracleOutcome] = []
         for feature_id in dict.fromkeys(short_id(c, given) for given in ids):
             if feature_id in c.live:
-                raise Conflict("not deleted", feature_id=feature_id)
+                raise Conflict("The feature is live, not deleted", feature_id=feature_id)
             tombstone = c.deleted.get(feature_id)
             if tombstone is None:
                 outcomes.append((feature_id, "RETAINED", None))
@@ -304,7 +308,7 @@ class OracleSession:
         base = self._oracle.by_identity[base_identity]
         rest = merge(base.rest, head.rest, mine.rest)
         assert isinstance(rest, dict)
-        # A geometry is one property: half of one and half of the other is neither.
+        # Wrapped in a list, the geometry is merged as one property, never member by member.
         wrapped = merge([base.geometry], [head.geometry], [mine.geometry])
         assert isinstance(wrapped, list)
         return replace(mine, rest=rest, geometry=wrapped[0])
@@ -326,7 +330,7 @@ class OracleSession:
         return (state.id, "RESTORED", state)
 
     def _follow(self, old: OracleState, **changes: Any) -> OracleState:
-        """The state after an old one, of the same content unless changed."""
+        """Return the successor of a state, with the same content unless changed."""
         return self._new(
             **{
                 "id": old.id,
@@ -352,7 +356,7 @@ class OracleSession:
         return state
 
     def _retire(self, c: OracleCollection, old: OracleState) -> None:
-        """Put a replaced state into the past, unless nobody can ever have seen it."""
+        """Move a replaced state to the past, unless no other session can have seen it."""
         if c.history and old.txn < self.number:
             c.past.append(replace(old, txn_next=self.number))
 
@@ -366,15 +370,15 @@ class OracleSession:
 
 
 def find(snapshot: Snapshot, collection: str) -> OracleCollection:
-    """The collection, unless it is missing or dropped."""
+    """Return the collection; raise CollectionNotFound if it is missing or dropped."""
     found = snapshot.get(collection)
     if found is None or found.dropped:
-        raise CollectionNotFound("no such collection", collection_id=collection)
+        raise CollectionNotFound("The collection does not exist", collection_id=collection)
     return found
 
 
 def listing(collection: OracleCollection, states: States) -> list[OracleState]:
-    """The asked-for states in their order."""
+    """Return the requested states in their order."""
     match states:
         case States.LIVE:
             return [collection.live[key] for key in sorted(collection.live)]
@@ -385,17 +389,19 @@ def listing(collection: OracleCollection, states: States) -> list[OracleState]:
 
 
 def short_id(collection: OracleCollection, given: str) -> str:
-    """The id without the collection's prefix."""
+    """Return the id without the collection's prefix."""
     short = given.removeprefix(collection.id_prefix or "")
     if not short:
-        raise InvalidArgument("nothing is left of the id", field="id", feature_id=given)
+        raise InvalidArgument(
+            "The id is empty without the collection's prefix", field="id", feature_id=given
+        )
     return short
 
 
 def _contents(
     collection: OracleCollection, features: Sequence[Feature], locks: Locks | None
 ) -> list[tuple[Content, int | None]]:
-    """What is to be written, in input order; of several with one id the last one counts."""
+    """Return the features to write, in input order; of several with one id the last one counts."""
     last: dict[str, tuple[Content, int | None]] = {}
     for feature, lock in zip(features, locks or [None] * len(features), strict=True):
         feature_id = short_id(collection, feature["id"])
@@ -406,4 +412,4 @@ def _contents(
 
 def _check_lock(head: OracleState | None, lock: int | None) -> None:
     if lock is not None and (head is None or head.identity != lock):
-        raise Conflict("the state is not HEAD's", feature_id=head.id if head else None)
+        raise Conflict("The given state is not HEAD's", feature_id=head.id if head else None)

@@ -1,7 +1,7 @@
-"""What the oracle remembers: states, collections and snapshots, all of them plain values.
+"""State of the oracle: features, collections and snapshots as plain values.
 
 Identities and transactions are small numbers of the oracle's own. A test maps them to the GUIDs
-and txns that a storage gives out, and so learns whether the storage links its states rightly.
+and txns of a storage, and so verifies that the storage links its states correctly.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Feature = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Content:
-    """What a client may say of a feature. `tags` and `crid` are ABSENT when it does not say."""
+    """The client's part of a feature; omitted `tags` and `crid` are ABSENT."""
 
     id: str
     rest: dict[str, Any]
@@ -30,7 +30,7 @@ class Content:
 
     @classmethod
     def of(cls, feature_id: str, feature: Feature) -> Content:
-        """Take a feature apart; what the namespace says beyond tags and crid is forgotten."""
+        """Split a feature into its parts; drop all of its namespace except tags and crid."""
         properties = dict(feature.get("properties") or {})
         xyz = properties.pop(XYZ, None) or {}
         rest = {key: value for key, value in feature.items() if key not in ("geometry", MARK_3D)}
@@ -78,7 +78,7 @@ class OracleState:
         return bounds_of(self.geometry)
 
     def says(self, content: Content) -> bool:
-        """Whether an update with this content would change nothing."""
+        """Return whether an update with this content would change nothing."""
         return (
             same(self.rest, content.rest)
             and same(self.geometry, content.geometry)
@@ -89,7 +89,7 @@ class OracleState:
 
 @dataclass
 class OracleCollection:
-    """A collection at one version: what lives, what is deleted, and what was before."""
+    """A collection at one version: its live states, tombstones and past states."""
 
     id: str
     history: bool = True
@@ -105,14 +105,14 @@ class OracleCollection:
         return replace(self, live=dict(self.live), deleted=dict(self.deleted), past=list(self.past))
 
     def all(self) -> list[OracleState]:
-        """Every visible state, by id and then in the order in which they were made."""
+        """Return every visible state, by id and then in the order of creation."""
         states = [*self.past, *self.live.values(), *self.deleted.values()]
         return sorted(states, key=lambda state: (state.id, state.txn))
 
 
 @dataclass
 class Changes:
-    """What a transaction did to one collection, as its log entry tells it."""
+    """The changes of a transaction to one collection, as reported by its log entry."""
 
     created: int = 0
     updated: int = 0
@@ -123,7 +123,7 @@ class Changes:
 
     @property
     def plain(self) -> bool:
-        """Whether each feature was touched once, so that counts and box leave no choice."""
+        """Whether each feature was changed only once, which determines counts and box exactly."""
         return len(set(self.touched)) == len(self.touched) and self.purged == 0
 
 
@@ -138,7 +138,7 @@ class Message:
 
 @dataclass
 class OracleTransaction:
-    """A committed transaction and what it signals."""
+    """A committed transaction and its signals."""
 
     number: int
     app_id: str
@@ -157,5 +157,5 @@ EMPTY: Final[Snapshot] = {}
 
 
 def copy_snapshot(snapshot: Snapshot) -> Snapshot:
-    """A snapshot that can be changed without changing the one it was copied from."""
+    """Return an independent copy of a snapshot."""
     return {name: collection.copy() for name, collection in snapshot.items()}

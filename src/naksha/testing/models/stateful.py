@@ -1,8 +1,9 @@
-"""A state machine that does the same random things to a storage and to the oracle.
+"""A state machine that runs the same random operations on a storage and on the oracle.
 
-Every answer is compared: outcomes, errors, what a session sees, what others see meanwhile, every
-published version, queries, pages and the log. A difference is shrunk to a short story that can be
-replayed. `run_machine` is the entry; tests give it a function that opens an empty storage.
+Every result is compared: outcomes, errors, reads inside the session, concurrent reads outside it,
+every published version, queries, pages and the log. Hypothesis shrinks a difference to a short
+sequence that can be replayed. `run_machine` is the entry point; tests pass it a function that
+opens an empty storage.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ QUERIES = strategies.queries(IDS, [*APPS, "ann", "bob", "owner"])
 FAR_FUTURE_MS = 4_102_444_800_000
 ELSEWHERE = "elsewhere:a:2023:1:30:7"
 
-# What can be done, and how often compared with the rest. Hypothesis would choose among rules
-# evenly, and switch some off for a whole example: hardly anything would ever be committed.
+# Operations and their weights. They are drawn in one rule, because Hypothesis would choose among
+# several rules evenly and disable some for a whole example: hardly anything would be committed.
 INSIDE = {
     "create": 8,
     "update": 10,
@@ -66,7 +67,7 @@ ANYWHERE = {"read_outside": 4, "ask": 4, "list_collections": 1}
 
 
 class StorageMachine(RuleBasedStateMachine):
-    """One example: some collections of a storage that other examples have used before."""
+    """One example, on collections of a storage that earlier examples have used."""
 
     opener: ClassVar[Callable[[], Awaitable[Storage]]]
     driver: ClassVar[Driver]
@@ -86,16 +87,16 @@ class StorageMachine(RuleBasedStateMachine):
     # ---- Helpers -----------------------------------------------------------------------------
 
     def names(self) -> list[str]:
-        """The collections that the open session, or else everybody, knows of."""
+        """Return the collections visible to the open session, or at HEAD without one."""
         return sorted(self.mirror.work if self.mirror else self.oracle.head)
 
     def work(self, name: str) -> OracleCollection:
-        """A collection as the open session sees it."""
+        """Return a collection as the open session sees it."""
         assert self.mirror is not None
         return self.mirror.work[name]
 
     def names_with(self, what: str) -> list[str]:
-        """The session's collections that have live or deleted features."""
+        """Return the session's collections that have live or deleted features."""
         if self.mirror is None:
             return []
         return sorted(name for name, c in self.mirror.work.items() if getattr(c, what))
@@ -105,7 +106,7 @@ class StorageMachine(RuleBasedStateMachine):
         return data.draw(st.sampled_from(names), label="collection")
 
     def draw_ids(self, data: st.DataObject, likely: list[str]) -> list[str]:
-        """Some ids, most of the time such that there is something to do."""
+        """Draw some ids, mostly ones on which the operation has an effect."""
         some = bool(likely) and data.draw(st.sampled_from([True] * 9 + [False]), label="likely")
         pool = st.sampled_from(likely if some else IDS)
         return data.draw(st.lists(pool, min_size=1, max_size=3, unique=True), label="ids")
@@ -116,9 +117,10 @@ class StorageMachine(RuleBasedStateMachine):
         call: Callable[[WriteSession], Any],
         count: int = 1,
     ) -> tuple[Any, Any] | None:
-        """Do it to both; an error must be the same on both sides, and ends the session.
+        """Run an operation on both; an error must be the same on both sides, and ends the session.
 
-        Of several features more than one may be wrong; which one is told is open."""
+        If several features are wrong, either of their errors may be reported.
+        """
         assert self.mirror is not None
         assert self.session is not None
         wanted, wanted_error = error_of(lambda: expect(self.mirror))
@@ -132,7 +134,7 @@ class StorageMachine(RuleBasedStateMachine):
         return None
 
     def leave(self, error: NakshaError | None = None) -> None:
-        """Leave the session: roll it back for an error, else commit it."""
+        """Leave the session: roll it back after an error, otherwise commit it."""
         assert self.context is not None
         arguments = (None, None, None) if error is None else (type(error), error, None)
         context, self.session, self.context, self.mirror = self.context, None, None, None
@@ -155,7 +157,7 @@ class StorageMachine(RuleBasedStateMachine):
                 self.binding.check(state, outcome.state, collection)
 
     def know_session(self) -> None:
-        """The open session's number is known as soon as it has written something."""
+        """Learn the open session's transaction number once it has written something."""
         if self.session is not None and self.mirror is not None:
             txn = self.session.txn
             if txn is not None:
@@ -168,7 +170,7 @@ class StorageMachine(RuleBasedStateMachine):
         return self.driver(read())
 
     def draw_version(self, data: st.DataObject) -> int | None:
-        """HEAD or the number of any transaction of this example, or 0."""
+        """Draw HEAD, 0 or the number of any transaction of this example."""
         numbers = st.none() | st.integers(0, self.oracle.last)
         return data.draw(numbers, label="version")
 
@@ -176,7 +178,7 @@ class StorageMachine(RuleBasedStateMachine):
         return HEAD if number is None else AtSeq(self.base + number)
 
     def compare(self, name: str, kind: States, number: int | None) -> list[State] | None:
-        """Read outside the session and compare; None when both refuse."""
+        """Read outside the session and compare; return None if both sides raise."""
         wanted, wanted_error = error_of(lambda: self.oracle.read(name, kind, number))
         at = self.selector(number)
         found, error = error_of(lambda: self.read(self.storage, name, Query(states=kind), at))
@@ -193,14 +195,14 @@ class StorageMachine(RuleBasedStateMachine):
 
     @initialize()
     def start(self) -> None:
-        """Begin with one collection, so that something can happen at once."""
+        """Begin with one collection, so that operations have an effect from the start."""
         self.enter("app-1", None)
         self.make_collection(OracleCollection(self.marked + "a"))
         self.commit()
 
     @rule(data=st.data())
     def act(self, data: st.DataObject) -> None:
-        """Do something that makes sense now."""
+        """Run a random operation that is possible now."""
         possible = ANYWHERE | (OUTSIDE if self.mirror is None else INSIDE)
         if self.mirror is not None:
             lacking = {
@@ -337,7 +339,7 @@ class StorageMachine(RuleBasedStateMachine):
             self.outcomes(name, *done)
 
     def edited(self, made: dict[str, Any], lock: int | None) -> dict[str, Any]:
-        """What a client makes of the state that it has: a small change, so that merges work."""
+        """Return a small change of the client's base state, so that merges succeed."""
         if lock is None:
             return made
         base = self.oracle.by_identity[lock]
@@ -345,7 +347,7 @@ class StorageMachine(RuleBasedStateMachine):
         return made | base.rest | {"geometry": base.geometry, "properties": properties}
 
     def draw_lock(self, data: st.DataObject, name: str, key: str) -> int | None:
-        """No lock, the right one, or one that is out of date."""
+        """Draw no lock, the right one, or an outdated one."""
         collection = self.work(name)
         key = key.removeprefix(collection.id_prefix or "")
         head = collection.live.get(key)
@@ -358,7 +360,7 @@ class StorageMachine(RuleBasedStateMachine):
         return None
 
     def locked(self, data: st.DataObject, made: dict[str, Any], lock: int | None) -> dict[str, Any]:
-        """The feature as it is sent, with its lock or with one that means nothing here."""
+        """Return the feature as sent: with its lock, or with one that has no effect here."""
         uuid = self.binding.uuid(lock)
         if uuid is None and data.draw(st.integers(0, 7), label="foreign") == 0:
             uuid = ELSEWHERE
@@ -369,7 +371,7 @@ class StorageMachine(RuleBasedStateMachine):
         ids = self.draw_ids(data, sorted(self.work(name).live))
         locks = [self.draw_lock(data, name, key) for key in ids]
         if len({short_id(self.work(name), key) for key in ids}) < len(ids):
-            locks = [None] * len(ids)  # which of two locks on one feature counts is open
+            locks = [None] * len(ids)  # the contract leaves open which of two locks counts
         uuids = [self.binding.uuid(lock) for lock in locks]
         done = self.both(
             lambda mirror: mirror.delete(name, ids, locks),
@@ -390,7 +392,7 @@ class StorageMachine(RuleBasedStateMachine):
             self.outcomes(name, *done)
 
     def purge(self, data: st.DataObject) -> None:
-        """Only of published tombstones: what happens to the session's own is left open."""
+        """Purge published tombstones only; the contract leaves the session's own open."""
         assert self.mirror is not None
         name = self.draw_name(data, "deleted")
         collection, number = self.work(name), self.mirror.number
@@ -418,7 +420,7 @@ class StorageMachine(RuleBasedStateMachine):
     # ---- Reading -----------------------------------------------------------------------------
 
     def read_inside(self, data: st.DataObject) -> None:
-        """The session sees its own writes."""
+        """Check that the session sees its own writes."""
         kind = data.draw(st.sampled_from(States), label="states")
         name = self.draw_name(data)
         self.know_session()
@@ -431,12 +433,12 @@ class StorageMachine(RuleBasedStateMachine):
             self.binding.check_all(*done, name)
 
     def read_outside(self, data: st.DataObject) -> None:
-        """Others see what is committed, at HEAD and at every version."""
+        """Check reads outside the session: committed states, at HEAD and at every version."""
         kind = data.draw(st.sampled_from(States), label="states")
         self.compare(self.draw_name(data), kind, self.draw_version(data))
 
     def ask(self, data: st.DataObject) -> None:
-        """Queries agree with brute force over what `read_outside` has checked."""
+        """Compare queries with brute force over the listing that `read_outside` has checked."""
         kind = data.draw(st.sampled_from(States), label="states")
         query = data.draw(QUERIES, label="query")
         limit = data.draw(st.none() | st.integers(1, 3), label="limit")
@@ -453,7 +455,7 @@ class StorageMachine(RuleBasedStateMachine):
         assert self.driver(self.storage.count(name, asked, at)) == len(wanted)
 
     def maintain(self, _: st.DataObject) -> None:
-        """Nothing is old enough to expire, so nothing may change."""
+        """Run maintenance; nothing is old enough to expire, so nothing may change."""
         self.driver(self.storage.maintain())
 
     def list_collections(self, _: st.DataObject) -> None:
@@ -463,7 +465,7 @@ class StorageMachine(RuleBasedStateMachine):
             assert mine == self.oracle.collections(dropped=dropped)
 
     def teardown(self) -> None:
-        """Everything once more: what could be read before still reads the same."""
+        """Check all reads again: every earlier version still reads the same."""
         if self.session is not None:
             self.rollback()
         for name in sorted(self.oracle.head):
@@ -478,7 +480,7 @@ class StorageMachine(RuleBasedStateMachine):
         self.driver(self.storage.run(self.clear, "app-1"))
 
     async def clear(self, session: WriteSession) -> None:
-        """Leave nothing behind; maintenance of a later example will drop it really."""
+        """Drop the collections; maintenance of a later example removes their data."""
         for name in self.oracle.collections():
             await session.drop_collection(name, 1)
 
@@ -493,7 +495,7 @@ async def _left(context: AbstractAsyncContextManager[WriteSession], *error: Any)
 
 
 async def _paged(storage: Storage, name: str, query: Query, at: VersionSelector) -> list[State]:
-    """All pages of a query."""
+    """Return all pages of a query."""
     found: list[State] = []
     while True:
         page = await storage.page(name, query, at)
@@ -505,7 +507,7 @@ async def _paged(storage: Storage, name: str, query: Query, at: VersionSelector)
 
 
 def run_machine(opener: Callable[[], Awaitable[Storage]], *, long: bool = False) -> None:
-    """Run many examples against one storage that `opener` opens, in an event loop of its own."""
+    """Run many examples against one storage that `opener` opens, in their own event loop."""
     driver = Driver()
     try:
         storage = driver(_awaited(opener))
@@ -523,7 +525,7 @@ def run_machine(opener: Callable[[], Awaitable[Storage]], *, long: bool = False)
 
 
 def _settings(long: bool) -> settings:
-    """A normal run is the same every time and takes some ten seconds; a long one is random."""
+    """Return settings: normal runs are repeatable and take about ten seconds, long ones random."""
     return settings(
         max_examples=1_000 if long else 10,
         stateful_step_count=80 if long else 60,

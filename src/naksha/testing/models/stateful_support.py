@@ -1,4 +1,4 @@
-"""What the state machine stands on: a driver for async code, and the comparison with the oracle."""
+"""Support of the state machine: a driver for async code, and the comparison with the oracle."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 class Driver:
-    """Runs coroutines one after the other, all in one task of one event loop.
+    """Runner of coroutines, one after the other, all in one task of one event loop.
 
-    One task, because a session that is entered in one call and left in another may hold on to
-    things that belong to its task.
+    It uses one task because a session that is entered in one call and left in another may hold
+    resources that are bound to its task.
     """
 
     def __init__(self) -> None:
@@ -42,8 +42,8 @@ class Driver:
             try:
                 done.set_result(await coroutine)
             except BaseException as error:  # noqa: BLE001
-                # Handed over to the caller, who would wait for ever otherwise: the end of the
-                # time that pytest gives a test is no Exception.
+                # Pass every BaseException to the caller, which would otherwise wait for ever:
+                # pytest's timeout, for one, is not an Exception.
                 done.set_exception(error)
 
     def close(self) -> None:
@@ -54,7 +54,7 @@ class Driver:
 
 
 class Binding:
-    """Which txn, time and GUID of the storage belongs to which number of the oracle."""
+    """Mapping of the oracle's numbers to the storage's txns, times and GUIDs."""
 
     def __init__(self, storage_id: str) -> None:
         self._storage_id = storage_id
@@ -68,20 +68,20 @@ class Binding:
         return None if identity is None else self._uuids[identity]
 
     def bind(self, identity: int, uuid: str) -> None:
-        """Learn a state's GUID, or see that it is still the one learnt."""
+        """Record a state's GUID, or check that it equals the recorded one."""
         if identity not in self._uuids:
             self._tentative.append(identity)
         assert self._uuids.setdefault(identity, uuid) == uuid
         assert self._identities.setdefault(uuid, identity) == identity
 
     def keep(self, committed: bool) -> None:
-        """What was learnt in a session that was rolled back never was, and may come again."""
+        """Forget what the last session recorded unless it committed: its GUIDs may be reused."""
         for identity in [] if committed else self._tentative:
             del self._identities[self._uuids.pop(identity)]
         self._tentative.clear()
 
     def check(self, wanted: OracleState, found: State, collection: str) -> None:
-        """The state says exactly what the oracle says."""
+        """Check that the storage's state equals the oracle's in every member."""
         plain = dict(found.feature)
         geometry = plain.pop("geometry")
         properties = dict(plain["properties"])
@@ -116,7 +116,7 @@ class Binding:
             self.check(expected, state, collection)
 
     def check_transaction(self, wanted: OracleTransaction, found: Transaction) -> None:
-        """The log tells what the oracle remembers, where that leaves no choice."""
+        """Check a log entry against the oracle, where the contract leaves no choice."""
         assert found.txn == self.txns[wanted.number]
         assert (found.app_id, found.author) == (wanted.app_id, wanted.author)
         keys = [("MODIFY_FEATURES", name) for name in wanted.features]
@@ -142,7 +142,7 @@ def _check_changes(changes: Changes, signal: Signal) -> None:
 
 
 def error_of(call: Any) -> tuple[Any, NakshaError | None]:
-    """The result of a call, or its error."""
+    """Return the result of a call and its error, one of them None."""
     try:
         return call(), None
     except NakshaError as error:

@@ -1,7 +1,7 @@
 """Hypothesis strategies: ids, JSON, geometries, tags, features and queries.
 
-Everything drawn here is valid and must come back as it went in. What must be refused is listed
-case by case in `suite_input`.
+Everything drawn here is valid and must be read back unchanged. Invalid input is listed case by
+case in `suite_input`.
 """
 
 from __future__ import annotations
@@ -58,25 +58,25 @@ NASTY_TEXTS: Final = (
     "constructor",
     "__proto__",
 )
-"""Texts that have broken somebody's storage: quoting, patterns, encodings, normal forms."""
+"""Texts that have broken real storages: quoting, patterns, encodings, normal forms."""
 
-# PostgreSQL and JSON in general can keep everything but NUL and halves of surrogate pairs.
+# PostgreSQL and JSON in general can store everything but NUL and unpaired surrogates.
 CHARACTERS: Final = st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 
 
 def texts(min_size: int = 0, max_size: int = 12) -> Strategy[str]:
-    """Any text that a storage has to keep."""
+    """Any text that a storage must preserve."""
     nasty = [text for text in NASTY_TEXTS if min_size <= len(text)]
     return st.text(CHARACTERS, min_size=min_size, max_size=max_size) | st.sampled_from(nasty)
 
 
 def ids() -> Strategy[str]:
-    """Feature ids; in UTF-8 they are far below the limit."""
+    """Feature ids, whose UTF-8 form is far shorter than the limit."""
     return texts(min_size=1)
 
 
 def tags() -> Strategy[list[str]]:
-    """Tags of a feature in normal form: each once, in an order of no meaning."""
+    """Tags of a feature in normal form: unique, in arbitrary order."""
     plain = st.text("abcxyz019-_ .'\\\"%{}", min_size=1, max_size=8)
     kept = texts().map(lambda text: "@" + text.replace(",", ";"))
     return st.lists(plain | kept, max_size=4, unique=True)
@@ -86,7 +86,7 @@ def tags() -> Strategy[list[str]]:
 
 
 def numbers() -> Strategy[int | float]:
-    """Numbers that survive in a double, the extremes included, without a negative zero."""
+    """Numbers that a double represents exactly, including extremes, without negative zero."""
     return st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False).map(
         lambda value: value + 0.0
     )
@@ -97,7 +97,7 @@ def json_scalars() -> Strategy[Json]:
 
 
 def json_values(max_leaves: int = 8) -> Strategy[Json]:
-    """Any JSON value, nested a little."""
+    """Any JSON value, slightly nested."""
     return st.recursive(
         json_scalars(),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts(), inner, max_size=3),
@@ -106,7 +106,7 @@ def json_values(max_leaves: int = 8) -> Strategy[Json]:
 
 
 def properties() -> Strategy[JsonObject]:
-    """Properties of a feature, with any key but the namespace's."""
+    """Properties of a feature, with any key except the namespace's."""
     keys = texts().filter(lambda key: key != XYZ)
     return st.dictionaries(keys, json_values(), max_size=4)
 
@@ -115,7 +115,7 @@ def properties() -> Strategy[JsonObject]:
 
 
 def _axis(limit: float) -> Strategy[float]:
-    # Adding 0.0 turns -0.0 into 0.0; whether the sign of zero survives is nobody's business.
+    # Adding 0.0 turns -0.0 into 0.0; storages need not preserve the sign of zero.
     return st.floats(-limit, limit).map(lambda value: value + 0.0) | st.sampled_from(
         [-limit, 0.0, limit]
     )
@@ -126,7 +126,7 @@ def _altitudes() -> Strategy[float]:
 
 
 def positions(dimension: int) -> Strategy[list[float]]:
-    """A position with exact doubles anywhere on earth, edges included."""
+    """A position with exact doubles anywhere on earth, including the edges."""
     axes = [_axis(180.0), _axis(90.0)]
     return st.tuples(*axes, *([_altitudes()] if dimension == 3 else [])).map(list)
 
@@ -179,7 +179,7 @@ def _grid(limit: int) -> Strategy[float]:
 
 @st.composite
 def plain_geometries(draw: st.DrawFn) -> JsonObject:
-    """Valid geometries on a coarse grid, so that spatial answers do not hang on rounding."""
+    """Valid geometries on a coarse grid, so that spatial results do not depend on rounding."""
     west, south = draw(_grid(170)), draw(_grid(80))
     width, height = draw(st.integers(1, 10)), draw(st.integers(1, 10))
     east, north = west + width, south + height
@@ -205,7 +205,7 @@ def features(
     properties: Strategy[JsonObject] = properties(),  # noqa: B008
     tags: Strategy[list[str]] = tags(),  # noqa: B008
 ) -> JsonObject:
-    """A whole feature; tags and crid are given, null or left out."""
+    """A whole feature; tags and crid are set, null or omitted."""
     xyz: JsonObject = {}
     if draw(st.booleans()):
         xyz["tags"] = draw(tags | st.none())
@@ -245,7 +245,7 @@ SMALL_VALUES: Final[Sequence[Json]] = (
     {"a": [1, {"b": None}]},
     *NASTY_TEXTS[1:8],
 )
-"""Few values, so that drawn queries meet drawn features, of every type, so that types clash."""
+"""Few values, so that drawn queries match drawn features; of every type, so that types clash."""
 
 SMALL_KEYS: Final = ("a", "b", "", "0", "a.b", "it's", 'quo"te', "back\\slash", "{x,y}", "ключ")
 SMALL_TAGS: Final = ("red", "green", "blue", "o'brien", "100%", "back\\slash", "{x}", "@नक्शा")
@@ -253,14 +253,14 @@ SMALL_CRIDS: Final = ("crid-1", "crid-2", "cri_", "cri%", "c\\r")
 
 
 def small_properties() -> Strategy[JsonObject]:
-    """Properties out of few keys and values, nested once."""
+    """Properties from few keys and values, nested once."""
     values = st.sampled_from(SMALL_VALUES)
     flat = st.dictionaries(st.sampled_from(SMALL_KEYS), values, max_size=4)
     return st.dictionaries(st.sampled_from(SMALL_KEYS), values | flat, max_size=5)
 
 
 def small_features(ids: Strategy[str]) -> Strategy[JsonObject]:
-    """Features that drawn queries are likely to find."""
+    """Features that drawn queries are likely to match."""
     return features(
         ids=ids,
         geometries=plain_geometries(),
@@ -270,7 +270,7 @@ def small_features(ids: Strategy[str]) -> Strategy[JsonObject]:
 
 
 def _nested(n: int) -> JsonObject:
-    """The n-th of a few varied properties."""
+    """Return the n-th of a few varied properties."""
     keys, values = SMALL_KEYS, SMALL_VALUES
     made = {keys[i * n % len(keys)]: values[(i * 7 + n) % len(values)] for i in range(n % 5)}
     if n % 3 == 0:
@@ -291,7 +291,7 @@ FEW_GEOMETRIES: Final[Sequence[JsonObject | None]] = (
 
 
 def few_features(ids: Strategy[str]) -> Strategy[JsonObject]:
-    """Features put together from few parts: an example with hundreds of them stays small."""
+    """Features built from few parts, so that an example with hundreds of them stays small."""
     tags = st.none() | st.sampled_from([[], ["red"], ["red", "100%"], ["@नक्शा", "o'brien"]])
     crids = st.none() | st.sampled_from(SMALL_CRIDS)
     return st.builds(
@@ -312,7 +312,10 @@ def few_features(ids: Strategy[str]) -> Strategy[JsonObject]:
 
 
 def paths() -> Strategy[tuple[str, ...]]:
-    """Paths to small properties. No number below the top: whether it counts in an array is open."""
+    """Paths to small properties.
+
+    There are no numbers below the top level: whether they index arrays is undefined.
+    """
     first = st.sampled_from(SMALL_KEYS)
     below = st.sampled_from([key for key in SMALL_KEYS if not key.isdigit()])
     return st.builds(lambda key: ("properties", key), first) | st.builds(
@@ -326,7 +329,7 @@ def tests() -> Strategy[q.Test]:
 
 
 def predicates() -> Strategy[q.Predicate]:
-    """Comparisons, combined."""
+    """Comparisons and their combinations."""
     leaves: Strategy[q.Predicate] = tests()
 
     def combined(inner: Strategy[q.Predicate]) -> Strategy[q.Predicate]:
@@ -345,7 +348,7 @@ def bboxes(draw: st.DrawFn) -> q.Bbox:
 
 
 def spatials() -> Strategy[q.Spatial]:
-    """Every spatial test; radii are tested apart, because they are measured, not compared."""
+    """Every spatial test except radii, which are measured rather than compared."""
     wkb = plain_geometries().map(lambda geometry: shapely.to_wkb(shape(geometry)))
     return bboxes() | st.builds(q.Intersects, wkb) | st.builds(q.Tile, st.text("0123", max_size=6))
 

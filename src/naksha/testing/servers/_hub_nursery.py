@@ -1,11 +1,11 @@
-"""Hubs for tests, forked from a process that has loaded the server already.
+"""Hub processes for tests, forked from a process that has already loaded the server.
 
-To load it takes more than a second, which is longer than most tests use their hub. So one process
-loads it once, and every hub begins as a copy of that, which takes milliseconds. Whoever asks gets a
-handle as of `subprocess`; the nursery ends with the process that started it.
+Loading the server takes more than a second, longer than most tests use their hub. So one process
+loads it once, and every hub starts as a fork of that process, which takes milliseconds. `fork`
+returns a handle like those of `subprocess`; the nursery ends with the process that started it.
 
-A hub's parent is a small process that waits for its end and says how it ended, because only a
-parent can know.
+A hub's parent is a small process that waits for the hub to end and reports its exit code, because
+only a parent can read it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LOADED_GROUPS: Final = ("naksha.storages", "naksha.handlers")
 
 
 class ForkedProcess:
-    """What tests need of `subprocess.Popen`, for a process that is not a child of ours."""
+    """The subset of `subprocess.Popen` that tests need, for a process that is not our child."""
 
     def __init__(self, reader: int) -> None:
         self._reader = reader
@@ -45,14 +45,14 @@ class ForkedProcess:
         self.pid = self._number()
 
     def poll(self) -> int | None:
-        """How it ended; None while it runs."""
+        """Return the exit code, or None while the process runs."""
         if self.returncode is None and select.select([self._reader], [], [], 0)[0]:
             self.returncode = self._number()
             os.close(self._reader)
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """How it ended, once it has."""
+        """Wait for the process to end and return its exit code."""
         end = None if timeout is None else time.monotonic() + timeout
         while (code := self.poll()) is None:
             left = None if end is None else max(0.0, end - time.monotonic())
@@ -61,22 +61,24 @@ class ForkedProcess:
         return code
 
     def send_signal(self, number: int) -> None:
-        """Nothing happens when it has ended."""
+        """Send a signal; do nothing if the process has ended."""
         if self.poll() is None:
             os.kill(self.pid, number)
 
     def terminate(self) -> None:
-        """Ask it to end."""
+        """Ask the process to end with SIGTERM."""
         self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the process with SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
     def _number(self) -> int:
         said = os.read(self._reader, _NUMBER.size)
         if len(said) < _NUMBER.size:
-            raise RuntimeError("whoever looks after the hub is gone")
+            raise RuntimeError(
+                "the supervisor of the test hub ended before it reported the hub's state"
+            )
         number: int = _NUMBER.unpack(said)[0]
         return number
 
@@ -97,7 +99,7 @@ class Nursery:
     def fork(
         self, arguments: Sequence[str], environment: Mapping[str, str], log: Path
     ) -> ForkedProcess:
-        """Run the server in a process of its own, which writes to a file."""
+        """Run the server in its own process, with its output appended to the file `log`."""
         order = {
             "arguments": list(arguments),
             "environment": dict(environment),
@@ -113,14 +115,14 @@ class Nursery:
         return ForkedProcess(reader)
 
     def close(self) -> None:
-        """End it; hubs go on."""
+        """End the nursery; its hubs keep running."""
         self._mine.close()
         self._process.wait()
 
 
 @functools.cache
 def nursery() -> Nursery:
-    """The one of this process."""
+    """Return the nursery of this process, started on first use."""
     made = Nursery()
     atexit.register(made.close)
     return made
@@ -130,8 +132,8 @@ def nursery() -> Nursery:
 
 
 def main() -> None:
-    """Fork hubs until nobody can ask for one any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's, which is meant for the tests
+    """Fork hubs until the test process closes its end of the socket."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C in the terminal is meant for the tests
     gc.disable()
     for name in _LOADED:
         importlib.import_module(name)
@@ -140,7 +142,7 @@ def main() -> None:
             found.load()
     gc.freeze()
     orders = socket.socket(fileno=int(sys.argv[1]))
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those who wait for hubs
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # reaps the hubs' supervisors automatically
     while True:
         order, descriptors, _, _ = socket.recv_fds(orders, _ORDER_BYTES_MAX, 1)
         if not order:
@@ -166,7 +168,7 @@ def _look_after_hub(order: dict[str, Any], writer: int) -> None:
 
 
 def _be_hub(order: dict[str, Any]) -> None:
-    """As `python -m naksha.server` would be."""
+    """Run the server in this process, as `python -m naksha.server` would."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     for descriptor in (1, 2):

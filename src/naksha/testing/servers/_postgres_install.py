@@ -1,4 +1,4 @@
-"""Finds the PostgreSQL programs of this machine and the user that may run a server."""
+"""Discovery of the PostgreSQL programs installed on this machine."""
 
 import os
 import shutil
@@ -13,46 +13,46 @@ VERSION_MIN = 15
 
 
 class PostgresNotFoundError(ServerNotFoundError):
-    """No PostgreSQL with PostGIS is installed here."""
+    """No PostgreSQL with PostGIS is installed on this machine."""
 
 
 @dataclass(frozen=True)
 class PostgresInstall:
-    """One installed PostgreSQL: the directory of its programs."""
+    """One installed PostgreSQL, identified by the directory of its programs."""
 
     bindir: Path
 
     @cached_property
     def version(self) -> int:
-        """The major version."""
+        """The major version, or 0 if it cannot be determined."""
         words = _output(self.bindir / "postgres", "--version").split()
         return int(words[2].split(".")[0]) if len(words) > 2 else 0
 
     @cached_property
     def extensions(self) -> frozenset[str]:
-        """The names of the extensions that a database of this server can create."""
+        """Names of the extensions that a database of this server can create."""
         shared = _output(self.bindir / "pg_config", "--sharedir").strip()
-        # Debian has pg_config in a package of its own; its layout is known without it.
+        # Debian ships pg_config in a separate package; without it, fall back to Debian's layout.
         directory = Path(shared or f"/usr/share/postgresql/{self.version}") / "extension"
         return frozenset(path.stem for path in directory.glob("*.control"))
 
     @cached_property
     def libraries(self) -> frozenset[str]:
-        """The names of the libraries that this server can load."""
+        """Names of the libraries that this server can load."""
         directory = _output(self.bindir / "pg_config", "--pkglibdir").strip()
         found = Path(directory or f"/usr/lib/postgresql/{self.version}/lib").glob("*.so")
         return frozenset(path.stem for path in found)
 
     def program(self, name: str) -> str:
-        """The path of one of the programs, as text for a command line."""
+        """Return the path of a program, as text for a command line."""
         return str(self.bindir / name)
 
 
 def find_install(extension: str = "postgis") -> PostgresInstall:
-    """The newest installed PostgreSQL that has `extension`.
+    """Return the newest installed PostgreSQL that has `extension`.
 
     Raises:
-        PostgresNotFoundError: With what to install.
+        PostgresNotFoundError: With the packages to install.
     """
     for bindir in _candidates():
         install = PostgresInstall(bindir)
@@ -60,12 +60,12 @@ def find_install(extension: str = "postgis") -> PostgresInstall:
             return install
     raise PostgresNotFoundError(
         f"PostgreSQL {VERSION_MIN} or later with the extension {extension} is not installed; "
-        "on Debian: apt-get install postgresql postgresql-postgis"
+        "on Debian, run: apt-get install postgresql postgresql-postgis"
     )
 
 
 def _candidates() -> list[Path]:
-    """Directories with a `postgres` program: Debian's, newest first, then pg_config's."""
+    """Return directories with a `postgres` program: Debian's, newest first, then pg_config's."""
     found = Path("/usr/lib/postgresql").glob("*/bin")
     versioned = [path for path in found if path.parent.name.isdigit()]
     versioned.sort(key=lambda path: int(path.parent.name), reverse=True)

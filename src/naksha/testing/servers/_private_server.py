@@ -1,8 +1,8 @@
-"""What a throw-away server of any kind has: a short directory, a process, and a watchdog.
+"""Base classes of throw-away servers: a short directory, a process and a watchdog.
 
 A server lives in a temporary directory with its Unix socket, listens on no network unless asked,
-works for root too, and is gone when the block ends or when the owning process dies in any way
-(`naksha.testing.servers._watchdog`). No process is ever looked up by name.
+works for root too, and is removed when the block ends or when the owning process dies in any way
+(`naksha.testing.servers._watchdog`). Processes are never looked up by name.
 """
 
 import contextlib
@@ -26,34 +26,34 @@ START_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 60.0
 START_TRIES_MAX = 5
 LOG_TAIL_CHARACTERS = 4000
-# A socket's path has 107 bytes at most, and root's temporary directory may be closed to others.
+# A socket path has at most 107 bytes, and root's temporary directory may be closed to others.
 SOCKET_DIRECTORY_CHARACTERS_MAX = 80
 DIRECTORY_OF_LAST_RESORT = "/tmp"
 SYSTEM_DIRECTORIES = "/usr/sbin:/usr/local/sbin"
-"""Where servers are, and where the PATH of a plain user does not look."""
+"""Directories with server programs that the PATH of an ordinary user does not contain."""
 
 
 class ServerNotFoundError(RuntimeError):
-    """The program of the server is not installed here."""
+    """The program of the server is not installed on this machine."""
 
 
 class ServerError(RuntimeError):
-    """The server did not do what it was told; the message holds what it said."""
+    """The server failed to start, stop or run a command; the message holds its output."""
 
 
 class PrivateServer(ABC):
-    """A server process with a directory of its own.
+    """A server process with its own directory.
 
     Attributes:
-        directory: Everything of this server, its socket and log included.
+        directory: All files of this server, including its socket and log.
     """
 
     kind: ClassVar[str]
-    """Short, for the name of the directory."""
+    """Short name of the server, used in the name of its directory."""
     users: ClassVar[tuple[str, ...]]
-    """Whom root runs it as: the first of these that exists."""
+    """Users to run the server as when the caller is root: the first that exists is taken."""
     failure: ClassVar[type[ServerError]] = ServerError
-    """What is raised when it does not do what it is told."""
+    """Exception class for failures of this server."""
 
     def __init__(self, *, tcp: bool = False) -> None:
         self.directory = Path()
@@ -75,33 +75,33 @@ class PrivateServer(ABC):
     ) -> None:
         self.close()
 
-    # ---- what a kind of server says --------------------------------------------------------------
+    # ---- hooks of a kind of server ---------------------------------------------------------------
 
     @abstractmethod
     def _make_data(self) -> None:
-        """Fill the empty data directory, if the server does not do so itself."""
+        """Fill the empty data directory, unless the server does so itself."""
 
     @abstractmethod
     def _command(self) -> list[str]:
-        """The command line that runs the server in the foreground."""
+        """Return the command line that runs the server in the foreground."""
 
     @abstractmethod
     def _is_ready(self) -> bool:
-        """Whether the server takes commands by now."""
+        """Return whether the server accepts commands."""
 
     def _environment(self) -> dict[str, str]:
-        """What its programs see of ours."""
+        """Return the environment variables of the server's programs."""
         return os.environ | {"LC_ALL": "C.UTF-8"}
 
-    # ---- life ------------------------------------------------------------------------------------
+    # ---- lifecycle -------------------------------------------------------------------------------
 
     @property
     def running(self) -> bool:
-        """Whether the server process is alive; a paused one is."""
+        """Whether the server process is alive, which a paused one is."""
         return self._is_alive()
 
     def start(self) -> None:
-        """Start the server and wait until it takes commands; the first time, make its data."""
+        """Start the server and wait until it accepts commands; create its data the first time."""
         if self._is_alive():
             return
         is_new = self._watchdog is None
@@ -110,48 +110,48 @@ class PrivateServer(ABC):
         said = ""
         for _ in range(START_TRIES_MAX):
             if is_new and self._tcp:
-                self.port = free_port()  # and it stays, so that a location outlives a restart
+                self.port = free_port()  # kept afterwards, so that a location outlives a restart
             self._launch()
             if _watchdog.wait_until(self._has_answered, START_SECONDS_MAX) and self._is_alive():
                 return
             said = self.log()
             self.kill()
-            # Another process may have taken the free port; everything else fails for good.
+            # Another process may have taken the free port; any other failure is permanent.
             if "Address already in use" not in said:
                 break
             self._log_path.unlink()
         if is_new:
             self.close()
-        raise self.failure(f"the server did not start:\n{said}")
+        raise self.failure(f"the test server did not start; its log ends with:\n{said}")
 
     def stop(self) -> None:
-        """Stop the server in the orderly way and wait for its end; the data stay."""
+        """Stop the server in an orderly way and wait for its end; the data stay."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """End the server with SIGKILL, as a crash does; the next start recovers."""
+        """End the server with SIGKILL, as a crash would; the next start recovers."""
         self._end(signal.SIGKILL)
 
     def restart(self) -> None:
-        """Stop and start."""
+        """Stop and start the server."""
         self.stop()
         self.start()
 
     def pause(self) -> None:
-        """Stop the process without ending it: it holds its connections and answers nothing."""
+        """Suspend the process: it keeps its connections but does not respond."""
         if self._server is not None:
             self._server.send_signal(signal.SIGSTOP)
-            # A thread that runs on another core goes on for a moment, and might answer.
+            # A thread on another core keeps running for a moment and might still respond.
             while not _is_stopped(self._server.pid):
                 time.sleep(0.001)
 
     def resume(self) -> None:
-        """Let a paused process go on."""
+        """Resume a paused process."""
         if self._server is not None:
             self._server.send_signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """End the server and remove everything of it."""
+        """End the server and remove all its files."""
         try:
             self.kill()
         finally:
@@ -161,7 +161,7 @@ class PrivateServer(ABC):
                 watchdog.wait()
 
     def log(self) -> str:
-        """The end of the server's log."""
+        """Return the end of the server's log."""
         with contextlib.suppress(FileNotFoundError):
             return self._log_path.read_text(errors="replace")[-LOG_TAIL_CHARACTERS:]
         return ""
@@ -184,16 +184,18 @@ class PrivateServer(ABC):
         if server is None:
             return
         server.send_signal(number)
-        server.send_signal(signal.SIGCONT)  # a paused process would not notice a polite signal
+        server.send_signal(signal.SIGCONT)  # a paused process would not handle SIGTERM
         try:
             server.wait(STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
-            raise self.failure(f"the server did not stop ({number.name}):\n{self.log()}") from None
+            raise self.failure(
+                f"the test server did not stop ({number.name}); its log ends with:\n{self.log()}"
+            ) from None
 
     def _create(self) -> None:
-        """Make the directory, the watchdog over it, and the data directory in it."""
+        """Create the directory, its watchdog, and the data directory in it."""
         self.directory = short_directory(self.kind)
         self._watchdog = _watchdog.watch(self.directory)
         self._data.mkdir(mode=0o700)  # PostgreSQL does not start in a directory open to others
@@ -228,16 +230,16 @@ class PrivateServer(ABC):
             )
 
     def _has_answered(self) -> bool:
-        """Ready, or dead already."""
+        """Return whether the server is ready or has already ended."""
         return not self._is_alive() or self._is_ready()
 
 
 class GreetingServer(PrivateServer):
-    """A server that is asked over its Unix socket whether it is ready."""
+    """A server whose readiness is checked over its Unix socket."""
 
     @abstractmethod
     def _greets(self, connection: socket.socket) -> bool:
-        """Whether the server at the other end takes commands by now."""
+        """Return whether the server at the other end accepts commands."""
 
     @property
     def socket_path(self) -> Path:
@@ -257,25 +259,28 @@ class GreetingServer(PrivateServer):
 
 
 def find_program(name: str, package: str) -> str:
-    """The path of a server's program.
+    """Return the path of a server's program.
 
     Raises:
-        ServerNotFoundError: With what to install.
+        ServerNotFoundError: With the package to install.
     """
     path = os.environ.get("PATH", os.defpath) + os.pathsep + SYSTEM_DIRECTORIES
     if found := shutil.which(name, path=path):
         return found
-    raise ServerNotFoundError(f"{name} is not installed; on Debian: apt-get install {package}")
+    raise ServerNotFoundError(f"{name} is not installed; on Debian, run: apt-get install {package}")
 
 
 def _server_user(names: Sequence[str]) -> pwd.struct_passwd | None:
-    """The user to run a server as: None is ourselves; root has to be somebody else."""
+    """Return the user to run a server as: None for the current user, another one for root."""
     if os.geteuid() != 0:
         return None
     for name in names:
         with contextlib.suppress(KeyError):
             return pwd.getpwnam(name)
-    raise ServerNotFoundError("a server does not run as root, and there is no user for it")
+    raise ServerNotFoundError(
+        "the test server must not run as root, and none of its users exists;"
+        " run the tests as an ordinary user, or install the package of the server"
+    )
 
 
 def free_port() -> int:
@@ -295,6 +300,6 @@ def short_directory(kind: str) -> Path:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Whether no thread of a process runs any more."""
+    """Return whether all threads of a process are stopped."""
     stats = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/stat")]
     return all(stat.rpartition(")")[2].split()[0] in "TZX" for stat in stats)

@@ -1,8 +1,8 @@
-"""Removes a throw-away server when the process that owns it is gone, however it died.
+"""Watchdog that removes a throw-away server when its owning process has ended in any way.
 
-Run as a program of its own, by file name and with nothing but the standard library. Its standard
-input is a pipe whose other end only the owner holds: end of file means that the owner is gone, or
-that it has closed the server. See `naksha.testing.servers.postgres` and `_private_server`.
+It runs as a separate program, by file name and with the standard library only. Its standard
+input is a pipe whose other end only the owner holds: end of file means that the owner has ended
+or has closed the server. See `naksha.testing.servers.postgres` and `_private_server`.
 """
 
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 
 STOP_SECONDS_MAX = 10.0
 PID_FILE = "server.pid"
-"""Written by the owner; PostgreSQL writes its own."""
+"""Pid file written by the owner; PostgreSQL writes its own."""
 
 
 def watch(directory: Path) -> subprocess.Popen[bytes]:
@@ -31,10 +31,10 @@ def watch(directory: Path) -> subprocess.Popen[bytes]:
 
 
 def server_of(data: Path) -> int | None:
-    """The process id of the server that runs in `data`, or None.
+    """Return the process id of the server that runs in `data`, or None.
 
-    The pid file may be stale and its number may belong to somebody else by now; a server's working
-    directory is always its own data directory, so that is what tells.
+    The pid file may be stale and its number reused by another process. A server's working directory
+    is always its own data directory, so that is compared.
     """
     for name in ("postmaster.pid", PID_FILE):
         try:
@@ -47,7 +47,7 @@ def server_of(data: Path) -> int | None:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Look every few milliseconds; False when the time is over."""
+    """Poll a condition every few milliseconds; return False after `seconds`."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:
@@ -57,9 +57,9 @@ def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def end_server(data: Path) -> None:
-    """End the server of `data` at once, if there is one."""
+    """End the server of `data` at once, if one runs."""
     is_postgres = (data / "postmaster.pid").exists()
-    # PostgreSQL gives its shared memory back when it is asked; the others have nothing to give.
+    # PostgreSQL releases its shared memory on SIGQUIT; the other servers have nothing to release.
     for number in (signal.SIGQUIT, signal.SIGKILL) if is_postgres else (signal.SIGKILL,):
         pid = server_of(data)
         if pid is None:

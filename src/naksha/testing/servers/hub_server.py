@@ -1,4 +1,4 @@
-"""A hub as a real process, for tests: started on a free port, stopped or killed by its id.
+"""A hub as a real process for tests: started on a free port, stopped or killed by process id.
 
 with HubServer(directory, storage="postgresql:///maps") as hub:
     httpx.get(f"{hub.url}/hub/spaces")
@@ -28,10 +28,10 @@ Process = subprocess.Popen[bytes] | ForkedProcess
 
 
 class HubServer:
-    """A process of `python -m naksha.server` with files in a directory of its own.
+    """A process of `python -m naksha.server` with its files in its own directory.
 
-    It is forked from one that has loaded the server already, unless it has workers or an
-    environment of its own, which count while the server is loaded, or is not to be `forked`.
+    It is forked from a process that has already loaded the server, unless `forked` is false or it
+    has workers or an environment of its own, which take effect while the server is loaded.
     """
 
     def __init__(
@@ -56,17 +56,17 @@ class HubServer:
 
     @property
     def storage(self) -> str:
-        """Where the default storage of a realm is."""
+        """The location of a realm's default storage."""
         return self._storage
 
     @property
     def url(self) -> str:
-        """Where it is, without a path."""
+        """The base URL, without a path."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def process(self) -> Process:
-        """The process, which must have been started."""
+        """The process; the server must have been started."""
         assert self._process is not None
         return self._process
 
@@ -83,27 +83,27 @@ class HubServer:
         self.stop()
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the hub and wait until it responds."""
         self._process = self._started()
         deadline = time.monotonic() + START_SECONDS_MAX
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
-                raise RuntimeError(f"the hub did not start:\n{self.log()}")
+                raise RuntimeError(f"the test hub did not start; its log is:\n{self.log()}")
             time.sleep(0.02)
 
     def stop(self) -> int:
-        """Ask it to end, and wait for that; gives its exit code."""
+        """Ask the hub to end, wait for it, and return its exit code."""
         self.process.terminate()
         return self.process.wait(STOP_SECONDS_MAX)
 
     def kill(self) -> None:
-        """End it at once."""
+        """Kill the hub with SIGKILL."""
         self.process.kill()
         self.process.wait()
 
     def log(self) -> str:
-        """What it has said."""
+        """Return the log of the hub."""
         return self.log_path.read_text(errors="replace")
 
     def _started(self) -> Process:

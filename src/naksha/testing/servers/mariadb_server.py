@@ -1,12 +1,12 @@
-"""A private, throw-away MariaDB, made from the programs that the machine has.
+"""A private, throw-away MariaDB server, run from the programs installed on this machine.
 
     with MariadbServer() as server:
         server.create_database("mine")
         connect(server.location("mine"))
 
-Every acknowledged transaction is on the disk by default, as it is on a server out of the box.
-Administration goes through the program `mariadb`, so that this package needs no driver. See
-`naksha.testing.servers._private_server` for where it lives and how it ends.
+Every acknowledged transaction is on disk by default, as on a server out of the box.
+Administration uses the program `mariadb`, so that this package needs no driver. See
+`naksha.testing.servers._private_server` for its location and lifetime.
 """
 
 import socket
@@ -21,7 +21,7 @@ Setting = str | int
 SUPERUSER = "root"
 PROTOCOL_VERSION = 10
 
-# As little memory and as few files as a test needs; what is durable stays so.
+# As little memory and as few files as a test needs; durability stays on.
 SMALL: Mapping[str, Setting] = {
     "innodb-flush-log-at-trx-commit": 1,
     "innodb-buffer-pool-size": "64M",
@@ -32,10 +32,10 @@ SMALL: Mapping[str, Setting] = {
 
 
 class MariadbServer(GreetingServer):
-    """A MariaDB server with a data directory of its own.
+    """A MariaDB server with its own data directory.
 
     Attributes:
-        settings: Options of mariadbd beyond the defaults; a change counts from the next start.
+        settings: Options of mariadbd beyond the defaults; a change takes effect at the next start.
     """
 
     kind = "maria"
@@ -47,17 +47,19 @@ class MariadbServer(GreetingServer):
         self._program = find_program("mariadbd", "mariadb-server-core")
 
     def location(self, database: str, *, tcp: bool = False) -> str:
-        """How to connect to a database as the superuser."""
+        """Return the location of a database, for the superuser."""
         name = quote(database, safe="")
         if not tcp:
             path = quote(str(self.socket_path), safe="/")
             return f"mariadb://{SUPERUSER}@/{name}?unix_socket={path}"
         if self.port is None:
-            raise ServerError("this server was made without tcp=True, or is not started")
+            raise ServerError(
+                "this MariaDB server has no TCP port; create it with tcp=True and start it"
+            )
         return f"mariadb://{SUPERUSER}@127.0.0.1:{self.port}/{name}"
 
     def execute(self, sql: str) -> str:
-        """Run SQL through the program `mariadb`; the rows come back as plain text."""
+        """Run SQL through the program `mariadb`; return the rows as plain text."""
         done = subprocess.run(
             [
                 *(find_program("mariadb", "mariadb-client-core"), "--no-defaults", "-BN"),
@@ -78,7 +80,7 @@ class MariadbServer(GreetingServer):
         return self.location(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database if it is there."""
+        """Drop a database if it exists."""
         self.execute(f"DROP DATABASE IF EXISTS {quote_identifier(name)}")
 
     def _make_data(self) -> None:
@@ -87,12 +89,12 @@ class MariadbServer(GreetingServer):
             [
                 *(program, "--no-defaults", f"--datadir={self._data}", "--skip-test-db"),
                 *("--auth-root-authentication-method=normal", "--skip-name-resolve"),
-                # Nobody waits for data that are not there yet.
+                # There is no data to protect yet, so initialization need not sync.
                 *("--innodb-flush-method=nosync", "--sync-frm=0", *self._options()),
             ]
         ).wait()
         if done != 0:
-            raise ServerError(f"the data directory was not made:\n{self.log()}")
+            raise ServerError(f"mariadb-install-db failed; its log ends with:\n{self.log()}")
 
     def _command(self) -> list[str]:
         network = (
@@ -111,11 +113,11 @@ class MariadbServer(GreetingServer):
         return [f"--{name}={value}" for name, value in self.settings.items()]
 
     def _greets(self, connection: socket.socket) -> bool:
-        """The first packet is a greeting, or the reason why there is none yet."""
+        """Return whether the first packet is a greeting and not an error of a starting server."""
         packet = connection.recv(64)
         return len(packet) > 4 and packet[4] == PROTOCOL_VERSION
 
 
 def quote_identifier(name: str) -> str:
-    """A name as an identifier of MariaDB."""
+    """Quote a name as a MariaDB identifier."""
     return "`" + name.replace("`", "``") + "`"

@@ -3,7 +3,7 @@
     with PgbouncerServer(cluster, {"pool_mode": "transaction"}) as pooler:
         connect(pooler.dsn("mine"))
 
-See `naksha.testing.servers._private_server` for where it lives and how it ends.
+See `naksha.testing.servers._private_server` for its location and lifetime.
 """
 
 import socket
@@ -17,21 +17,22 @@ from naksha.testing.servers.postgres import SUPERUSER, PostgresCluster
 Setting = str | int
 
 PORT_OF_THE_SOCKET = 6432
-"""A part of the socket's name; pgbouncer listens on no network."""
+"""Part of the socket's name; pgbouncer listens on no network."""
 _SSL_REQUEST = bytes((0, 0, 0, 8, 4, 210, 22, 47))
 
 
 class PgbouncerServer(GreetingServer):
-    """A connection pooler that lets all clients in as the superuser of the cluster. With
-    `proxy_port` it reaches the cluster through a proxy on the loopback.
+    """A connection pooler that admits every client as the superuser of the cluster.
+
+    With `proxy_port` it reaches the cluster through a proxy on the loopback.
 
     Attributes:
-        settings: Lines of pgbouncer.ini beyond the defaults; a change counts from the next start.
+        settings: Lines of pgbouncer.ini beyond the defaults, effective from the next start.
     """
 
     kind = "pgbouncer"
     users = PostgresCluster.users
-    """The directory with the socket of the cluster is closed to other users."""
+    """The directory with the cluster's socket is closed to other users."""
 
     def __init__(
         self,
@@ -50,7 +51,7 @@ class PgbouncerServer(GreetingServer):
         self._program = find_program("pgbouncer", "pgbouncer")
 
     def dsn(self, database: str = "postgres") -> str:
-        """How to connect through the pooler: a URI for libpq, ADBC and asyncpg alike."""
+        """Return a URI for libpq, ADBC and asyncpg that connects through the pooler."""
         host = quote(str(self.directory), safe="")
         name = quote(database, safe="")
         return f"postgresql://{SUPERUSER}@/{name}?host={host}&port={PORT_OF_THE_SOCKET}"
@@ -64,7 +65,7 @@ class PgbouncerServer(GreetingServer):
         return self._data / "pgbouncer.ini"
 
     def _make_data(self) -> None:
-        """pgbouncer has no data."""
+        """Do nothing: pgbouncer has no data."""
 
     def _launch(self) -> None:
         settings = {

@@ -1,14 +1,13 @@
-"""A private, throw-away PostgreSQL cluster, made from the programs that the machine has.
+"""A private, throw-away PostgreSQL cluster, run from the programs installed on this machine.
 
     with PostgresCluster(settings={"fsync": False}) as cluster:
         cluster.create_database("mine")
         connect(cluster.dsn("mine"))
 
 It lives in a short temporary directory with its Unix socket, listens on no network unless asked,
-works for root too, and is gone when the block ends or when the owning process dies in any way
-(`naksha.testing.servers._watchdog`). Administration goes through `psql`, so that this package
-needs no
-driver; no process is ever looked up by name.
+works for root too, and is removed when the block ends or when the owning process dies in any way
+(`naksha.testing.servers._watchdog`). Administration uses `psql`, so that this package needs no
+driver; processes are never looked up by name.
 """
 
 import contextlib
@@ -28,7 +27,7 @@ StopMode = Literal["smart", "fast", "immediate"]
 
 SUPERUSER = "postgres"
 PORT_OF_THE_SOCKET = 5432
-"""A part of the socket's name, when there is no network."""
+"""Part of the socket's name when the server listens on no network."""
 
 _STOP_SIGNALS: Mapping[StopMode, signal.Signals] = {
     "smart": signal.SIGTERM,
@@ -38,17 +37,17 @@ _STOP_SIGNALS: Mapping[StopMode, signal.Signals] = {
 
 
 class PostgresClusterError(ServerError):
-    """The cluster did not do what it was told; the message holds what the server said."""
+    """The cluster failed to start, stop or run a command; the message holds its output."""
 
 
 class PostgresCluster(PrivateServer):
-    """A PostgreSQL server with a data directory of its own.
+    """A PostgreSQL server with its own data directory.
 
-    With `standby_of` it is a streaming replica of another cluster, which must be running when it is
-    made.
+    With `standby_of` it is a streaming replica of another cluster, which must be running when this
+    one is created.
 
     Attributes:
-        settings: The server's settings beyond its defaults; a change counts from the next start.
+        settings: Server settings beyond the defaults; a change takes effect at the next start.
     """
 
     kind = "pg"
@@ -69,7 +68,7 @@ class PostgresCluster(PrivateServer):
         self.install = install or find_install()
         self._primary = standby_of
         if standby_of is not None:
-            # Some of them must be at least what the primary has.
+            # Some settings of a standby must not be lower than those of the primary.
             self.settings = standby_of.settings | self.settings
         self.port = PORT_OF_THE_SOCKET
         self._initdb_arguments = tuple(initdb_arguments)
@@ -81,28 +80,30 @@ class PostgresCluster(PrivateServer):
         self._end(_STOP_SIGNALS[mode])
 
     def kill(self) -> None:
-        """Stop without writing anything back, as a crash does; the next start recovers."""
+        """Stop without writing buffers back, as a crash would; the next start recovers."""
         self.stop("immediate")
 
     def restart(self, mode: StopMode = "fast") -> None:
-        """Stop and start, with the `settings` of now."""
+        """Stop and start the server with the current `settings`."""
         self.stop(mode)
         self.start()
 
     # ---- databases -------------------------------------------------------------------------------
 
     def dsn(self, database: str = "postgres", *, tcp: bool = False) -> str:
-        """How to connect as the superuser: a URI for libpq, ADBC and asyncpg alike."""
+        """Return a URI for libpq, ADBC and asyncpg that connects as the superuser."""
         if tcp:
             if not self._tcp:
-                raise PostgresClusterError("this cluster was made without tcp=True")
+                raise PostgresClusterError(
+                    "this PostgreSQL cluster has no TCP port; create it with tcp=True"
+                )
             return f"postgresql://{SUPERUSER}@127.0.0.1:{self.port}/{quote(database, safe='')}"
         host = quote(str(self.directory), safe="")
         name = quote(database, safe="")
         return f"postgresql://{SUPERUSER}@/{name}?host={host}&port={self.port}"
 
     def execute(self, sql: str, database: str = "postgres") -> str:
-        """Run SQL through `psql`, each statement by itself; the rows come back as plain text.
+        """Run SQL through `psql`, each statement on its own; return the rows as plain text.
 
         Raises:
             PostgresClusterError: With the server's own message.
@@ -121,27 +122,27 @@ class PostgresCluster(PrivateServer):
 
     def create_database(self, name: str, *, template: str | None = None) -> str:
         """Create a database, empty or as a copy of `template`, and return its DSN."""
-        # A copy of files takes a third of the time of one through the log.
+        # FILE_COPY takes a third of the time of a copy through the WAL.
         source = f" TEMPLATE {quote_identifier(template)} STRATEGY FILE_COPY" if template else ""
         self._administrate(f"CREATE DATABASE {quote_identifier(name)}{source}")
         return self.dsn(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database if it is there, and end the sessions in it."""
+        """Drop a database if it exists, and end its sessions."""
         self._administrate(f"DROP DATABASE IF EXISTS {quote_identifier(name)} WITH (FORCE)")
 
     # ---- inside ----------------------------------------------------------------------------------
 
     def _make_data(self) -> None:
         if self._spawn(self._data_command()).wait() != 0:
-            raise PostgresClusterError(f"the data directory was not made:\n{self.log()}")
+            raise PostgresClusterError(f"initdb or pg_basebackup failed:\n{self.log()}")
         if self._primary is not None:
             return
         with (self._data / "postgresql.conf").open("a") as configuration:
             configuration.write("include 'naksha.conf'\n")
 
     def _data_command(self) -> list[str]:
-        """What makes the data directory: anew, or as a copy that follows the primary."""
+        """Return the command that creates the data directory: new, or a copy of the primary."""
         if self._primary is not None:
             return [
                 *(self.install.program("pg_basebackup"), "--pgdata", str(self._data), "--no-sync"),
@@ -161,7 +162,7 @@ class PostgresCluster(PrivateServer):
 
     def _launch(self) -> None:
         self._write_settings()
-        self._server = self._spawn(self._command())  # it writes its pid itself
+        self._server = self._spawn(self._command())  # PostgreSQL writes its pid file itself
 
     def _write_settings(self) -> None:
         settings = {
@@ -176,7 +177,7 @@ class PostgresCluster(PrivateServer):
         path.chmod(0o644)
 
     def _is_ready(self) -> bool:
-        """As the pid file's eighth line says it to pg_ctl."""
+        """Return whether the pid file's eighth line, which pg_ctl reads too, says ready."""
         with contextlib.suppress(FileNotFoundError):
             lines = (self._data / "postmaster.pid").read_text().split("\n")
             return len(lines) > 7 and lines[7].strip() in ("ready", "standby")
@@ -195,7 +196,7 @@ class PostgresCluster(PrivateServer):
         except PostgresClusterError as error:
             if self._admin.is_alive():
                 raise
-            # It lost its server: only the log knows which process died, and how.
+            # The session lost its server: only the server's log says which process died, and how.
             raise PostgresClusterError(f"{error}\n{self.log()}") from error
 
     def _close_admin(self) -> None:
@@ -205,7 +206,7 @@ class PostgresCluster(PrivateServer):
 
 
 class _AdminSession:
-    """One `psql` kept open, because a new one for each database costs more than the database."""
+    """A `psql` kept open, because starting one for each database costs more than the database."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._lock = threading.Lock()
@@ -221,11 +222,11 @@ class _AdminSession:
         )
 
     def is_alive(self) -> bool:
-        """Whether psql still runs; it ends when its connection breaks."""
+        """Return whether psql still runs; it ends when its connection breaks."""
         return self._psql.poll() is None
 
     def execute(self, statement: str) -> None:
-        """Run one statement that returns no rows; whatever psql prints is an error."""
+        """Run one statement that returns no rows; any output of psql is an error."""
         assert self._psql.stdin is not None
         assert self._psql.stdout is not None
         with self._lock:
@@ -239,7 +240,9 @@ class _AdminSession:
                 self._psql.wait()
                 line = "true"
         if line.startswith("true"):
-            raise PostgresClusterError("".join(said).strip() or "psql ended unexpectedly")
+            raise PostgresClusterError(
+                "".join(said).strip() or "psql ended unexpectedly, without a message"
+            )
 
     def close(self) -> None:
         assert self._psql.stdin is not None
@@ -251,7 +254,7 @@ class _AdminSession:
 
 
 def quote_identifier(name: str) -> str:
-    """A name as an SQL identifier."""
+    """Quote a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -261,6 +264,6 @@ def _quote_setting(value: Setting) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Ours without libpq's variables, which would lead the programs to another server."""
+    """Return our environment without libpq's variables, which would select another server."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
     return kept | {"LC_ALL": "C.UTF-8", "PSQLRC": os.devnull}

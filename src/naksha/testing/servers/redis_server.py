@@ -1,10 +1,10 @@
-"""A private, throw-away Redis, made from the program that the machine has.
+"""A private, throw-away Redis server, run from the program installed on this machine.
 
     with RedisServer() as server:
         connect(server.location())
 
-Every acknowledged write is on the disk by default (`appendfsync always`). See
-`naksha.testing.servers._private_server` for where it lives and how it ends.
+Every acknowledged write is on disk by default (`appendfsync always`). See
+`naksha.testing.servers._private_server` for its location and lifetime.
 """
 
 import socket
@@ -21,10 +21,10 @@ DURABLE: Mapping[str, Setting] = {"appendonly": "yes", "appendfsync": "always", 
 
 
 class RedisServer(GreetingServer):
-    """A Redis server with a data directory of its own.
+    """A Redis server with its own data directory.
 
     Attributes:
-        settings: Lines of redis.conf beyond the defaults; a change counts from the next start.
+        settings: Lines of redis.conf beyond the defaults; a change takes effect at the next start.
     """
 
     kind = "redis"
@@ -36,15 +36,17 @@ class RedisServer(GreetingServer):
         self._program = find_program("redis-server", "redis-server")
 
     def location(self, database: int = 0, *, tcp: bool = False) -> str:
-        """How to connect to one of the numbered databases."""
+        """Return the location of one of the numbered databases."""
         if not tcp:
             return f"redis+unix://{self.socket_path}?db={database}"
         if self.port is None:
-            raise ServerError("this server was made without tcp=True, or is not started")
+            raise ServerError(
+                "this Redis server has no TCP port; create it with tcp=True and start it"
+            )
         return f"redis://127.0.0.1:{self.port}/{database}"
 
     def execute(self, *arguments: str, database: int = 0) -> str:
-        """Run one command through `redis-cli`; its answer as plain text."""
+        """Run one command through `redis-cli`; return its output as plain text."""
         done = subprocess.run(
             [
                 *(find_program("redis-cli", "redis-tools"), "-s", str(self.socket_path)),
@@ -63,7 +65,7 @@ class RedisServer(GreetingServer):
         self.execute("FLUSHDB", "SYNC", database=database)
 
     def _make_data(self) -> None:
-        """Redis makes its files itself."""
+        """Do nothing: Redis creates its files itself."""
 
     def _command(self) -> list[str]:
         settings = {
@@ -80,6 +82,6 @@ class RedisServer(GreetingServer):
         return [self._program, *(word for option in options for word in option)]
 
     def _greets(self, connection: socket.socket) -> bool:
-        """It listens while it still loads its data, and says so."""
+        """Return whether Redis has loaded its data; until then it responds with an error."""
         connection.sendall(b"PING\r\n")
         return connection.recv(64).startswith(b"+PONG")

@@ -1,10 +1,11 @@
-"""A private, throw-away standalone cluster of Spark: a master and workers, each a process, from the
-distribution that comes with PySpark.
+"""A private, throw-away standalone Spark cluster: master and workers as separate processes.
+
+It runs the distribution that comes with PySpark.
 
     with SparkCluster() as cluster:
         spark = naksha.spark.session(cluster.master)
 
-Executors get no environment but what is set here: what they import is what is installed.
+Executors get only the environment set here: they import what is installed.
 """
 
 from __future__ import annotations
@@ -28,9 +29,12 @@ JAVA_OPTIONS: Final = (
     "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
     " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
 )
-"""For what is over soon: Java would spend more on making Spark fast, and on checking whether its
-classes are whole, than all else takes. Where it does less, it also keeps less of what it has made,
-unless it is told to: then it would search for room, and make the same again."""
+"""Options for short-lived JVMs.
+
+Optimizing compilation and verification of Spark's classes would take longer than all else. With
+fewer compilation tiers the JVM also reserves a smaller code cache by default; without the explicit
+size it would flush compiled code and compile it again.
+"""
 _MASTER: Final = "org.apache.spark.deploy.master.Master"
 _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 _READY: Final = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -38,10 +42,10 @@ _JOINED: Final = re.compile(r"Successfully registered with master")
 
 
 class SparkCluster:
-    """A master and some workers, each with so many cores.
+    """A master and several workers, each with the same number of cores.
 
     Attributes:
-        master: The address that a session is given.
+        master: The address to pass to a session.
         workers: The processes of the workers; a test may kill one.
     """
 
@@ -77,7 +81,7 @@ class SparkCluster:
         self.stop()
 
     def stop(self) -> None:
-        """End all processes, executors included, and remove their files."""
+        """End all processes, including executors, and remove their files."""
         for process in reversed(self._processes):
             process.terminate()
         for process in self._processes:
@@ -90,23 +94,27 @@ class SparkCluster:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def executors(self) -> list[int]:
-        """The process ids of the executors that run now."""
+        """Return the process ids of the running executors."""
         return _children({worker.pid for worker in self.workers})
 
     def python_workers(self) -> list[int]:
-        """The process ids of the Python processes of executors, which run tasks."""
+        """Return the process ids of the executors' Python processes, which run tasks."""
         daemons = _children(set(self.executors()))
         return _children(set(daemons))
 
     def kill_executor_of(self, task: int) -> int:
-        """Kill the executor that runs a task, named by its Python process; gives the id of what was
-        killed. Others may be there: those of an application that has just gone end in their time.
+        """Kill the executor above a task's Python process; return the executor's process id.
+
+        Other executors may be running: those of an application that has just ended stop a little
+        later.
         """
         pid = task
         workers = {worker.pid for worker in self.workers}
         while (parent := _parent_of(pid)) not in workers:
             if parent is None:
-                raise LookupError(f"Process {task} is not below a worker of this cluster")
+                raise LookupError(
+                    f"process {task} is not a descendant of a worker of this Spark cluster"
+                )
             pid = parent
         os.kill(pid, signal.SIGKILL)
         return pid
@@ -123,7 +131,7 @@ class SparkCluster:
             "SPARK_HOME": str(self._home),
             "SPARK_LOCAL_DIRS": str(self._directory / "local"),
             "SPARK_LOCAL_IP": HOST,
-            # Master and workers have little to do; so they start sooner.
+            # Master and workers have little to do; a small heap makes them start sooner.
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
         }
@@ -142,7 +150,7 @@ class SparkCluster:
         return process
 
     def _said(self, name: str, pattern: re.Pattern[str]) -> str:
-        """Wait until the log of a process has something; gives the group, if there is one."""
+        """Wait until a process's log matches; return the last group, or the whole match."""
         deadline = time.monotonic() + START_SECONDS_MAX
         log = self._directory / f"{name}.log"
         while time.monotonic() < deadline:
@@ -152,7 +160,9 @@ class SparkCluster:
             if self._processes[-1].poll() is not None:
                 break
             time.sleep(0.05)
-        raise RuntimeError(f"Spark's {name} did not start:\n{log.read_text(errors='replace')}")
+        raise RuntimeError(
+            f"Spark's {name} did not start; its log is:\n{log.read_text(errors='replace')}"
+        )
 
 
 def _children(parents: set[int]) -> list[int]:
@@ -161,8 +171,11 @@ def _children(parents: set[int]) -> list[int]:
 
 
 def _parent_of(pid: int) -> int | None:
-    """None for what has ended, though nobody has noticed: Spark's scripts leave such behind, which
-    Java, having taken the place of a script, takes no notice of."""
+    """Return the parent of a process, or None if the process has ended.
+
+    Zombies count as ended: Spark's scripts leave some behind, and Java, which replaced the script
+    by exec, never reaps them.
+    """
     try:
         state, parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:2]
     except OSError:

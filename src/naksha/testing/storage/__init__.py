@@ -1,4 +1,4 @@
-"""The conformance suites of storages.
+"""Conformance suites of storages.
 
-A promise that every storage keeps is tested here once, by the room of the code that keeps it.
+A guarantee that every storage gives is tested here once, in the folder of the area it belongs to.
 """

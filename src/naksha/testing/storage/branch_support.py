@@ -13,11 +13,11 @@ from naksha.spi.storage import Layer, Storage
 from naksha.testing.storage.suite_support import APP, Handle, published, raw_of
 
 SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 8))]
-"""Of writes at random; each takes seconds."""
+"""Seeds of random writes; each takes seconds."""
 
 
 class Branch:
-    """A branch, and what it was made from."""
+    """A branch and its base."""
 
     def __init__(self, main: Storage, layers: Sequence[Layer], base: Version) -> None:
         self.main = main
@@ -30,11 +30,11 @@ class Branch:
         return self.layers[0].overlay
 
     def on(self, handle: Handle) -> Handle:
-        """The collection as this branch sees it."""
+        """Return the collection as this branch sees it."""
         return Handle(self.storage, handle.name)
 
     async def branch(self) -> Branch:
-        """A branch of this one as it is now."""
+        """Create a branch of this one at its current state."""
         base = await published(self.main)
         overlay = await new_overlay(self.main)
         below = (Layer(self.overlay, base.txn), *self.layers[1:])
@@ -46,12 +46,12 @@ async def new_overlay(storage: Storage) -> int:
 
 
 async def branch_of(main: Storage, base: Version | None = None) -> Branch:
-    """A new branch of main, as it is now or was at a version."""
+    """Create a branch of main, at its current state or at a version."""
     base = base or await published(main)
     overlay = await new_overlay(main)
     return Branch(main, (Layer(overlay, None), Layer(MAIN, base.txn)), base)
 
 
 async def everything(handle: Handle, at: VersionSelector = HEAD) -> list[list[bytes]]:
-    """All that can be read of a collection, as bytes: live, deleted, and all states."""
+    """Return all states that can be read of a collection, as bytes: live, deleted, and all."""
     return [raw_of(await handle.states(Query(states=kind), at)) for kind in States]

@@ -1,4 +1,4 @@
-"""Features as the columns that a storage stages (`naksha.spi.arrow.GIVEN`)."""
+"""Conversion of features to the columns that a storage stages (`naksha.spi.arrow.GIVEN`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OWN = ("type", "id", "geometry", "properties")
 
 
 def given_batch(features: Sequence[Feature]) -> pa.RecordBatch:
-    """Features as one batch; tags and crid in columns where those can say it."""
+    """Return features as one batch, with tags and crid in columns where possible."""
     geometries = encode_geometries(features).wkb
     rows = [_row(each, wkb) for each, wkb in zip(features, geometries, strict=True)]
     return pa.RecordBatch.from_pylist(rows, schema=GIVEN)
@@ -27,7 +27,7 @@ def _row(feature: Feature, wkb: bytes | None) -> dict[str, Any]:
     properties = dict(feature["properties"])
     namespace: Mapping[str, Any] = properties.get(XYZ) or {}
     row: dict[str, Any] = {"id": feature.get("id"), "geometry": wkb}
-    # A null in the namespace may mean something, a null column is no word at all.
+    # A null in the namespace can have a meaning; a null column only means an omitted member.
     if set(namespace) <= {"tags", "crid"} and None not in namespace.values():
         properties.pop(XYZ, None)
         row |= namespace

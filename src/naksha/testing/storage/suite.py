@@ -1,4 +1,4 @@
-"""The storage contract in executable form: one suite, run on every storage.
+"""Conformance suite of storages: the storage contract as tests, run on every storage.
 
 A storage joins with five fixtures and one import:
 
@@ -19,14 +19,14 @@ A storage joins with five fixtures and one import:
     @pytest.fixture
     def open_storage() -> Callable[[], Awaitable[Storage]]: ...
 
-`storage` is open and may be shared by many tests: each works in collections of its own, under
-names of its own. `make_storage` opens further instances on the same data, or a storage with new,
-empty data, with a clock that the test moves; it closes them when the test ends. `fork_storage`
-copies the data of a storage, forks the copy and opens it. `damage_storage` damages a stored
-feature past all checks. `open_storage` is for tests with an event loop of their own: it opens a
-storage with empty data in that loop.
+`storage` is open and may be shared by many tests: each works in its own, uniquely named
+collections. `make_storage` opens further instances on the same data, or a storage with new, empty
+data and a clock that the test moves; it closes them when the test ends. `fork_storage` copies the
+data of a storage, forks the copy and opens it. `damage_storage` damages a stored feature, bypassing
+all checks. `open_storage` is for tests with their own event loop: it opens a storage with empty
+data in that loop.
 
-What a storage cannot do yet is declared there as a strict xfail with its reason.
+A feature that a storage does not support yet is declared there as a strict xfail with its reason.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _MODULES = (
     "versions",
     "write",
 )
-# So that a failed assertion shows its values, as it does in the storage's own tests.
+# Rewrite asserts, so that a failed one shows its values as in the storage's own tests.
 _NAMES = [f"naksha.testing.suite_{name}" for name in _MODULES]
 _NAMES += [
     "naksha.testing.storage.branch_support",

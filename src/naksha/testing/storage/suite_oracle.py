@@ -1,4 +1,4 @@
-"""Conformance: random transactions on a storage and on the oracle give the same answers."""
+"""Conformance: random transactions give the same results on a storage and on the oracle."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from naksha.testing.models.stateful import run_machine
 
 
 class TestAgainstTheOracle:
-    """Needs the fixture `open_storage`: a function that opens a storage with empty data in
-    whatever event loop it is called."""
+    """Random transactions against the oracle.
+
+    The tests need the fixture `open_storage`: a function that opens a storage with empty data in
+    the event loop in which it is called.
+    """
 
     @pytest.mark.timeout(600)
     def test_a_storage_answers_as_the_oracle_does(

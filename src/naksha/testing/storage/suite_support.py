@@ -1,7 +1,7 @@
-"""What the conformance tests share: handles, features, a clock, and the fixtures they stand on.
+"""Helpers of the conformance tests: handles, features, a clock, and shared fixtures.
 
-A storage joins the suite by giving two fixtures, `storage` and `make_storage` (`StorageMaker`);
-see `storage_suite`.
+A storage joins the suite by providing the fixtures `storage` and `make_storage` (`StorageMaker`);
+see `naksha.testing.storage.suite`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ SUITE_CHECKS_OFF = (
     HealthCheck.too_slow,
     HealthCheck.differing_executors,
 )
-"""Each example is a few round trips to a server, on data that is shared on purpose; and one run may
-hold the suite several times, once for each storage."""
+"""Each example needs a few round trips to a server, on data that is shared on purpose.
+
+One run may also contain the suite several times, once for each storage.
+"""
 
 _numbers = itertools.count(1)
 
@@ -45,7 +47,7 @@ class StorageMaker(Protocol):
     async def __call__(
         self, *, beside: Storage | None = None, clock: Clock | None = None
     ) -> Storage:
-        """A second instance on the data of `beside`, or a storage with new, empty data."""
+        """Open a second instance on the data of `beside`, or a storage with new, empty data."""
 
 
 class MovableClock:
@@ -59,7 +61,7 @@ class MovableClock:
 
 
 def fresh_name(stem: str = "c") -> str:
-    """A collection id that nobody else uses."""
+    """Return a collection id that no other test uses."""
     return f"{stem}_{next(_numbers)}_x{uuid.uuid4().hex[:6]}x"
 
 
@@ -69,7 +71,7 @@ def feature(
     xyz: Mapping[str, Any] | None = None,
     **properties: Any,
 ) -> dict[str, Any]:
-    """A feature; properties by name, the client's namespace apart."""
+    """Return a feature; `properties` by name, without the client's namespace."""
     made: dict[str, Any] = {"type": "Feature", "geometry": geometry}
     if feature_id is not None:
         made["id"] = feature_id
@@ -78,18 +80,18 @@ def feature(
 
 
 def point(feature_id: str, lon: float = 8.5, lat: float = 50.25, **properties: Any) -> Any:
-    """A feature with a 2D point."""
+    """Return a feature with a 2D point."""
     return feature(feature_id, {"type": "Point", "coordinates": [lon, lat]}, **properties)
 
 
 def with_xyz(plain: Mapping[str, Any], **xyz: Any) -> dict[str, Any]:
-    """The feature with something in the client's namespace."""
+    """Return the feature with members added to the client's namespace."""
     properties = dict(plain["properties"])
     return dict(plain) | {"properties": properties | {XYZ: properties.get(XYZ, {}) | xyz}}
 
 
 def content(state: State | Mapping[str, Any]) -> dict[str, Any]:
-    """A feature without its namespace."""
+    """Return a feature without its namespace."""
     plain = dict(state.feature if isinstance(state, State) else state)
     properties = dict(plain["properties"])
     properties.pop(XYZ, None)
@@ -101,7 +103,7 @@ def ids_of(states: Sequence[State]) -> list[str]:
 
 
 def in_order(states: Iterable[State]) -> list[State]:
-    """The states as they come when there is a limit: by id, then by txn."""
+    """Return the states in the order of a query with a limit: by id, then by txn."""
     return sorted(states, key=lambda state: (state.id, state.txn))
 
 
@@ -110,7 +112,7 @@ def raw_of(states: Sequence[State]) -> list[bytes]:
 
 
 class Handle:
-    """One collection of a storage, with short calls that each are a transaction of their own."""
+    """One collection of a storage, with short calls that each are one transaction."""
 
     def __init__(self, storage: Storage, name: str) -> None:
         self.storage = storage
@@ -182,7 +184,7 @@ class Handle:
     async def states(self, query: Query | None = None, at: VersionSelector = HEAD) -> list[State]:
         query = query or Query()
         found = [state async for state in self.storage.states(self.name, query, at)]
-        # Without a limit the order is open.
+        # Without a limit the order is unspecified.
         return found if query.limit is not None else in_order(found)
 
     async def live(self, at: VersionSelector = HEAD) -> list[State]:
@@ -200,12 +202,12 @@ class Handle:
         return found[0]
 
     async def published(self) -> Version:
-        """The version of what is committed now."""
+        """Wait for and return the version of the current committed state."""
         return await published(self.storage)
 
 
 async def published(storage: Storage) -> Version:
-    """The last version, once everything that is committed is published."""
+    """Return the last version, once every committed transaction is published."""
     for _ in range(100):
         status = await storage.publication()
         if status.unpublished == 0:
@@ -215,32 +217,32 @@ async def published(storage: Storage) -> Version:
 
 
 async def new_collection(storage: Storage, **settings: Any) -> Handle:
-    """A new collection under a name of its own."""
+    """Create a collection with a unique name."""
     info = CollectionInfo(id=settings.pop("id", None) or fresh_name(), **settings)
     await storage.run(lambda session: session.create_collection(info), APP)
     return Handle(storage, info.id)
 
 
 async def log_after(storage: Storage, version: Version) -> list[Transaction]:
-    """The transactions published after a version."""
+    """Return the transactions published after a version."""
     await published(storage)
     return await storage.transactions(version.seq_number)
 
 
 async def one_transaction(storage: Storage, version: Version) -> Transaction:
-    """The only transaction published after a version."""
+    """Return the only transaction published after a version."""
     (transaction,) = await log_after(storage, version)
     return transaction
 
 
 class _RolledBack(Exception):
-    """Leaves a session on purpose."""
+    """Raised to leave a session and roll it back."""
 
 
 async def rolled_back(
     storage: Storage, work: Callable[[WriteSession], Awaitable[object]], app: str = APP
 ) -> None:
-    """Run `work` in a session that is then rolled back."""
+    """Run `work` in a session and roll it back."""
     with contextlib.suppress(_RolledBack):
         async with storage.write(app) as session:
             await work(session)
@@ -262,11 +264,11 @@ async def places(storage: Storage) -> Handle:
 
 @pytest.fixture(scope="class")
 async def shared(storage: Storage) -> Handle:
-    """A collection for all tests of a class: for those that write nothing, or own their ids."""
+    """A collection shared by the tests of a class that write nothing or own their ids."""
     return await new_collection(storage)
 
 
 @pytest.fixture
 async def empty_storage(make_storage: StorageMaker) -> Storage:
-    """A storage that nobody has written to."""
+    """A storage without any writes."""
     return await make_storage()

@@ -1,4 +1,4 @@
-"""Conformance: splits read exactly what a query reads; a bulk load is like any other insert."""
+"""Conformance: splits return exactly what a query returns; a bulk load acts like any insert."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from naksha.testing.storage.write.suite_geometry import FLAT, raised
 
 COUNT = 60
 WAIT_S = 3.0
-"""How long a writer may wait for a load that only sits there."""
+"""Limit of a writer's wait for an idle load."""
 
 
 def name(n: int) -> str:
@@ -55,7 +55,7 @@ def some_feature(n: int, value: object = 0) -> dict[str, Any]:
 
 @pytest.fixture
 async def filled(places: Handle) -> Handle:
-    """Sixty features, some of them updated, some deleted, some deleted and created again."""
+    """Sixty features, some of them updated, deleted, or deleted and created again."""
     await places.create(*(some_feature(n) for n in range(COUNT)), author="first")
     await places.update(*(some_feature(n, 1) for n in range(0, COUNT, 3)))
     await places.delete(*(name(n) for n in range(0, COUNT, 5)))
@@ -64,7 +64,7 @@ async def filled(places: Handle) -> Handle:
 
 
 async def stir(handle: Handle, value: object) -> None:
-    """Change, delete and create about everything, as somebody else would meanwhile."""
+    """Change, delete and create many features, as concurrent writers would."""
     await handle.upsert(*(some_feature(n, value) for n in range(0, COUNT, 2)))
     await handle.delete(*(name(n) for n in range(1, COUNT, 4)))
     await handle.upsert(*(some_feature(n, value) for n in range(COUNT, COUNT + 10)))
@@ -87,13 +87,13 @@ async def stirred(handle: Handle) -> Version:
 
 
 async def read_all(storage: Storage, splits: list[Split]) -> list[dict[str, Any]]:
-    """The rows of all splits, by id and txn."""
+    """Return the rows of all splits, ordered by id and txn."""
     rows = [row for split in splits for row in await rows_of(storage, split)]
     return sorted(rows, key=lambda row: (row["id"], row["txn"]))
 
 
 def check_row(row: dict[str, Any], state: State) -> None:
-    """One row of a split says what the state says."""
+    """Check that a row of a split equals the state."""
     plain = {key: value for key, value in state.feature.items() if key != "geometry"}
     assert same(msgspec.json.decode(row["feature"]), plain)
     xyz = dict(state.xyz)
@@ -122,7 +122,7 @@ NAMESPACE = (
     *("puuid", "muuid", "version", "action", "author", "app_id", "created_at", "updated_at"),
     *("rtcts", "rtuts", "tags", "crid", "qrid", "mrid"),
 )
-"""Columns that are members of the namespace and need no more looking at."""
+"""Columns that are members of the namespace and are compared as they are."""
 
 
 def check_rows(rows: list[dict[str, Any]], states: list[State]) -> None:
@@ -213,7 +213,7 @@ class TestSplits:
         check_rows(await read_all(second, travelled), states)
 
     async def test_another_storage_of_the_same_id_does_not_read_them(self, filled: Handle) -> None:
-        """It may have been made anew where the first one was: its transactions are others."""
+        """A new storage in place of the first one has other transactions."""
         storage = filled.storage
         for split in await storage.plan(filled.name, Query()):
             assert split.storage == (storage.id, storage.number)
@@ -267,7 +267,7 @@ class TestSplits:
     async def test_large_features_come_in_small_batches(
         self, places: Handle, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Whoever reads them need not have room for all."""
+        """A reader need not have memory for all of them at once."""
         size, most = 20_000, 100_000
         monkeypatch.setattr(limits, "BULK_BATCH_BYTES", most)
         some = [point(name(n), text="x" * size) for n in range(COUNT)]
@@ -298,7 +298,7 @@ class TestSplits:
         plan = places.storage.plan
         splits = await plan(places.name, Query(states=States.ALL), at, hidden=True)
         rows = await read_all(places.storage, splits)
-        # A storage may have a backup of the tombstone beside it.
+        # A storage may also return a backup of the tombstone.
         assert sorted({row["uuid"] for row in rows}) == sorted(map(str, uuids))
         spans = {row["uuid"]: xyz_of(row)["txn_next"] for row in rows}
         txn = str(rows[0]["txn"])
@@ -312,10 +312,10 @@ class TestSplits:
 
 
 class TestSplitsOfMain:
-    """What only those ask for who look after a whole collection."""
+    """Reads by maintenance of a whole collection."""
 
     async def test_what_is_there_is_read_although_some_of_it_expired(self, filled: Handle) -> None:
-        """Without history the next write takes the version with it that was planned."""
+        """Without history the next write removes the planned version of the feature."""
         await filled.change(history_enabled=False)
         at, query = seq(await filled.published()), Query(states=States.ALL)
         plan = filled.storage.plan
@@ -333,7 +333,7 @@ class TestSplitsOfMain:
             await read_all(filled.storage, await plan(filled.name, query, at))
 
     async def test_what_is_kept_twice_is_the_same(self, filled: Handle) -> None:
-        """Whatever was done: also to features of which nobody saw all states."""
+        """Columns that repeat stored content agree with it, also for overwritten states."""
 
         async def work(session: WriteSession) -> None:
             await session.upsert(filled.name, [some_feature(n, "twice") for n in range(COUNT)])
@@ -369,7 +369,7 @@ class TestSplitsOfMain:
 
 
 def xyz_of(row: dict[str, Any]) -> dict[str, Any]:
-    """The namespace of a row of a split."""
+    """Return the namespace of a row of a split."""
     found: dict[str, Any] = msgspec.json.decode(row["feature"])["properties"][XYZ]
     return found
 
@@ -377,7 +377,7 @@ def xyz_of(row: dict[str, Any]) -> dict[str, Any]:
 async def load(
     storage: Storage, info: CollectionInfo, features: list[dict[str, Any]], exclusive: bool
 ) -> int:
-    """Load features in three parts, side by side."""
+    """Load features in three parallel parts."""
     writer = await storage.bulk_writer(
         info, "loader", "me", exclusive=exclusive, message="the first load"
     )
@@ -387,7 +387,7 @@ async def load(
 
 
 def comparable(state: State) -> dict[str, Any]:
-    """A state without what differs between any two inserts."""
+    """Return a state without the values that differ between any two inserts."""
     xyz = dict(state.xyz)
     for key in ("txn", "uuid", "createdAt", "updatedAt", "rtcts", "rtuts"):
         assert xyz.pop(key)
@@ -409,6 +409,6 @@ ODD: list[dict[str, Any]] = [
 
 
 def oddity(state: State) -> dict[str, Any]:
-    """A state as it can be compared with one of another collection; a generated id differs."""
+    """Return a state in a form comparable across collections; generated ids differ."""
     found = comparable(state)
     return found if "without" not in found["properties"] else found | {"id": None}

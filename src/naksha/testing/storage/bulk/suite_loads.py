@@ -1,4 +1,4 @@
-"""Conformance: bulk loads of a collection that is new or empty."""
+"""Conformance: bulk loads of a new or empty collection."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ class TestBulkWriter:
             await writer.add([point("y"), old.feature])
         assert (caught.value.field, caught.value.feature_id) == ("uuid", "x")
         await writer.abort()
-        # A state of another collection is where the feature came from, no lock.
+        # The uuid of another collection's state names the origin of the feature; it is not a lock.
         elsewhere = CollectionInfo(id=fresh_name("bulk"))
         await load(places.storage, elsewhere, [old.feature], exclusive)
         assert ids_of(await Handle(places.storage, elsewhere.id).live()) == ["x"]

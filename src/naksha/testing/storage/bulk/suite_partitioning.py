@@ -1,4 +1,4 @@
-"""Conformance: optimal partitioning, the quad-key cells that hold at most so many features."""
+"""Conformance: optimal partitioning into quad-key cells of limited feature count."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from naksha.spi.storage import Storage
 from naksha.testing.storage.suite_support import Handle, feature, new_collection, point
 
 BULKY = "x" * 1_000_000
-"""Text that leaves room for ten features in 10 MiB."""
+"""Text of such a size that ten features fit into 10 MiB."""
 
 
 async def counted(handle: Handle) -> dict[str, int]:
-    """The partitioning, checked: the cells are disjoint and hold exactly the live features."""
+    """Return the features per cell; check that the cells are disjoint and cover all features."""
     cells = await handle.storage.partitioning(handle.name)
     found = dict.fromkeys(cells, 0)
     for state in await handle.live():

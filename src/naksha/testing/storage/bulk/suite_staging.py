@@ -1,4 +1,4 @@
-"""Conformance: what many processes staged is written by one transaction, once, or not at all."""
+"""Conformance: one transaction writes what many processes staged, once or not at all."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from naksha.testing.storage.suite_support import (
 
 
 class Job:
-    """A job that writes to one collection."""
+    """A staging job that writes to one collection."""
 
     def __init__(self, storage: Storage, info: CollectionInfo | str) -> None:
         self.storage = storage
@@ -59,7 +59,7 @@ class Job:
         return Handle(self.storage, self.info.id)
 
     async def stage(self, *batches: Sequence[Feature], on: Storage | None = None) -> StagedPart:
-        """One attempt that succeeds."""
+        """Stage features in one attempt that succeeds."""
         stage = await (on or self.storage).stage(self.id, self.info)
         try:
             for batch in batches:
@@ -78,7 +78,7 @@ class Job:
         return await (on or self.storage).apply_staged(write, parts)
 
     async def refused(self, kind: type[NakshaError], **how: Any) -> NakshaError:
-        """The error of applying, which changes nothing."""
+        """Apply the job, check that nothing changed, and return the error."""
         before = await published(self.storage)
         with pytest.raises(kind) as caught:
             await self.apply(**how)
@@ -93,14 +93,14 @@ async def written(
     mode: WriteMode = WriteMode.UPSERT,
     **how: Any,
 ) -> Applied:
-    """A job with one part."""
+    """Stage and apply a job with one part."""
     job = Job(storage, info)
     await job.stage(features)
     return await job.apply(mode, **how)
 
 
 def counts(applied: Applied) -> tuple[int, int, int, int]:
-    """Created, updated, deleted, retained."""
+    """Return the numbers of created, updated, deleted and retained features."""
     return (applied.created, applied.updated, applied.deleted, applied.retained)
 
 
@@ -194,7 +194,7 @@ class TestStagedWrite:
         await job.stage([{**each, "id": f"p:{each['id']}"} for each in both])
         await job.stage([{**feature(None, flat), "title": "made up"}])
         await job.apply()
-        # Once more, to a collection that is not empty any more.
+        # Repeat it on the collection, which is not empty any more.
         assert counts(await written(storage, info, both)) == (0, 0, 0, 3)
         found = {state.id: state.feature for state in await job.handle.live()}
         assert len(found) == 4
@@ -235,7 +235,7 @@ class TestStagedWrite:
 
 
 def _unnumbered(state: dict[str, Any]) -> dict[str, Any]:
-    """A state without the numbers of those before and after it."""
+    """Return a state without the numbers of its predecessor and successor."""
     xyz = dict(state["xyz"])
     xyz["puuid"], xyz["txn_next"] = xyz["puuid"] is None, xyz["txn_next"] == "0"
     return state | {"xyz": xyz}
@@ -245,7 +245,7 @@ class TestStagingModes:
     async def test_what_is_equal_is_left_alone(self, places: Handle) -> None:
         await places.create(with_xyz(point("x", n=1), tags=["t"], crid="c"), point("y", n=1))
         old = await places.get("x")
-        # Tags and crid that are not given stay as they are.
+        # Omitted tags and crid stay as they are.
         applied = await written(places.storage, places.name, [point("x", n=1), point("y", n=2)])
         assert counts(applied) == (0, 1, 0, 1)
         assert (await places.get("x")).raw == old.raw
@@ -262,7 +262,7 @@ class TestStagingModes:
         await job.stage([point("x", n=2)])
         error = await job.refused(FeatureExists, mode=WriteMode.CREATE)
         assert (error.feature_id, error.collection_id) == ("x", places.name)
-        # What was staged is still there, and can be applied in another way.
+        # The staged features are still there, and can be applied in another mode.
         assert counts(await job.apply()) == (2, 1, 0, 0)
         assert (await places.get("gone")).xyz["version"] == 3
 
@@ -278,7 +278,7 @@ class TestStagingModes:
             point("nothing"),
         ]
         applied = await written(places.storage, places.name, staged, WriteMode.REPLACE, key=key)
-        # "a" and "e" have values that are staged; "b" and "c" are staged themselves.
+        # The keys of "a" and "e" are staged; "b" and "c" are staged themselves.
         assert counts(applied) == (3, 2, 2, 0)
         wanted = ["b", "c", "d", "f", "g", "h", "new", "nothing", "null"]
         assert ids_of(await places.live()) == wanted
@@ -304,7 +304,7 @@ class TestStagingModes:
     async def test_a_key_that_no_staged_feature_has_is_refused(
         self, places: Handle, key: tuple[str, ...]
     ) -> None:
-        """Nothing would ever be deleted for it."""
+        """Such a key would never delete anything."""
         job = Job(places.storage, places.name)
         await job.stage([point("x")])
         error = await job.refused(InvalidArgument, mode=WriteMode.REPLACE, key=key)
@@ -355,7 +355,7 @@ class TestStagingModes:
         job = Job(places.storage, places.name)
         await job.stage([point("y"), old.feature])
         assert (await job.refused(Conflict)).feature_id == "x"
-        # A state of another collection is where the feature came from, no lock.
+        # The uuid of another collection's state names the origin of the feature; it is not a lock.
         await written(places.storage, fresh_name(), [old.feature])
 
 
@@ -363,8 +363,10 @@ class TestStagingModes:
 def _held(
     call: Coroutine[Any, Any, Applied], steps: int, begun: asyncio.Event, until: asyncio.Event
 ) -> Generator[Any, Any, Applied]:
-    """A call that stops where it waits for the n-th time, if it waits as often, and goes on with
-    what it waited for later. `begun` tells when that is."""
+    """Run a call, but suspend it after its n-th await until `until` is set.
+
+    `begun` is set when the call is suspended, or when it ends before its n-th await.
+    """
     failed: BaseException | None = None
     try:
         while True:
@@ -413,7 +415,7 @@ class TestStagingOnce:
         await other.stage([point("y")])
         error = await other.refused(Conflict)
         assert (error.field, error.collection_id) == ("job", other.info.id)
-        # Its own repetition is still one.
+        # The job's own repetition is still recognized.
         assert (await job.apply()).repeated
 
     async def test_what_was_kept_of_a_job_before_it_said_where_still_counts(
@@ -448,8 +450,7 @@ class TestStagingOnce:
     async def test_a_second_call_that_is_slower_does_nothing(
         self, storage: Storage, make_storage: StorageMaker, steps: int
     ) -> None:
-        """The first one is done, and has dropped what was staged, while the second one is anywhere
-        on its way."""
+        """The first call ends and drops the staged features while the second is suspended."""
         job = Job(storage, fresh_name())
         await job.stage([point("x")])
         second = await make_storage(beside=storage)
@@ -457,7 +458,7 @@ class TestStagingOnce:
         slow = asyncio.create_task(_held(job.apply(on=second), steps, begun, over))
         await asyncio.wait_for(begun.wait(), 30)
         fast = asyncio.create_task(job.apply())
-        # It waits for the second one if that has begun to write; then it is the slower one.
+        # If the second call has begun to write, the first one waits and becomes the later one.
         await asyncio.wait([fast], timeout=0.3)
         over.set()
         done = await asyncio.gather(fast, slow)
@@ -472,7 +473,7 @@ class TestStagingOnce:
         await open_.add(given_batch([point("y")]))
         await job.apply(parts=[part])
         assert values(await job.handle.live()) == {"x": "second attempt"}
-        # All else of the job is dropped.
+        # The unnamed parts of the job are dropped.
         later = Job(storage, job.info)
         later.id = job.id
         with pytest.raises(NakshaError):

@@ -1,4 +1,4 @@
-"""Conformance: attempts to stage that fail, leases that end, writers at the same time, branches."""
+"""Conformance: failed staging attempts, expired leases, concurrent writers, branches."""
 
 from __future__ import annotations
 
@@ -309,7 +309,7 @@ class TestStagingOnABranch:
     async def test_much_is_deleted_on_a_branch(
         self, places: Handle, key: tuple[str, ...] | None
     ) -> None:
-        """More than is read or deleted at once."""
+        """Deletes more than one batch reads or deletes."""
         await places.create(*(point(name(n), n=n % 4) for n in range(1200)))
         branch = (await branch_of(places.storage)).on(places)
         await branch.delete(*(name(n) for n in range(10)))

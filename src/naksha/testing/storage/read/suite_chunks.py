@@ -1,4 +1,4 @@
-"""Conformance: states in chunks, for those who pass them on and come back to nothing."""
+"""Conformance: states in chunks, for consumers that forward each chunk and keep none."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class TestChunks:
             assert together(found) == raw_of(await places.states(Query(states=kind)))
 
     async def test_head_is_what_it_is_now(self, places: Handle) -> None:
-        """Also with a limit, and before what was committed is published."""
+        """This holds with a limit too, and before the committed state is published."""
         await fill(places, 3)
         async with places.storage.write(APP) as session:
             await session.update(places.name, [point("p0001", n="mine")])
@@ -102,7 +102,7 @@ class TestChunks:
 
     async def test_who_stops_early_holds_nothing(self, places: Handle) -> None:
         await fill(places)
-        for _ in range(40):  # more than there are connections
+        for _ in range(40):  # more often than there are connections
             found = places.storage.chunks(places.name, Query())
             async with aclosing(cast(AsyncGenerator[list[State], None], found)):
                 assert await anext(found)

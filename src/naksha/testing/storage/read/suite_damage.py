@@ -1,4 +1,4 @@
-"""Conformance: a stored feature that cannot be read as it is stops nothing but itself."""
+"""Conformance: a stored feature that cannot be read affects no other feature."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS: Final = ("geometry", "number")
 
 
 class StorageDamager(Protocol):
-    """Damages the current state of a feature where it is stored, past all checks."""
+    """Damages the current state of a feature in the store, bypassing all checks."""
 
     async def __call__(self, storage: Storage, collection: str, id: str, kind: str) -> None: ...
 
@@ -44,7 +44,7 @@ def is_marked(feature: dict[str, Any]) -> bool:
 
 
 async def damaged(places: Handle, damage_storage: StorageDamager, kind: str) -> State:
-    """The state of a damaged feature between two others."""
+    """A damaged state between two intact ones."""
     await places.create(*(point(id, n=1, text="good") for id in ("a", "bad", "z")))
     await damage_storage(places.storage, places.name, "bad", kind)
     return await places.get("bad")
@@ -116,7 +116,7 @@ class TestDamage:
         mended = await places.get("bad")
         assert content(mended) == point("bad", n=1, text="good")
         assert mended.xyz["puuid"] == before.uuid
-        assert await places.storage.mismatches(places.name, 10) != []  # The old state stays.
+        assert await places.storage.mismatches(places.name, 10) != []  # the old state stays damaged
         assert is_marked((await places.storage.state(before.uuid)).feature)
 
     async def test_it_can_be_deleted_and_restored(

@@ -1,4 +1,4 @@
-"""Conformance: what is found without its content, sorted by whatever it has; and parts."""
+"""Conformance: queries without content, sorted by any property; and parts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BY_GROUP = SortKey(("properties", "group"))
 
 @pytest.fixture(scope="class")
 async def sortable(storage: Storage) -> Handle:
-    """Two features per value, and some without any."""
+    """A collection with two features per value, and some without the property."""
     handle = await new_collection(storage)
     made = [
         point(f"{round_}-{n:02}", n, n, v=value, group=n % 3, **{'a "b" \\': {"c": -n}})
@@ -86,7 +86,7 @@ async def paged(
     keys: Sequence[SortKey] = (),
     at: VersionSelector = HEAD,
 ) -> list[Found]:
-    """All of it, page by page."""
+    """Return the whole result, read page by page."""
     pages: list[Found] = []
     after: Found | None = None
     while some := await reader.found(name, query, at, sort=keys, after=after):

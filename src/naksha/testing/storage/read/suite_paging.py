@@ -1,4 +1,4 @@
-"""Conformance: pages come without gaps and repetitions, whatever writers do meanwhile."""
+"""Conformance: pages have no gaps and no repetitions under concurrent writes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def pages(
     at: VersionSelector = HEAD,
     between: Callable[[int], Awaitable[object]] | None = None,
 ) -> list[State]:
-    """All pages, one after the other; something may happen between them."""
+    """Return all pages in order; run a callback between them."""
     found: list[State] = []
     for number in range(1, 200):
         page = await handle.storage.page(handle.name, query, at)
@@ -190,7 +190,7 @@ class TestCursors:
         assert found == [name(0), *(name(n) for n in range(2, COUNT)), "zz"]
 
     async def test_unpublished_states_are_not_lost_at_head(self, places: Handle) -> None:
-        """HEAD is the committed state: what was just written is on the pages at once."""
+        """HEAD is the committed state, so its pages contain a new state at once."""
         other = await new_collection(places.storage)
         for n in range(10):
             await other.create(point(name(n)))

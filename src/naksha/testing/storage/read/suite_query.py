@@ -38,12 +38,12 @@ from naksha.testing.storage.suite_support import (
 ZOO_IDS = [f"f{n:02}" for n in range(24)]
 NAMES = ("app-1", "app-2", "ann", "bob")
 PROPERTY = settings(deadline=None, suppress_health_check=SUITE_CHECKS_OFF)
-"""With as many examples as the profile of the run says."""
+"""As many examples as the profile of the run specifies."""
 
 VALUES: Sequence[Any] = strategies.SMALL_VALUES
 KEY = ("properties", "v")
 MIDNIGHT = 1_930_348_800_000
-"""When 2031-03-04 begins."""
+"""The beginning of 2031-03-04."""
 
 
 def asking(op: q.Op, value: Any = None, path: tuple[str, ...] = KEY) -> Query:
@@ -51,7 +51,7 @@ def asking(op: q.Op, value: Any = None, path: tuple[str, ...] = KEY) -> Query:
 
 
 async def agree(handle: Handle, query: Query, at: VersionSelector = HEAD) -> list[str]:
-    """The storage and brute force give the same states, in the same order; their ids."""
+    """Check that storage and brute force return the same states in order; return their ids."""
     everything = await handle.states(Query(states=query.states), at)
     wanted = select(everything, query)
     found = await handle.states(query, at)
@@ -64,7 +64,7 @@ async def agree(handle: Handle, query: Query, at: VersionSelector = HEAD) -> lis
 
 @pytest.fixture(scope="class")
 async def valued(storage: Storage) -> Handle:
-    """One feature per value, named after it, and one without the property."""
+    """A collection with one feature per value, named after it, and one without the property."""
     handle = await new_collection(storage)
     await handle.create(*(feature(f"{n}", v=value) for n, value in enumerate(VALUES)))
     await handle.create(feature("absent"))
@@ -174,14 +174,14 @@ class TestPredicates:
             assert await agree(places, asking(q.Op.EXISTS, None, (*KEY, key))) == ["object"]
 
     async def test_ids_are_compared_like_any_text(self, zoo: Handle) -> None:
-        """What clients write as `f.id<=f07`."""
+        """Clients write this as `f.id<=f07`."""
         for op in (q.Op.LT, q.Op.LTE, q.Op.GT, q.Op.GTE, q.Op.NE, q.Op.STARTS_WITH):
             for text in ("f07", "f", "F07", "", "f1"):
                 await agree(zoo, asking(op, text, ("id",)))
         assert await agree(zoo, asking(q.Op.LTE, "f03", ("id",))) == ZOO_IDS[:4]
 
     async def test_null_or_absent_is_a_combination(self, places: Handle) -> None:
-        """What clients write as `p.v=.null` and `p.v!=.null`: for them it is the same."""
+        """Clients write this as `p.v=.null` and `p.v!=.null`, and expect both to mean the same."""
         values: dict[str, Any] = {"null": None, "no": False, "zero": 0, "empty": "", "list": []}
         await places.create(*(feature(key, v=value) for key, value in values.items()))
         await places.create(feature("absent"))
@@ -190,7 +190,7 @@ class TestPredicates:
         assert await agree(places, Query(where=there)) == ["empty", "list", "no", "zero"]
 
     async def test_objects_and_lists_are_contained(self, places: Handle) -> None:
-        """What clients write as `p.v=cs={…}`; one of a list is contained as a list of one."""
+        """Clients write this as `p.v=cs={…}`; a bare value is contained like a list of one."""
         await places.create(
             feature("object", v={"a": 1, "b": [1, 2], "c": {"d": "x"}}),
             feature("objects", v=[{"a": 1, "b": 2}, {"a": 2}]),
@@ -219,7 +219,7 @@ class TestPredicates:
         assert await agree(places, Query(where=either)) == ["object", "objects"]
 
     async def test_the_namespace_is_compared_as_well(self, zoo: Handle) -> None:
-        """What clients write as `f.createdAt>=…`, `f.updatedAt<…`, `f.tags=cs=…`."""
+        """Clients write this as `f.createdAt>=…`, `f.updatedAt<…` and `f.tags=cs=…`."""
         for state in (await zoo.live())[::5]:
             for key in ("createdAt", "updatedAt", "version", "rtuts"):
                 for op in (q.Op.EQ, q.Op.LT, q.Op.LTE, q.Op.GT, q.Op.GTE, q.Op.NE):
@@ -234,7 +234,7 @@ class TestPredicates:
 
 @pytest.fixture(scope="class")
 async def nasty(storage: Storage) -> Handle:
-    """One feature per nasty text, which it has as value, key, tag and crid."""
+    """A collection with one feature per nasty text, which is its value, key, tag and crid."""
     handle = await new_collection(storage)
     await handle.create(
         *(
@@ -298,7 +298,7 @@ class TestSpatialQueries:
             assert await agree(places, Query(spatial=box)) == wanted
 
     async def test_boxes_are_exact_to_the_last_bit(self, places: Handle) -> None:
-        """Indices round boxes to floats; the answer must not."""
+        """Indices round boxes to floats; the result must not depend on that."""
         lons = [8.1, 8.100000000000001, 8.10000001, 8.0999999]
         await places.create(*(point(str(n), lon, 50.1) for n, lon in enumerate(lons)))
         for west in lons:
@@ -349,7 +349,7 @@ class TestSpatialQueries:
     async def test_a_radius_is_in_metres(
         self, places: Handle, lon: float, lat: float, radius: float
     ) -> None:
-        """Clearly nearer is found and clearly farther is not, in every direction."""
+        """Clearly nearer features are found and clearly farther ones are not, in all directions."""
         near: list[Any] = []
         far: list[Any] = []
         for n, (dx, dy) in enumerate([(1, 0), (0, 1), (-1, 0), (0, -1)]):
@@ -366,7 +366,7 @@ class TestSpatialQueries:
 
 
 def _narrow(lat: float) -> float:
-    """How much shorter a degree of longitude is at a latitude."""
+    """Return the length of a degree of longitude at a latitude, relative to the equator."""
     return distance_m(0, lat, 0.001, lat) / distance_m(0, 0, 0.001, 0)
 
 
@@ -429,7 +429,7 @@ class TestFilters:
                     await agree(zoo, query)
 
     async def test_times_around_midnight(self, make_storage: StorageMaker) -> None:
-        """The day of a number may be after the time of its states, not before."""
+        """The day of a transaction number may be later than its states' time, but not earlier."""
         clock = MovableClock(MIDNIGHT - 1_000)
         handle = await new_collection(await make_storage(clock=clock))
         await handle.create(point("old"), point("gone"))
@@ -488,7 +488,7 @@ class TestRandomQueries:
 
 
 class Zoo(Handle):
-    """Many small features with a little history, made by several people; nobody changes them."""
+    """A read-only collection of many small features with a short history by several authors."""
 
     versions: list[VersionSelector]
 
@@ -511,7 +511,7 @@ async def zoo(storage: Storage) -> Zoo:
 
 
 def _drawn_features() -> Any:
-    """The same varied features every time, round after round over the zoo's ids."""
+    """Return the same varied features every time, in several rounds over the zoo's ids."""
     n = 0
     while True:
         values, keys = strategies.SMALL_VALUES, strategies.SMALL_KEYS

@@ -1,4 +1,4 @@
-"""Conformance: what a collection's statistics say is what its features have."""
+"""Conformance: a collection's statistics match its features."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ FIGURES = Statistics.__struct_fields__
 
 
 def counted(keys: Iterable[str]) -> tuple[KeyCount, ...]:
-    """How often each is there, as statistics have it."""
+    """Return the count of each value in the form of statistics."""
     found = sorted(Counter(keys).items(), key=lambda each: (-each[1], each[0]))
     return tuple(KeyCount(key, count) for key, count in found)
 
 
 def brute_force(states: Sequence[State]) -> dict[str, Any]:
-    """The exact values, by looking at every state."""
+    """Compute the exact values from every state."""
     features = [state.feature for state in states]
     box = union(bounds_of(f["geometry"]) for f in features)
     return {
@@ -53,7 +53,7 @@ def estimated(statistics: Statistics) -> set[str]:
 class TestStatistics:
     @pytest.mark.parametrize("fast", [False, True])
     async def test_at_head_and_at_versions(self, zoo: Zoo, fast: bool) -> None:
-        """A collection as small as this one is read whole, however fast it shall be."""
+        """A collection of this size is read completely, even in fast mode."""
         for at in zoo.versions:
             found = await zoo.storage.statistics(zoo.name, at, fast=fast)
             assert values(found) == brute_force(await zoo.live(at))
@@ -127,7 +127,7 @@ class TestFastStatistics:
     async def test_of_a_large_collection_they_look_at_a_part(
         self, places: Handle, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What is large is made smaller for this test."""
+        """The test lowers the size from which a collection counts as large."""
         await places.create(
             *(
                 with_xyz(

@@ -1,4 +1,4 @@
-"""Conformance: vector tiles, which hold what the states hold, on every storage the same."""
+"""Conformance: vector tiles contain the same as the states, identically on every storage."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ GRID = 4096
 WORLD = VectorTile.web(0, 0, 0)
 NAMESPACED = VectorTile.web(0, 0, 0, namespace=True)
 TOWN = VectorTile.web(12, 2144, 1389)
-"""A tile that is flat, around 8.5 east and 50.2 north."""
+"""A tile small enough to be flat, around 8.5 east and 50.2 north."""
 
 PART = VectorTile(west=-9_000_123, south=-1e6, east=7_654_321, north=9_876_543, buffer=0)
-"""No tile of the usual ones, and nothing ends at its edges."""
+"""A rectangle outside of the tile grid, at whose edges no feature ends."""
 
 
 async def features(
     handle: Handle, query: Query, tile: VectorTile, at: VersionSelector = HEAD
 ) -> dict[str, dict[str, Any]]:
-    """The features of a tile by their ids: properties and geometry (in units, y downwards)."""
+    """Decode a tile's features by id: properties and geometry (in units, y downwards)."""
     made = await handle.storage.tile(handle.name, query, at, tile)
     if not made:
         return {}
@@ -56,7 +56,7 @@ async def features(
 
 
 def place(tile: VectorTile, lon: float, lat: float) -> tuple[float, float]:
-    """Where a position is on the tile, by the formulas of the map."""
+    """Return a position on the tile, by the formulas of the map."""
     x = math.radians(lon) * 6_378_137.0
     y = math.log(math.tan(math.pi / 4 + math.radians(lat) / 2)) * 6_378_137.0
     return (
@@ -121,7 +121,7 @@ class TestTilesOfPlaces:
             )
             got = shape(found[key]["geometry"])
             assert got.geom_type.removeprefix("Multi") == expected.geom_type.removeprefix("Multi")
-            if key != "areas":  # which overlap, and so become one
+            if key != "areas":  # overlapping areas are merged into one
                 assert shapely.hausdorff_distance(got, expected) < 3
             assert got.is_valid
         assert shape(found["areas"]["geometry"]).area == pytest.approx((0.6 * GRID) ** 2, rel=0.01)
@@ -237,7 +237,7 @@ class TestTilesOfProperties:
 
 
 def assert_same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Equal, and of the same kinds: True is no 1."""
+    """Check for equal values of equal types: True is not 1."""
     assert found == wanted
     for key, value in wanted.items():
         assert isinstance(found[key], bool) == isinstance(value, bool), key
@@ -245,7 +245,7 @@ def assert_same(found: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="class")
 async def tiled(storage: Storage) -> Handle:
-    """One feature with every kind of property, one with plain ones, one with none."""
+    """A collection with three features: all kinds of properties, plain ones, and none."""
     handle = await new_collection(storage)
     full = point("x", 1.5, 1.5) | {"properties": PROPERTIES}
     bare = {"type": "Feature", "id": "bare", "geometry": full["geometry"], "properties": {}}
@@ -258,7 +258,7 @@ async def tiled(storage: Storage) -> Handle:
 class TestTilesOfQueries:
     @pytest.mark.parametrize("kind", States)
     async def test_at_head_and_at_versions(self, zoo: Zoo, kind: States) -> None:
-        """A tile of the world has what the query gives, with the same namespaces."""
+        """A tile of the world has what the query returns, with the same namespaces."""
         for at in zoo.versions:
             query = Query(states=kind)
             states = [
@@ -266,7 +266,7 @@ class TestTilesOfQueries:
                 for s in await zoo.states(query, at)
                 if s.feature["geometry"] is not None and kind is not States.ALL
             ]
-            if kind is States.ALL:  # several of each; the last one of a feature is enough
+            if kind is States.ALL:  # a feature has several; the last one is enough
                 made = await zoo.storage.tile(zoo.name, query, at, NAMESPACED)
                 layers = mapbox_vector_tile.decode(made)
                 found = [f["properties"][XYZ] for f in layers["default"]["features"]]
@@ -296,7 +296,7 @@ class TestTilesOfQueries:
             ]
 
     async def test_a_limit_cuts_as_in_a_page(self, zoo: Zoo) -> None:
-        """Of those that meet the tile the first ones by id."""
+        """Of the features that meet the tile, the first ones by id are kept."""
         tile = msgspec.structs.replace(WORLD, buffer=0)
         whole = [s.id for s in await zoo.states(Query(spatial=tile.box()))]
         for limit in (1, 5, len(whole), 1000):

@@ -62,7 +62,7 @@ DEPTH = 8
 
 
 async def values(handle: Handle) -> dict[str, Any]:
-    """What every live feature says."""
+    """Return the value of every live feature."""
     return {s.id: s.feature["properties"].get("n") for s in await handle.live()}
 
 
@@ -336,7 +336,7 @@ class TestLifeOfOverlays:
             assert await values(stays.on(handle)) == {"x": stays.overlay}
             assert await values(handle) == {"x": 1}
             await storage.maintain()
-            # What is not there is fine.
+            # Dropping a missing overlay is not an error.
             await storage.run(lambda s: s.drop_overlay(gone.overlay), APP)
         log = await storage.transactions(
             gone.base.seq_number, where=LogFilter(overlays=(gone.overlay,))
@@ -389,8 +389,7 @@ class TestLifeOfOverlays:
         assert await values(handle) == {"x": 0, "y": 2}
 
     async def test_the_past_of_an_overlay_grows_old_as_well(self, empty_storage: Storage) -> None:
-        """The base is HEAD of main for ever, so that only the overlay has something to lose; what
-        was purged in it must not come back from below."""
+        """Only the overlay has history to lose; its purged tombstone must stay hidden below."""
         handle = await new_collection(empty_storage, max_age=1)
         await handle.create(point("x", n=0), point("dead"))
         await handle.delete("dead")
@@ -402,7 +401,7 @@ class TestLifeOfOverlays:
         await there.purge("dead")
         last = await there.published()
         wanted = [*(await everything(there))[:2]]
-        # Main's own tombstone has left the deletion table nowhere: its history is empty.
+        # Main's own tombstone stays in the deletion table: there is no later state in its history.
         await empty_storage.maintain(last.published_ms + 3 * DAY_MS)
         with pytest.raises(Expired):
             await there.live(seq(old))
@@ -465,7 +464,7 @@ class TestBranchesAtOnce:
         await handle.create(point("x", n=0), point("y", n=0))
         branch = await branch_of(storage)
         there = branch.on(handle)
-        # The very first write may hold others up, as it makes the tables.
+        # The first write creates the tables, which may block others.
         await there.update(point("y", n=1))
         async with branch.storage.write(APP) as session:
             await session.update(there.name, [point("x", n=1)])
@@ -513,7 +512,7 @@ class TestSplitsOfABranch:
 
 
 def told(states: Sequence[State]) -> dict[str, list[Any]]:
-    """What states say, without the numbers that differ from place to place."""
+    """Return the states without the numbers that differ between storages and branches."""
     found: dict[str, list[Any]] = defaultdict(list)
     for state in states:
         xyz = state.xyz
@@ -529,13 +528,12 @@ def told(states: Sequence[State]) -> dict[str, list[Any]]:
 
 
 class TestLikeACopy:
-    """A branch behaves like a collection that everything was copied into: both are written to in
-    the same way, at random, while main goes on underneath the branch."""
+    """A branch and a full copy behave alike under the same random writes, while main changes."""
 
     KEYS = tuple(f"k{n}" for n in range(9))
 
     async def step(self, dice: random.Random, places: Sequence[Handle]) -> None:
-        """Do the same in several places."""
+        """Run the same random write in several places."""
         keys = dice.sample(self.KEYS, dice.randint(1, 3))
         kind = dice.choice(("upsert", "upsert", "upsert", "delete", "restore", "purge"))
         lon, lat, n = dice.uniform(0, 10), dice.uniform(0, 10), dice.randint(0, 3)

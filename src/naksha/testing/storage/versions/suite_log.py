@@ -164,8 +164,7 @@ class TestLogOfCollections:
 
 
 class Edited(NamedTuple):
-    """Some transactions of all kinds on two collections, by several people; all of the log after
-    the version."""
+    """Transactions of all kinds by several authors on two collections; the log after `before`."""
 
     one: Handle
     two: Handle
@@ -177,7 +176,7 @@ class Edited(NamedTuple):
         return self.one.storage
 
     def named(self, where: LogFilter) -> LogFilter:
-        """The filter with the names of the collections."""
+        """Return the filter with the names of the collections."""
         if where.collections is None:
             return where
         names = {"one": self.one.name, "two": self.two.name}
@@ -223,7 +222,7 @@ async def edited(storage: Storage) -> Edited:
 
 
 def log_matches(transaction: Transaction, where: LogFilter) -> bool:
-    """What a filter means, said once more."""
+    """Evaluate a filter on a transaction, independently of the storage."""
     changes = [s for s in transaction.signals if s.action != "MESSAGE"]
     if where.collections is not None:
         changes = [s for s in changes if s.id in where.collections]
@@ -352,7 +351,7 @@ class TestLogFilters:
         assert await edited.found(LogFilter(to_ms=times[0])) == []
 
     async def test_starts(self, edited: Edited) -> None:
-        """The start of a transaction is what its states tell as `updatedAt`."""
+        """The start of a transaction equals the `updatedAt` of its states."""
         (state,) = [s async for s in edited.storage.states(edited.one.name, Query(ids=("a",)))]
         updated = state.xyz["updatedAt"]
         last = edited.log[-1]
@@ -389,7 +388,7 @@ class TestLogFilters:
         ]
 
     async def downwards(self, edited: Edited, after: int, where: LogFilter) -> list[Transaction]:
-        """What is between the edits' beginning and a version, in pages."""
+        """Read the log in pages, newest first, from a version down to the first edit."""
         found: list[Transaction] = []
         while page := await edited.storage.transactions(after, 2, where, newest_first=True):
             assert len(page) <= 2
@@ -498,7 +497,7 @@ class TestPublication:
         assert await places.storage.wait_published(txn, 0) == version
 
     async def test_what_is_not_unpublished_any_more_is_the_last(self, places: Handle) -> None:
-        """Also when it is published in that very moment."""
+        """This holds even if the transaction is published between the two calls."""
         for n in range(40):
             await places.upsert(point("x", n=n))
             txn = (await places.get("x")).txn

@@ -1,4 +1,4 @@
-"""Conformance: objects that are kept beside the data, pins in sessions, and pins that guard."""
+"""Conformance: objects stored beside the data, pins in sessions, and guarding pins."""
 
 from __future__ import annotations
 

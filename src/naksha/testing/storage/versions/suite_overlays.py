@@ -1,4 +1,4 @@
-"""Conformance: a branch reads and writes like main, and neither sees what the other does."""
+"""Conformance: a branch reads and writes like main, and each is isolated from the other."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HERE, THERE = (8.5, 50.25), (-100.0, -20.0)
 
 
 async def stirred(main: Handle) -> None:
-    """Main goes on: everything that a branch might notice."""
+    """Change main in every way that a branch might notice."""
     await main.upsert(*(point(key, *THERE, n="later") for key in ("a", "b", "c", "dead", "young")))
     await main.delete("a", "b", "d")
     await main.purge("b")
@@ -42,7 +42,7 @@ async def stirred(main: Handle) -> None:
 
 @pytest.fixture
 async def main(storage: Storage) -> Handle:
-    """On main: `a` to `d`, of which `b` was updated, and `dead`."""
+    """A collection on main with `a` to `d`, of which `b` was updated, and the deleted `dead`."""
     handle = await new_collection(storage)
     await handle.create(*(point(key, *HERE, n=1) for key in ("a", "b", "c", "d", "dead")))
     await handle.update(point("b", *HERE, n=2), author="ann")
@@ -52,7 +52,7 @@ async def main(storage: Storage) -> Handle:
 
 @pytest.fixture
 async def branch(main: Handle) -> Branch:
-    """A branch of all that."""
+    """A branch of main with that collection."""
     return await branch_of(main.storage)
 
 
@@ -129,8 +129,10 @@ class TestReadingABranch:
         ),
     )
     async def test_a_filter_holds_on_one_side_only(self, storage: Storage, query: Query) -> None:
-        """What matches below must not come through when it does not match above; what matches
-        above only must be found."""
+        """A state below that matches is hidden by one above that does not.
+
+        A state that matches only above is found.
+        """
         handle = await new_collection(storage)
         old = with_xyz(point("x", *HERE, n=1), tags=["old"], crid="old")
         new = with_xyz(point("x", *THERE, n=2), tags=["new"], crid="new")
@@ -144,7 +146,7 @@ class TestReadingABranch:
         assert await there.storage.count(there.name, query) == 1
         version = await there.published()
         assert ids_of(await there.states(query, seq(version))) == ["stays"]
-        # A branch of the branch changes it back: only above it matches.
+        # A branch of the branch changes it back, so that only the upper overlay matches.
         if query.actions is None:
             again = await branch_of(storage)
             await again.on(handle).delete("x")
@@ -400,7 +402,7 @@ class TestStateIdsOnABranch:
         for handle in (main, there, other):
             for state in await handle.all():
                 found.setdefault(state.uuid, state.raw)
-        # Five below (one of them updated, one deleted), then three rounds of two in three places.
+        # Five states below (one updated, one deleted), then three rounds of two in three places.
         assert len(found) == 7 + 18
         for uuid, raw in found.items():
             assert uuid.split(":")[1:-4] == main.name.split(":")

@@ -1,4 +1,4 @@
-"""Conformance: history that is switched off, grows too old, or is pinned; a log that is cut."""
+"""Conformance: history that is off, expired or pinned, and a truncated log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from naksha.testing.storage.versions.suite_versions import snapshot
 
 
 def every_read(handle: Handle, version: Version) -> list[Callable[[], Awaitable[object]]]:
-    """All ways to read a collection at a version."""
+    """Return the results of all reads of a collection at a version."""
     storage, name, at = handle.storage, handle.name, seq(version)
     return [
         lambda: handle.live(at),
@@ -143,7 +143,7 @@ class TestHistoryOff:
 async def aged(
     storage: Storage, max_age: int = 1, **settings: object
 ) -> tuple[Handle, list[Version]]:
-    """A collection that keeps a day of history, and three versions of it."""
+    """Create a collection that keeps a day of history, with three versions."""
     handle = await new_collection(storage, max_age=max_age, **settings)
     versions = []
     for n in range(3):
@@ -219,7 +219,7 @@ class TestMaxAge:
 
 
 class TestExpiry:
-    """History that somebody drops, whatever the collection itself keeps."""
+    """Explicit expiry of history, independent of the collection's own retention."""
 
     async def test_what_ended_before_a_day_goes(self, empty_storage: Storage) -> None:
         handle, versions = await aged(empty_storage, max_age=INT8_MAX)
@@ -280,7 +280,7 @@ class TestPins:
             await one.live(seq(versions[0]))
 
     async def test_what_is_not_pinned_is_right_or_expired(self, empty_storage: Storage) -> None:
-        """A pin may keep more than it names, but never lets a wrong answer through."""
+        """A pin may keep more than it names, but never allows a wrong result."""
         handle, versions = await aged(empty_storage)
         before = [(await snapshot(handle, seq(v)))[:2] for v in versions]
         await empty_storage.pin("one", versions[1])
@@ -314,7 +314,7 @@ NOON = 1_930_392_000_000
 
 @dataclass
 class Logged:
-    """A storage with a version on each of some days, and the clock that is at the last of them."""
+    """A storage with one version per day, and its clock at the last of them."""
 
     handle: Handle
     clock: MovableClock
@@ -330,7 +330,7 @@ class Logged:
         return self.versions[-1]
 
     async def kept(self) -> list[int]:
-        """The transactions that the log still has."""
+        """Return the transactions that the log still has."""
         log = await self.storage.transactions(newest_first=True)
         return [transaction.txn for transaction in reversed(log)]
 

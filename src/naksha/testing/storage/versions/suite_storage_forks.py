@@ -1,4 +1,4 @@
-"""Conformance: a copied storage gets an id and a number of its own, and answers to its former."""
+"""Conformance: a copied storage gets its own id and number, and accepts its former ones."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class StorageForker(Protocol):
     """Copies the data of a storage, forks the copy, and closes it when the test ends."""
 
     async def __call__(self, source: Storage, id: str, *, number: int | None = None) -> Storage:
-        """The open copy, with a new id."""
+        """Return the open copy, with a new id."""
 
 
 async def written(places: Handle, id: str, **properties: Any) -> State:
-    """The state of a feature after it was written, without a lock."""
+    """Write a feature without a lock and return its state."""
     await places.upsert(point(id, **properties))
     return await places.get(id)
 
 
 def in_storage(storage: Storage, places: Handle) -> Handle:
-    """The same collection in another storage."""
+    """Return the same collection in another storage."""
     return Handle(storage, places.name)
 
 
@@ -77,7 +77,7 @@ class TestForks:
         for id in (theirs.uuid, await uuid_form(places.storage, theirs)):
             with pytest.raises(NotFound):
                 await copy.state(id)
-            # A uuid of another storage does not lock.
+            # A uuid of another storage is not a lock.
             (outcome,) = await there.update(with_xyz(point("x", n=id), uuid=id))
             assert outcome.action == "UPDATED"
         for id in (ours.uuid, await uuid_form(copy, ours)):

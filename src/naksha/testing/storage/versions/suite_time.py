@@ -1,4 +1,4 @@
-"""Conformance: days roll over forwards only, and history can be imported with its own dates."""
+"""Conformance: days only roll forward, and an imported history keeps its own dates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REFUSED = (InvalidArgument, Conflict)
 
 
 def ms(day: date, hour: int = 0, minute: int = 0, second: int = 0) -> int:
-    """Epoch milliseconds of a time in UTC."""
+    """Return the epoch milliseconds of a time in UTC."""
     moment = datetime(day.year, day.month, day.day, hour, minute, second, tzinfo=UTC)
     return int(moment.timestamp() * 1000)
 
@@ -38,7 +38,7 @@ def tomorrow() -> date:
 
 
 class TestDays:
-    """The clock is set into the future, because a storage never goes back to a day before."""
+    """The clock is set to the future, because a storage never goes back to an earlier day."""
 
     async def test_the_day_is_in_txn_guid_and_times(self, make_storage: StorageMaker) -> None:
         day = tomorrow()
@@ -68,7 +68,7 @@ class TestDays:
     async def test_one_that_began_before_midnight_takes_the_new_day_after_it(
         self, make_storage: StorageMaker
     ) -> None:
-        """It asks for its number after another one rolled the day over; numbers go on upwards."""
+        """It draws its number after another one rolled the day over; numbers only increase."""
         day = tomorrow()
         clock = MovableClock(ms(day, 23, 59, 58))
         storage = await make_storage(clock=clock)
@@ -134,7 +134,7 @@ class TestDays:
 
 PAST = date(2019, 5, 4)
 OLD_DAYS = [date(1950, 7, 1), date(1969, 12, 31), date(999, 12, 31), date(1, 1, 2)]
-"""Before the epoch, over it, from three digits of the year to four, and the first ones."""
+"""Before the epoch, across it, from three-digit to four-digit years, and the first years."""
 
 
 async def write_at(storage: Storage, name: str, day: date, n: int) -> None:

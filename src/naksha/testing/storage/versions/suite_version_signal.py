@@ -17,7 +17,7 @@ from naksha.testing.storage.suite_support import (
 )
 
 PATIENCE_S = 60.0
-"""Far longer than any news take."""
+"""Far longer than any notification takes."""
 
 
 class TestWaitingForNews:
@@ -45,7 +45,7 @@ class TestWaitingForNews:
     async def test_each_of_many_who_wait_gets_every_version(
         self, empty_storage: Storage, make_storage: StorageMaker
     ) -> None:
-        """Some wait here, some at another instance, and each goes on from what it was told."""
+        """Waiters on two instances each continue from the version that they received last."""
         second = await make_storage(beside=empty_storage)
         handle, rounds = await new_collection(empty_storage), 12
 

@@ -1,4 +1,4 @@
-"""Conformance: any published version reads the same for ever; every other is told apart."""
+"""Conformance: a published version always reads the same; all others are reported as such."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from naksha.testing.storage.suite_support import (
 
 
 async def snapshot(handle: Handle, at: VersionSelector) -> list[list[bytes]]:
-    """Everything that can be read at a version, as bytes."""
+    """Return all states that can be read at a version, as bytes."""
     return [raw_of(await handle.states(Query(states=kind), at)) for kind in States]
 
 
 async def some_history(places: Handle) -> list[Version]:
-    """A few transactions of every kind; the version after each."""
+    """Run a few transactions of every kind; return the version after each."""
     versions = []
     steps: list[Callable[[], Awaitable[object]]] = [
         lambda: places.create(point("a", n=1), point("b", n=1), feature("c")),
@@ -56,9 +56,12 @@ async def some_history(places: Handle) -> list[Version]:
 
 
 async def check_replaced(handle: Handle, versions: Sequence[Version]) -> None:
-    """Between any two versions those states are replaced that were valid at the first one, and are
-    not at the second one: live, dead and both, paged, counted and read in bulk, which takes longer
-    and is done from each version to the next and to the last."""
+    """Check the replaced states between any two versions.
+
+    These are the states valid at the first version and not at the second: live, deleted and both,
+    paged, counted and read in bulk. Bulk reads take longer and are checked only from each version
+    to the next and to the last.
+    """
     both = (States.LIVE, States.DELETED)
     valid = [
         {kind: await handle.states(Query(states=kind), seq(version)) for kind in both}
@@ -127,7 +130,7 @@ class TestVersions:
             assert [s.uuid for s in found] == wanted
 
     async def test_a_version_reads_the_same_for_ever(self, places: Handle) -> None:
-        """To the byte: what is written later must not show, not even in `txn_next`."""
+        """Every byte stays: later writes must not show, not even in `txn_next`."""
         seen: list[tuple[Version, list[list[bytes]]]] = []
         for n in range(6):
             await places.upsert(point("x", n=n), point(f"y{n}"))
@@ -144,7 +147,7 @@ class TestVersions:
             assert await snapshot(places, seq(old)) == before
 
     async def test_content_that_looks_like_the_end_of_a_state_stays(self, places: Handle) -> None:
-        """Numbers follow each other, so a client can guess the one that will end a state."""
+        """Numbers are consecutive, so a client can guess the one that will end a state."""
         await places.create(point("x"))
         first = await places.published()
         ends = [{"txn_next": str(first.txn + n)} for n in (1, 2, 3)]

@@ -1,4 +1,4 @@
-"""Conformance: many writers at once lose nothing, and history never overlaps."""
+"""Conformance: concurrent writers lose nothing, and history never overlaps."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ROUNDS = 12
 
 
 async def settled(calls: Sequence[Awaitable[object]]) -> list[str]:
-    """Await all calls; the name of each one's result or error."""
+    """Await all calls; return the name of each one's result or error."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException) and not isinstance(result, NakshaError):
@@ -51,7 +51,7 @@ async def settled(calls: Sequence[Awaitable[object]]) -> list[str]:
 
 
 def check_chain(states: Sequence[State]) -> None:
-    """The states of one feature follow each other without gaps, overlaps and inversions."""
+    """Check that one feature's states follow each other in txn order, without gaps or overlaps."""
     for old, new in pairwise(states):
         assert old.txn < new.txn
         assert int(old.xyz["txn_next"]) == new.txn
@@ -66,7 +66,7 @@ def check_chain(states: Sequence[State]) -> None:
 
 
 async def check_history(handle: Handle) -> dict[str, list[State]]:
-    """All states of all features, each feature's in a proper chain."""
+    """Check that the states of every feature form a chain."""
     chains: dict[str, list[State]] = defaultdict(list)
     for state in await handle.all():
         chains[state.id].append(state)
@@ -76,7 +76,7 @@ async def check_history(handle: Handle) -> dict[str, list[State]]:
 
 
 async def check_log(storage: Storage) -> None:
-    """Sequence numbers are dense and in the order of txn and publication time."""
+    """Check that sequence numbers are dense, in the order of txn and publication time."""
     await published(storage)
     log = await storage.transactions(0, 100_000)
     assert [t.seq_number for t in log] == list(range(1, len(log) + 1))
@@ -86,7 +86,7 @@ async def check_log(storage: Storage) -> None:
 
 
 async def increment(handle: Handle, feature_id: str) -> int:
-    """Count a feature up by one, under its lock; the number of tries that it took."""
+    """Increment a feature under its lock; return the number of attempts."""
     for attempt in range(1, 500):
         head = await handle.get(feature_id)
         counted = point(feature_id, n=head.feature["properties"]["n"] + 1)
@@ -208,7 +208,7 @@ class TestWritersAtOnce:
             assert await snapshot(handle, AtTxn(version.txn)) == before
 
     async def test_one_transaction_is_seen_whole_or_not_at_all(self, storage: Storage) -> None:
-        """At a version: HEAD may move between two reads, a version may not."""
+        """The reads are at a version: HEAD may move between two reads, a version cannot."""
         handles = [await new_collection(storage) for _ in range(2)]
         done = asyncio.Event()
 
@@ -312,7 +312,7 @@ class TestCollectionsUnderWriters:
         await check_history(places)
 
     async def test_history_switched_under_writers(self, places: Handle) -> None:
-        """Whatever interleaving came out, what can be read is right and the rest is Expired."""
+        """For every interleaving, each readable version is right and the others are Expired."""
         await places.create(point("x"))
         created = await places.published()
 
@@ -344,7 +344,7 @@ class TestCollectionsUnderWriters:
         assert (await places.get("k01")).feature["properties"]["n"] == 1
 
     async def test_a_stream_that_is_given_up_takes_nothing_with_it(self, places: Handle) -> None:
-        """Whenever it is closed: now, between two writes, or by the garbage collector."""
+        """It may be closed at once, between two writes, or by the garbage collector."""
         await places.create(*(point(f"k{n:02}", n=0) for n in range(30)))
         async with places.storage.write(APP) as session:
             streams = [aiter(session.states(places.name, Query())) for _ in range(3)]

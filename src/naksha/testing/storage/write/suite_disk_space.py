@@ -1,4 +1,4 @@
-"""Conformance: states that are given out with the name of a space in their namespace."""
+"""Conformance: states returned with the name of a space in their namespace."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from naksha.testing.storage.suite_support import Handle, feature, ids_of, point,
 
 
 async def check(handle: Handle, query: Query, space: str, at: VersionSelector = HEAD) -> None:
-    """With the space, states are what they are without, but for the space."""
+    """Check that states with the space equal those without it in all other members."""
     wanted = await handle.states(query, at)
     asked = msgspec.structs.replace(query, space=space)
     for found in (
@@ -36,7 +36,7 @@ async def check(handle: Handle, query: Query, space: str, at: VersionSelector = 
 
 
 def without_space(state: State) -> dict[str, Any]:
-    """The feature without the space; its other numbers are those of the text."""
+    """Return the feature without the space, with the other numbers as in the text."""
     properties = state.feature["properties"]
     xyz = {key: value for key, value in properties[XYZ].items() if key != "space"}
     return state.feature | {"properties": properties | {XYZ: xyz}}
@@ -63,7 +63,7 @@ class TestSpace:
             await check(zoo, query, "f01")
 
     async def test_content_may_hold_namespaces_too(self, places: Handle) -> None:
-        """Copies of other features, for one; a state must not get its space there."""
+        """Properties may hold copies of other features; the space must not be added to those."""
         await places.create(point("x"))
         other = (await places.get("x")).feature
         inner = {XYZ: other["properties"][XYZ], "properties": {XYZ: {}}}

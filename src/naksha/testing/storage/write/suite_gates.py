@@ -1,5 +1,7 @@
-"""Conformance: sessions that let nobody else write, that read other branches, and that make one;
-overlays that are written to no more; branches of some collections."""
+"""Conformance: exclusive write gates, reads of other branches in a session, and frozen overlays.
+
+Also sessions that create a branch, and branches of some collections.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,7 @@ class TestGates:
         assert [s.feature["properties"]["n"] for s in await there.all()] == [0, 1, "other"]
 
     async def test_who_reads_and_writes_behind_them_ends(self, places: Handle) -> None:
-        """A feature that others change without pause, changed by who must have seen it."""
+        """A writer that must see the current state succeeds while others change it all the time."""
         await places.create(point("x", n=0))
         is_done = False
 
@@ -91,8 +93,10 @@ class TestGates:
 
 class TestVersionsUnderWriters:
     async def test_one_is_found_while_others_write_without_pause(self, storage: Storage) -> None:
-        """What is committed while somebody asks is not waited for, and neither are its writers:
-        they are more than a storage has connections."""
+        """The reader waits neither for later commits nor for their writers.
+
+        There are more writers than a storage has connections.
+        """
         places = await new_collection(storage)
         is_done = False
 
@@ -203,7 +207,7 @@ class TestFrozenOverlays:
                 await attempt
         assert [content(s)["properties"] for s in await there.live()] == [{"n": 1}]
         assert len(await there.states(Query(states=States.ALL))) == 2
-        # What stands on it goes on, and so does main.
+        # Branches of the frozen branch can still be written to, and so can main.
         await child.update(point("x", n=3))
         await places.update(point("x", n=4))
         await freeze(branch)
@@ -255,7 +259,7 @@ class TestFrozenOverlays:
         begun = [asyncio.Event() for _ in range(WRITERS)]
 
         async def write(number: int) -> None:
-            """Until it is refused; sessions of several writers overlap all the time."""
+            """Write until refused; sessions of several writers overlap all the time."""
             while True:
                 async with there.storage.write(APP) as session:
                     feature = point(f"x{number}", n=written[number] + 1)
@@ -266,7 +270,6 @@ class TestFrozenOverlays:
 
         writers = [asyncio.create_task(write(number)) for number in range(WRITERS)]
         async with asyncio.timeout(PATIENCE_S):
-            # Each writer has written at least once.
             await asyncio.gather(*(first.wait() for first in begun))
             await freeze(branch)
             results = await asyncio.gather(*writers, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Conformance: what goes in comes out, every double, dimension, character and type."""
+"""Conformance: written doubles, dimensions, characters and types are returned exactly."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from naksha.testing.storage.suite_support import (
 )
 
 PROPERTY = settings(deadline=None, suppress_health_check=SUITE_CHECKS_OFF)
-"""With as many examples as the profile of the run says."""
+"""As many examples as the profile of the run specifies."""
 
 EXTREMES = (
     0.1,
@@ -57,7 +57,7 @@ FLAT: tuple[dict[str, Any], ...] = (
 
 
 def raised(geometry: dict[str, Any], z: float) -> dict[str, Any]:
-    """The geometry with a third dimension."""
+    """Return the geometry with a third dimension."""
 
     def up(coordinates: Any) -> Any:
         if isinstance(coordinates[0], int | float):
@@ -117,7 +117,7 @@ class TestGeometry:
             assert geometry["coordinates"][2] == z
 
     async def test_points_only_refuses_other_geometries(self, storage: Storage) -> None:
-        """A collection of points takes points and features without geometry, nothing else."""
+        """A collection of points accepts only points and features without geometry."""
         handle = await new_collection(storage, points_only=True)
         await handle.create(point("x"), feature("y"), feature("z", raised(FLAT[0], 3.0)))
         for n, geometry in enumerate(FLAT[1:]):
@@ -130,7 +130,7 @@ class TestGeometry:
 
 
 class TestRoundTrip:
-    """Whatever is drawn comes back: at HEAD, at its version, from the session and by its id."""
+    """Any drawn feature reads back equal: at HEAD, at its version, in the session and by its id."""
 
     @PROPERTY
     @given(made=strategies.features())
@@ -194,7 +194,7 @@ class TestRoundTrip:
 
 @pytest.fixture(scope="class")
 async def round_trips(storage: Storage) -> Handle:
-    """A collection for all examples of a property; each writes over what it finds."""
+    """A collection for all examples of a property; each overwrites the previous state."""
     return await new_collection(storage, id=fresh_name("rt"))
 
 

@@ -1,4 +1,4 @@
-"""Conformance: bad input gets a typed error naming feature and field; nothing is written."""
+"""Conformance: bad input raises a typed error naming feature and field; nothing is written."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ BAD_IDS: tuple[Any, ...] = ("", 1.5, True, [], {}, b"x", "a\0b", "\ud800", "x" *
 
 
 async def unchanged(places: Handle) -> None:
-    """The collection is as `neighbours` left it."""
+    """Check that the collection is as `neighbours` left it."""
     assert ids_of(await places.live()) == ["bad", "good"]
     assert {s.xyz["version"] for s in await places.live()} == {1}
     assert await places.deleted() == []
 
 
 async def neighbours(places: Handle) -> None:
-    """Two features that every test of a class finds as they were."""
+    """Restore two features that every test of a class expects."""
     await places.upsert(point("good"), point("bad"))
 
 
@@ -130,7 +130,7 @@ class TestBadFeatures:
 
     @pytest.mark.parametrize("bad", [*BAD_IDS[:2], *BAD_IDS[5:8]], ids=repr)
     async def test_ids_to_delete_too(self, shared: Handle, bad: Any) -> None:
-        """A bad id cannot exist, so RETAINED would be true as well; both leave all as it was."""
+        """An error or RETAINED is right, because a bad id cannot exist; nothing may change."""
         await neighbours(shared)
         for call in (shared.delete, shared.purge):
             with contextlib.suppress(InvalidArgument):
@@ -274,7 +274,7 @@ class TestBadCalls:
             Query(limit=limit)
 
     async def test_text_that_cannot_be_stored_is_simply_not_found(self, places: Handle) -> None:
-        """What cannot exist is refused as InvalidArgument or not found; it never crashes."""
+        """Such text is refused as InvalidArgument or not found; it never crashes the storage."""
         await places.create(point("x"))
         for query in (
             Query(ids=("\0",)),

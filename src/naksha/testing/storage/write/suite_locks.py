@@ -1,4 +1,4 @@
-"""Conformance: `uuid` as a lock, and the three-way merge that takes its place on request."""
+"""Conformance: `uuid` as a lock, and the optional three-way merge in its place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from naksha.testing.storage.write.suite_namespace import uuid_form
 
 
 async def two_states(places: Handle) -> tuple[State, State]:
-    """A feature that was updated once: its first state and its head."""
+    """Create and update a feature; return its first state and its head."""
     await places.create(point("x", n=1))
     first = await places.get("x")
     await places.update(point("x", n=2))
@@ -56,7 +56,7 @@ class TestLocks:
         assert (await places.get("y")).xyz["version"] == 1
 
     async def test_an_old_uuid_with_equal_content_is_a_conflict_too(self, places: Handle) -> None:
-        """The lock says what the client believes; that the result would be equal is luck."""
+        """The lock is the state the client believes current; equal content does not excuse it."""
         first, _ = await two_states(places)
         with pytest.raises(Conflict):
             await places.update(with_xyz(point("x", n=2), uuid=first.uuid))
@@ -96,7 +96,7 @@ class TestLocks:
         assert (await places.get("x")).xyz["version"] == 2
 
     async def test_a_lock_on_a_deleted_feature(self, places: Handle) -> None:
-        """Somebody deleted what the client wanted to change: it must not come back silently."""
+        """The client wanted to change a deleted feature: it must not be re-created silently."""
         await places.create(point("x"))
         head = await places.get("x")
         await places.delete("x")
@@ -182,7 +182,7 @@ class TestMerge:
     async def case(
         self, places: Handle, base: dict[str, Any], head: dict[str, Any], mine: dict[str, Any]
     ) -> tuple[State, State, dict[str, Any]]:
-        """A base state, the head over it, and what a client made of the base meanwhile."""
+        """Return a base state, the head over it, and the client's change of the base."""
         await places.create(base)
         base_state = await places.get("x")
         await places.update(head)

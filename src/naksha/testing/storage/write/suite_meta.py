@@ -1,4 +1,4 @@
-"""Conformance: meta features, which are noted beside a collection and have no versions."""
+"""Conformance: meta features, which are stored beside a collection and have no versions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TestMeta:
         for n in range(3):
             await storage.put_meta(name, note("a", n=n))
             assert await storage.meta(name, "a") == note("a", n=n)
-        # A property `txn` means nothing here.
+        # The property `txn` has no meaning here.
         for txn in ("7", "3", "x", None):
             await storage.put_meta(name, note("a", txn=txn))
             assert await storage.meta(name, "a") == note("a", txn=txn)

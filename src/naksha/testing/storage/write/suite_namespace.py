@@ -33,7 +33,7 @@ DECIMAL = re.compile(r"[1-9][0-9]{18}")
 
 
 async def uuid_form(storage: Storage, state: State) -> str:
-    """The 128-bit form of a state's id."""
+    """Return the 128-bit form of a state's id."""
     guid = Guid.parse(state.uuid)
     number = (await storage.collection(guid.collection_id)).number
     return str(Uuid.of_state(state.txn, number, guid.i, storage.number))

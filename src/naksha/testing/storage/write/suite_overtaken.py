@@ -1,8 +1,8 @@
-"""Conformance: who was overtaken by a later transaction is told to repeat, and nothing is written.
+"""Conformance: a session overtaken by a later transaction fails with a retryable error.
 
-A session draws its number with its first write. When a transaction with a greater number changes
-something meanwhile, the session must not write onto it: states would follow each other in another
-order than their numbers, and a version would not be what was there at its time.
+A session draws its number with its first write. If a transaction with a greater number changes a
+feature meanwhile, the session must not write onto it: the states' order would differ from that of
+their numbers, and a version would not be the content at its time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Work = Callable[[WriteSession, str], Awaitable[object]]
 
 
 async def gone_again(handle: Handle, key: str) -> None:
-    """Something lived and was deleted."""
+    """Create and delete a feature."""
     await handle.upsert(point(key, n="short life"))
     await handle.delete(key)
 
@@ -86,13 +86,13 @@ COLLECTION_CASES: dict[str, tuple[Step, Work]] = {
 
 
 async def overtake(step: Awaitable[object]) -> None:
-    """Let another transaction commit while a session is open: it must not wait for that."""
+    """Commit another transaction while a session is open, which must not block it."""
     async with asyncio.timeout(STEP_SECONDS_MAX):
         await step
 
 
 async def prepared(storage: Storage) -> tuple[Handle, Handle]:
-    """A collection with something in it, and another one to draw a number with."""
+    """Return a collection with content, and another one to draw a number with."""
     handle, other = await new_collection(storage), await new_collection(storage)
     await handle.create(point("x", n=1), point("dead"))
     await handle.delete("dead")
@@ -100,7 +100,7 @@ async def prepared(storage: Storage) -> tuple[Handle, Handle]:
 
 
 async def check_told_to_repeat(storage: Storage, step: Step, work: Work) -> None:
-    """A session that draws its number before the step and works after it."""
+    """Check a session that draws its number before the step and works after it."""
     handle, other = await prepared(storage)
     with pytest.raises(Retryable):
         async with storage.write(APP) as session:
@@ -115,7 +115,7 @@ async def check_told_to_repeat(storage: Storage, step: Step, work: Work) -> None
 
 
 async def check_repeated(storage: Storage, step: Step, work: Work) -> Handle:
-    """The same in `run`, which does it once more."""
+    """Check the same within `run`, which repeats it once."""
     handle, other = await prepared(storage)
     attempts: list[int | None] = []
 

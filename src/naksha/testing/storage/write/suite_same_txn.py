@@ -1,4 +1,4 @@
-"""Conformance: of several writes to a feature in one transaction only the last one is visible."""
+"""Conformance: of a feature's writes in one transaction only the last is visible."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ class TestSeveralWritesInOneTransaction:
         assert numbers(await places.live(seq(second))) == [3]
 
     async def test_the_last_update_takes_the_place_of_the_first(self, places: Handle) -> None:
-        """What can be seen has no gaps: `version` and `puuid` link states of transactions.
+        """The visible chain has no gaps: `version` and `puuid` link states of transactions.
 
-        The overwritten state has an id of its own, by which it is still found."""
+        The overwritten state has its own id, by which it is still found.
+        """
         await places.create(point("x", n=1))
         first = await places.get("x")
 
@@ -137,7 +138,7 @@ class TestSeveralWritesInOneTransaction:
         assert numbers(await places.deleted()) == [2]
 
     async def test_back_to_the_old_content_is_still_a_state(self, places: Handle) -> None:
-        """Each write is compared with what the session sees, not with what was before it."""
+        """Each write is compared with the state the session sees, not with the one before it."""
         await places.create(point("x", n=1))
 
         async def work(session: WriteSession) -> list[str]:

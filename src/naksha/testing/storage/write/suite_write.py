@@ -156,7 +156,7 @@ class TestEqualContent:
     async def test_without_tags_and_crid_they_are_not_compared(
         self, places: Handle, xyz: dict[str, None] | None
     ) -> None:
-        """What an update does not mention stays, so leaving it out changes nothing."""
+        """An update keeps what it omits, so omitting it changes nothing."""
         await places.create(with_xyz(point("x", a=1), tags=["t"], crid="c"))
         (outcome,) = await places.update(with_xyz(point("x", a=1), **(xyz or {})))
         assert outcome.action == "RETAINED"
@@ -341,7 +341,7 @@ class TestPurge:
         assert await places.published() == version
 
     async def test_only_published_tombstones(self, places: Handle) -> None:
-        """A tombstone of the own transaction stays: as an error or as RETAINED, but it stays."""
+        """A tombstone of the same transaction stays, whether as an error or as RETAINED."""
         await places.create(point("x"))
 
         async def delete_and_purge(session: WriteSession) -> None:
@@ -429,7 +429,7 @@ class TestOneTransaction:
 
 
 class TestLayers:
-    """What views need of a storage: see `Modification.after` and `Modification.unmasks`."""
+    """Writes on behalf of views; see `Modification.after` and `Modification.unmasks`."""
 
     async def test_a_version_continues_after_that_of_a_lower_layer(self, places: Handle) -> None:
         made = [point("x", h=1), point("y"), feature("z")]
