@@ -1,6 +1,7 @@
 -- Consistency checks between redundant tables: features (or versions) that differ between two
--- places. Each query returns id, txn and a message, at most ?1 rows; ?2 is the table number. R*Trees
--- store float32 values, rounded outward: a box there must cover the exact one and may be larger.
+-- places. Each query returns id, txn and a message, at most ?1 rows; ?2 is the table number.
+-- R*Trees store float32 values, rounded outward: a box there must cover the exact one and may be
+-- larger.
 
 -- name: check_tree
 -- Spatial queries find exactly the features that the R*Tree has.
