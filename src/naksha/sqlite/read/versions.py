@@ -91,7 +91,7 @@ def _by_seq(connection: sqlite3.Connection, seq_number: int, last: Version) -> V
     if seq_number == 0:
         return BEGINNING
     if seq_number < 0:
-        raise VersionNotFound(f"Version {seq_number} does not exist; versions begin with 0")
+        raise VersionNotFound(f"Version {seq_number} does not exist; versions are numbered from 0")
     if seq_number > last.seq_number:
         raise NotYetPublished(
             f"Version {seq_number} is not published yet; the last version is {last.seq_number}"
@@ -130,4 +130,4 @@ def _by_time(connection: sqlite3.Connection, epoch_ms: int, last: Version) -> Ve
 def _gone(connection: sqlite3.Connection, what: str) -> Version:
     first = find(connection, "first_version")
     oldest = None if first is None else first.seq_number
-    raise Expired(f"{what} has expired; the oldest available version is {oldest}", oldest=oldest)
+    raise Expired(f"{what} has expired; the oldest version kept is {oldest}", oldest=oldest)

@@ -23,7 +23,7 @@ def create(transaction: Transaction, info: CollectionInfo) -> CollectionInfo:
     _check_max_age(info.max_age)
     _check_delete_at(info.delete_at)
     if connection.execute(queries()["collection"], (info.id,)).fetchone() is not None:
-        raise CollectionExists(f"Collection {info.id!r} already exists", collection_id=info.id)
+        raise CollectionExists(f"The collection {info.id!r} already exists", collection_id=info.id)
     txn = transaction.txn
     number = transaction.take_collection()
     connection.execute(
@@ -51,7 +51,7 @@ def change(transaction: Transaction, name: str, asked: CollectionChange) -> Coll
     c = _open_alone(transaction, name)
     if c.dropped_at:
         raise CollectionNotFound(
-            f"Collection {name!r} is dropped; restore it to change it", collection_id=name
+            f"The collection {name!r} is dropped; restore it to change it", collection_id=name
         )
     given: dict[str, Any] = {
         field: value
@@ -80,7 +80,7 @@ def drop(transaction: Transaction, name: str, delete_at: int | None) -> None:
     """See `WriteSession.drop_collection`."""
     c = _open_alone(transaction, name)
     if c.dropped_at:
-        raise CollectionNotFound(f"Collection {name!r} is already dropped", collection_id=name)
+        raise CollectionNotFound(f"The collection {name!r} is already dropped", collection_id=name)
     check_unguarded(transaction.connection, c)
     now_ms = max(transaction.started_ms, 1)
     at = now_ms if delete_at is None else max(delete_at, 1)

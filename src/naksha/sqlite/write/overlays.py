@@ -77,7 +77,7 @@ def open_tables(transaction: Transaction, name: str, ids: Sequence[str]) -> Tabl
     if row is None:
         raise NotFound(f"The overlay {transaction.overlay} does not exist; its branch was deleted")
     if connection.execute(queries()["overlay_is_frozen"], (transaction.overlay,)).fetchone()[0]:
-        raise Conflict("The branch was rebased on another base; open it again", field="layers")
+        raise Conflict("The branch was rebased; open it again", field="layers")
     _, floor, t = row
     if floor is None:
         floor, t = 0, transaction.take_table()

@@ -79,7 +79,7 @@ def _check(
     if mode == "create" and old is not None:
         head = _feature(tables, old)
         raise FeatureExists(
-            "The feature exists already", feature_id=id_, collection_id=name, head=head
+            "The feature already exists", feature_id=id_, collection_id=name, head=head
         )
     if mode == "update" and old is None:
         raise FeatureNotFound("The feature does not exist", feature_id=id_, collection_id=name)
