@@ -187,7 +187,7 @@ def _overlaid(
     found = {row[0]: row for row in rows}
     for number in numbers:
         if number not in found:
-            raise NotFound(f"The overlay {number} does not exist; its branch was deleted")
+            raise NotFound(f"The overlay {number} does not exist")
     return {number: overlay_of(c, *row) for number, row in found.items() if row[1] is not None}
 
 

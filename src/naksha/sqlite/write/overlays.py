@@ -75,7 +75,7 @@ def open_tables(transaction: Transaction, name: str, ids: Sequence[str]) -> Tabl
     asked = (as_json([transaction.overlay]), c.number)
     row = connection.execute(queries()["overlays"], asked).fetchone()
     if row is None:
-        raise NotFound(f"The overlay {transaction.overlay} does not exist; its branch was deleted")
+        raise NotFound(f"The overlay {transaction.overlay} does not exist")
     if connection.execute(queries()["overlay_is_frozen"], (transaction.overlay,)).fetchone()[0]:
         raise Conflict("The branch was rebased; open it again", field="layers")
     _, floor, t = row
