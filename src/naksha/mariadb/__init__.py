@@ -1,4 +1,4 @@
-"""The catalog on MariaDB: every conditional operation is one statement."""
+"""The catalog backend on MariaDB: every conditional operation is one statement."""
 
 from naksha.mariadb.catalog import MariadbCatalog
 

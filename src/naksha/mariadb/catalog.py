@@ -1,11 +1,11 @@
 """The catalog backend on MariaDB, with InnoDB tables.
 
 Every conditional operation is one statement with its own commit, in READ COMMITTED; `publish` is a
-transaction of two. Names, realms and tokens are compared byte by byte. When another transaction is
-in the way, it is tried again within the time of the call.
+transaction of two statements. Names, realms and tokens are compared byte by byte. A statement that
+conflicts with another transaction is retried within the timeout of the call.
 
-What is acknowledged is durable with `innodb_flush_log_at_trx_commit = 1`, and `sync_binlog = 1` if
-there is a binary log; a warning is logged when it is not so. One server is meant: a replica that
+Acknowledged writes are durable with `innodb_flush_log_at_trx_commit = 1`, and `sync_binlog = 1` if
+there is a binary log; other settings log a warning. The backend is for one server: a replica that
 takes over may lack acknowledged writes.
 """
 
@@ -47,17 +47,20 @@ T = TypeVar("T")
 
 REALM_BYTES_MAX: Final = 512
 POINTER_BYTES_MAX: Final = 1024
-"""Target and previous targets."""
+"""Maximum size of the target, and of the previous targets, of a pointer."""
 FETCH_MAX: Final = 100
-"""Objects that are fetched at once: at most 35 MB."""
+"""Maximum number of objects fetched at once: at most 35 MB."""
 ROW_BYTES: Final = 1024
-"""What comes with a value in a statement."""
+"""Estimated size of the other columns of a row in a statement."""
 NAME_BYTES: Final = 2 * (REALM_BYTES_MAX + limits.POINTER_NAME_BYTES_MAX) + 64
-"""A realm and a name in hexadecimal."""
+"""Maximum size of a realm and a name in hexadecimal."""
 
 
 class MariadbCatalog:
-    """See `naksha.spi.catalog.CatalogBackend`. Open it with `MariadbCatalog.open`."""
+    """Catalog backend on a MariaDB server; open it with `MariadbCatalog.open`.
+
+    See `naksha.spi.catalog.CatalogBackend`.
+    """
 
     name = "mariadb"
     deletes_realms = True
@@ -75,7 +78,7 @@ class MariadbCatalog:
         sessions_max: int = limits.CATALOG_SESSIONS_MAX,
         call_seconds_max: float = limits.CATALOG_CALL_SECONDS_MAX,
     ) -> Self:
-        """Connect to an existing database, and make the tables if they are not there."""
+        """Connect to an existing database; create the tables if they do not exist."""
         address = Address(location, call_seconds_max)
         server = Server(
             "MariaDB",
@@ -182,7 +185,7 @@ class MariadbCatalog:
         async def write_and_swap(session: MariadbSession) -> bool:
             async with session.transaction():
                 await _write(session, realm, last)
-                # Last, because from here on nobody else can move the pointer.
+                # The swap comes last, because it locks the pointer for other writers.
                 swap = _of_swap(realm, expected, row)
                 answer = await session.execute("swap_pointer", *swap, changes=True)
             return answer.matched == 1
@@ -238,7 +241,7 @@ class MariadbCatalog:
     # ---- Inside ------------------------------------------------------------------------------
 
     async def _call(self, run: Callable[[MariadbSession], Awaitable[R]]) -> R:
-        """Carry something out, again when another transaction was in the way."""
+        """Run an operation; retry it when it conflicts with another transaction."""
 
         async def patiently(session: MariadbSession) -> R:
             delay_ms = limits.RETRY_DELAY_MS_MIN
@@ -246,7 +249,7 @@ class MariadbCatalog:
                 try:
                     return await run(session)
                 except Busy:
-                    pause_ms = random.uniform(0, delay_ms)  # noqa: S311 - no secret
+                    pause_ms = random.uniform(0, delay_ms)  # noqa: S311 - jitter
                     await asyncio.sleep(pause_ms / 1000)
                     delay_ms = min(2 * delay_ms, limits.RETRY_DELAY_MS_MAX)
             return await run(session)
@@ -258,7 +261,7 @@ class MariadbCatalog:
         return answer.rows
 
     async def _change(self, name: str, *values: object) -> int:
-        """How many rows a statement changed, or found as they should be."""
+        """Run a statement; return the number of rows that it changed or found already correct."""
         answer = await self._call(lambda session: session.execute(name, *values, changes=True))
         return answer.matched
 
@@ -276,11 +279,11 @@ class MariadbCatalog:
         return answer.matched
 
     def _pieces(self, items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
-        """What can be sent at once."""
+        """Split items into batches that fit into one statement."""
         return batches(items, limits.CATALOG_STATEMENT_ROWS_MAX, self._bytes_max, size)
 
     def _by_size(self, rows: Sequence[ObjectRow]) -> list[list[ObjectRow]]:
-        """What can be written at once; in one order, so that no two writers wait in a circle."""
+        """Split rows into batches for one statement, in key order to avoid deadlocks."""
         distinct = sorted(by_key(rows).values(), key=lambda row: row.key)
         return list(self._pieces(distinct, lambda row: len(row.value) + ROW_BYTES))
 
@@ -342,4 +345,6 @@ def _to_object(row: tuple[Any, ...]) -> ObjectRow:
 
 def _check(field: str, data: bytes, bytes_max: int) -> None:
     if len(data) > bytes_max:
-        raise InvalidArgument(f"{field} has {len(data)} of {bytes_max} bytes", field=field)
+        raise InvalidArgument(
+            f"{field} must have at most {bytes_max} bytes, not {len(data)}", field=field
+        )

@@ -1,6 +1,6 @@
-"""One connection to MariaDB: prepared statements, one transaction at a time, and sorted errors.
+"""One connection to MariaDB: prepared statements, transactions, and classification of errors.
 
-The driver is asyncmy: see `docs/decisions/0062-drivers-of-the-catalog.md`.
+The driver is asyncmy; see `docs/decisions/0062-drivers-of-the-catalog.md`.
 """
 
 from __future__ import annotations
@@ -21,41 +21,41 @@ from naksha.model.errors import InvalidArgument, NakshaError, StorageCorrupt, Un
 from naksha.spi.locations import CATALOGS
 
 _CLIENT_ERRORS: Final = range(2000, 3000)
-"""Raised by the driver itself: the connection is lost."""
+"""Error numbers that the driver itself raises: the connection is lost."""
 _LOST: Final = frozenset({ER.SERVER_SHUTDOWN, ER.NET_PACKET_TOO_LARGE, 1927, 1129, 1130})
-"""Answers after which the server closes the connection; what was under way is unknown."""
+"""Errors after which the server closes the connection; the outcome of the statement is unknown."""
 _BUSY: Final = frozenset({ER.LOCK_DEADLOCK, ER.CHECKREAD})
-"""Another transaction was in the way; the statement or the transaction was undone."""
+"""Conflicts with another transaction; the statement or the transaction was rolled back."""
 _REFUSED: Final = frozenset(
     {
         *(ER.CON_COUNT_ERROR, ER.TOO_MANY_USER_CONNECTIONS, ER.OUT_OF_RESOURCES),
         *(ER.DBACCESS_DENIED_ERROR, ER.ACCESS_DENIED_ERROR, ER.TABLEACCESS_DENIED_ERROR),
         *(ER.BAD_DB_ERROR, ER.DISK_FULL, ER.RECORD_FILE_FULL, ER.OPTION_PREVENTS_STATEMENT),
-        ER.LOCK_WAIT_TIMEOUT,  # half of the time is over, so it is not tried again
-        *(ER.QUERY_INTERRUPTED, 1792, 1969),  # read-only transaction, statement took too long
+        ER.LOCK_WAIT_TIMEOUT,  # Half of the call's time has passed, so it is not retried.
+        *(ER.QUERY_INTERRUPTED, 1792, 1969),  # Read-only transaction, statement timeout.
     }
 )
-"""Not now, or not to you."""
+"""Statements that were refused: overload, missing rights, full disk, timeouts."""
 
 
 class Busy(Unavailable):
-    """Another transaction was in the way; the same call may succeed at once."""
+    """Conflict with another transaction; the same call may succeed when it is repeated at once."""
 
 
 class Duplicate(NakshaError):
-    """The key is taken."""
+    """The key already exists."""
 
 
 class Answer(NamedTuple):
-    """What a statement gave."""
+    """Result of a statement."""
 
     rows: Sequence[tuple[Any, ...]]
     matched: int
-    """Rows that it wrote, deleted or found to be as they should be."""
+    """Number of rows that it wrote, deleted or found already correct."""
 
 
 class MariadbSession:
-    """See `naksha.spi.support.server_calls.Session`."""
+    """Session on a MariaDB server; see `naksha.spi.support.server_calls.Session`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -64,21 +64,21 @@ class MariadbSession:
         self.is_at_risk = False
 
     async def execute(self, name: str, *values: object, changes: bool = False) -> Answer:
-        """Carry a named statement out, at once or in the transaction under way."""
+        """Run a named statement, with its own commit or in the open transaction."""
         prepared = await self._prepared(name)
         with self._sorted(changes):
             result = await prepared.execute(values)
         return Answer(result.rows or (), result.affected_rows)
 
     async def execute_many(self, name: str, rows: Sequence[tuple[object, ...]]) -> Answer:
-        """An INSERT of many rows: one statement, one round trip."""
+        """Run an INSERT of many rows as one statement in one round trip."""
         prepared = await self._prepared(name)
         with self._sorted(changes=True):
             result = await prepared.execute_bulk(rows)
         return Answer((), result.affected_rows)
 
     async def execute_text(self, text: str) -> None:
-        """Carry a statement out that is needed once."""
+        """Run a statement that is needed only once, without keeping it prepared."""
         with self._sorted(changes=False):
             prepared = await self._connection.prepare(text)
             await prepared.execute()
@@ -86,8 +86,11 @@ class MariadbSession:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """Statements that are carried out together, or not at all. Only the end is at risk: what
-        was not committed when the connection breaks is undone."""
+        """Run statements in a transaction.
+
+        Only during the commit is the outcome at risk: when the connection breaks before it, the
+        server rolls the transaction back.
+        """
         with self._sorted(changes=False):
             await self._connection.begin()
         self._is_in_transaction = True
@@ -118,7 +121,7 @@ class MariadbSession:
 
     @contextmanager
     def _sorted(self, changes: bool) -> Iterator[None]:
-        """Say whether a change is under way, and raise our error in place of the driver's."""
+        """Track whether a change is in flight; raise a Naksha error in place of the driver's."""
         self.is_at_risk = changes and not self._is_in_transaction
         try:
             yield
@@ -133,22 +136,22 @@ class MariadbSession:
 
 
 def _number(error: driver.MySQLError) -> int:
-    """The number of an error that the server sent; else that of a lost connection."""
+    """Return the number of an error that the server sent, else that of a lost connection."""
     number = error.args[0] if error.args else None
     return number if isinstance(number, int) and number > 0 else CR.CR_SERVER_LOST
 
 
 def _of(number: int, message: str) -> NakshaError:
-    """Our error for one of the server's."""
+    """Return the Naksha error for an error of the server."""
     if number == ER.DUP_ENTRY:
         return Duplicate(message)
     if number in _BUSY:
-        return Busy(f"Another transaction was in the way: {message}")
+        return Busy(f"Conflict with another transaction; repeat the call: {message}")
     if number in _REFUSED:
-        return Unavailable(f"MariaDB refuses: {message}")
+        return Unavailable(f"MariaDB refused the statement: {message}")
     if number == ER.DATA_TOO_LONG:
-        return InvalidArgument(f"MariaDB: {message}")
-    return StorageCorrupt(f"MariaDB does not understand the catalog: {message}")
+        return InvalidArgument(f"A value is too long for MariaDB: {message}")
+    return StorageCorrupt(f"Unexpected MariaDB error in the catalog: {message}")
 
 
 def _context(authorities: str) -> ssl.SSLContext:
@@ -156,13 +159,13 @@ def _context(authorities: str) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=authorities)
     except OSError as error:
         raise InvalidArgument(
-            f"ssl_ca: {authorities} holds no certificates of authorities: {error}",
+            f"ssl_ca: CA certificates could not be loaded from {authorities}: {error}",
             field=CATALOGS.noun,
         ) from error
 
 
 class Address:
-    """Where a server is, from a location.
+    """Address of a MariaDB server, parsed from a location.
 
     mariadb://user[:password]@host[:port]/database[?ssl_ca=/path]
     mariadb://user[:password]@/database?unix_socket=/path
@@ -176,9 +179,10 @@ class Address:
         unknown = set(query) - {"unix_socket", "ssl_ca"}
         if parts.scheme != "mariadb" or not parts.username or not database or unknown:
             raise InvalidArgument(
-                "A catalog on MariaDB is written as mariadb://user:password@host:3306/database, "
-                "with ?ssl_ca=/path for TLS, or with ?unix_socket=/path in place of the host"
-                + (f"; unknown: {', '.join(sorted(unknown))}" if unknown else ""),
+                "Invalid location of a MariaDB catalog: use "
+                "mariadb://user:password@host:3306/database, with ?ssl_ca=/path for TLS, or with "
+                "?unix_socket=/path in place of the host"
+                + (f"; unknown options: {', '.join(sorted(unknown))}" if unknown else ""),
                 field=CATALOGS.noun,
             )
         self._settings: dict[str, Any] = {
@@ -191,11 +195,15 @@ class Address:
         }
         if "ssl_ca" in query:
             self._settings["ssl"] = _context(query["ssl_ca"])
-        # Given up before the caller does, so that it is known that nothing was written.
+        # Lock waits end before the call's timeout, so that it is certain that nothing was written.
         self._lock_seconds_max = max(1, int(call_seconds_max / 2))
 
     async def connect(self) -> MariadbSession:
-        """A new session; OSError when the server does not take it."""
+        """Open a new session.
+
+        Raises:
+            OSError: The server cannot be reached or refuses the connection.
+        """
         connection = Connection(
             **self._settings,
             autocommit=True,

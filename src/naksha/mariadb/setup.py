@@ -1,4 +1,4 @@
-"""What is asked of a MariaDB before it may hold a catalog: its version, settings and our tables."""
+"""Setup of a MariaDB server for a catalog: check its version and settings, create the tables."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from naksha.spi.locations import CATALOGS
 from naksha.spi.support.server_calls import Server
 
 FORMAT: Final = 1
-"""Raised with every change of the tables that an older program would misread."""
+"""Format version; incremented with every change of the tables that older versions misread."""
 
 VERSION_MIN: Final = (10, 6)
-"""The first one with JSON_TABLE."""
+"""The first version with JSON_TABLE."""
 
 PACKET_BYTES_MIN: Final = 1 * limits.MIB
-"""A row of the largest size, what comes with it, and then some."""
+"""Enough for a row of the largest size with its other columns, and some reserve."""
 
 _log: Final = logging.getLogger(__name__)
 
 
 async def set_up(server: Server[MariadbSession]) -> int:
-    """Make the tables if they are not there; the bytes that one statement may have.
+    """Create the tables if they do not exist; return the maximum size of a statement in bytes.
 
-    Raises NotSupported for a server or a format that is not for us.
+    Raises:
+        NotSupported: The server is not suitable, or a newer version wrote the catalog.
     """
     answer = await server.call(lambda session: session.execute("variables"))
     variables = {_text(name): _text(value) for name, value in answer.rows}
@@ -42,8 +43,8 @@ async def set_up(server: Server[MariadbSession]) -> int:
     version = found.rows[0][0]
     if version > FORMAT:
         raise NotSupported(
-            f"The catalog was written by a newer Naksha (format {version}, this one knows "
-            f"{FORMAT}); update it",
+            f"The catalog was written by a newer Naksha (format {version}, this version supports "
+            f"up to {FORMAT}); upgrade Naksha",
             field=CATALOGS.noun,
         )
     return int(variables["max_allowed_packet"])
@@ -53,24 +54,27 @@ def _check_server(variables: dict[str, str]) -> None:
     version = re.match(r"(\d+)\.(\d+).*MariaDB", variables["version"])
     if version is None or (int(version[1]), int(version[2])) < VERSION_MIN:
         raise NotSupported(
-            f"This server is {variables['version']}; a catalog needs MariaDB "
+            f"The server is {variables['version']}; a catalog needs MariaDB "
             f"{VERSION_MIN[0]}.{VERSION_MIN[1]} or later",
             field=CATALOGS.noun,
         )
     packet = int(variables["max_allowed_packet"])
     if packet < PACKET_BYTES_MIN:
         raise NotSupported(
-            f"max_allowed_packet is {packet}; a catalog needs at least {PACKET_BYTES_MIN}",
+            f"max_allowed_packet of the MariaDB server is {packet}; set it to at least "
+            f"{PACKET_BYTES_MIN}",
             field=CATALOGS.noun,
         )
     if variables.get("wsrep_on", "OFF") == "ON":
         raise NotSupported(
-            "A node of a Galera cluster may read what is older than the last acknowledged write; "
-            "a catalog needs one server",
+            "The MariaDB server is a Galera node, whose reads may miss acknowledged writes; use a "
+            "single server",
             field=CATALOGS.noun,
         )
     if variables.get("read_only", "OFF") == "ON":
-        raise NotSupported("This MariaDB is read-only; name its primary", field=CATALOGS.noun)
+        raise NotSupported(
+            "The MariaDB server is read-only; use the location of its primary", field=CATALOGS.noun
+        )
 
 
 def _warn_unless_durable(variables: dict[str, str]) -> None:
@@ -81,7 +85,7 @@ def _warn_unless_durable(variables: dict[str, str]) -> None:
         lax.append("sync_binlog")
     if lax:
         _log.warning(
-            "MariaDB may lose acknowledged writes in a crash: a catalog should have %s = 1",
+            "MariaDB may lose acknowledged writes in a crash; set %s = 1",
             " and ".join(lax),
         )
 

@@ -1,4 +1,4 @@
-"""The catalog in memory: the model that the other backends are compared with."""
+"""The catalog backend in memory: the reference that the other backends are compared with."""
 
 from naksha.memory.catalog import MemoryCatalog
 

@@ -1,7 +1,7 @@
-"""The catalog in memory: two dictionaries and a lock.
+"""The catalog backend in memory: two dictionaries and a lock.
 
-memory:        a catalog of one's own
-memory:name    shared by all in this process who have it open
+memory:        a private catalog
+memory:name    a catalog shared by all callers in this process that have opened it
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ _SHARED: Final[WeakValueDictionary[str, _Tables]] = WeakValueDictionary()
 
 
 class MemoryCatalog:
-    """See `naksha.spi.catalog.CatalogBackend`. Open it with `MemoryCatalog.open`."""
+    """Catalog backend in memory; open it with `MemoryCatalog.open`.
+
+    See `naksha.spi.catalog.CatalogBackend`.
+    """
 
     name = "memory"
     deletes_realms = True
@@ -54,15 +57,19 @@ class MemoryCatalog:
 
     @classmethod
     async def open(cls, location: str = SCHEME) -> Self:
-        """A new catalog, or the one of that name."""
+        """Open a new private catalog, or the shared one of that name."""
         if not location.startswith(SCHEME):
-            raise InvalidArgument(f"{location!r} is not memory: or memory:name", field="location")
+            raise InvalidArgument(
+                f"The location of a catalog in memory must be memory: or memory:name, not "
+                f"{location!r}",
+                field="location",
+            )
         shared = location.removeprefix(SCHEME)
         return cls(_SHARED.setdefault(shared, _Tables()) if shared else _Tables())
 
     async def close(self) -> None:
         self._is_closed = True
-        self._tables = _Tables()  # What nobody else has open is gone.
+        self._tables = _Tables()  # Drops the data unless another caller has the catalog open.
 
     async def now_us(self) -> int:
         async with self._locked():
@@ -70,7 +77,7 @@ class MemoryCatalog:
 
     @asynccontextmanager
     async def _locked(self) -> AsyncIterator[_Tables]:
-        await asyncio.sleep(0)  # Others have their turn, as with any database.
+        await asyncio.sleep(0)  # Let other tasks run, as with any database.
         if self._is_closed:
             raise Unavailable("The catalog is closed")
         with self._tables.lock:
@@ -97,7 +104,7 @@ class MemoryCatalog:
         self, realm: str, prefix: str, after: str, limit: int
     ) -> list[PointerRow]:
         async with self._locked() as tables:
-            # Python orders texts by code points, which is the order of their bytes in UTF-8.
+            # Python orders strings by code point, which is also the order of their UTF-8 bytes.
             names = sorted(
                 name
                 for owner, name in tables.pointers
@@ -192,7 +199,7 @@ def _matches(there: PointerRow | None, expected: PointerRow) -> bool:
 
 
 def _kept_pointer(row: PointerRow) -> PointerRow:
-    """The row with bytes that nobody can change."""
+    """Return the row with immutable bytes."""
     if type(row.target) is type(row.previous) is bytes:
         return row
     return msgspec.structs.replace(row, target=bytes(row.target), previous=bytes(row.previous))
@@ -205,7 +212,7 @@ def _kept_object(row: ObjectRow) -> ObjectRow:
 
 
 def _scanned(tables: _Tables) -> list[Scanned]:
-    """What is there now; of a row that goes meanwhile it does not matter whether it comes."""
+    """Return all current rows; rows that are deleted during the scan may be included or not."""
     pointers = (
         ScannedPointer(realm, name, row.created) for (realm, name), row in tables.pointers.items()
     )

@@ -1,4 +1,4 @@
-"""The catalog on Redis: every conditional operation is one script."""
+"""The catalog backend on Redis: every conditional operation is one script."""
 
 from naksha.redis.catalog import RedisCatalog
 

@@ -1,14 +1,14 @@
 """The catalog backend on Redis.
 
-Each realm has five keys: the rows of its pointers and their names in order, the heads and the
-values of its objects and their keys in order. Every operation that compares is one script, so it is
-atomic, and Redis logs its effects as one transaction.
+Each realm has five keys: a hash of its pointer rows and a sorted set of their names; hashes of the
+heads and the values of its objects and a sorted set of their keys. Every compare-and-swap operation
+is one script, so it is atomic, and Redis logs its effects as one transaction.
 
-**What is acknowledged is durable only with `appendonly yes` and `appendfsync always`**; with
-`everysec`, the default of an append-only file, a crash of the machine takes the last second along.
-A warning is logged when it is not so. A replica that takes over may lack acknowledged writes
-whatever is set (`WAIT` does not change that), so this is for one server without failover. A server
-that may evict keys without a time to live is refused, and so are a cluster and a replica.
+**Acknowledged writes are durable only with `appendonly yes` and `appendfsync always`**; with
+`everysec`, the default of an append-only file, a crash of the machine loses the last second. Other
+settings log a warning. A replica that takes over may lack acknowledged writes with any settings
+(`WAIT` does not change that), so this backend is for one server without failover. A server that may
+evict keys without a time to live is refused, and so are a cluster and a replica.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ T = TypeVar("T")
 
 PREFIX: Final = "naksha"
 FETCH_MAX: Final = 100
-"""Objects that are fetched at once: at most 35 MB."""
+"""Maximum number of objects fetched at once: at most 35 MB."""
 
 
 class _Realm(NamedTuple):
-    """The keys of a realm, each named after what it holds (see `_KINDS`)."""
+    """The Redis keys of a realm, each named after its content (see `_KINDS`)."""
 
     pointers: str
     names: str
@@ -52,11 +52,14 @@ class _Realm(NamedTuple):
 
 
 _KINDS: Final = ("pointers", "names", "heads", "values", "keys")
-"""The parts of the keys in Redis, in the order of the fields of `_Realm`."""
+"""The parts of the Redis keys, in the order of the fields of `_Realm`."""
 
 
 class RedisCatalog:
-    """See `naksha.spi.catalog.CatalogBackend`. Open it with `RedisCatalog.open`."""
+    """Catalog backend on a Redis server; open it with `RedisCatalog.open`.
+
+    See `naksha.spi.catalog.CatalogBackend`.
+    """
 
     name = "redis"
     deletes_realms = True
@@ -75,7 +78,7 @@ class RedisCatalog:
         sessions_max: int = limits.CATALOG_SESSIONS_MAX,
         call_seconds_max: float = limits.CATALOG_CALL_SECONDS_MAX,
     ) -> Self:
-        """Connect, and set the format if nothing is there. All keys begin with `prefix`."""
+        """Connect; set the format of a new catalog. All keys begin with `prefix`."""
         address = Address(location)
         server = Server(
             "Redis",
@@ -206,7 +209,7 @@ class RedisCatalog:
     # ---- Maintenance -------------------------------------------------------------------------
 
     async def scan(self) -> AsyncIterator[Sequence[Scanned]]:
-        # Over the ordered sets, because SCAN gives some rows twice while a table grows.
+        # Use the sorted sets, because SCAN returns some rows twice while a hash grows.
         lower = b"-"
         while realms := await self._read(
             *("ZRANGEBYLEX", self._realms, lower, b"+"),
@@ -251,7 +254,7 @@ class RedisCatalog:
             yield [layout.to_scanned_object(realm, *each) for each in page]
 
     async def _pages(self, order: str, rows: str) -> AsyncIterator[list[tuple[bytes, bytes]]]:
-        """All that is in an ordered set, with its rows."""
+        """Yield all members of a sorted set with their rows, in pages."""
         lower = b"-"
         count = limits.CATALOG_STATEMENT_ROWS_MAX
         while page := await self._page(order, rows, lower, b"+", count):
@@ -266,7 +269,7 @@ class RedisCatalog:
         words = (lower, upper, count)
         found = await self._run("page", [order, rows], *words, changes=False)
         if None in found:
-            raise StorageCorrupt(f"{order} in Redis names what is not in {rows}")
+            raise StorageCorrupt(f"Redis key {order} has members that are missing in {rows}")
         return list(zip(found[::2], found[1::2], strict=True))
 
     async def _run(
@@ -292,7 +295,7 @@ def _pieces(items: Iterable[T]) -> Iterator[list[T]]:
 
 
 def _by_size(rows: Sequence[ObjectRow]) -> list[list[ObjectRow]]:
-    """Pieces that Redis can take without making others wait for long."""
+    """Split rows into batches that do not block Redis for long."""
     return list(
         batches(
             by_key(rows).values(),
@@ -304,7 +307,7 @@ def _by_size(rows: Sequence[ObjectRow]) -> list[list[ObjectRow]]:
 
 
 def _words(rows: Sequence[ObjectRow]) -> list[bytes]:
-    """Key, head and value of each row."""
+    """Return key, head and value of each row, as arguments of a script."""
     return [
         word
         for row in rows
@@ -313,7 +316,7 @@ def _words(rows: Sequence[ObjectRow]) -> list[bytes]:
 
 
 def _as_seen(row: Scanned) -> tuple[bytes, bytes]:
-    """Key of a scanned row, and how it begins as long as it is the same."""
+    """Return the key of a scanned row and the prefix that its data has while it is unchanged."""
     if isinstance(row, ScannedObject):
         return layout.of_key(row.key), layout.of_number(row.created_us)
     return row.name.encode(), layout.of_number(row.created)

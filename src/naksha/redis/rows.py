@@ -1,7 +1,7 @@
-"""How rows are kept in Redis: as bytes, with what a script compares at a fixed place.
+"""Binary layout of rows in Redis, with the fields that scripts compare at fixed positions.
 
-Numbers are 8 bytes, big-endian, because a script compares bytes; a number of Lua would lose what is
-beyond 53 bits.
+Numbers are 8 bytes, big-endian, because scripts compare bytes; Lua numbers have only 53 bits of
+precision.
 
     pointer        created (8), epoch (8), length of target (2), target, previous
     object, head   created_us (8), parts (4), length of token (4, -1: none), token, type
@@ -26,7 +26,7 @@ _LENGTH: Final = struct.Struct(">i")
 
 
 def compared(row: PointerRow) -> bytes:
-    """What a swap compares: how the stored row begins."""
+    """Return the prefix of the stored row that a swap compares."""
     return _POINTER.pack(row.created, row.epoch, len(row.target)) + row.target
 
 
@@ -56,7 +56,7 @@ def of_number(number: int) -> bytes:
 
 
 def of_token(token: str | None) -> bytes:
-    """The token as it stands in a head."""
+    """Encode a token as it is stored in a head."""
     if token is None:
         return _LENGTH.pack(-1)
     text = token.encode()
@@ -64,7 +64,7 @@ def of_token(token: str | None) -> bytes:
 
 
 def of_head(row: ObjectRow) -> bytes:
-    """All of an object but its value."""
+    """Encode an object without its value."""
     start = _KEY.pack(row.created_us, row.parts)
     return start + of_token(row.token) + row.type.encode()
 

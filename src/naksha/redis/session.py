@@ -1,7 +1,8 @@
-"""One connection to Redis: a command goes out, its answer comes in, and errors are sorted.
+"""One connection to Redis: send commands, read responses, and classify errors.
 
-Of the client package only its connection is used. Its pool and its client repeat a command whose
-answer got lost, which must never be done to a compare-and-swap: it would lose against itself.
+Only the connection class of the client package is used. Its pool and its client retry a command
+whose response was lost. A compare-and-swap must never be retried like that, because it would fail
+against its own first attempt.
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ _REFUSALS: Final = (
     "TRYAGAIN",
     "UNBLOCKED",
 )
-"""How answers begin that say: not now, or not to you. Nothing was carried out."""
+"""Error codes of commands that were refused (overload, missing rights, ...) and had no effect."""
 
 
 class RedisSession:
-    """See `naksha.spi.support.server_calls.Session`."""
+    """Session on a Redis server; see `naksha.spi.support.server_calls.Session`."""
 
     def __init__(self, connection: AbstractConnection) -> None:
         self._connection = connection
         self.is_at_risk = False
 
     async def execute(self, *words: str | bytes | int, changes: bool = False) -> Any:
-        """The answer to a command: bytes, an integer, None, or a list of such."""
+        """Run a command; return its response: bytes, an integer, None, or a list of these."""
         self.is_at_risk = changes
         try:
             await self._connection.send_command(*words)
@@ -53,7 +54,7 @@ class RedisSession:
             self.is_at_risk = False
             raise _of(error) from error
         except (exceptions.BusyLoadingError, exceptions.AuthenticationError) as error:
-            self.is_at_risk = False  # the package closes the connection, but it is an answer
+            self.is_at_risk = False  # The package closes the connection, but the server responded.
             raise ConnectionError(str(error)) from error
         except exceptions.RedisError as error:
             raise ConnectionError(str(error)) from error
@@ -63,13 +64,13 @@ class RedisSession:
     async def run(
         self, name: str, keys: list[str], *words: str | bytes | int, changes: bool = True
     ) -> Any:
-        """What a script returns."""
+        """Run a script; return its result."""
         wanted = script(name)
         try:
             return await self.execute(
                 "EVALSHA", wanted.digest, len(keys), *keys, *words, changes=changes
             )
-        except _NoScript:  # the first time since the server was started
+        except _NoScript:  # The first call since the server was started.
             return await self.execute(
                 "EVAL", wanted.text, len(keys), *keys, *words, changes=changes
             )
@@ -82,14 +83,14 @@ class RedisSession:
 
 
 class _NoScript(NakshaError):
-    """The server does not know the script; nothing was carried out."""
+    """The server has not cached the script; nothing was executed."""
 
 
 def _of(error: exceptions.ResponseError) -> NakshaError:
-    """Our error for an answer that is an error."""
+    """Return the Naksha error for an error response."""
     if isinstance(error, exceptions.NoScriptError):
         return _NoScript(str(error))
-    # The package takes the code away when it has a class for it.
+    # The package removes the code from the message when it has a class for it.
     known = (
         exceptions.ReadOnlyError,
         exceptions.OutOfMemoryError,
@@ -100,12 +101,12 @@ def _of(error: exceptions.ResponseError) -> NakshaError:
     text = str(error)
     is_refusal = text.startswith(_REFUSALS) or any(f"-{code} " in text for code in _REFUSALS)
     if isinstance(error, known) or is_refusal:
-        return Unavailable(f"Redis refuses: {error}")
-    return StorageCorrupt(f"Redis does not understand the catalog: {error}")
+        return Unavailable(f"Redis refused the command: {error}")
+    return StorageCorrupt(f"Unexpected Redis error in the catalog: {error}")
 
 
 class Address:
-    """Where a server is, from a location; the prefix of all keys may be in it.
+    """Address of a Redis server, parsed from a location that may contain the prefix of all keys.
 
     redis://[user:password@]host[:port][/db][?prefix=…]
     rediss://…                   the same with TLS
@@ -123,23 +124,29 @@ class Address:
             self._settings: dict[str, Any] = dict(parse_url(url))
         except ValueError as error:
             raise InvalidArgument(
-                f"{parts.scheme}: is no location of Redis ({error}); it is written as "
+                f"The {parts.scheme}: location is not a valid Redis URL ({error}); use "
                 "redis://host:6379/0, rediss://host:6379/0 or redis+unix:///path?db=0",
                 field=CATALOGS.noun,
             ) from error
         self._class = self._settings.pop("connection_class", Connection)
 
     async def connect(self) -> RedisSession:
-        """A new session; OSError when the server does not take it."""
+        """Open a new session.
+
+        Raises:
+            OSError: The server cannot be reached or refuses the connection.
+        """
         try:
             connection: AbstractConnection = self._class(
                 **self._settings,
                 protocol=2,
-                socket_timeout=None,  # the whole call has a time to end
+                socket_timeout=None,  # The whole call has a timeout.
                 retry=Retry(NoBackoff(), 0),
             )
         except TypeError as error:
-            raise InvalidArgument(f"Redis: {error}", field=CATALOGS.noun) from error
+            raise InvalidArgument(
+                f"Unsupported option in the Redis location: {error}", field=CATALOGS.noun
+            ) from error
         try:
             await connection.connect()
         except exceptions.RedisError as error:

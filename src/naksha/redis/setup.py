@@ -1,4 +1,4 @@
-"""What is asked of a Redis before it may hold a catalog: the format, and that it keeps its keys."""
+"""Checks of a Redis server before its use for a catalog: its format, and that it keeps all keys."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from naksha.spi.locations import CATALOGS
 from naksha.spi.support.server_calls import Server
 
 FORMAT: Final = 1
-"""Raised with every change of the layout that an older program would misread."""
+"""Format version; incremented with every change of the layout that older versions misread."""
 
 _log: Final = logging.getLogger(__name__)
 
 
 async def set_up(server: Server[RedisSession], key: str) -> None:
-    """Raises NotSupported for a server or a format that is not for us."""
+    """Check the server and the format of the catalog; set the format if there is none.
+
+    Raises:
+        NotSupported: The server is not suitable, or a newer version wrote the catalog.
+    """
     info = _parsed(await server.call(lambda session: session.execute("INFO")))
     _check_server(info)
     await _warn_unless_durable(server, info)
@@ -28,14 +32,17 @@ def _check_server(info: dict[str, str]) -> None:
     policy = info.get("maxmemory_policy", "")
     if policy.startswith("allkeys"):
         raise NotSupported(
-            f"This Redis may evict any key (maxmemory-policy {policy}); a catalog needs noeviction",
+            f"The Redis server may evict any key (maxmemory-policy {policy}); set it to noeviction",
             field=CATALOGS.noun,
         )
     if info.get("role", "master") != "master":
-        raise NotSupported("This Redis is a replica; name its primary", field=CATALOGS.noun)
+        raise NotSupported(
+            "The Redis server is a replica; use the location of its primary", field=CATALOGS.noun
+        )
     if info.get("cluster_enabled", "0") != "0":
         raise NotSupported(
-            "This Redis is a cluster, whose scripts see one slot only; a catalog needs one server",
+            "The Redis server is part of a cluster, where scripts can use only one slot; use a "
+            "single server",
             field=CATALOGS.noun,
         )
 
@@ -44,13 +51,13 @@ async def _warn_unless_durable(server: Server[RedisSession], info: dict[str, str
     try:
         answer = await server.call(lambda session: session.execute("CONFIG", "GET", "appendfsync"))
         appendfsync = answer[1].decode() if answer else "unknown"
-    except NakshaError:  # many hosted servers tell nobody
+    except NakshaError:  # Many hosted servers do not permit CONFIG.
         appendfsync = "unknown"
     has_file = info.get("aof_enabled") == "1"
     if not has_file or appendfsync != "always":
         _log.warning(
             "Redis may lose acknowledged writes in a crash: appendonly is %s, appendfsync is %s; "
-            "a catalog should have yes and always",
+            "set them to yes and always",
             "yes" if has_file else "no",
             appendfsync,
         )
@@ -62,16 +69,18 @@ async def _check_format(server: Server[RedisSession], key: str) -> None:
     try:
         version = int(found)
     except (TypeError, ValueError):
-        raise StorageCorrupt(f"{key} in Redis is no version of a catalog: {found!r}") from None
+        raise StorageCorrupt(
+            f"Redis key {key} must hold the format version of a catalog, not {found!r}"
+        ) from None
     if version > FORMAT:
         raise NotSupported(
-            f"The catalog was written by a newer Naksha (format {version}, this one knows "
-            f"{FORMAT}); update it",
+            f"The catalog was written by a newer Naksha (format {version}, this version supports "
+            f"up to {FORMAT}); upgrade Naksha",
             field=CATALOGS.noun,
         )
 
 
 def _parsed(answer: bytes) -> dict[str, str]:
-    """INFO as names and values."""
+    """Parse the response to INFO into names and values."""
     lines = (line for line in answer.decode("utf-8", "replace").splitlines() if ":" in line)
     return dict(line.split(":", 1) for line in lines)

@@ -1,4 +1,4 @@
-"""The embedded storage and a catalog: one SQLite file each."""
+"""The embedded storage and the catalog on SQLite: one file each."""
 
 from naksha.sqlite.catalog.catalog import SqliteCatalog
 from naksha.sqlite.storage import SqliteStorage

@@ -1,4 +1,4 @@
-"""The embedded storage: SQLite, one file, no server."""
+"""The embedded storage: one SQLite file, no server."""
 
 from __future__ import annotations
 
@@ -38,7 +38,10 @@ _random = random.SystemRandom()
 
 
 class SqliteStorage(BulkStorage):
-    """See `naksha.spi.storage.Storage`. Open it with `SqliteStorage.open`."""
+    """Storage in a SQLite file; open it with `SqliteStorage.open`.
+
+    See `naksha.spi.storage.Storage`.
+    """
 
     def __init__(self, path: Path, file: OpenFile) -> None:
         super().__init__(file, MAIN_ONLY)
@@ -58,14 +61,19 @@ class SqliteStorage(BulkStorage):
         new_id: str | None = None,
         read_only: bool = False,
     ) -> Self:
-        """Open the storage in a file (a path, or a location `file:…`), which is made when it is
-        not there; with `must_exist` that is NotFound. With `read_only` nothing is written to it.
+        """Open the storage in a file; create the file if it does not exist.
 
-        `storage_id` is that of a new storage, and must be that of an existing one; `new_id` is
-        that of a new storage only. Without either it is made from the name of the file. `number`
-        is the storage's 40-bit number, random when a new storage gets none. A `clock` makes
-        transactions start at its time. A writer waits `busy_s` seconds for another process that
-        writes."""
+        Args:
+            path: A path, or a location `file:…`.
+            storage_id: Id for a new storage; an existing storage must have this id.
+            new_id: Id for a new storage only. Without both, the id is derived from the file name.
+            number: 40-bit number for a new storage; random by default.
+            clock: Source of the start times of transactions; the system clock by default.
+            busy_s: Seconds that a writer waits while another process writes.
+            readers_max: Maximum number of connections for reading.
+            must_exist: Raise NotFound instead of creating a storage.
+            read_only: Write nothing to the file.
+        """
         place = path_of(path)
         for id_ in (storage_id, new_id):
             if id_ is not None:
@@ -87,10 +95,10 @@ class SqliteStorage(BulkStorage):
         async def complete() -> None:
             if read_only:
                 raise ReadOnly(
-                    "The file has geometries that plain SQL wrote, and is read once a process has "
-                    "opened it without read_only"
+                    "The file has geometries that plain SQL wrote and that are not processed yet; "
+                    "open it once without read_only"
                 )
-            await writer.task(lambda _: None)  # Every task of the writer begins with it.
+            await writer.task(lambda _: None)  # Every writer task begins with the completion.
 
         readers = Readers(place, busy_s, readers_max, complete, read_only=read_only)
         file = OpenFile(identity, clock, readers, writer, news, StageFiles(place))
@@ -111,11 +119,13 @@ class SqliteStorage(BulkStorage):
         number: int | None = None,
         busy_s: float = FORK_BUSY_S,
     ) -> StorageIdentity:
-        """Give a copied file an id and a number of its own: by default an id as a new file of that
-        name would have it, and a random number. The file must not be open anywhere.
+        """Give the storage in a copied file its own id and number.
+
+        By default the id is the one that a new file of that name would get, and the number is
+        random. The file must not be open anywhere.
 
         Raises:
-            Conflict: It is open, or has had that id before.
+            Conflict: The file is open, or the storage had that id before.
         """
         place = path_of(path)
         wanted = check_storage_id(storage_id or storage_id_from(place.stem))
@@ -153,7 +163,7 @@ class SqliteStorage(BulkStorage):
         return await self._writer.task(lambda c: meta.remove(c, collection, id))
 
     async def add_view(self, collection: str) -> None:
-        """Make a view that is named like a collection, for writers without the library."""
+        """Create a view with the collection's name, for writers that do not use the library."""
         await self._writer.task(lambda c: add_view(c, collection_of(c, collection)))
 
     async def maintain(self, now_ms: int | None = None) -> None:

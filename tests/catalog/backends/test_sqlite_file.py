@@ -64,15 +64,15 @@ class TestFiles:
 
     async def test_the_database_of_others_is_refused(self, path: Path) -> None:
         run(path, "CREATE TABLE p (r, n, t, c, e, v)", "INSERT INTO p VALUES (1, 2, 3, 4, 5, 6)")
-        await refused(path, "holds no catalog")
+        await refused(path, "not a Naksha catalog")
 
     async def test_an_empty_database_that_others_have_marked_is_refused(self, path: Path) -> None:
         run(path, "PRAGMA application_id = 7")
-        await refused(path, "holds no catalog")
+        await refused(path, "not a Naksha catalog")
 
     async def test_a_storage_is_refused(self, path: Path) -> None:
         await (await SqliteStorage.open(path)).close()
-        await refused(path, "give the catalog a file of its own")
+        await refused(path, "give the catalog its own file")
 
     async def test_a_catalog_is_no_storage(self, path: Path) -> None:
         await (await SqliteCatalog.open(f"file:{path}")).close()

@@ -6,10 +6,10 @@ _FILES = SqlFiles(__package__)
 
 
 def schema() -> list[str]:
-    """The statements that make the tables, in order; each file is one."""
+    """Return the statements that create the tables, in order; each file is one statement."""
     return [text for _, text in _FILES.schema]
 
 
 def statement(name: str) -> str:
-    """A named statement; its parameters are question marks."""
+    """Return a named statement; its parameters are question marks."""
     return _FILES.queries[name]

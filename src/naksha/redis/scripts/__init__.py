@@ -1,4 +1,4 @@
-"""The scripts, one in each file `*.lua`; a call of one is atomic and is repeated by nobody."""
+"""The Lua scripts, one per file `*.lua`; each call is atomic and is never retried automatically."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 
 class Script(NamedTuple):
-    """The text of a script and the name by which Redis remembers it."""
+    """The text of a script and the SHA-1 digest under which Redis caches it."""
 
     text: str
     digest: str
@@ -17,6 +17,6 @@ class Script(NamedTuple):
 
 @cache
 def script(name: str) -> Script:
-    """The script of the file `name`.lua."""
+    """Return the script in the file `name`.lua."""
     text = (resources.files(__package__) / f"{name}.lua").read_text("utf-8")
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())

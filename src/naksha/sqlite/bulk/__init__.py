@@ -1,4 +1,4 @@
-"""Bulk work on SQLite: splits, staging, bulk writers.
+"""Bulk operations on SQLite: splits, staging and bulk writers.
 
-What moves many features without one statement per batch belongs here.
+Code that moves many features without one statement per batch belongs here.
 """

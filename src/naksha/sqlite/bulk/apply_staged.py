@@ -1,7 +1,7 @@
-"""Applying what was staged: one step of one transaction, in the writer's thread.
+"""Apply staged features: one step of one transaction, in the writer thread.
 
-What can be found out without holding anybody up is found out before: whether all files are there
-and of this write, and whether an id is in them twice.
+Checks that do not need the writer run before it is occupied: whether all files exist and belong to
+this write, and whether an id is staged twice.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ DAY_MS: Final = 24 * 3_600_000
 def find_applied(
     connection: sqlite3.Connection, write: StagedWrite, overlay: int
 ) -> Applied | None:
-    """What a write became, if it was applied before."""
+    """Return the result of a write that was applied before, else None."""
     found = objects.find(connection, JOB, write.job)
     if found is None:
         return None
@@ -63,12 +63,17 @@ def find_applied(
 
 
 def forget_applied(connection: sqlite3.Connection, now_ms: int) -> None:
-    """Forget jobs that nobody will repeat any more."""
+    """Delete the records of jobs that are too old to be repeated."""
     connection.execute(queries()["jobs_forget"], (JOB, now_ms - JOB_KEPT_DAYS * DAY_MS))
 
 
 def known_info(connection: sqlite3.Connection, layers: Layers, name: str) -> CollectionInfo | None:
-    """The collection that is to be written to, None when it is new; on a branch it is not."""
+    """Return the collection to write to; None if it is new.
+
+    Raises:
+        CollectionNotFound: The write is on a branch, which cannot create the collection.
+        CollectionExists: The collection is dropped but not yet deleted.
+    """
     try:
         found = collection_on(connection, layers, name, dropped=True)
     except CollectionNotFound:
@@ -76,12 +81,15 @@ def known_info(connection: sqlite3.Connection, layers: Layers, name: str) -> Col
             raise
         return None
     if found.dropped_at:
-        raise CollectionExists("The collection exists and is dropped", collection_id=name)
+        raise CollectionExists(
+            "The collection is dropped but not yet deleted; restore it or wait until it is deleted",
+            collection_id=name,
+        )
     return found.info
 
 
 class StagedLoad:
-    """The staged features of a write; `close` it in the end."""
+    """The staged features of a write; call `close` when done."""
 
     def __init__(
         self, storage: StorageIdentity, write: StagedWrite, parts: Sequence[tuple[StagedPart, Path]]
@@ -91,7 +99,7 @@ class StagedLoad:
         self._paths = [path for _, path in parts]
         self._abouts: list[CollectionInfo] = []
         with translated():
-            # All ids in one place, in a file without a name, which is gone with us.
+            # All ids in an anonymous temporary file, which SQLite deletes with the connection.
             self._ids = sqlite3.connect("", isolation_level=None, check_same_thread=False, uri=True)
             try:
                 self._ids.execute(queries()["staged_ids_create"])
@@ -106,21 +114,22 @@ class StagedLoad:
         number, info = about(self._ids)
         self._abouts.append(info)
         if number != self._storage.number:
-            # Files of parts stay beside the storage's when that is replaced.
+            # Staged files stay next to the storage file when that is replaced by another one.
             raise InvalidArgument(
-                f"The part {part.table!r} is of another storage, which was here before",
+                f"The part {part.table!r} was staged for another storage that had this path before",
                 field="parts",
             )
         if info.id != self._write.info.id:
             raise InvalidArgument(
-                f"The part {part.table!r} is for collection {info.id!r}", field="parts"
+                f"The part {part.table!r} was staged for another collection, {info.id!r}",
+                field="parts",
             )
         try:
             count = self._ids.execute(queries()["staged_ids_add"]).rowcount
         except sqlite3.IntegrityError:
             (twice,) = self._ids.execute(queries()["staged_ids_twice"]).fetchone()
             raise InvalidArgument(
-                "The feature is staged twice",
+                "The feature is staged twice; stage each id once",
                 field="id",
                 feature_id=twice,
                 collection_id=self._write.info.id,
@@ -130,13 +139,13 @@ class StagedLoad:
             raise not_staged(part)
 
     def close(self) -> None:
-        """Forget the ids; the files stay."""
+        """Release the gathered ids; the staged files stay."""
         self._ids.close()
 
     # ---- In the writer's thread --------------------------------------------------------------
 
     def apply(self, transaction: Transaction) -> Applied:
-        """Do it, unless it was done before."""
+        """Apply the write unless it was applied before."""
         connection, write = transaction.connection, self._write
         before = find_applied(connection, write, transaction.overlay)
         if before is not None:
@@ -182,7 +191,7 @@ class StagedLoad:
             with closing(_opened(path)) as part:
                 for row in part.execute(queries()["stage_all"]):
                     chunk.append(row)
-                    # Most of it: the document, and the geometry in two forms.
+                    # The bulk of a row: the document, and the geometry in two forms.
                     size += sum(len(each) for each in row[1:4] if each is not None)
                     if len(chunk) == STAGED_CHUNK_FEATURES or size >= STAGED_CHUNK_BYTES:
                         yield chunk
@@ -190,10 +199,10 @@ class StagedLoad:
         if chunk:
             yield chunk
 
-    # ---- What is deleted ---------------------------------------------------------------------
+    # ---- Deletions ---------------------------------------------------------------------------
 
     def _delete_others(self, transaction: Transaction, collection: Collection) -> Counter[str]:
-        """Delete what is not staged: all of it, or what has a key that is staged, too."""
+        """Delete features that are not staged: all of them, or those that share a staged key."""
         path = None
         self._fill_tables(transaction.connection)
         if self._write.key is not None:
@@ -232,7 +241,7 @@ def _clear_tables(connection: sqlite3.Connection) -> None:
 
 
 def _absent(connection: sqlite3.Connection) -> Iterator[list[str]]:
-    """The ids of what is to be deleted, some at a time."""
+    """Yield the ids to delete, in chunks."""
     last = ""
     while rows := connection.execute(
         queries()["absent_some"], (last, STAGED_CHUNK_FEATURES)
@@ -242,7 +251,7 @@ def _absent(connection: sqlite3.Connection) -> Iterator[list[str]]:
 
 
 def _find_on_main(connection: sqlite3.Connection, collection: Collection, path: str | None) -> None:
-    """Note what is to be deleted."""
+    """Record the ids to delete, on main."""
     if path is None:
         connection.execute(queries()["unstaged"], (collection.t,))
     else:
@@ -250,7 +259,7 @@ def _find_on_main(connection: sqlite3.Connection, collection: Collection, path: 
 
 
 def _find_on_branch(transaction: Transaction, collection: Collection, path: str | None) -> None:
-    """The same of what the layers show together, some of it at a time."""
+    """Record the ids to delete among all features visible on a branch, in chunks."""
     connection = transaction.connection
     request = reading.Request(
         connection, transaction.layers, collection.id, Query(), HEAD, pins_head=False
@@ -266,5 +275,5 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 
 def _read_only(path: Path) -> str:
-    """The file as SQLite opens it without making one that is not there."""
+    """Return the file's URI with which SQLite opens it read-only and never creates it."""
     return f"{path.as_uri()}?mode=ro"

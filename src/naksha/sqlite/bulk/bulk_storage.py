@@ -1,4 +1,4 @@
-"""The storage's bulk work on main: the bulk writer, and optimal partitioning."""
+"""Bulk operations of the storage on main: the bulk writer and optimal partitioning."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from naksha.sqlite.write.writer import Entry
 
 
 class BulkStorage(StagedStorage):
-    """The part of `SqliteStorage` that works on whole collections of main."""
+    """Base of `SqliteStorage` with the operations on whole collections of main."""
 
     async def bulk_writer(
         self,
@@ -26,7 +26,7 @@ class BulkStorage(StagedStorage):
         exclusive: bool = False,
         message: str | None = None,
     ) -> SqliteBulkWriter:
-        """See `Storage.bulk_writer`; a collection that is there keeps its own settings."""
+        """See `Storage.bulk_writer`; an existing collection keeps its own settings."""
         check_collection_id(info.id, field="id")
         check_app_id(app_id)
         check_author(author)

@@ -1,6 +1,7 @@
-"""The bulk writer: features are staged in a file of their own, then written as one transaction.
+"""The bulk writer: stages features in a temporary file, then writes them as one transaction.
 
-Staging holds no other writer up."""
+Staging does not block other writers.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +33,14 @@ CHUNK: Final = 10_000
 
 
 class Changed(Retryable):
-    """The features were checked against settings that the collection no longer has."""
+    """The collection's settings changed after the features were checked against them."""
 
 
 class SqliteBulkWriter:
-    """See `naksha.spi.storage.BulkWriter`. `known` is the collection when it is there already."""
+    """Bulk writer into one collection; see `naksha.spi.storage.BulkWriter`.
+
+    `known` is the collection if it already exists.
+    """
 
     def __init__(
         self,
@@ -52,7 +56,7 @@ class SqliteBulkWriter:
         self._info = known or info
         self._is_new = known is None
         with translated():
-            # A file without a name, which is gone with us, whatever happens.
+            # An anonymous temporary file, which SQLite deletes with the connection.
             self._stage = sqlite3.connect("", isolation_level=None, check_same_thread=False)
             self._stage.execute(queries()["stage_unsafe"])
             self._stage.execute(queries()["stage_create"])
@@ -69,7 +73,7 @@ class SqliteBulkWriter:
                 count += len(chunk)
                 await self._add(chunk)
         except BaseException:
-            # Nobody can tell which of them are staged.
+            # It is unknown which of the features are staged.
             self._failed = True
             raise
         return count
@@ -108,7 +112,7 @@ class SqliteBulkWriter:
         return txn
 
     async def _written(self) -> int:
-        # It is large: from here on to do it again would cost more than to wait for it.
+        # A large transaction: repeating it would cost more than making other writers wait.
         self._entry.keeps_place = True
         for attempt in range(RETRY_COUNT_MAX):
             try:
@@ -116,7 +120,7 @@ class SqliteBulkWriter:
                 await self._writer.commit(self._entry)
                 return txn
             except Retryable as error:
-                # What is staged is still there.
+                # The features are still staged, so the transaction can be repeated.
                 if isinstance(error, Changed) or attempt + 1 == RETRY_COUNT_MAX:
                     raise
             await self._writer.rollback(self._entry)
@@ -137,7 +141,7 @@ class SqliteBulkWriter:
         await asyncio.to_thread(self._stage.close)
 
     def _again(self) -> Entry:
-        """A new transaction in place of one that others got in the way of."""
+        """Return a new transaction that replaces one that conflicted with other writers."""
         message = self._entry.transaction.messages
         entry = Entry(self._entry.transaction.fresh(), keeps_place=True)
         entry.transaction.messages = dict(message)
@@ -145,8 +149,8 @@ class SqliteBulkWriter:
 
     def _check_open(self) -> None:
         if not self._is_open or self._failed:
-            why = "An earlier call failed, only abort is left" if self._failed else "It is over"
-            raise InvalidArgument(f"The bulk writer takes nothing more: {why}", field="bulk_writer")
+            why = "an earlier call failed; abort it" if self._failed else "it is over"
+            raise InvalidArgument(f"The bulk writer cannot be used: {why}", field="bulk_writer")
 
     # ---- In the writer's thread --------------------------------------------------------------
 
@@ -157,14 +161,14 @@ class SqliteBulkWriter:
             self._check_unchanged(transaction.connection)
         for batch, shapes in self._batches():
             writes.put(transaction, self._info.id, "create", batch, shapes, want=False)
-        transaction.changes_of(self._info.id)  # Also a load of nothing is in the log.
+        transaction.changes_of(self._info.id)  # An empty load is logged, too.
         return transaction.txn
 
     def _check_unchanged(self, connection: sqlite3.Connection) -> None:
         found = known_empty(connection, self._info.id)
         if found is None or _settings(found) != _settings(self._info):
             raise Changed(
-                "The collection was changed while it was loaded; repeat the load",
+                "The settings of the collection changed during the load; repeat the load",
                 collection_id=self._info.id,
             )
 
@@ -175,25 +179,36 @@ class SqliteBulkWriter:
 
 
 def known_empty(connection: sqlite3.Connection, name: str) -> CollectionInfo | None:
-    """The collection that is to be loaded, None when it is new: one without features."""
+    """Return the empty collection to load into; None if it does not exist.
+
+    Raises:
+        CollectionExists: The collection is dropped but not yet deleted.
+        Conflict: The collection has features.
+    """
     row = connection.execute(queries()["collection"], (name,)).fetchone()
     if row is None:
         return None
     found = Collection(*row)
     if found.dropped_at:
-        raise CollectionExists("The collection exists and is dropped", collection_id=name)
+        raise CollectionExists(
+            "The collection is dropped but not yet deleted; restore it or wait until it is deleted",
+            collection_id=name,
+        )
     if connection.execute(queries()["has_features"], (found.t,)).fetchone()[0]:
-        raise Conflict("The collection has features already", collection_id=name)
+        raise Conflict(
+            "The collection is not empty; a bulk load needs a new or empty collection",
+            collection_id=name,
+        )
     return found.info
 
 
 def _settings(info: CollectionInfo) -> CollectionInfo:
-    """The collection without its estimates, which may be refreshed at any time."""
+    """Return the collection without its estimates, which maintenance may refresh at any time."""
     return msgspec.structs.replace(info, estimated_feature_count=0, byte_size=0, compressed_size=0)
 
 
 def rows_of(prepared: PreparedFeatures, shapes: Shapes) -> Iterator[tuple[Any, ...]]:
-    """Features as rows of a stage."""
+    """Convert features to rows of a stage."""
     for k, id_ in enumerate(prepared.ids):
         tags = prepared.tags[k]
         yield (
@@ -209,7 +224,7 @@ def rows_of(prepared: PreparedFeatures, shapes: Shapes) -> Iterator[tuple[Any, .
 
 
 def batch_of(rows: list[tuple[Any, ...]]) -> tuple[WriteBatch, Shapes]:
-    """Rows of a stage as features to write."""
+    """Convert rows of a stage to features to write."""
     count = len(rows)
     ids, json, wkb, geometry, west, south, east, north, qrid, tags, crid = map(
         list, zip(*rows, strict=True)
@@ -235,7 +250,7 @@ def batch_of(rows: list[tuple[Any, ...]]) -> tuple[WriteBatch, Shapes]:
 
 
 def message_step(text: str, *, draws: bool) -> Callable[[Transaction], object]:
-    """A step that adds the message of a load; the exclusive form draws its number with it."""
+    """Return a step that adds the message of a load; with `draws` it also draws the txn."""
 
     def add(transaction: Transaction) -> None:
         transaction.add_message("load", Message(text, None, None))

@@ -1,10 +1,11 @@
 """Bulk reads: a plan of splits that any process with the file can read, each in one snapshot.
 
-The plan fixes P, the last published transaction. What ended at or before P never changes again, so
-history splits may read it at any time. What was current at the plan may have moved to the history
-since; therefore a split of HEAD, a range of ids, reads the history of these ids after P as well.
+The plan fixes P, the last published transaction. States that ended at or before P never change
+again, so history splits may read them at any time. States that were current when the plan was made
+may have moved to the history since; therefore a split of HEAD, which is a range of ids, also reads
+the history of these ids after P.
 
-A branch is cut by ids only: each split reads all of its layers at the version, in one statement.
+A branch is split by ids only: each split reads all of its layers at the version, in one statement.
 """
 
 from __future__ import annotations
@@ -42,22 +43,26 @@ from naksha.sqlite.read.statements import (
 from naksha.sqlite.sql import queries, sql
 
 SPLIT_ROWS: Final = 50_000
-"""About how many states one split reads."""
+"""Approximate number of states that one split reads."""
 BATCH_ROWS: Final = 8_192
 _LONG: Final = frozenset({"geometry", "feature", "properties", "members", "tags"})
-"""Columns that may have more than some hundred bytes."""
+"""Columns whose values may be larger than a few hundred bytes."""
 Row = tuple[Any, ...]
 
 _KINDS: Final = {"head": States.LIVE, "del": States.DELETED, "hst": States.ALL}
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
-    """What a split reads: states at version `at`, filtered by the query.
+    """Payload of a split: which states it reads at version `at`, filtered by the query.
 
-    `source` is HEAD ("head") or the deletion table ("del"), ids from `first` on and below `end`,
-    each together with what left it for the history after `published`; or the history ("hst") that
-    ended after `after`, up to `until`; or such a range of ids of a branch ("layers"). Of the
-    history the `hidden` states are read, too.
+    `source` is one of:
+
+    - "head" or "del": HEAD or the deletion table, ids from `first` on and below `end`, together
+      with the states that left that table for the history after `published`;
+    - "hst": history states that ended after `after`, up to and including `until`;
+    - "layers": ids from `first` on and below `end`, on all layers of a branch.
+
+    With `hidden`, history states that are never visible are read, too.
     """
 
     source: str
@@ -73,11 +78,14 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
 
 def part_of(split: Split) -> Part:
-    """What a split of this storage reads."""
+    """Decode the payload of a split."""
     try:
         return msgspec.msgpack.decode(split.payload, type=Part)
     except msgspec.DecodeError as error:
-        raise InvalidArgument("Not a split of this storage", field="split") from error
+        raise InvalidArgument(
+            "The split was not planned by an SQLite storage; use one that plan() returned",
+            field="split",
+        ) from error
 
 
 def plan(
@@ -90,12 +98,17 @@ def plan(
     *,
     hidden: bool,
 ) -> list[Split]:
-    """See `Storage.plan`; the caller has published what can be."""
+    """See `Storage.plan`; the caller has published all transactions that can be published."""
     check_hidden(query, hidden)
     if query.limit is not None or query.cursor is not None:
-        raise InvalidArgument("A bulk read has neither limit nor cursor", field="limit")
+        raise InvalidArgument(
+            "A bulk read does not support limit and cursor; remove them from the query",
+            field="limit",
+        )
     if query.space is not None:
-        raise InvalidArgument("A bulk read gives states without a space", field="space")
+        raise InvalidArgument(
+            "A bulk read does not support space; remove it from the query", field="space"
+        )
     c = layers.collection_on(connection, seen, collection)
     last = versions.find(connection, "last_version") or versions.BEGINNING
     version = layers.resolve(connection, seen, at, None if _is_all(seen, hidden) else c.id)
@@ -117,12 +130,12 @@ def plan(
 
 
 def _is_all(seen: Layers, hidden: bool) -> bool:
-    """Whether all that there is of main is read, whatever has expired."""
+    """Return whether everything stored on main is read, without a check for expired history."""
     return hidden and seen == MAIN_ONLY
 
 
 def _layered(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterator[Part]:
-    """Ranges of ids; every layer may have many."""
+    """Split a branch into ranges of ids; each layer may have many ids."""
     found = layers.levels(connection, whole.layers, c, whole.at)
     ends: set[str] = set()
     if whole.query.ids is None:
@@ -142,7 +155,7 @@ def _layered(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iter
 def _parts(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterator[Part]:
     kind, since = whole.query.states, whole.query.replaced_since
     if since is not None:
-        # As if one read at that transaction, but only what has ended since.
+        # Like a read at that transaction, but only of the states that have ended since.
         if since < whole.at:
             part = msgspec.structs.replace(whole, source="hst", at=since, published=whole.at)
             yield from _history(connection, c, part, since)
@@ -153,7 +166,7 @@ def _parts(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterat
         yield from _ranges(connection, c, msgspec.structs.replace(whole, source="del"))
     after = whole.at
     if kind is States.ALL:
-        # What a transaction made ended after it, or with it, where nobody saw it.
+        # States end after the transaction that wrote them, or (hidden states) in it.
         first = (whole.query.txn_from or 0) - whole.hidden
         after = min(max(first, 0), limits.INT8_MAX)
     if after < whole.published:
@@ -161,7 +174,7 @@ def _parts(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterat
 
 
 def _ranges(connection: sqlite3.Connection, c: Collection, part: Part) -> Iterator[Part]:
-    """Ranges of ids of about the same size."""
+    """Split a table into ranges of ids of about the same size."""
     first = None
     table = f"naksha_{part.source}"
     if part.query.ids is None and not _is_few(connection, table, c.t, part.query):
@@ -173,7 +186,7 @@ def _ranges(connection: sqlite3.Connection, c: Collection, part: Part) -> Iterat
 
 
 def _is_few(connection: sqlite3.Connection, table: str, t: int, query: Query) -> bool:
-    """Whether the transactions that are asked for made so few states that these are one split."""
+    """Return whether the query's range of transactions has few enough states for one split."""
     if query.txn_from is None:
         return False
     end = limits.INT8_MAX if query.txn_to is None else query.txn_to
@@ -185,7 +198,7 @@ def _is_few(connection: sqlite3.Connection, table: str, t: int, query: Query) ->
 def _history(
     connection: sqlite3.Connection, c: Collection, part: Part, after: int
 ) -> Iterator[Part]:
-    """Ranges of ends of about the same size."""
+    """Split the history by the end of its states into ranges of about the same size."""
     bounds = (c.t, after, part.published, SPLIT_ROWS)
     for (until,) in connection.execute(queries()["split_ends"], bounds).fetchall():
         if after < until < part.published:
@@ -197,7 +210,7 @@ def _history(
 def batches(
     connection: sqlite3.Connection, collection: str, part: Part, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Some columns of the states of a split."""
+    """Yield the states of a split as record batches with the given columns."""
     schema = schema_of(columns)
     c = layers.collection_on(connection, part.layers, collection)
     look = layers.levels if _is_all(part.layers, part.hidden) else layers.readable
@@ -207,7 +220,8 @@ def batches(
     if test is not None and "geometry" not in names:
         names.append("geometry")
     if part.source == "layers":
-        # Where boxes meet the same state twice, it must be told from others that look the same.
+        # Two boxes may find the same state twice, which UNION removes; `i` keeps it from also
+        # removing different states with equal columns.
         text, values = _of_layers(levels, part, _columns([*names, "i"]))
     else:
         text, values = _statement(c, part, _columns(names))
@@ -224,7 +238,7 @@ def batches(
 
 
 def _chunks(rows: Iterable[Row], names: Sequence[str]) -> Iterator[list[Row]]:
-    """Rows, not too many and not too large together: one may have megabytes."""
+    """Group rows into chunks limited in count and bytes; one row may have megabytes."""
     places = [place for place, name in enumerate(names) if name in _LONG]
 
     def size(row: Row) -> int:
@@ -238,7 +252,7 @@ def _columns(names: Sequence[str]) -> str:
 
 
 def _array(values: Sequence[Any], field: pa.Field, hidden: bool) -> pa.Array:
-    """A column. Geometries that cannot be read are null, unless all is read as it is stored."""
+    """Build a column; unreadable geometries become null unless `hidden` reads them as stored."""
     if field.name == "geometry" and not hidden:
         return pa.array(values, field.type, mask=shapely.is_missing(stored_shapes(values)))
     if not pa.types.is_list(field.type):
@@ -264,7 +278,7 @@ def _of_layers(levels: list[Level], part: Part, columns: str) -> tuple[str, list
 
 
 def _range(statement: Statement, part: Part) -> list[str]:
-    """The ids of a split."""
+    """Return the conditions that restrict a statement to the ids of a split."""
     ids = []
     if part.first is not None:
         ids.append(sql("split_first", id=statement.value(part.first)))
@@ -284,7 +298,7 @@ def _statement(c: Collection, part: Part, columns: str) -> tuple[str, list[Any]]
     t = statement.value(c.t)
     for table, conditions in _tables(statement, part, at, t):
         is_past = table == "hst"
-        # The index on the history leaves tombstones out.
+        # The tag index of the history does not contain tombstones.
         is_live = not is_past or part.query.states is States.LIVE
         tagged = TAGS[table] if is_live else None
         every = [*conditions, *filters, *tags_of(statement, t, part.query, tagged)]
@@ -304,7 +318,7 @@ def _statement(c: Collection, part: Part, columns: str) -> tuple[str, list[Any]]
 def _tables(
     statement: Statement, part: Part, at: str, t: str
 ) -> Iterator[tuple[TableName, list[str]]]:
-    """The tables of a split and the conditions on each."""
+    """Yield the tables that a split reads and the conditions on each."""
     ids, of_table = _range(statement, part), sql("of_table", t=t)
     kinds = {States.LIVE: "hst_live", States.DELETED: "hst_dead", States.ALL: "all_hst"}
     if part.source == "hst":

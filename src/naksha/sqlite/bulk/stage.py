@@ -1,4 +1,4 @@
-"""Staging on SQLite: features that many processes bring, each attempt in a file of its own."""
+"""Staging on SQLite: many processes stage features, each attempt in its own file."""
 
 from __future__ import annotations
 
@@ -23,12 +23,15 @@ from naksha.sqlite.sql import queries
 from naksha.sqlite.write.states import shapes_of
 
 RENEWED_MS: Final = STAGING_LEASE_SECONDS * 1000 // 10
-"""How late an addition is that renews the lease of the job."""
+"""Time after which an addition renews the lease of its job."""
 
 
 class SqliteStage:
-    """See `naksha.spi.staging.Stage`. `number` is that of the storage, `info` has the settings that
-    features are checked with; `clock` tells the time in ms."""
+    """Staging attempt in one file; see `naksha.spi.staging.Stage`.
+
+    `number` is the number of the storage, `info` has the settings that features are checked
+    against; `clock` returns the time in ms.
+    """
 
     def __init__(
         self,
@@ -62,7 +65,7 @@ class SqliteStage:
             try:
                 self._count += await asyncio.to_thread(self._add, features)
             except BaseException:
-                # Nobody can tell which of them are staged.
+                # It is unknown which of the features are staged.
                 self._failed = True
                 raise
 
@@ -95,7 +98,7 @@ class SqliteStage:
         with translated():
             self._connection.close()
         with self._lock:
-            # Whoever applies it may do so after the machine has been started again.
+            # The file may be applied after the machine was restarted, so it must be durable.
             os.fsync(self._lock.fileno())
             self._check_there()
             now_s = self._clock() / 1000
@@ -122,14 +125,14 @@ class SqliteStage:
         return StagedPart(self._job, self._path.name, self._count)
 
     def _check_there(self) -> None:
-        """Somebody may have dropped all that the job has staged."""
+        """Check that the file was not removed by a concurrent drop of the job."""
         if os.fstat(self._lock.fileno()).st_nlink == 0:
             raise not_staged(self._part)
 
     def _check_open(self) -> None:
         if not self._is_open or self._failed:
-            why = "an earlier call failed, only abort is left" if self._failed else "it is over"
-            raise InvalidArgument(f"The stage takes nothing more: {why}", field="stage")
+            why = "an earlier call failed; abort it" if self._failed else "it is over"
+            raise InvalidArgument(f"The stage cannot be used: {why}", field="stage")
 
 
 def _new_stage(path: Path, number: int, info: CollectionInfo) -> sqlite3.Connection:
@@ -149,7 +152,9 @@ def _new_stage(path: Path, number: int, info: CollectionInfo) -> sqlite3.Connect
 
 
 def about(connection: sqlite3.Connection) -> tuple[int, CollectionInfo]:
-    """The number of the storage and the collection that features were staged for, with the settings
-    they were checked with."""
+    """Return the storage number and the collection that features were staged for.
+
+    The collection has the settings that the features were checked against.
+    """
     number, id_, prefix, points_only = connection.execute(queries()["staged_about"]).fetchone()
     return number, CollectionInfo(id=id_, id_prefix=prefix, points_only=bool(points_only))

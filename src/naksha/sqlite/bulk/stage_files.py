@@ -1,9 +1,9 @@
-"""The files of staged features, in a directory beside the storage's own file.
+"""Files of staged features, in a directory next to the storage file.
 
-Each attempt to stage has a file of its own, so that many processes stage without waiting for each
-other or for who writes to the storage. Its name begins with the job's, so that whatever a job has
-left can be found. A file lives as long as somebody is writing it (it is locked then), and a lease
-longer, counted from the time that it bears.
+Each staging attempt has its own file, so that many processes stage without waiting for each other
+or for writers of the storage. File names begin with a hash of the job id, so that all files of a
+job can be found. A file is kept while a process writes it (and holds a lock on it), and after that
+until its lease, counted from the file's modification time, has expired.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from naksha.spi.staging import StagedPart, not_staged
 DIRECTORY: Final = "-staging"
 SUFFIX: Final = ".stage"
 _ATTEMPTS_MAX: Final = 10
-"""How often a file is made again: the directory may vanish meanwhile, with the last one in it."""
+"""Attempts to create a file: the directory may be removed in between, with its last file."""
 
 
 class StageFiles:
-    """All files that features are staged in, for one storage. Times are the storage's, in ms."""
+    """All staging files of one storage; times are the storage's, in ms."""
 
     def __init__(self, storage: Path) -> None:
-        # By whatever name somebody opened it: all of them must find the same.
+        # Resolve links, so that all processes find the same directory.
         real = storage.resolve()
         self._directory = real.with_name(real.name + DIRECTORY)
 
     def new(self, job: str) -> tuple[Path, IO[bytes]]:
-        """A new file, and it as long as it is locked: until that is closed."""
+        """Create a file for a job; return its path and a handle that locks it until closed."""
         path = self._directory / f"{_key(job)}-{secrets.token_hex(8)}{SUFFIX}"
         for _ in range(_ATTEMPTS_MAX):
             self._directory.mkdir(exist_ok=True)
@@ -44,10 +44,10 @@ class StageFiles:
                 file = path.open("xb")
                 fcntl.flock(file, fcntl.LOCK_EX)
                 return path, file
-        raise Unavailable(f"No file can be made in {self._directory}")
+        raise Unavailable(f"No staging file could be created in {self._directory}")
 
     def path_of(self, part: StagedPart, now_ms: int) -> Path:
-        """The file of a part, whose lease begins anew."""
+        """Return the file of a part and renew its lease."""
         path = self._directory / part.table
         is_ours = path.name == part.table and part.table.startswith(f"{_key(part.job)}-")
         if not is_ours or not _renew(path, now_ms):
@@ -55,18 +55,18 @@ class StageFiles:
         return path
 
     def renew(self, job: str, now_ms: int) -> None:
-        """The lease of all that a job has staged begins anew."""
+        """Renew the lease of all files of a job."""
         for path in self._files(f"{_key(job)}-"):
             _renew(path, now_ms)
 
     def drop(self, job: str) -> None:
-        """Remove all that a job has staged; whoever is still at it will find out."""
+        """Remove all files of a job; attempts that still write to them fail later."""
         for path in self._files(f"{_key(job)}-"):
             path.unlink(missing_ok=True)
         self._tidy()
 
     def sweep(self, now_ms: int) -> None:
-        """Remove what nobody is writing and whose lease is over."""
+        """Remove files that no process is writing and whose lease has expired."""
         oldest_s = now_ms / 1000 - STAGING_LEASE_SECONDS
         for path in self._files(""):
             with suppress(FileNotFoundError):
@@ -81,12 +81,12 @@ class StageFiles:
                     yield Path(each.path)
 
     def _tidy(self) -> None:
-        with suppress(OSError):  # Mostly there is something in it, or it is not there.
+        with suppress(OSError):  # Usually the directory is not empty or does not exist.
             self._directory.rmdir()
 
 
 def _key(job: str) -> str:
-    """What the names of a job's files begin with, whatever the job is called."""
+    """Return the prefix of the names of a job's files, which is safe for any job id."""
     return sha256(job.encode()).hexdigest()[:32]
 
 
@@ -104,5 +104,5 @@ def _remove_unused(path: Path, oldest_s: float) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
-        if os.fstat(file.fileno()).st_mtime < oldest_s:  # Nobody has renewed it meanwhile.
+        if os.fstat(file.fileno()).st_mtime < oldest_s:  # Not renewed in the meantime.
             path.unlink(missing_ok=True)

@@ -21,7 +21,7 @@ from naksha.sqlite.write.session import SqliteSession
 
 
 class StagedStorage(View):
-    """The part of a storage that takes what many processes stage."""
+    """Base of a storage with staged writes, which many processes prepare together."""
 
     async def stage(self, job: str, info: CollectionInfo) -> SqliteStage:
         """See `naksha.spi.staging.Staging`."""
@@ -44,7 +44,7 @@ class StagedStorage(View):
         applied = await self._find_applied(write)
         if applied is None:
             applied = await self._applied(write, parts)
-        with suppress(OSError):  # it is written; what cannot be removed now is swept
+        with suppress(OSError):  # The write is committed; files that remain are swept later.
             await self.drop_staged(write.job)
         return applied
 
@@ -61,7 +61,7 @@ class StagedStorage(View):
         try:
             load = await asyncio.to_thread(gather)
         except NakshaError:
-            # Whoever applied the job since it was looked for has dropped its files.
+            # Another process may have applied the job since the check above, and dropped its files.
             applied = await self._find_applied(write)
             if applied is None:
                 raise
@@ -76,8 +76,8 @@ class StagedStorage(View):
                 try:
                     return await self.run(apply, write.app_id, write.author)
                 except Locked:
-                    # Another process is perhaps at something as large: that ends, and all of the
-                    # job would have to be done again otherwise.
+                    # Another process may be committing an equally large write. Waiting for it is
+                    # cheaper than failing, which would make the whole job run again.
                     if attempt + 1 == limits.RETRY_COUNT_MAX:
                         raise
             raise AssertionError("unreachable")
@@ -90,7 +90,7 @@ class StagedStorage(View):
         await asyncio.to_thread(self._file.stages.drop, job)
 
     async def sweep_staged(self, now_ms: int) -> None:
-        """Remove what was staged too long ago, and what is known of jobs of long ago."""
+        """Remove staged files whose lease has expired, and records of old jobs."""
         await asyncio.to_thread(self._file.stages.sweep, now_ms)
         await self._writer.task(lambda c: forget_applied(c, now_ms))
 

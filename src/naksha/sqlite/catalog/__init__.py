@@ -1,4 +1,4 @@
 """The catalog backend on SQLite.
 
-Its tables are in `sql/`; nothing here knows the feature storage.
+Its tables are defined in `sql/`. This package does not depend on the feature storage.
 """

@@ -24,17 +24,20 @@ from naksha.sqlite.catalog.sql import sql
 from naksha.sqlite.catalog.threads import CatalogReaders, CatalogWriter, Work
 
 BUSY_S: Final = 10.0
-"""How long a writer waits for other processes."""
+"""How long a writer waits for the write lock of another process."""
 BATCH_ROWS: Final = 1_000
 BATCH_BYTES: Final = 16 * 2**20
-"""What one operation writes; others may come between two of them."""
+"""Limits of one write operation; other writers may run between two of them."""
 SCAN_PAGE: Final = 1_000
 
 Values = tuple[Any, ...]
 
 
 class SqliteCatalog:
-    """See `naksha.spi.catalog.CatalogBackend`. Open it with `SqliteCatalog.open`."""
+    """Catalog backend in a SQLite file; open it with `SqliteCatalog.open`.
+
+    See `naksha.spi.catalog.CatalogBackend`.
+    """
 
     name = "sqlite"
     deletes_realms = True
@@ -45,11 +48,12 @@ class SqliteCatalog:
 
     @classmethod
     async def open(cls, location: str, *, busy_s: float = BUSY_S) -> Self:
-        """Open `file:path`, which is set up when it is new.
+        """Open the catalog at `file:path`; create its tables if the file is new.
 
         Raises:
-            NotSupported: The file is not ours, or was written by a newer version.
-            Unavailable: It cannot be opened, or others keep it busy for longer than `busy_s`.
+            NotSupported: The file is not a catalog, or was written by a newer version.
+            Unavailable: The file cannot be opened, or other processes keep it locked for longer
+                than `busy_s`.
         """
         path = path_of(location, CATALOGS.noun).absolute()
         connection = await asyncio.to_thread(open_file, path, busy_s)
@@ -162,11 +166,11 @@ class SqliteCatalog:
     # ---- Inside ------------------------------------------------------------------------------
 
     async def _changes(self, query: str, values: Values) -> bool:
-        """Whether a statement found the row that it is about."""
+        """Run a statement; return whether it changed its row."""
         return await self._writer.do(_counting(query, values)) == 1
 
     async def _changed(self, query: str, rows: Iterable[Values]) -> int:
-        """How many rows a statement changed, done for many."""
+        """Run a statement for many rows; return how many of them it changed."""
         total = 0
         for batch in batches(rows, BATCH_ROWS):
             total += await self._writer.do(_counting_many(query, batch))
@@ -186,7 +190,7 @@ def _counting_many(query: str, rows: Sequence[Values]) -> Work[int]:
 
 
 def _all(connection: sqlite3.Connection, query: str, keys: Sequence[Values]) -> list[Values]:
-    """What a query gives for each of the keys, at one moment."""
+    """Run a query for each of the keys in one snapshot; return all rows."""
     with _snapshot(connection):
         text = sql(query)
         return [row for values in keys for row in connection.execute(text, values)]
@@ -216,7 +220,10 @@ def _swap_values(realm: str, expected: PointerRow, row: PointerRow) -> Values:
 
 
 def _object_values(realm: str, row: ObjectRow) -> Values:
-    """Copies what the caller might change before the writer has its turn."""
+    """Return the columns of an object.
+
+    The value is copied, because the caller might change it before the writer thread gets to it.
+    """
     value = bytes(row.value)
     return (realm, row.id, row.part, row.parts, row.type, value, row.created_us, row.token)
 

@@ -1,4 +1,4 @@
-"""Opening the file of a catalog: ours or new, never anything else."""
+"""Open the file of a catalog; refuse files that are neither a catalog nor empty."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ APPLICATION_ID: Final = 0x4E616B43
 """`NakC`, in the header of every catalog file."""
 SCHEMA_VERSION: Final = 1
 RETRY_S: Final = 0.01
-"""Pause before a file that others are just making is tried again."""
+"""Pause between attempts to open a file that other processes are just creating."""
 
 
 def connect(path: Path, busy_s: float) -> sqlite3.Connection:
-    """A connection; whoever has it uses it from one thread at a time."""
+    """Open a connection, to be used by one thread at a time."""
     connection = sqlite3.connect(
         path, timeout=busy_s, isolation_level=None, check_same_thread=False
     )
@@ -34,14 +34,14 @@ def connect(path: Path, busy_s: float) -> sqlite3.Connection:
 
 
 def open_file(path: Path, busy_s: float) -> sqlite3.Connection:
-    """A connection to the file, which is set up when it is new."""
+    """Open a connection to the file; create its tables if it is new."""
     deadline = time.monotonic() + busy_s
     with translated():
         while True:
             try:
                 return _open(path, busy_s)
             except sqlite3.OperationalError as error:
-                # To switch a new file to WAL nobody else may look at it, and SQLite does not wait.
+                # Switching a file to WAL needs exclusive access, for which SQLite does not wait.
                 if not is_busy(error) or time.monotonic() > deadline:
                     raise
             time.sleep(RETRY_S)
@@ -51,7 +51,7 @@ def _open(path: Path, busy_s: float) -> sqlite3.Connection:
     connection = connect(path, busy_s)
     try:
         is_ours = _is_ours(connection, path)
-        # A copy that VACUUM INTO made is not in this mode.
+        # A copy made by VACUUM INTO is not in WAL mode.
         if connection.execute(sql("journal_mode")).fetchone() != ("wal",):
             connection.execute(sql("wal"))
         if not is_ours:
@@ -63,9 +63,13 @@ def _open(path: Path, busy_s: float) -> sqlite3.Connection:
 
 
 def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether the file is set up; False while it is empty."""
+    """Return whether the file is a catalog; False if it is empty.
+
+    Raises:
+        NotSupported: The file is something else, or was written by a newer version.
+    """
     begins = not connection.in_transaction
-    if begins:  # All three are to be of one moment.
+    if begins:  # All three values must come from one snapshot.
         connection.execute(sql("begin_reading"))
     try:
         (tables,) = connection.execute(sql("table_count")).fetchone()
@@ -78,12 +82,12 @@ def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
         return False
     if application != APPLICATION_ID:
         raise NotSupported(
-            f"{path} is an SQLite file, but holds no catalog; give the catalog a file of its own",
+            f"{path} is an SQLite file but not a Naksha catalog; give the catalog its own file",
             field="location",
         )
     if version > SCHEMA_VERSION:
         raise NotSupported(
-            f"{path} was written by a newer Naksha (schema {version}, this one knows "
+            f"{path} was written by a newer Naksha (schema {version}, this version supports up to "
             f"{SCHEMA_VERSION}); upgrade Naksha",
             field="location",
         )
@@ -91,7 +95,7 @@ def _is_ours(connection: sqlite3.Connection, path: Path) -> bool:
 
 
 def _create(connection: sqlite3.Connection, path: Path) -> None:
-    """Set the tables up, unless another process did at the same moment."""
+    """Create the tables unless another process has just created them."""
     connection.execute(sql("begin"))
     try:
         if not _is_ours(connection, path):

@@ -1,7 +1,8 @@
-"""The threads of a catalog file: one that writes, some that read.
+"""Threads of a catalog file: one writer and several readers (group commit).
 
-The writer takes whatever waits, carries it out in one transaction, commits once and then answers
-everybody: the more wait, the less each of them costs. An operation that fails is undone by itself.
+The writer takes all queued operations, runs them in one transaction, commits once and then
+completes all of their futures: the longer the queue, the less each operation costs. An operation
+that fails is rolled back alone.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ T = TypeVar("T")
 Work = Callable[[sqlite3.Connection], T]
 
 GROUP_MAX: Final = 256
-"""Operations that are committed together."""
+"""Maximum number of operations that are committed together."""
 READERS_MAX: Final = 4
 POLL_S_MIN: Final = 0.0002
 POLL_S_MAX: Final = 0.005
-"""How often the writer looks whether another process is done: far more often than SQLite would,
-since a commit takes less than a millisecond."""
+"""Bounds of the pause between attempts to get the write lock from another process: much shorter
+than in SQLite's own busy handler, because a commit takes less than a millisecond."""
 _NOTHING_WRITTEN: Final = ("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_READONLY")
-"""Errors of a COMMIT after which nothing of it can ever come to light."""
+"""Errors of a COMMIT after which it is certain that nothing was written."""
 
 
 def closed() -> Unavailable:
@@ -52,7 +53,7 @@ class _Job(Generic[T]):
     error: BaseException | None = None
 
     def tell(self) -> None:
-        """In the caller's loop, once it is known how it ended."""
+        """Complete the caller's future; runs in the caller's event loop."""
         if self.answer.done():
             return  # cancelled
         if self.error is not None:
@@ -62,7 +63,7 @@ class _Job(Generic[T]):
 
 
 class CatalogWriter:
-    """Owns the writing connection, and the thread that uses it."""
+    """Owner of the writing connection and of the thread that uses it."""
 
     def __init__(self, connection: sqlite3.Connection, busy_s: float) -> None:
         connection.execute(sql("busy_timeout_none"))
@@ -75,9 +76,11 @@ class CatalogWriter:
         self._thread.start()
 
     def do(self, work: Work[T]) -> asyncio.Future[T]:
-        """Carry something out; it is done and durable when the answer comes.
+        """Queue an operation; its future completes when the result is committed and durable.
 
-        Whoever is cancelled before its turn is left out; later it is carried out all the same."""
+        An operation that is cancelled while it is queued is skipped; one that has been taken from
+        the queue is carried out all the same.
+        """
         loop = asyncio.get_running_loop()
         job = _Job(work, loop, loop.create_future())
         with self._lock:
@@ -87,7 +90,7 @@ class CatalogWriter:
         return job.answer
 
     async def close(self) -> None:
-        """End, after what was asked for before."""
+        """Stop the thread after all operations that are already queued."""
         with self._lock:
             if not self._is_closed:
                 self._is_closed = True
@@ -106,7 +109,7 @@ class CatalogWriter:
         self._connection.close()
 
     def _take(self) -> tuple[list[_Job[Any]], bool]:
-        """All that wait, at least one; and whether nothing comes after them."""
+        """Take the queued jobs, waiting for the first; also return whether they are the last."""
         job = self._queue.get()
         jobs: list[_Job[Any]] = []
         while job is not None:
@@ -134,7 +137,7 @@ class CatalogWriter:
             self._roll_back()
 
     def _begin(self) -> None:
-        """Wait for our turn among the processes."""
+        """Begin a transaction, polling for the write lock while another process holds it."""
         deadline = time.monotonic() + self._busy_s
         pause_s = POLL_S_MIN
         while True:
@@ -145,11 +148,14 @@ class CatalogWriter:
                     raise
             else:
                 return
-            time.sleep(pause_s * (0.5 + random.random()))  # noqa: S311 - not to meet again
+            time.sleep(pause_s * (0.5 + random.random()))  # noqa: S311 - jitter
             pause_s = min(pause_s * 1.5, POLL_S_MAX)
 
     def _carry_out_one(self, job: _Job[Any], *, is_alone: bool) -> None:
-        """Raises what is the end of all of them; what is only its own stays with the job."""
+        """Run one job; keep its own error in the job.
+
+        Raises only what ends the whole group.
+        """
         if not is_alone:
             self._connection.execute(sql("savepoint"))
         try:
@@ -157,7 +163,7 @@ class CatalogWriter:
         except BaseException as error:
             job.error = _as_ours(error)
             if is_alone or not self._connection.in_transaction:
-                raise  # After some errors SQLite undoes the whole transaction.
+                raise  # After some errors SQLite rolls back the whole transaction.
             self._connection.execute(sql("undo"))
         if not is_alone:
             self._connection.execute(sql("release"))
@@ -168,7 +174,9 @@ class CatalogWriter:
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorname", "").startswith(_NOTHING_WRITTEN):
                 raise
-            raise OutcomeUnknown(f"The disk failed during a commit: {error}") from error
+            raise OutcomeUnknown(
+                f"The disk failed during a commit, which may or may not be stored: {error}"
+            ) from error
 
     def _roll_back(self) -> None:
         with suppress(sqlite3.Error):
@@ -180,17 +188,17 @@ def _as_ours(error: BaseException) -> BaseException:
     try:
         with translated():
             raise error
-    except BaseException as ours:  # noqa: BLE001 - it is given to the caller
+    except BaseException as ours:  # noqa: BLE001 - it is passed to the caller
         return ours
 
 
 def _tell_all(jobs: Sequence[_Job[Any]]) -> None:
-    """One wake-up for each event loop, however many wait in it."""
+    """Complete the jobs' futures, with one wake-up per event loop."""
     by_loop: defaultdict[asyncio.AbstractEventLoop, list[_Job[Any]]] = defaultdict(list)
     for job in jobs:
         by_loop[job.loop].append(job)
     for loop, waiting in by_loop.items():
-        with suppress(RuntimeError):  # It is closed; nobody waits.
+        with suppress(RuntimeError):  # The loop is closed; no caller waits any more.
             loop.call_soon_threadsafe(_tell, waiting)
 
 
@@ -200,7 +208,7 @@ def _tell(jobs: Sequence[_Job[Any]]) -> None:
 
 
 class CatalogReaders:
-    """Threads that read, each with a connection of its own."""
+    """Pool of reading threads, each with its own connection."""
 
     def __init__(self, path: Path, busy_s: float) -> None:
         self._path = path
@@ -211,7 +219,7 @@ class CatalogReaders:
         self._is_closed = False
 
     async def do(self, work: Work[T]) -> T:
-        """Read something, as it is now."""
+        """Run a read on the current state of the file."""
         if self._is_closed:
             raise closed()
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._run, work)

@@ -1,4 +1,4 @@
 """Connections to SQLite: readers, SQL functions, text decoding and errors.
 
-What is true of any statement belongs here.
+Code that concerns any statement belongs here.
 """

@@ -1,4 +1,4 @@
-"""Connections that read texts which are not UTF-8, and decode all others without a Python call."""
+"""Connections that tolerate texts that are not UTF-8, without a Python call for valid ones."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 _UNDECODABLE: Final = "Could not decode to UTF-8"
-"""How the message of the `sqlite3` module begins; the error has no code."""
+"""Start of the error message of the `sqlite3` module; the error has no code."""
 
 
 def decode_with_replacement(text: bytes) -> str:
-    """Decode a text with U+FFFD in place of bytes that are not UTF-8."""
+    """Decode a text, replacing bytes that are not UTF-8 with U+FFFD."""
     return text.decode("utf-8", "replace")
 
 
@@ -49,7 +49,7 @@ class Cursor(sqlite3.Cursor):
     def fetchall(self) -> list[Any]:
         rows: list[Any] = []
         each = super().__next__
-        # What was read before an error stays in the list.
+        # Rows that were read before an error stay in the list.
         self._repeated(lambda: rows.extend(iter(each, None)))
         return rows
 
@@ -64,7 +64,7 @@ class Cursor(sqlite3.Cursor):
         return fetch()
 
     def _tolerate(self, error: sqlite3.OperationalError) -> None:
-        """Decode with replacement from now on; any other error is raised."""
+        """Switch the connection to decoding with replacement; raise any other error."""
         tolerant = self.connection.text_factory is decode_with_replacement
         if tolerant or not str(error).startswith(_UNDECODABLE):
             raise error

@@ -1,7 +1,7 @@
-"""What our connections can do beyond SQLite: tests that its own functions cannot express.
+"""SQL functions in Python, for tests that SQLite's own functions cannot express.
 
-Only queries use them. Tables, indices and triggers stand on SQLite alone, so that the file can be
-used with none of our code loaded.
+Only queries use them. Tables, indices and triggers use SQLite alone, so that other programs can use
+the file without this code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _decode_test = msgspec.json.Decoder(PropertyTest).decode
 
 
 def add_functions(connection: sqlite3.Connection) -> None:
-    """Make them known to a connection."""
+    """Register the functions on a connection."""
     connection.create_function("naksha_holds", 2, holds, deterministic=True)
     connection.create_function("naksha_has_text", 2, has_text, deterministic=True)
     connection.create_function("naksha_member", 2, member, deterministic=True)
@@ -36,24 +36,26 @@ def add_functions(connection: sqlite3.Connection) -> None:
 
 
 def holds(jsondata: bytes, test: str) -> bool:
-    """Whether a test, as JSON, is true of a document; on what is absent nothing is."""
+    """Return whether a test (as JSON) is true of a document; false for an absent member."""
     return holds_of(decode_feature(jsondata), _test(test))
 
 
 def has_text(text: str | None, part: str) -> bool:
-    """Whether a text contains another one, in whatever case; SQLite folds ASCII only."""
+    """Return whether a text contains another one, ignoring case; SQLite folds ASCII only."""
     return text is not None and part.lower() in text.lower()
 
 
 def member(jsondata: bytes, path: str) -> str | None:
-    """What is at a path (as JSON) of a document, as JSON."""
+    """Return the member at a path (as JSON) of a document, as JSON."""
     found = member_at(decode_feature(jsondata), _path(path))
     return None if found is ABSENT else msgspec.json.encode(found).decode()
 
 
 def key(jsondata: str | bytes, path: str) -> str | None:
-    """What is at a path (as JSON) of a document, as a text that is the same for all values that
-    are the same as JSON; None when there is nothing, or null."""
+    """Return the member at a path (as JSON) of a document in canonical form.
+
+    Values that are equal as JSON have the same text. None for an absent member and for null.
+    """
     found = member_at(decode_feature(jsondata), _path(path))
     if found is ABSENT or found is None:
         return None
@@ -61,7 +63,7 @@ def key(jsondata: str | bytes, path: str) -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """The value without two ways to say the same number."""
+    """Normalize numbers: integral floats become integers."""
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -70,17 +72,17 @@ def _plain(value: Any) -> Any:
 
 
 def same_geometry(text: bytes | None, wkb: bytes | None) -> bool:
-    """Whether GeoJSON and WKB are the same geometry, coordinate by coordinate."""
+    """Return whether GeoJSON and WKB are the same geometry, coordinate by coordinate."""
     if text is None or wkb is None:
         return text is None and wkb is None
     try:
         return bool(shapely.equals_identical(shapely.from_geojson(text), shapely.from_wkb(wkb)))
-    except (shapely.GEOSException, UnicodeDecodeError, NotImplementedError):  # A curve's.
+    except (shapely.GEOSException, UnicodeDecodeError, NotImplementedError):  # For curves.
         return False
 
 
 def is_readable(jsondata: bytes) -> bool:
-    """Whether a document can be parsed as it is."""
+    """Return whether a stored document can be parsed without repair."""
     try:
         msgspec.json.decode(jsondata)
     except UNREADABLE:
@@ -89,7 +91,7 @@ def is_readable(jsondata: bytes) -> bool:
 
 
 def hash_start(id: bytes) -> str:
-    """The beginning of an id's hash; see `Part`."""
+    """Return the first 8 digits of an id's hash; see `Part`."""
     return id_hash(id.decode("utf-8", "replace"))[:8]
 
 

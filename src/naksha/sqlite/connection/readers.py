@@ -1,4 +1,4 @@
-"""Connections for reading: many at once, each with a snapshot of its own, beside the writer."""
+"""Pool of connections for reading, each with its own snapshot, beside the writer."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from naksha.sqlite.sql import queries
 T = TypeVar("T")
 READERS_MAX: Final = 8
 WAIT_S: Final = 30.0
-"""How long anybody waits for a connection; who holds all of them would wait for ever."""
+"""Timeout for getting a connection: a caller that holds all of them would wait for ever."""
 
 INTERRUPT_AGAIN_S: Final = 0.05
 
 
 class NoReaderFree(Unavailable):
-    """All connections are in use, perhaps by the one who asks: repeating cannot help."""
+    """All connections are in use, perhaps by the caller itself, so an immediate retry is futile."""
 
 
 class Snapshot:
-    """A connection inside a reading transaction: everything it reads is of one moment."""
+    """A connection in a read transaction, so that all of its reads see the same snapshot."""
 
     def __init__(self, connection: sqlite3.Connection, threads: ThreadPoolExecutor) -> None:
         self._connection = connection
@@ -38,8 +38,11 @@ class Snapshot:
         self._turn = asyncio.Lock()
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run something in a thread. When we are cancelled it is interrupted and waited for:
-        nobody else may use the connection before."""
+        """Run a read in a thread.
+
+        When the caller is cancelled the read is interrupted and waited for, because the connection
+        must not be used again before it has ended.
+        """
 
         def run() -> T:
             with translated():
@@ -53,14 +56,14 @@ class Snapshot:
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
-            # However often we are told to go: the thread has to be done with the connection. It may
-            # not have begun its statement yet, or be between two of them, and not notice.
+            # The thread must release the connection first, even if this task is cancelled again.
+            # An interrupt has no effect before or between statements, so it is repeated.
             while not task.done():
                 self._connection.interrupt()
                 with suppress(asyncio.CancelledError):
                     await asyncio.wait([task], timeout=INTERRUPT_AGAIN_S)
             if not task.cancelled():
-                task.exception()  # Seen, so that nobody complains that it was not.
+                task.exception()  # Retrieve it, so that asyncio does not log it as never retrieved.
             raise
 
 
@@ -76,7 +79,7 @@ class Readers:
         *,
         read_only: bool = False,
     ) -> None:
-        """`complete` computes what writers without the library left to it."""
+        """Create the pool; `complete` processes edits that plain SQL left incomplete."""
         self._complete = complete
         self._path = path
         self._read_only = read_only
@@ -89,14 +92,16 @@ class Readers:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Snapshot]:
-        """A snapshot of what is committed now."""
+        """Open a snapshot of the committed state."""
         if self._closed:
             raise Unavailable("The storage is closed")
         try:
             async with asyncio.timeout(WAIT_S):
                 await self._places.acquire()
         except TimeoutError:
-            raise NoReaderFree(f"No reader was free within {WAIT_S:g} seconds") from None
+            raise NoReaderFree(
+                f"No connection for reading was available within {WAIT_S:g} s; retry later"
+            ) from None
         try:
             connection = self._free.pop() if self._free else self._open()
             try:
@@ -108,7 +113,7 @@ class Readers:
             self._places.release()
 
     async def _begin(self, connection: sqlite3.Connection) -> None:
-        """Begin to read, once there is nothing left that `complete` has to compute."""
+        """Begin a read transaction, after `complete` has processed incomplete edits."""
         with translated():
             connection.execute(queries()["begin_reading"])
             if not is_incomplete(connection):

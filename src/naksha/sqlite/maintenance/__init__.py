@@ -1,4 +1,4 @@
-"""Background work on SQLite: rounds, partitioning, pins and checks.
+"""Background work on SQLite: maintenance rounds, partitioning, pins and checks.
 
-Whatever runs without a caller belongs here.
+Code that runs without a caller belongs here.
 """

@@ -1,4 +1,4 @@
-"""What a file keeps twice, compared; see `Storage.mismatches`."""
+"""Consistency checks between redundant tables of a file; see `Storage.mismatches`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _TAGS: Final = (
     ("naksha_del", "naksha_gone_tag", "check_tags_all"),
     ("naksha_hst", "naksha_past_tag", "check_tags_past"),
 )
-"""Tables, those of their tags, and which rows are there."""
+"""Tables, their tag tables, and the query for the rows that have tags there."""
 
 
 def mismatches(connection: sqlite3.Connection, name: str, limit: int) -> list[Mismatch]:
-    """What is different, of a collection and of all that branches have of it."""
+    """Return mismatches of a collection, including its rows on branches."""
     c = collection_of(connection, name)
     found: list[Mismatch] = []
     for each in (c, *overlays.of(connection, c)):

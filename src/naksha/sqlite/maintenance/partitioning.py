@@ -1,4 +1,4 @@
-"""Optimal partitioning (see `naksha.spi.partitioning`) on one snapshot, and where it is kept."""
+"""Compute and store optimal partitionings; see `naksha.spi.partitioning`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from naksha.sqlite.sql import queries
 
 
 def kept(connection: sqlite3.Connection, name: str) -> dict[str, int] | None:
-    """The partitioning that is kept, unless the collection was written to since."""
+    """Return the stored partitioning, unless the collection was written to since."""
     c = collection_of(connection, name)
     row = connection.execute(queries()["meta_get"], (c.t, FEATURE_ID)).fetchone()
     found = decode_partitioning(None if row is None else row[0])
@@ -32,7 +32,10 @@ def kept(connection: sqlite3.Connection, name: str) -> dict[str, int] | None:
 
 
 async def compute(snapshot: Snapshot, name: str) -> tuple[Partitioning | None, dict[str, int]]:
-    """The partitioning of the last published version; nothing before the first one."""
+    """Compute the partitioning of the last published version.
+
+    Returns (None, {}) before the first version.
+    """
     c = await snapshot.read(lambda connection: collection_of(connection, name))
     version = await snapshot.read(lambda connection: versions.resolve(connection, HEAD, c))
     if version.seq_number == 0:
@@ -41,7 +44,7 @@ async def compute(snapshot: Snapshot, name: str) -> tuple[Partitioning | None, d
     most = features_max(size)
 
     async def count(prefix: str, limit: int | None) -> int:
-        # The digits end at 3, so 4 is above everything that begins with the prefix.
+        # Quad key digits are 0 to 3, so prefix + "4" is above all keys with the prefix.
         values = (c.t, prefix, prefix + "4", version.txn, -1 if limit is None else limit)
         return await snapshot.read(
             lambda connection: connection.execute(queries()["partition_cell"], values).fetchone()[0]
@@ -59,7 +62,7 @@ async def compute(snapshot: Snapshot, name: str) -> tuple[Partitioning | None, d
 
 
 def keep(connection: sqlite3.Connection, name: str, found: Partitioning) -> None:
-    """Keep it in the collection's meta table; one of a later version is not replaced."""
+    """Store a partitioning in the collection's meta table, unless a later one is there."""
     c = collection_of(connection, name)
     versions.resolve(connection, AtTxn(int(found.txn)), c)
     row = connection.execute(queries()["meta_get"], (c.t, FEATURE_ID)).fetchone()
@@ -69,7 +72,7 @@ def keep(connection: sqlite3.Connection, name: str, found: Partitioning) -> None
 
 
 def byte_size(connection: sqlite3.Connection, c: Collection) -> int:
-    """The size of the largest feature, as far as it is known."""
+    """Return the size of the largest known feature, estimated from a sample if unknown."""
     if c.byte_size > 0:
         return c.byte_size
     row = connection.execute(queries()["feature_sizes"], (c.t, SAMPLE_FEATURES_MAX))

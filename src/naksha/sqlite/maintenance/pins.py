@@ -1,4 +1,4 @@
-"""Pins: versions that must stay readable, and perhaps collections that must stay as they are."""
+"""Pins: versions that must stay readable, and optionally collections that must not be dropped."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ def pin(
     *,
     guards: bool,
 ) -> None:
-    """See `WriteSession.pin`. Of a collection everything that the layers need must still be
-    there."""
+    """See `WriteSession.pin`.
+
+    Raises:
+        Expired: History that the layers need to read the collection at the version is gone.
+    """
     if collection is not None:
         known = collection_on(connection, seen, collection)
         readable(connection, seen, known, at.txn)
@@ -36,7 +39,13 @@ def unpin(connection: sqlite3.Connection, name: str) -> None:
 
 
 def check_unguarded(connection: sqlite3.Connection, c: Collection) -> None:
-    """InUse when a pin forbids to drop the collection and to switch its history off."""
+    """Check that no pin forbids dropping the collection or switching its history off.
+
+    Raises:
+        InUse: There is such a pin; the error names it.
+    """
     row = connection.execute(queries()["guarding_pin"], (c.id, c.created)).fetchone()
     if row is not None:
-        raise InUse(f"The collection is in use by {row[0]!r}", collection_id=c.id)
+        raise InUse(
+            f"The collection is in use by {row[0]!r}; delete that first", collection_id=c.id
+        )

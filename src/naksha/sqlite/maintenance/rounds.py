@@ -1,5 +1,8 @@
-"""Maintenance: history beyond its age, old days of the log, dropped collections and dropped
-overlays go; estimates are refreshed. Everything in small steps, so that writers get in between."""
+"""Maintenance rounds: remove what has expired and refresh estimates.
+
+A round removes expired history, old days of the log, dropped collections and dropped overlays. It
+works in small steps, so that writers can run between them.
+"""
 
 from __future__ import annotations
 
@@ -22,27 +25,27 @@ from naksha.sqlite.write.writer import Writer
 
 T = TypeVar("T")
 ROWS_MAX: Final = 10_000
-"""Rows that are deleted at once."""
+"""Maximum number of rows deleted in one step."""
 TRASH: Final = {
     "naksha_head": ("naksha_box", "naksha_tag"),
     "naksha_del": (),
     "naksha_hst": ("naksha_past", "naksha_past_tag"),
 }
-"""Tables of rows, each with those that follow it and no trigger empties."""
+"""Tables of rows, each with its dependent tables that no trigger empties."""
 PAGES_MAX: Final = 2_000
-"""Free pages that are cut off the file at once."""
+"""Maximum number of free pages cut off the file in one step."""
 SAMPLE_MAX: Final = 20_000
-"""Features whose size is looked at."""
+"""Number of features whose sizes are sampled."""
 
 
 class Read(Protocol):
-    """Runs something on a snapshot."""
+    """Function that runs a read on a snapshot."""
 
     def __call__(self, work: Callable[[sqlite3.Connection], T]) -> Awaitable[T]: ...
 
 
 async def maintain(writer: Writer, read: Read, now_ms: int) -> None:
-    """See `Storage.maintain`. A step that fails keeps no other from being done."""
+    """See `Storage.maintain`. Errors of single steps are collected and raised at the end."""
     failures: list[tuple[str, NakshaError]] = []
 
     async def attempt(what: str, step: Awaitable[object]) -> None:
@@ -71,7 +74,7 @@ async def maintain(writer: Writer, read: Read, now_ms: int) -> None:
 
 
 async def _repeat(writer: Writer, work: Callable[[sqlite3.Connection], bool]) -> None:
-    """Call `work` until it returns that there is no more to do."""
+    """Call `work` until it returns False (no more to do)."""
     while await writer.task(work):
         pass
 
@@ -91,7 +94,7 @@ def _collections(connection: sqlite3.Connection) -> list[Collection]:
 
 
 def _overlays(connection: sqlite3.Connection, name: str) -> list[int]:
-    """Where a collection has rows: on main, and in overlays."""
+    """Return the overlays that have rows of a collection, including main."""
     c = _find(connection, name, MAIN)
     return [] if c is None else [MAIN, *(each.overlay for each in overlays.of(connection, c))]
 
@@ -114,8 +117,10 @@ def _lowest_pin(connection: sqlite3.Connection, collection: str | None) -> int:
 
 
 def _expire(connection: sqlite3.Connection, name: str, overlay: int, now_ms: int) -> bool:
-    """Delete some of the history that is too old; tells whether there is more. What is pinned on
-    main is needed in overlays, too: their branches began there."""
+    """Delete a batch of expired history; return whether there may be more.
+
+    Pins on main also protect overlays, because their branches began there.
+    """
     c = _find(connection, name, overlay)
     return c is not None and _expire_before(connection, c, first_kept(now_ms, c.max_age))
 
@@ -137,8 +142,11 @@ def _expire_before(connection: sqlite3.Connection, c: Collection, cutoff: int) -
 
 
 def _expire_log(connection: sqlite3.Connection, now_ms: int) -> None:
-    """Drop days of the log: those below every pin, all published, but never the last version.
-    What the floor of a collection without history is read from is kept in its row."""
+    """Delete old days of the log: published, below every pin, but never the last version.
+
+    The floor of a collection without history is derived from the log, so it is stored in the
+    collection's row first.
+    """
     last, _, published = connection.execute(queries()["counters"]).fetchone()
     days = _value(connection, "log_days")
     below = min(first_kept(now_ms, days), _lowest_pin(connection, None), published)
@@ -155,7 +163,7 @@ def _expire_log(connection: sqlite3.Connection, now_ms: int) -> None:
 
 
 def _remove(connection: sqlite3.Connection, name: str, now_ms: int) -> None:
-    """Remove a dropped collection that is due, unless it is pinned."""
+    """Remove a dropped collection that is due for deletion, unless it is pinned."""
     c = _find(connection, name, MAIN)
     if c is None or not c.dropped_at or c.delete_at > now_ms:
         return
@@ -167,14 +175,13 @@ def _remove(connection: sqlite3.Connection, name: str, now_ms: int) -> None:
 
 
 def _forget_overlaid(connection: sqlite3.Connection) -> None:
-    """Leave what dropped overlays have of collections to `_empty_trash`."""
+    """Hand the rows of dropped overlays over to `_empty_trash`."""
     connection.execute(queries()["overlaid_trash"])
     connection.execute(queries()["overlaid_forget"])
 
 
 def _empty_trash(connection: sqlite3.Connection) -> bool:
-    """Delete some rows of one table number that is not used any more; tells whether there is
-    more."""
+    """Delete a batch of rows of an unused table number; return whether there may be more."""
     row = connection.execute(queries()["trash_next"]).fetchone()
     if row is None:
         return False
@@ -192,8 +199,10 @@ def _empty_trash(connection: sqlite3.Connection) -> bool:
 
 
 def _shrink(connection: sqlite3.Connection) -> bool:
-    """Cut some free pages off the file; tells whether there is more. A file of an older release
-    that was not rebuilt keeps them."""
+    """Cut some free pages off the file; return whether there are more.
+
+    A file of an older release that was never rebuilt keeps its free pages.
+    """
     before: int = _value(connection, "free_pages")
     if before > 0:
         connection.execute(sql("free_pages_cut", pages=str(PAGES_MAX))).fetchall()
@@ -202,7 +211,7 @@ def _shrink(connection: sqlite3.Connection) -> bool:
 
 
 async def _refresh(writer: Writer, read: Read, name: str) -> None:
-    """Refresh the estimates. What takes long is done beside the writers."""
+    """Refresh the estimates of a collection; they are computed on a snapshot, beside the writer."""
     found = await read(partial(_estimates, name=name))
     if found is not None:
 
@@ -213,7 +222,7 @@ async def _refresh(writer: Writer, read: Read, name: str) -> None:
 
 
 def _estimates(connection: sqlite3.Connection, name: str) -> tuple[int, int, int] | None:
-    """Number of features and sizes of the largest; None when they are known already."""
+    """Return the number of features and the sizes of the largest; None if they are unchanged."""
     c = _find(connection, name, MAIN)
     if c is None or c.dropped_at:
         return None

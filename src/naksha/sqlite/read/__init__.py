@@ -1,4 +1,4 @@
 """Reading from SQLite: queries, versions, layers of branches, the log and statistics.
 
-Statements that change nothing belong here.
+Code that runs read-only statements belongs here.
 """

@@ -1,4 +1,4 @@
-"""Exact tests on geometries, many at a time; boxes have sorted out the rest before."""
+"""Exact spatial tests on batches of geometries that passed the bounding-box filter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def tester_of(spatial: Intersects) -> Callable[[Sequence[bytes | None]], Flags]:
-    """A function that tests geometries (WKB)."""
+    """Return a function that tests a batch of geometries (WKB)."""
     wanted = shapely.from_wkb(spatial.wkb)
     if spatial.radius == 0:
         shapely.prepare(wanted)
@@ -45,12 +45,15 @@ def tester_of(spatial: Intersects) -> Callable[[Sequence[bytes | None]], Flags]:
 
 
 def _projection(around: Any) -> Callable[[Floats], Floats]:
-    """Metres around a geometry: distances from its middle are true, others nearly so."""
+    """Return a projection to metres (azimuthal equidistant) centred on a geometry.
+
+    Distances from the centre are exact, others nearly so.
+    """
     west, south, east, north = shapely.bounds(around).tolist()
     lon0, lat0 = math.radians((west + east) / 2), math.radians((south + north) / 2)
     e2 = _FLATTENING * (2 - _FLATTENING)
     bend = 1 - e2 * math.sin(lat0) ** 2
-    # The spheroid is bent differently along the meridian and across it.
+    # The radius of curvature of the spheroid differs along the meridian and across it.
     across = _EQUATOR_M / math.sqrt(bend) / _MEAN_M
     along = _EQUATOR_M * (1 - e2) / bend**1.5 / _MEAN_M
 
@@ -58,7 +61,7 @@ def _projection(around: Any) -> Callable[[Floats], Floats]:
         lon, lat = np.radians(coordinates[:, 0]) - lon0, np.radians(coordinates[:, 1])
         cosine = math.sin(lat0) * np.sin(lat) + math.cos(lat0) * np.cos(lat) * np.cos(lon)
         angle = np.arccos(np.clip(cosine, -1.0, 1.0))
-        # Near the middle the quotient is 1, and its formula is not.
+        # Near the centre the quotient tends to 1, but computing it would divide by zero.
         stretch = np.where(angle < 1e-9, 1.0, angle / np.maximum(np.sin(angle), 1e-12))
         x = stretch * np.cos(lat) * np.sin(lon)
         y = stretch * (math.cos(lat0) * np.sin(lat) - math.sin(lat0) * np.cos(lat) * np.cos(lon))

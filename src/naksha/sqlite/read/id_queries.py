@@ -1,4 +1,4 @@
-"""The statements that find states without their content, sorted by whatever they have."""
+"""Statements that find the ids of states without their content, sorted by any members."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ _NESTED = ("array", "object")
 def found_statement(
     levels: Sequence[Level], query: Query, sort: Sequence[SortKey], after: Found | None
 ) -> tuple[str, list[Any]]:
-    """The statement that gives id and uuid of what is found, the geometry when that is still to be
-    tested, and the kind and the value of each key."""
+    """Build the statement that finds states and returns its text and parameters.
+
+    Its columns are id, uuid, the geometry if that must still be tested, and type and value of each
+    sort key.
+    """
     statement = Statement()
     tested = isinstance(query.spatial, Intersects)
     limit = ""
@@ -57,7 +60,7 @@ def found_statement(
 
 
 def found_of(row: Sequence[Any], *, with_geometry: bool) -> Found:
-    """What a row of the statement tells."""
+    """Convert a row of the statement."""
     values = row[3:] if with_geometry else row[2:]
     return Found(row[0], row[1], tuple(_jsons(values)))
 
@@ -107,6 +110,6 @@ def _last(statement: Statement, n: int, key: SortKey, json: str | None) -> Last:
     if value is None:
         return Last(key, _rank(n, key), None, place.rank, "")
     if isinstance(value, int) and abs(value) > INT8_MAX:
-        value = float(value)  # as SQLite has it
+        value = float(value)  # SQLite reads large integers in JSON as floats.
     then = statement.value(value)
     return Last(key, _rank(n, key), sql("sort_value", n=str(n)), place.rank, then)

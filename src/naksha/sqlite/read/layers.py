@@ -1,6 +1,6 @@
-"""What a branch consists of, and what of it is read for a collection at a version.
+"""Layers of a branch, and which rows of them are read for a collection at a version.
 
-Main alone is a branch of one layer, so that everything that reads knows layers only.
+Main alone is a branch of one layer, so that all reading code handles layers only.
 """
 
 from __future__ import annotations
@@ -27,8 +27,11 @@ MAIN_ONLY: Final[Layers] = (Layer(MAIN, None),)
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A layer of one collection: its rows, the transaction that these are read at (None: HEAD),
-    and the table numbers of the layers above it that have ids of their own."""
+    """A layer of one collection.
+
+    It has the collection's rows in that layer, the transaction they are read at (None: HEAD), and
+    the table numbers of the layers above, whose ids mask the rows of this one.
+    """
 
     collection: Collection
     at: int | None
@@ -36,35 +39,56 @@ class Level:
 
 
 def checked(layers: Sequence[Layer]) -> Layers:
-    """The layers of a branch, or what is wrong with them."""
+    """Validate the layers of a branch, topmost first.
+
+    Raises:
+        InvalidArgument: They are not overlays above main, each read at a transaction below the top.
+        LimitExceeded: There are too many.
+    """
     if not layers or layers[-1].overlay != MAIN:
-        raise InvalidArgument("The last layer of a branch is main", field="layers")
+        raise InvalidArgument("The last layer of a branch must be main", field="layers")
     if len(layers) > limits.LAYERS_MAX:
-        raise LimitExceeded(f"{len(layers)} layers, more than {limits.LAYERS_MAX}", field="layers")
+        raise LimitExceeded(
+            f"The branch has {len(layers)} layers; at most {limits.LAYERS_MAX} are supported",
+            field="layers",
+        )
     numbers = [layer.overlay for layer in layers]
     if min(numbers[:-1], default=1) <= MAIN or len(set(numbers)) < len(numbers):
-        raise InvalidArgument("Above main are overlays, each of them once", field="layers")
+        raise InvalidArgument(
+            "The layers of a branch above main must be distinct overlays", field="layers"
+        )
 
     below = [layer.txn for layer in layers[1:] if layer.txn is not None]
     if len(below) < len(layers) - 1:
-        raise InvalidArgument("Below the top a layer is read at a transaction", field="layers")
+        raise InvalidArgument(
+            "All layers of a branch below the topmost one must have a txn", field="layers"
+        )
     if below != sorted(below, reverse=True):
-        raise InvalidArgument("No layer began after the one above it", field="layers")
+        raise InvalidArgument(
+            "A layer of a branch must not have a greater txn than the layer above it",
+            field="layers",
+        )
     return tuple(layers)
 
 
 def collection_on(
     connection: sqlite3.Connection, layers: Layers, name: str, *, dropped: bool = False
 ) -> Collection:
-    """The collection as main has it, unless it was made after the branch began."""
+    """Return the collection as main has it.
+
+    Raises:
+        CollectionNotFound: It does not exist, or was created after the branch began.
+    """
     found = collection_of(connection, name, dropped=dropped)
     if not is_seen(layers, found):
-        raise CollectionNotFound(f"No collection {name!r} on the branch", collection_id=name)
+        raise CollectionNotFound(
+            f"The collection {name!r} does not exist on the branch", collection_id=name
+        )
     return found
 
 
 def is_seen(layers: Layers, c: Collection) -> bool:
-    """Whether the collection was there when the branch began."""
+    """Return whether the collection existed when the branch began."""
     begin = layers[-1].txn
     return begin is None or c.created <= begin
 
@@ -75,7 +99,11 @@ def resolve(
     at: VersionSelector,
     collection: str | None = None,
 ) -> Version:
-    """The version meant; Expired when something that it needs of the collection is gone."""
+    """Resolve a version selector.
+
+    Raises:
+        Expired: History of the collection that the version needs is gone.
+    """
     version = versions.resolve(connection, at)
     if collection is not None:
         known = collection_on(connection, layers, collection)
@@ -86,7 +114,11 @@ def resolve(
 def readable(
     connection: sqlite3.Connection, layers: Layers, c: Collection, at: int | None
 ) -> list[Level]:
-    """What is read of each layer, topmost first; Expired when something of it is gone."""
+    """Return the levels to read, topmost first.
+
+    Raises:
+        Expired: History that is needed is gone.
+    """
     found = levels(connection, layers, c, at)
     for level in found:
         if level.at is not None:
@@ -97,7 +129,11 @@ def readable(
 
 
 def check_kept_since(connection: sqlite3.Connection, found: Sequence[Level], txn: int) -> None:
-    """Expired when states that ended after a transaction are gone."""
+    """Check that states that ended after a transaction are still there.
+
+    Raises:
+        Expired: They are gone.
+    """
     for level in found:
         since = txn if level.at is None else min(txn, level.at)
         versions.check_history(connection, level.collection, since)
@@ -106,7 +142,7 @@ def check_kept_since(connection: sqlite3.Connection, found: Sequence[Level], txn
 def levels(
     connection: sqlite3.Connection, layers: Layers, c: Collection, at: int | None
 ) -> list[Level]:
-    """What is read of each layer, topmost first, whether it is still there or not."""
+    """Return the levels to read, topmost first, without checking for expired history."""
     overlaid = _overlaid(connection, layers, c)
     found: list[Level] = []
     masks: tuple[int, ...] = ()
@@ -121,8 +157,10 @@ def levels(
 
 
 def _read_at(layers: Layers, at: int | None) -> Layers:
-    """The layers that a version is made of, each with the transaction that it is read at. One
-    that began later is left out, together with its mask: what it has is not that old."""
+    """Return the layers of a version, each with the transaction that it is read at.
+
+    Layers that began after the version are left out, together with their masks.
+    """
     if at is None:
         return layers
     first = 0
@@ -136,7 +174,11 @@ def _read_at(layers: Layers, at: int | None) -> Layers:
 def _overlaid(
     connection: sqlite3.Connection, layers: Layers, c: Collection
 ) -> dict[int, Collection]:
-    """The overlays that have rows of a collection; all of them must be there at all."""
+    """Return the overlays that have rows of a collection.
+
+    Raises:
+        NotFound: One of the overlays does not exist.
+    """
     numbers = [layer.overlay for layer in layers[:-1]]
     if not numbers:
         return {}
@@ -145,10 +187,10 @@ def _overlaid(
     found = {row[0]: row for row in rows}
     for number in numbers:
         if number not in found:
-            raise NotFound(f"There is no overlay {number}")
+            raise NotFound(f"The overlay {number} does not exist")
     return {number: overlay_of(c, *row) for number, row in found.items() if row[1] is not None}
 
 
 def overlay_of(c: Collection, overlay: int, floor_txn: int, t: int) -> Collection:
-    """The collection with its rows in an overlay, which always keep their history."""
+    """Return the collection with its rows in an overlay, which always have history."""
     return replace(c, overlay=overlay, floor_txn=floor_txn, t=t, off_since=None)

@@ -1,4 +1,4 @@
-"""Reading the transaction log: from a `LogFilter` to one SQL statement."""
+"""Read the transaction log, with one SQL statement per `LogFilter`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from naksha.sqlite.sql import queries, sql
 
 
 def find(connection: sqlite3.Connection, txn: int) -> Transaction | None:
-    """The transaction with a number, if it is there."""
+    """Return the transaction with a number, None if there is none."""
     found = transactions_of(dicts(connection.execute(queries()["transaction"], (txn,))))
     if not found:
         versions.check_log(connection, txn)
@@ -37,7 +37,7 @@ def page(
 def statement_of(
     after: int, limit: int, where: LogFilter, boxes: Sequence[Box], *, newest_first: bool
 ) -> tuple[str, list[Any]]:
-    """The statement that gives a page of the log."""
+    """Build the statement that returns a page of the log."""
     statement = Statement()
     conditions = [
         *_place(statement, after, newest_first),
@@ -61,7 +61,7 @@ def _place(statement: Statement, after: int, newest_first: bool) -> Iterator[str
 
 
 def _whole(statement: Statement, where: LogFilter) -> Iterator[str]:
-    """What is the same in all entries of a transaction."""
+    """Yield conditions on whole transactions."""
     for name, bound in (("log_from", where.from_ms), ("log_to", where.to_ms)):
         if bound is not None:
             yield sql(name, value=statement.value(bound))
@@ -79,7 +79,7 @@ def _whole(statement: Statement, where: LogFilter) -> Iterator[str]:
 
 
 def _same(statement: Statement, where: LogFilter) -> Iterator[str]:
-    """Conditions on columns that all entries of a transaction share."""
+    """Yield conditions on columns that all entries of a transaction share."""
     if where.authors is not None:
         among = sql("log_among", column="author", values=statement.texts(where.authors))
         yield sql("log_or_unsigned", condition=among) if where.unsigned else among
@@ -92,7 +92,7 @@ def _same(statement: Statement, where: LogFilter) -> Iterator[str]:
 
 
 def _entries(statement: Statement, where: LogFilter, boxes: Sequence[Box]) -> Iterator[str]:
-    """What one entry of a transaction must be."""
+    """Yield conditions that at least one entry of a transaction must meet."""
     among = []
     if where.collections is not None:
         among.append(sql("log_among", column="id", values=statement.texts(where.collections)))

@@ -1,4 +1,4 @@
-"""Features beside a collection; see `naksha.spi.meta`."""
+"""Meta features of a collection; see `naksha.spi.meta`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def put(connection: sqlite3.Connection, collection: str, feature: Mapping[str, A
     if connection.execute(queries()["meta_is_full"], full).fetchone()[0]:
         raise LimitExceeded(
             f"Collection {collection!r} has {limits.META_COUNT_MAX} meta features, "
-            "the most it can have",
+            "which is the maximum; delete one first",
             collection_id=collection,
         )
     connection.execute(queries()["meta_put"], (c.t, id, text))

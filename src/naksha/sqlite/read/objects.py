@@ -1,4 +1,4 @@
-"""Small objects that are kept beside the data; see `naksha.spi.storage.KeptObject`."""
+"""Small objects that are stored beside the features; see `naksha.spi.storage.KeptObject`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def find_all(connection: sqlite3.Connection, kind: str, prefix: str) -> list[Kep
 def keep(
     connection: sqlite3.Connection, kind: str, id: str, json: str, expected: int | None
 ) -> int:
-    """See `WriteSession.keep`; gives the new revision."""
+    """See `WriteSession.keep`; return the new revision."""
     revision = _checked(connection, kind, id, expected) + 1
     connection.execute(queries()["kept_put"], (kind, id, json, revision))
     return revision
@@ -44,12 +44,17 @@ def forget(connection: sqlite3.Connection, kind: str, id: str, expected: int | N
 
 
 def _checked(connection: sqlite3.Connection, kind: str, id: str, expected: int | None) -> int:
-    """The revision that is there, 0 for none; it must be the one that is expected."""
+    """Return the current revision, 0 if the object does not exist.
+
+    Raises:
+        Conflict: It is not the expected revision.
+    """
     known = find(connection, kind, id)
     revision = 0 if known is None else known.revision
     if expected is not None and expected != revision:
         raise Conflict(
-            f"Revision {expected} of {kind} {id!r} is expected, but it has {revision}",
+            f"Revision {expected} of {kind} {id!r} was expected, but its revision is {revision}; "
+            "read it again",
             field="expected",
         )
     return revision

@@ -1,4 +1,4 @@
-"""Queries on a connection: what readers, sessions and splits have in common."""
+"""Queries on a connection, shared by readers, sessions and splits."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from naksha.sqlite.read.statistics import measure, step_of
 from naksha.sqlite.sql import queries, sql
 
 CHUNK: Final = 1000
-"""Rows fetched, and geometries tested, at once."""
+"""Number of rows that are fetched and whose geometries are tested at once."""
 
 
 class Request:
-    """A query on a collection, with the transaction that it is read at (None: HEAD)."""
+    """A query on a collection, with the transaction it is read at (None: HEAD)."""
 
     def __init__(
         self,
@@ -68,14 +68,17 @@ class Request:
     def _txn(self, at: VersionSelector, pins_head: bool) -> int | None:
         if self.cursor is not None and self.cursor.at:
             if not 0 < self.cursor.at <= INT8_MAX:
-                raise InvalidArgument("Not a cursor of this storage", field="cursor")
+                raise InvalidArgument(
+                    "The cursor is not valid; use the one returned with the previous page",
+                    field="cursor",
+                )
             return versions.resolve(self.connection, AtTxn(self.cursor.at)).txn
         if isinstance(at, Head) and (self.query.limit is None or not pins_head):
             return None
         return versions.resolve(self.connection, at).txn
 
     def states(self) -> Iterator[State]:
-        """All states in their order, one more than the limit asks for."""
+        """Return all states in order; with a limit, up to one more than that."""
         text, values = statements.states(self.levels, self.query, self.cursor)
         rows = self.connection.execute(text, values)
         if not isinstance(self.query.spatial, Intersects):
@@ -136,7 +139,7 @@ class Request:
 
 
 def state_of(id: str, raw: bytes) -> State:
-    """A state whose bytes can be passed on: SQLite keeps texts that are not UTF-8."""
+    """Build a state; repair its bytes if they are not UTF-8, which SQLite permits."""
     state = State(id, raw)
     if not raw.isascii():
         try:
@@ -147,7 +150,7 @@ def state_of(id: str, raw: bytes) -> State:
 
 
 def _tested(rows: Iterator[Any], spatial: Intersects) -> Iterator[Any]:
-    """The rows whose geometries, their third columns, pass the test."""
+    """Yield the rows whose geometry (the third column) passes the test."""
     test = tester_of(spatial)
     while chunk := list(islice(rows, CHUNK)):
         for row, holds in zip(chunk, test([row[2] for row in chunk]), strict=True):
@@ -156,24 +159,27 @@ def _tested(rows: Iterator[Any], spatial: Intersects) -> Iterator[Any]:
 
 
 def counted(query: Query) -> Query:
-    """The query without what a count ignores."""
+    """Return the query without limit and cursor, which a count ignores."""
     return msgspec.structs.replace(query, limit=None, cursor=None)
 
 
 def uncut(query: Query) -> Query:
-    """The query without what a tile ignores."""
+    """Return the query without cursor and space, which a tile ignores."""
     return msgspec.structs.replace(query, cursor=None, space=None)
 
 
 def state(
     connection: sqlite3.Connection, storage: StorageIdentity, layers: Layers, state_id: str
 ) -> State:
-    """See `Reader.state`. What the branch sees comes first: there a state ends when the branch
-    ended it. Then all other places, since the id is unique in the storage."""
+    """See `Reader.state`.
+
+    The layers of the branch are searched first, because there a state ends when the branch ended
+    it. Then all other overlays are searched, because the id is unique in the storage.
+    """
     reference = parse_state_id(state_id)
     known = _collection_of(connection, storage, reference)
     if known is None or known.dropped_at:
-        raise NotFound(f"No state {state_id!r} in storage {storage.id!r}")
+        raise NotFound(f"The state {state_id!r} does not exist in storage {storage.id!r}")
     seen = [(level.collection, level.at) for level in levels(connection, layers, known, None)]
     rows = connection.execute(queries()["overlays_of"], (known.number,))
     others = [known, *(overlay_of(known, *row) for row in rows)]
@@ -187,13 +193,13 @@ def state(
         row = connection.execute(text, (collection.t, reference.i, end)).fetchone()
         if row is not None:
             return state_of(*row)
-    raise NotFound(f"No state {state_id!r}", collection_id=known.id)
+    raise NotFound(f"The state {state_id!r} does not exist or has expired", collection_id=known.id)
 
 
 def _collection_of(
     connection: sqlite3.Connection, storage: StorageIdentity, reference: StateRef
 ) -> Collection | None:
-    """The collection that a state id names."""
+    """Return the collection that a state id names, None if there is none."""
     name: str | None = None
     if isinstance(reference, Guid):
         name = reference.collection_id

@@ -1,4 +1,4 @@
-"""Rows of the storage's own tables as the model's objects."""
+"""Conversion of rows of the storage's own tables to model objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from naksha.sqlite.sql import queries
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A collection as its row tells it."""
+    """A row of the collection table."""
 
     id: str
     number: int
@@ -35,9 +35,9 @@ class Collection:
     created: int
     dropped_at: int
     t: int
-    """The number that its rows in the tables begin with."""
+    """Table number: the first key column of the collection's rows in the shared tables."""
     overlay: int = MAIN
-    """The overlay whose rows are meant; then `t` is of that, too."""
+    """The overlay whose rows `t` refers to."""
 
     @property
     def has_history(self) -> bool:
@@ -65,15 +65,19 @@ class Collection:
 def collection_of(
     connection: sqlite3.Connection, name: str, *, dropped: bool = False
 ) -> Collection:
-    """The collection, unless it is missing or dropped."""
+    """Return a collection.
+
+    Raises:
+        CollectionNotFound: It does not exist, or is dropped and `dropped` is not set.
+    """
     row = connection.execute(queries()["collection"], (name,)).fetchone()
     found = None if row is None else Collection(*row)
     if found is None or (found.dropped_at and not dropped):
-        raise CollectionNotFound(f"No collection {name!r}", collection_id=name)
+        raise CollectionNotFound(f"The collection {name!r} does not exist", collection_id=name)
     return found
 
 
 def dicts(cursor: sqlite3.Cursor) -> Iterable[dict[str, Any]]:
-    """The rows of a cursor by column name."""
+    """Return the rows of a cursor as dicts by column name."""
     names = [column[0] for column in cursor.description]
     return (dict(zip(names, row, strict=True)) for row in cursor)

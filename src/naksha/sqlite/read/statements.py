@@ -1,7 +1,8 @@
-"""From a `Query` to one SQL statement, put together from the fragments in `queries/read.sql`.
+"""Build one SQL statement from a `Query`, using the fragments in `queries/read.sql`.
 
 Values never become text of the statement: each is a parameter, collected in `Statement`. What SQL
-cannot decide (real geometries) is left to `exact`, which gets the geometries beside the states.
+cannot decide (intersections of geometries) is left to `exact_tests`; then the statement returns the
+geometries beside the states.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ from naksha.sqlite.read.layers import Level
 from naksha.sqlite.sql import sql, text_literal
 
 _PLAIN_KEY: Final = re.compile(r'[^"\\\x00-\x1f]+')
-"""Keys that a JSON path of SQLite can name: it knows no escapes."""
+"""Keys that a JSON path of SQLite can contain: it has no escapes."""
 
 _NEVER: Final = str(limits.INT8_MAX)
 TableName = Literal["head", "del", "hst"]
 TAGS: Final[Mapping[TableName, str]] = MappingProxyType(
     {"head": "naksha_tag", "del": "naksha_gone_tag", "hst": "naksha_past_tag"}
 )
-"""The tables of the tags of states."""
+"""The tag tables of the state tables."""
 NOWHERE: Final = (None,)
-"""In place of boxes, when there is no spatial test."""
+"""Replaces the boxes when there is no spatial condition."""
 
 
 class Statement:
@@ -54,13 +55,15 @@ class Statement:
         self.values: list[Any] = []
 
     def value(self, value: Any) -> str:
-        """Add a parameter; gives its place in the text."""
+        """Add a parameter; return its placeholder."""
         if len(self.values) == limits.QUERY_VALUES_MAX:
-            raise LimitExceeded(f"The query has more than {limits.QUERY_VALUES_MAX} values")
+            raise LimitExceeded(
+                f"The query has more than {limits.QUERY_VALUES_MAX} values; split it into several"
+            )
         if isinstance(value, str):
             check_text(value)
         elif isinstance(value, int):
-            # What is beyond every number of ours is as good as the last of them.
+            # No stored number is outside of this range, so clamping does not change the result.
             value = max(-limits.INT8_MAX, min(value, limits.INT8_MAX))
         self.values.append(value)
         return f"?{len(self.values)}"
@@ -77,7 +80,7 @@ class Statement:
         return self.value(msgspec.json.encode(list(values)).decode())
 
     def edges(self, box: Box) -> dict[str, str]:
-        """Add the edges of a box; gives their places by name."""
+        """Add the edges of a box; return their placeholders by name."""
         names = ("west", "south", "east", "north")
         return {n: self.value(float(v)) for n, v in zip(names, box, strict=True)}
 
@@ -90,8 +93,11 @@ def states(
     within: Box | None = None,
     geometries: bool = False,
 ) -> tuple[str, list[Any]]:
-    """The statement that gives (id, feature) of all states of the query, as far as they meet a box,
-    and their geometries when these are asked for, or still to be tested."""
+    """Build the statement that returns (id, feature) of all states of the query.
+
+    With `within` only states whose box meets that one are returned. The third column is the
+    geometry, if `geometries` is set or an exact test must follow.
+    """
     statement = Statement()
     tested = isinstance(query.spatial, Intersects)
     geo = sql("geo_also") if tested or geometries else ""
@@ -99,7 +105,7 @@ def states(
     if query.limit is None:
         sources = sources_of(statement, levels, query, cursor, "source", *near)
         return sql("select_states", sources=sources, order="", geo=geo), statement.values
-    # Of those that are still to be tested nobody knows how many will do.
+    # If an exact test follows, it is unknown how many rows will pass, so there is no limit.
     limit = "" if tested else sql("limit", limit=str(query.limit + 1))
     sources = sources_of(
         statement, levels, query, cursor, "source_page", *near, slots={"limit": limit}
@@ -109,7 +115,7 @@ def states(
 
 
 def count(levels: Sequence[Level], query: Query) -> tuple[str, list[Any]]:
-    """The statement that counts them; not for geometries that are still to be tested."""
+    """Build the statement that counts states; not for queries that need an exact test."""
     statement = Statement()
     sources = sources_of(statement, levels, query, None, "source")
     return sql("select_count", sources=sources), statement.values
@@ -125,8 +131,10 @@ def sources_of(
     hidden: bool = False,
     slots: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
-    """All tables that the query is answered from, each as the source that is named. Of the
-    history, when all is asked for, the `hidden` states too."""
+    """Build the UNION of all tables that have states of the query, each as the named source.
+
+    With `hidden`, a query for all states also returns history states that were never visible.
+    """
     boxes = boxes_of(query.spatial)
     filters = [*filters_of(statement, query), *conditions]
     if cursor is not None:
@@ -142,7 +150,7 @@ def sources_of(
         for table in _tables(statement, query, version, since, hidden):
             closed = table.name == "hst" and query.states is States.ALL and not replaced
             shown = _shown(closed, version, space)
-            # What has ended is in no layer above.
+            # Layers above contain no states that have ended here, so masks are not needed.
             masked = [] if replaced else list(_masks(statement, level, closed, version))
             until = _until(query, version, since)
             for box in boxes or NOWHERE:
@@ -150,12 +158,12 @@ def sources_of(
                 tags = tags_of(statement, place.t, query, table.tags)
                 every = "\n   AND ".join([first, *until, *filters, *tags, *masked])
                 parts.append(sql(source, from_=from_, conditions=every, **shown, **slots))
-    # Boxes on both sides of the date line may meet the same feature.
+    # Boxes on both sides of the date line may find the same feature, which UNION removes.
     return ("\nUNION\n" if len(boxes) > 1 else "\nUNION ALL\n").join(parts)
 
 
 def _space(statement: Statement, query: Query) -> dict[str, str] | None:
-    """What a state needs to be given out with its space."""
+    """Return the slots for features that contain the name of their space."""
     if query.space is None:
         return None
     return {
@@ -166,7 +174,10 @@ def _space(statement: Statement, query: Query) -> dict[str, str] | None:
 
 
 def _shown(closed: bool, version: str | None, space: dict[str, str] | None) -> dict[str, str]:
-    """The whole feature, its document alone, and what ended it; the two tell of it as well."""
+    """Return the column expressions for the feature, its document and its `txn_next`.
+
+    For closed states the first two contain `txn_next`, too.
+    """
     at = version or _NEVER
     feature = feature_sql(at if closed else None)
     document = sql("split_feature_at", at=at) if closed else sql("split_feature")
@@ -179,7 +190,7 @@ def _shown(closed: bool, version: str | None, space: dict[str, str] | None) -> d
 
 
 def feature_sql(closed_at: str | None = None) -> str:
-    """The whole feature of a row; of the history, with the end that it has at a version."""
+    """Return the expression for a whole feature; of the history, with its end at a version."""
     if closed_at is None:
         return sql("feature", geometry=_geometry())
     return sql("feature_closed", at=closed_at, geometry=_geometry())
@@ -190,13 +201,16 @@ def _geometry() -> str:
 
 
 def geometry_or_null() -> str:
-    """The GeoJSON of a row as far as functions of SQLite can take it."""
+    """Return the expression for a row's GeoJSON, or null if SQLite's functions cannot parse it."""
     return sql("geometry_or_null", readable=sql("geometry_readable"))
 
 
 def _masks(statement: Statement, level: Level, closed: bool, version: str | None) -> Iterator[str]:
-    """Nothing of a feature that a layer above has; but that layer begins with the state that was
-    valid at this one's version, and what ended before is only here."""
+    """Yield the condition that excludes features that a layer above has.
+
+    That layer begins with the state that was valid at this layer's version. States that ended
+    before are only in this layer, so they are not excluded.
+    """
     hidden = [sql("unmasked_id", mask=statement.value(mask)) for mask in level.masks]
     if hidden and closed:
         assert version is not None
@@ -212,7 +226,7 @@ def _from(
     box: Box | None,
     place: _Place,
 ) -> tuple[str, str]:
-    """The table, or a tree that leads to it, and the condition that goes with that."""
+    """Return the FROM clause, a table or an R*Tree joined with it, and its conditions."""
     edges = {} if box is None else statement.edges(box)
     tree, from_ = table.tree if query.ids is None else None, f"naksha_{table.name}"
     in_tree, condition = [sql("tree_table", t=place.t)], table.condition
@@ -237,7 +251,7 @@ def _from(
 
 
 def is_unselective(query: Query) -> bool:
-    """Whether no index but that on time can serve; a page goes along the ids."""
+    """Return whether no index except the one on time is useful; pages use the index on ids."""
     others = (
         query.tags,
         query.mrid_prefix,
@@ -250,7 +264,7 @@ def is_unselective(query: Query) -> bool:
 
 
 def _replaced(statement: Statement, query: Query, at: str | None) -> Iterator[str]:
-    """The conditions on states that ended."""
+    """Yield the conditions on states that were replaced since a transaction."""
     yield sql("replaced", since=statement.value(query.replaced_since))
     if at is not None:
         yield sql("ended_at", at=at)
@@ -259,8 +273,10 @@ def _replaced(statement: Statement, query: Query, at: str | None) -> Iterator[st
 
 
 class _Table(NamedTuple):
-    """A table that holds some of the states asked for, and under which condition; the tree of
-    their boxes, and the table of their tags."""
+    """A table that holds some of the states of a query.
+
+    It has the condition on its rows, the R*Tree of their boxes and the table of their tags.
+    """
 
     name: TableName
     condition: str
@@ -271,15 +287,18 @@ class _Table(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """The parameters of a layer: its table number, and the transaction that it is read at."""
+    """Placeholders of a layer: its table number and the transaction it is read at."""
 
     t: str
     version: str | None
 
 
 def _since(statement: Statement, query: Query) -> list[str]:
-    """What follows for txn, which has an index, from the time: where nothing else is narrower. A
-    page goes along the ids; otherwise each one would sort all that came since."""
+    """Return the condition on txn, which has an index, that follows from a condition on time.
+
+    It is left out where another condition is narrower, and for pages: these use the index on ids,
+    because with the index on txn each page would sort all later states.
+    """
     others = (query.ids, query.spatial, query.txn_from, query.txn_to, query.replaced_since)
     narrowed = any(other is not None for other in others) or not is_unselective(query)
     if query.updated_from is None or narrowed:
@@ -288,8 +307,10 @@ def _since(statement: Statement, query: Query) -> list[str]:
 
 
 def _until(query: Query, at: str | None, since: list[str]) -> list[str]:
-    """The end of the range of transactions that a query has only the beginning of: what came after
-    the version is not read. A page goes along the ids."""
+    """Return the upper bound of an open range of txn: states after the version are not read.
+
+    Pages use the index on ids, so they do not need it.
+    """
     begins = query.txn_from is not None and query.limit is None and query.replaced_since is None
     if at is None or query.txn_to is not None or not (since or begins):
         return []
@@ -299,7 +320,7 @@ def _until(query: Query, at: str | None, since: list[str]) -> list[str]:
 def _tables(
     statement: Statement, query: Query, at: str | None, since: list[str], hidden: bool
 ) -> list[_Table]:
-    """All tables that a query is answered from. What was live in the past is asked of a tree."""
+    """Return all tables that a query reads; past live states are found through an R*Tree."""
     if query.replaced_since is not None:
         return [_dead(" AND ".join(_replaced(statement, query, at)))]
     current = " AND ".join([sql("true") if at is None else sql("at_head", at=at), *since])
@@ -316,7 +337,7 @@ def _tables(
 
 
 def _past(query: Query, at: str | None, since: list[str]) -> list[_Table]:
-    """The whole history. The trees leave its tombstones out: those have an index of their own."""
+    """Return the whole history; tombstones are separate, since the R*Tree does not have them."""
 
     def condition(name: str) -> str:
         return sql(name) if at is None else sql(f"{name}_at", at=at)
@@ -336,7 +357,7 @@ def _dead(condition: str) -> _Table:
 
 
 def filters_of(statement: Statement, query: Query) -> Iterable[str]:
-    """All conditions of a query that are the same for every table."""
+    """Yield all conditions of a query that are the same for every table."""
     yield from _by_id(statement, query)
     for column, prefix in (("mrid", query.mrid_prefix), ("qrid", query.qrid_prefix)):
         if prefix is not None:
@@ -349,7 +370,7 @@ def filters_of(statement: Statement, query: Query) -> Iterable[str]:
         if among is not None:
             yield sql("among", column=column, values=statement.texts(among))
     if query.authors is not None and query.actions is None:
-        # The index on authors begins with the action.
+        # The first column of the index on authors is the action.
         yield sql("any_action")
     for name in ("updated_from", "updated_to", "txn_from", "txn_to"):
         bound = getattr(query, name)
@@ -368,7 +389,7 @@ def _by_id(statement: Statement, query: Query) -> Iterable[str]:
 
 
 def tags_of(statement: Statement, t: str, query: Query, table: str | None) -> Iterable[str]:
-    """The tags of a query, each looked up in a table of tags, or in the documents without one."""
+    """Yield the condition on tags: looked up in a tag table, or in the documents without one."""
 
     def tagged(tag: str) -> str:
         value = statement.value(tag)
@@ -382,7 +403,7 @@ def tags_of(statement: Statement, t: str, query: Query, table: str | None) -> It
 
 
 def _prefix(statement: Statement, column: str, prefix: str) -> str:
-    """Values that start with a prefix, as a range for the index."""
+    """Return the condition for a prefix as a range, so that an index can be used."""
     first, end = statement.value(prefix), end_of_prefix(prefix)
     if end is None:
         return sql("from_value", column=column, first=first)
@@ -419,19 +440,19 @@ def _test(statement: Statement, test: PropertyTest) -> str:
 
 
 def json_path(path: Sequence[str]) -> str | None:
-    """A path as SQLite writes it; None for what it cannot name."""
+    """Return a path in SQLite's syntax; None if it cannot be expressed."""
     if not path or not all(map(_PLAIN_KEY.fullmatch, path)):
         return None
     return "$" + "".join(f'."{key}"' for key in path)
 
 
 def _holds(statement: Statement, test: PropertyTest, document: str) -> str:
-    json_text(test.value)  # It must be some.
+    json_text(test.value)  # Raises if the value is not JSON.
     return sql("test_holds", document=document, test=statement.value(json_text(test)))
 
 
 def _is_plain_number(value: Any) -> bool:
-    """Numbers that SQLite keeps exactly; it makes a double of a large integer."""
+    """Return whether SQLite compares a number exactly; it converts large integers to doubles."""
     if isinstance(value, bool):
         return False
     if isinstance(value, int):

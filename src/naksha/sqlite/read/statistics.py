@@ -1,4 +1,4 @@
-"""Statistics of a collection: over all of it, or over every so many-th of its states."""
+"""Statistics of a collection, over all of its states or over every n-th of them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from naksha.sqlite.read.statements import Statement, geometry_or_null, sources_o
 from naksha.sqlite.sql import sql
 
 STATE_BYTES: Final = 1024
-"""About as large as states are."""
+"""Assumed size of a state."""
 NUMBERS_MAX: Final = 250_000
-"""States that are looked for, if only to find that they are in the past."""
+"""Maximum number of state numbers that are looked up, including those of past states."""
 
 
 def step_of(levels: Sequence[Level], count: int) -> int:
-    """Every how many-th state is enough for fast statistics of so many features."""
+    """Return n so that every n-th state is sampled for fast statistics of `count` features."""
     last = max(level.collection.next_i for level in levels)
     wanted = limits.STATISTICS_BYTES_MAX // STATE_BYTES
     return max(1, -(-count // wanted), -(-last // NUMBERS_MAX)) if count > wanted else 1
@@ -30,12 +30,12 @@ def step_of(levels: Sequence[Level], count: int) -> int:
 def measure(
     connection: sqlite3.Connection, levels: Sequence[Level], count: int, step: int
 ) -> Statistics:
-    """The statistics of so many features, from every `step`-th state."""
+    """Compute the statistics of `count` features from every `step`-th state."""
     sampled = step > 1
     types = _rows(connection, levels, step, "select_types")
     seen = sum(row[1] for row in types)
     boxes = [Bbox(*row[3:]) for row in types if row[3] is not None]
-    # What the others are like is told by those that were seen.
+    # Extrapolate from the sampled states to all features.
     factor = count / seen if seen else 1.0
     return Statistics(
         count=Figure(count),
@@ -59,7 +59,7 @@ def _rows(
     sources = sources_of(
         statement, levels, Query(), None, "source_measured", *conditions, slots=slots
     )
-    # One more than is wanted tells whether there are more.
+    # Fetch one more than the maximum, to detect whether the result is cut.
     text = sql(select, sources=sources, most=str(limits.STATISTICS_KEYS_MAX + 1))
     return connection.execute(text, statement.values).fetchall()
 

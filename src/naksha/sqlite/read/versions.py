@@ -1,4 +1,4 @@
-"""Finding the published version that a selector means."""
+"""Resolve version selectors to published versions."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from naksha.sqlite.read.rows import Collection
 from naksha.sqlite.sql import queries
 
 BEGINNING = Version(0, 0, 0)
-"""Before the first transaction."""
+"""The version before the first transaction."""
 
 
 def resolve(
     connection: sqlite3.Connection, at: VersionSelector, collection: Collection | None = None
 ) -> Version:
-    """The version meant; see `Storage.resolve`."""
+    """Resolve a version selector; see `Storage.resolve`."""
     last = find(connection, "last_version") or BEGINNING
     match at:
         case AtSeq(seq_number):
@@ -35,13 +35,13 @@ def resolve(
 
 
 def find(connection: sqlite3.Connection, query: str, *values: Any) -> Version | None:
-    """The version that a query gives."""
+    """Return the version that a named query finds, None if it finds none."""
     row = connection.execute(queries()[query], values).fetchone()
     return None if row is None else Version(*row)
 
 
 def floor_of(connection: sqlite3.Connection, c: Collection) -> int:
-    """The oldest transaction that a collection can be read at."""
+    """Return the oldest transaction that a collection can be read at."""
     if c.off_since is None:
         return c.floor_txn
     row = connection.execute(queries()["last_write"], (c.id, c.off_since - 1)).fetchone()
@@ -50,7 +50,11 @@ def floor_of(connection: sqlite3.Connection, c: Collection) -> int:
 
 
 def check_history(connection: sqlite3.Connection, collection: Collection, txn: int) -> None:
-    """Expired when history that the version needs is gone."""
+    """Check that the history that a version needs is still there.
+
+    Raises:
+        Expired: It is gone; the error names the oldest version.
+    """
     floor = floor_of(connection, collection)
     if txn < floor:
         oldest = find(connection, "version_from_txn", floor)
@@ -61,14 +65,22 @@ def check_history(connection: sqlite3.Connection, collection: Collection, txn: i
 
 
 def check_log(connection: sqlite3.Connection, txn: int) -> None:
-    """Expired when the transaction is older than the log."""
+    """Check that a transaction is not older than the log.
+
+    Raises:
+        Expired: It is older.
+    """
     first = find(connection, "first_version")
     if first is not None and first.seq_number > 1 and txn < first.txn:
         _gone(connection, f"Transaction {txn}")
 
 
 def check_log_window(connection: sqlite3.Connection, after: int, *, newest_first: bool) -> None:
-    """Expired when the log does not go back to where a page of it begins."""
+    """Check that the log goes back to the start of a page.
+
+    Raises:
+        Expired: It does not.
+    """
     wanted = (after or INT8_MAX) if newest_first else after + 1
     first = find(connection, "first_version")
     if first is not None and wanted < first.seq_number:
@@ -79,10 +91,10 @@ def _by_seq(connection: sqlite3.Connection, seq_number: int, last: Version) -> V
     if seq_number == 0:
         return BEGINNING
     if seq_number < 0:
-        raise VersionNotFound(f"There is no version {seq_number}")
+        raise VersionNotFound(f"Version {seq_number} does not exist; versions are numbered from 0")
     if seq_number > last.seq_number:
         raise NotYetPublished(
-            f"Version {seq_number} is not published yet; the last one is {last.seq_number}"
+            f"Version {seq_number} is not published yet; the last version is {last.seq_number}"
         )
     version = find(connection, "version_by_seq", seq_number)
     return version or _gone(connection, f"Version {seq_number}")
@@ -90,18 +102,21 @@ def _by_seq(connection: sqlite3.Connection, seq_number: int, last: Version) -> V
 
 def _by_txn(connection: sqlite3.Connection, txn: int, last: Version) -> Version:
     if txn > last.txn:
-        raise NotYetPublished(f"Transaction {txn} is not published yet; the last one is {last.txn}")
+        raise NotYetPublished(
+            f"Transaction {txn} is not published yet; the last published one is {last.txn}"
+        )
     version = find(connection, "version_by_txn", txn)
     if version is not None:
         return version
     check_log(connection, txn)
-    raise VersionNotFound(f"There is no transaction {txn}")
+    raise VersionNotFound(f"Transaction {txn} does not exist")
 
 
 def _by_time(connection: sqlite3.Connection, epoch_ms: int, last: Version) -> Version:
     if epoch_ms > last.published_ms:
         raise NotYetPublished(
-            f"Nothing is published yet at {epoch_ms}; the last version is of {last.published_ms}"
+            f"The time {epoch_ms} is after the last published version, which is of "
+            f"{last.published_ms}; use a time up to that"
         )
     version = find(connection, "version_by_time", epoch_ms)
     if version is not None:
@@ -115,4 +130,4 @@ def _by_time(connection: sqlite3.Connection, epoch_ms: int, last: Version) -> Ve
 def _gone(connection: sqlite3.Connection, what: str) -> Version:
     first = find(connection, "first_version")
     oldest = None if first is None else first.seq_number
-    raise Expired(f"{what} is gone; the oldest one kept is {oldest}", oldest=oldest)
+    raise Expired(f"{what} has expired; the oldest version kept is {oldest}", oldest=oldest)

@@ -1,4 +1,4 @@
-"""The storage as some layers show it: main, or a branch. Reading, writing, and the log."""
+"""The storage seen through its layers (main or a branch): reads, writes and the log."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ from naksha.sqlite.write.writer import WITHIN, Entry, Writer, within
 
 T = TypeVar("T")
 CHUNK: Final = 500
-"""States handed over at once when they are streamed."""
+"""Number of states per chunk of a stream."""
 LOOK_S: Final = 0.05
-"""How often somebody who waits looks for what other processes published."""
+"""Poll interval of waiting callers for versions that other processes published."""
 _random = random.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """What all views of one open storage share."""
+    """Resources that all views of one open storage share."""
 
     info: StorageIdentity
     clock: Clock | None
@@ -68,10 +68,10 @@ class OpenFile:
 
 
 class View:
-    """A base for what is a `naksha.spi.storage.Storage`."""
+    """Base class for implementations of `naksha.spi.storage.Storage`."""
 
     def __init__(self, file: OpenFile, seen: Layers, scope: Collection[str] | None = None) -> None:
-        """`scope` has the only collections that features are written to; None for all."""
+        """Create a view; `scope` limits the collections that can be written to, None for all."""
         self._file = file
         self._layers = seen
         self._scope = scope
@@ -100,13 +100,16 @@ class View:
         return None if self._file.clock is None else self._file.clock.now_ms()
 
     async def _read(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Read on a snapshot of what is committed now."""
+        """Run a read on a snapshot of the committed state."""
         async with self._readers.snapshot() as snapshot:
             return await snapshot.read(work)
 
     async def _publish(self) -> None:
-        """Publish what another process left behind; what is ours is published with its commit,
-        or waits for a transaction that is open here."""
+        """Publish transactions that another process committed but did not publish.
+
+        Transactions of this process are published with their commit, or wait for a transaction that
+        is open here.
+        """
         waiting = await self._read(lambda c: c.execute(queries()["unpublished"]).fetchone()[0])
         if waiting and not self._writer.is_read_only:
             await self._writer.task(lambda _: None)
@@ -171,7 +174,7 @@ class View:
             if first:
                 yield first
             return
-        # It is read again from the start: small answers should not have to wait for a turn.
+        # Read again from the start with a stream slot; small results do not have to wait for one.
         size = chunks.size_after(first)
         async with (
             self._readers.streams.turn(query),
@@ -204,7 +207,7 @@ class View:
         self, collection: str, query: Query, at: VersionSelector, tile: VectorTile
     ) -> bytes:
         plain = reading.uncut(query)
-        # It is no page that others follow, so HEAD need not be pinned.
+        # No further pages follow, so HEAD need not be pinned.
         async with self._request(collection, plain, at, pins_head=False) as (snapshot, request):
             return await snapshot.read(lambda _: request.tile(tile))
 
@@ -240,7 +243,7 @@ class View:
     async def read(
         self, split: Split, columns: Sequence[str] | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
-        """Whatever the branch: a split says itself which layers it reads."""
+        """Read a split, independent of this view: the split itself names the layers it reads."""
         split.check_storage(self._file.info.key)
         part = splits.part_of(split)
         names = schema_of(STATES.names if columns is None else columns).names
@@ -265,7 +268,9 @@ class View:
         check_app_id(app_id)
         check_author(author)
         if self._layers[0].txn is not None:
-            raise NotSupported("What is read at a fixed version cannot be written to")
+            raise NotSupported(
+                "A view at a fixed version cannot be written to; open the branch at HEAD"
+            )
         start_ms = self._now_ms()
         if at_ms is not None:
             check_dated(at_ms, time.time_ns() // 1_000_000 if start_ms is None else start_ms)
@@ -347,7 +352,7 @@ class View:
         number = self.identity.txn_of(txn)
         found = await self._read(lambda c: log.find(c, number))
         if found is None:
-            raise VersionNotFound(f"There is no transaction {txn}")
+            raise VersionNotFound(f"Transaction {txn} does not exist")
         return found
 
     async def transactions(
@@ -391,7 +396,7 @@ class View:
             return last, connection.execute(queries()["unpublished"]).fetchone()[0]
 
         last, unpublished = await self._read(find)
-        held = dict(self._writer.counters.open)  # A copy: the writer goes on.
+        held = dict(self._writer.counters.open)  # A copy, since the writer changes it concurrently.
         holder = held[min(held)] if unpublished and held else None
         return PublicationStatus(
             last_seq_number=last.seq_number,

@@ -1,4 +1,4 @@
-"""The schema in a file: creation, upgrade, and completion of edits made in a plain shell.
+"""The schema of a file: creation, upgrade, and completion of edits made in a plain SQLite shell.
 
 The SQL itself is in `naksha/sqlite/sql`.
 """

@@ -1,4 +1,4 @@
-"""Opening the file: ours or new, never anything else."""
+"""Open the file of a storage; refuse files that are neither a storage nor empty."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from naksha.sqlite.schema.upgrade import add_views, check_upgrade, move_collecti
 from naksha.sqlite.sql import ident, queries, schema_files, sql, statements_of, text_literal
 
 APPLICATION_ID: Final = 0x4E616B73
-"""`Naks`, in the header of every file of ours; `file` and others can tell it by that."""
+"""`Naks`, in the header of every storage file, so that tools such as `file` can recognize it."""
 SCHEMA_VERSION: Final = 8
-"""How many of the schema's files have been run on a file of ours."""
+"""Number of schema files that have been run on a current storage file."""
 SHARED_VERSION: Final = 7
-"""The schema in which all collections share their tables."""
+"""The first schema version in which all collections share their tables."""
 CACHED_STATEMENTS: Final = 512
 BUSY_S: Final = 30.0
-"""How long a writer waits for another process."""
+"""How long a writer waits for the write lock of another process."""
 WAL_RETRY_S: Final = 0.01
-"""Pause before a file that others look at is tried again."""
+"""Pause between attempts to switch a file to WAL while other processes read it."""
 FORK_BUSY_S: Final = 2.0
 """How long a fork waits for other processes to close the file."""
 WRITES: Final = ("INSERT", "UPDATE", "DELETE")
@@ -61,12 +61,12 @@ GUARDED: Final = {
         "DELETE",
     ),
 }
-"""Tables that only the storage may write, and how."""
+"""Tables that only the storage may write, each with the statements that are refused."""
 _ELSEWHERE: Final = "write to the view feature"
 
 
 def connect(path: Path, busy_s: float = BUSY_S, *, read_only: bool = False) -> sqlite3.Connection:
-    """A connection; whoever has it uses it from one thread at a time."""
+    """Open a connection, to be used by one thread at a time."""
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={'ro' if read_only else 'rwc'}",
         uri=True,
@@ -95,20 +95,29 @@ def open_file(
     must_exist: bool = False,
     read_only: bool = False,
 ) -> tuple[sqlite3.Connection, StorageIdentity]:
-    """The file with a storage in it, made when it is new (NotFound if it must exist) and upgraded
-    when it is older than we are; with `read_only` it is taken as it is. Gives the connection, and
-    the identity of the storage: `made` are the id and number of a new one, `storage_id` is the id
-    that it must have, None for any."""
+    """Open a storage file; return the connection and the identity of the storage.
+
+    A new file is created and an older schema is upgraded. With `must_exist` a missing file or
+    storage is NotFound; `read_only` implies that, and a file that needs an upgrade is refused.
+
+    Args:
+        path: The file.
+        storage_id: The id that the storage must have; None for any.
+        made: Id and number for a new storage.
+        busy_s: How long to wait for other processes.
+        must_exist: Do not create a file or a storage.
+        read_only: Write nothing.
+    """
     must_exist = must_exist or read_only
     if must_exist and not path.exists():
-        raise NotFound(f"There is no file {path}", field="storage")
+        raise NotFound(f"The storage file {path} does not exist", field="storage")
     with translated():
         connection = connect(path, busy_s, read_only=read_only)
         try:
             found = _owner_of(connection, path)
             if found is None:
                 if must_exist:
-                    raise NotFound(f"There is no storage in the file {path}", field="storage")
+                    raise NotFound(f"The file {path} holds no storage", field="storage")
                 connection.execute(queries()["auto_vacuum"])
                 use_wal(connection, busy_s)
                 found = _create(connection, path, made)
@@ -130,8 +139,10 @@ def open_file(
 
 
 def use_wal(connection: sqlite3.Connection, busy_s: float) -> None:
-    """Switch the file to WAL; a copy that VACUUM INTO made is not in that mode. Nobody else may
-    look at the file meanwhile, and SQLite does not wait for that."""
+    """Switch the file to WAL, which a copy made by VACUUM INTO is not in.
+
+    This needs exclusive access to the file, for which SQLite does not wait, so it is retried here.
+    """
     deadline = time.monotonic() + busy_s
     while connection.execute(queries()["journal_mode"]).fetchone() != ("wal",):
         try:
@@ -143,8 +154,11 @@ def use_wal(connection: sqlite3.Connection, busy_s: float) -> None:
 
 
 def fork_file(path: Path, made: tuple[str, int], busy_s: float) -> StorageIdentity:
-    """Give the storage in a file another id and number, and return its identity. Conflict while
-    the file is open elsewhere."""
+    """Give the storage in a file another id and number; return its new identity.
+
+    Raises:
+        Conflict: The file is open elsewhere.
+    """
     connection, identity = open_file(path, None, made, busy_s, must_exist=True)
     try:
         check_fork(identity, made[0])
@@ -152,7 +166,7 @@ def fork_file(path: Path, made: tuple[str, int], busy_s: float) -> StorageIdenti
             connection.execute(queries()["no_wal"])
         except sqlite3.OperationalError as error:
             raise Conflict(
-                f"The storage in {path} is in use and cannot be forked; close it everywhere first",
+                f"The storage in {path} is open and cannot be forked; close it everywhere first",
                 field="storage",
             ) from error
         with translated():
@@ -181,17 +195,21 @@ def _identity_of(connection: sqlite3.Connection) -> StorageIdentity:
 
 
 def _owner_of(connection: sqlite3.Connection, path: Path) -> str | None:
-    """The id of the storage in the file; None while it is empty."""
+    """Return the id of the storage in the file; None if the file is empty.
+
+    Raises:
+        NotSupported: The file is something else, or was written by a newer version.
+    """
     (application,) = connection.execute(queries()["application_id"]).fetchone()
     version = _version_of(connection)
     (tables,) = connection.execute(queries()["table_count"]).fetchone()
     if tables == 0 and application in (0, APPLICATION_ID):
         return None
     if application != APPLICATION_ID:
-        raise NotSupported(f"{path} is an SQLite file, but not one of Naksha", field="file")
+        raise NotSupported(f"{path} is an SQLite file but not a Naksha storage", field="file")
     if version > SCHEMA_VERSION:
         raise NotSupported(
-            f"{path} was written by a newer Naksha (schema {version}, this one knows "
+            f"{path} was written by a newer Naksha (schema {version}, this version supports up to "
             f"{SCHEMA_VERSION}); upgrade Naksha",
             field="file",
         )
@@ -200,7 +218,7 @@ def _owner_of(connection: sqlite3.Connection, path: Path) -> str | None:
 
 
 def _create(connection: sqlite3.Connection, path: Path, made: tuple[str, int]) -> str:
-    """Set the schema up, unless another process did at the same moment."""
+    """Create the schema unless another process has just created it; return the storage id."""
     connection.execute(queries()["begin"])
     try:
         found = _owner_of(connection, path)
@@ -218,7 +236,7 @@ def _create(connection: sqlite3.Connection, path: Path, made: tuple[str, int]) -
 
 
 def _upgrade(connection: sqlite3.Connection) -> bool:
-    """Bring a file of an older schema up to ours; False when another process did meanwhile."""
+    """Upgrade a file to the current schema; return False if another process already did."""
     connection.execute(queries()["begin"])
     try:
         known = _version_of(connection)
@@ -232,7 +250,7 @@ def _upgrade(connection: sqlite3.Connection) -> bool:
 
 
 def _run_schema(connection: sqlite3.Connection, known: int) -> None:
-    """Run the files of the schema that a file does not know yet."""
+    """Run the schema files that come after the version `known`."""
     for number, (_, script) in enumerate(schema_files(), 1):
         if number > known:
             for statement in statements_of(script):
@@ -255,7 +273,7 @@ def guard(
     operations: tuple[str, ...],
     instead: str = _ELSEWHERE,
 ) -> None:
-    """Refuse direct writes to a table."""
+    """Add triggers that refuse direct writes to a table."""
     for operation in operations:
         verb = operation.split()[0]
         message = f"{verb} on table {table} is not allowed; {instead}"

@@ -1,5 +1,7 @@
-"""Edits of writers without the library (`schema/080_feature_view.sql`): views that are named like a
-collection, and what SQL cannot compute."""
+"""Support for edits in a plain SQLite shell: a view per collection, and what SQL cannot compute.
+
+See `schema/080_feature_view.sql`.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +25,19 @@ _TREES: Final = {
     "naksha_hst": "naksha_past",
 }
 _NOWHERE: Final = (1000.0,) * 4
-"""The box of a former state without geometry."""
+"""The box of a history state without geometry: outside of the world."""
 
 
 # ---- Views -----------------------------------------------------------------------------------
 
 
 def add_view(connection: sqlite3.Connection, c: Collection) -> None:
-    """Make a view that is named like the collection, unless it is there."""
+    """Create the view that has the collection's name, unless it exists."""
     if has_view(connection, c):
         return
     if connection.execute(queries()["view_exists"], (c.id,)).fetchone()[0]:
         raise InvalidArgument(
-            f"The file has a table, view or index {c.id!r} already", field="collection"
+            f"The file already has a table, view or index named {c.id!r}", field="collection"
         )
     slots = {"view": ident(c.id), "t": str(c.t), "collection": text_literal(c.id)}
     events = {event: _trigger(c, event) for event in ("insert", "update", "delete")}
@@ -44,13 +46,13 @@ def add_view(connection: sqlite3.Connection, c: Collection) -> None:
 
 
 def has_view(connection: sqlite3.Connection, c: Collection) -> bool:
-    """Whether a view of ours has the name of the collection."""
+    """Return whether the collection has a view that `add_view` created."""
     row = connection.execute(queries()["view_is_ours"], (c.id, _trigger(c, "insert"))).fetchone()
     return bool(row[0])
 
 
 def drop_view(connection: sqlite3.Connection, c: Collection) -> None:
-    """Drop the view of a collection, if there is one."""
+    """Drop the view of a collection, if it has one."""
     if has_view(connection, c):
         connection.execute(sql("view_drop", view=ident(c.id)))
 
@@ -63,13 +65,15 @@ def _trigger(c: Collection, event: str) -> str:
 
 
 def is_incomplete(connection: sqlite3.Connection) -> bool:
-    """Whether states wait for `complete`."""
+    """Return whether states wait for `complete`."""
     return bool(connection.execute(queries()["is_incomplete"]).fetchone()[0])
 
 
 def complete(connection: sqlite3.Connection) -> None:
-    """Compute what SQL could not, for all states with a geometry that it wrote. The number and the
-    time of the states stay: no reader has seen them yet."""
+    """Compute what SQL could not, for all states with a geometry that plain SQL wrote.
+
+    The states keep their numbers and times: no reader has seen them yet.
+    """
     for table, n, id_, geometry, jsondata in connection.execute(
         queries()["incomplete_rows"]
     ).fetchall():

@@ -1,5 +1,7 @@
-"""The way from files where every collection had tables of its own (up to schema 6) to shared
-tables, in one transaction."""
+"""Upgrade of files in which each collection had its own tables (up to schema 6) to shared tables.
+
+The upgrade is one transaction.
+"""
 
 from __future__ import annotations
 
@@ -17,22 +19,28 @@ from naksha.sqlite.sql import ident, queries, sql
 
 _log: Final = logging.getLogger(__name__)
 ROOM: Final = 3
-"""How many times its size a file needs on the disk: old rows, new rows, and the vacuum."""
+"""Free disk space that an upgrade needs, as a multiple of the file size, including VACUUM."""
 _COPIED: Final = ("head", "box", "tag", "del", "hst", "past", "past_tag", "meta")
 
 
 def check_upgrade(path: Path, *, read_only: bool) -> None:
-    """Refuse to upgrade a file that must not be written, or for which there is no room."""
+    """Check that a file may be upgraded and that the disk has enough space for it.
+
+    Raises:
+        NotSupported: The file was opened read-only.
+        Unavailable: The disk does not have enough free space.
+    """
     if read_only:
         raise NotSupported(
-            f"{path} is of an older Naksha; open it once without read_only, which upgrades it",
+            f"{path} was written by an older Naksha and must be upgraded; open it once without "
+            "read_only",
             field="file",
         )
     needed, free = ROOM * path.stat().st_size, shutil.disk_usage(path.parent).free
     if free < needed:
         raise Unavailable(
-            f"{path} is of an older Naksha, and its upgrade needs {needed} bytes on the disk, "
-            f"which has {free}; free {needed - free} bytes and open it again"
+            f"{path} was written by an older Naksha; its upgrade needs {needed} bytes of disk "
+            f"space, but only {free} are free; free {needed - free} bytes and open it again"
         )
 
 
@@ -52,13 +60,13 @@ def move_collections(connection: sqlite3.Connection) -> None:
         )
         for table in tables.values():
             connection.execute(sql("upgrade_drop", table=table))
-        _log.info("Upgrade: moved %s, %d of %d, %d rows", name, t, len(found), rows)
+        _log.info("Upgrade: moved collection %s (%d of %d, %d rows)", name, t, len(found), rows)
     connection.execute(queries()["upgrade_last"], (len(found),))
     connection.execute(queries()["managed"], (0,))
 
 
 def _tables(number: int, name: str, overlay: int) -> dict[str, str]:
-    """The tables that a collection had, as they are quoted."""
+    """Return the quoted names of the tables that a collection had."""
     key, head = str(number), name
     if overlay != MAIN:
         key = f"o{overlay}_{number}"
@@ -70,7 +78,7 @@ def _tables(number: int, name: str, overlay: int) -> dict[str, str]:
 
 
 def add_views(connection: sqlite3.Connection) -> None:
-    """Put a view in the place of each collection's table, but for names that the file has taken."""
+    """Create a view in place of each collection's table, except for names already in use."""
     for row in connection.execute(queries()["collections"], (True,)).fetchall():
         c = Collection(*row)
         if not connection.execute(queries()["view_exists"], (c.id,)).fetchone()[0]:
@@ -78,10 +86,12 @@ def add_views(connection: sqlite3.Connection) -> None:
 
 
 def shrink(connection: sqlite3.Connection) -> None:
-    """Give the room of the old tables back, and let the file shrink from now on. A file that others
-    read at the moment stays as large as it is."""
+    """Release the space of the old tables and enable automatic shrinking.
+
+    A file that other processes are reading keeps its size.
+    """
     connection.execute(queries()["auto_vacuum"])
     try:
         connection.execute(queries()["vacuum"])
     except sqlite3.OperationalError as error:
-        _log.warning("The upgraded file is not shrunk: %s", error)
+        _log.warning("The upgraded file could not be shrunk and keeps its size: %s", error)

@@ -1,4 +1,4 @@
-"""The SQL of this storage; see `naksha.spi.support.sql_files`."""
+"""The SQL of the SQLite storage; see `naksha.spi.support.sql_files`."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ _FILES = SqlFiles(__package__)
 
 
 def schema_files() -> list[tuple[str, str]]:
-    """(name, text) of the files that make up the schema, in order."""
+    """Return (name, text) of the schema files, in the order they run."""
     return _FILES.schema
 
 
 def queries() -> dict[str, str]:
-    """All named queries."""
+    """Return all named queries."""
     return _FILES.queries
 
 
 def sql(name: str, **slots: str) -> str:
-    """The named query with its slots filled."""
+    """Return the named query with its slots filled."""
     return _FILES.fill(name, slots)
 
 
 def text_literal(text: str) -> str:
-    """A text for statements that take no parameters: definitions."""
+    """Quote a text for statements that take no parameters (definitions)."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def statements_of(script: str) -> Iterator[str]:
-    """The single statements of a script; running it as a whole would end the transaction."""
+    """Split a script into statements; running it as a whole would end the transaction."""
     gathered = ""
     for line in script.splitlines():
         gathered += line + "\n"

@@ -1,4 +1,4 @@
 """Writing to SQLite: the writer thread, sessions, transactions, collections and overlays.
 
-What a single transaction of the library does belongs here; bulk loads do not.
+Code that runs inside one transaction of the library belongs here; bulk loads do not.
 """

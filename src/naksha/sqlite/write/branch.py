@@ -1,4 +1,4 @@
-"""A branch: the storage as its layers show it. Features are written to the topmost of them."""
+"""A branch: the storage seen through its layers, with writes going to the topmost layer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from naksha.sqlite.read.views import OpenFile
 
 
 class SqliteBranch(BranchView, StagedStorage):
-    """See `naksha.spi.storage.Storage.on_branch`."""
+    """The storage on a branch; see `naksha.spi.storage.Storage.on_branch`."""
 
     def __init__(
         self, file: OpenFile, main: Storage, layers: Layers, scope: Collection[str] | None
@@ -23,7 +23,7 @@ class SqliteBranch(BranchView, StagedStorage):
         self._main = main
 
     async def close(self) -> None:
-        """Nothing to do: the storage is closed by those who opened it."""
+        """Do nothing: the storage is closed by the code that opened it."""
 
     @property
     def _overlay(self) -> int:

@@ -1,4 +1,4 @@
-"""Collections: create, change, drop, restore and remove."""
+"""Create, change, drop, restore and remove collections."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def create(transaction: Transaction, info: CollectionInfo) -> CollectionInfo:
     _check_max_age(info.max_age)
     _check_delete_at(info.delete_at)
     if connection.execute(queries()["collection"], (info.id,)).fetchone() is not None:
-        raise CollectionExists(f"Collection {info.id!r} exists", collection_id=info.id)
+        raise CollectionExists(f"The collection {info.id!r} already exists", collection_id=info.id)
     txn = transaction.txn
     number = transaction.take_collection()
     connection.execute(
@@ -50,7 +50,9 @@ def change(transaction: Transaction, name: str, asked: CollectionChange) -> Coll
     """See `WriteSession.change_collection`."""
     c = _open_alone(transaction, name)
     if c.dropped_at:
-        raise CollectionNotFound(f"Collection {name!r} is dropped", collection_id=name)
+        raise CollectionNotFound(
+            f"The collection {name!r} is dropped; restore it to change it", collection_id=name
+        )
     given: dict[str, Any] = {
         field: value
         for field in CollectionChange.__struct_fields__
@@ -65,7 +67,7 @@ def change(transaction: Transaction, name: str, asked: CollectionChange) -> Coll
         given["id_prefix"] = given["id_prefix"] or None
     floor, off_since = c.floor_txn, c.off_since
     if on and off_since is not None:
-        # What was written while history was off is the oldest that can be read again.
+        # The last state written while history was off is the oldest one that can be read.
         floor = max(floor, _last_write(transaction, name, off_since - 1))
         off_since = None
     elif not on and off_since is None:
@@ -78,7 +80,7 @@ def drop(transaction: Transaction, name: str, delete_at: int | None) -> None:
     """See `WriteSession.drop_collection`."""
     c = _open_alone(transaction, name)
     if c.dropped_at:
-        raise CollectionNotFound(f"Collection {name!r} is dropped already", collection_id=name)
+        raise CollectionNotFound(f"The collection {name!r} is already dropped", collection_id=name)
     check_unguarded(transaction.connection, c)
     now_ms = max(transaction.started_ms, 1)
     at = now_ms if delete_at is None else max(delete_at, 1)
@@ -91,8 +93,10 @@ def restore(transaction: Transaction, name: str) -> CollectionInfo:
 
 
 def remove(connection: sqlite3.Connection, c: Collection) -> None:
-    """Forget a collection; maintenance removes its rows. Neither its numbers nor state ids are ever
-    given out again."""
+    """Delete a collection's own row; maintenance removes the rows of its features later.
+
+    Its number and its state ids are never used again.
+    """
     drop_view(connection, c)
     connection.execute(queries()["trash"], (c.t,))
     connection.execute(queries()["collection_removed"], (c.id, c.next_i))
@@ -101,16 +105,24 @@ def remove(connection: sqlite3.Connection, c: Collection) -> None:
 
 def _check_max_age(days: int) -> None:
     if not 0 <= days <= INT8_MAX:
-        raise InvalidArgument(f"maxAge {days} is not a number of days", field="maxAge")
+        raise InvalidArgument(
+            f"maxAge must be a number of days, 0 or more, not {days}", field="maxAge"
+        )
 
 
 def _check_delete_at(time_ms: int) -> None:
     if not 0 <= time_ms <= INT8_MAX:
-        raise InvalidArgument("deleteAt is a time after 1970, or 0 for never", field="deleteAt")
+        raise InvalidArgument(
+            "deleteAt must be a time in milliseconds since 1970, or 0 for never", field="deleteAt"
+        )
 
 
 def _open_alone(transaction: Transaction, name: str) -> Collection:
-    """The collection for a change of itself, after which nobody later may have written."""
+    """Return a collection that is about to be changed.
+
+    Raises:
+        Retryable: A later transaction has written to the collection.
+    """
     c = collection_of(transaction.connection, name, dropped=True)
     drawn = transaction.drawn
     if drawn is not None:
@@ -120,7 +132,7 @@ def _open_alone(transaction: Transaction, name: str) -> Collection:
 
 
 def _last_write(transaction: Transaction, name: str, since: int) -> int:
-    """The last transaction that wrote features, this one included."""
+    """Return the last transaction that wrote features, including this one."""
     last: int = transaction.connection.execute(queries()["last_write"], (name, since)).fetchone()[0]
     return max(last, transaction.txn) if name in transaction.changes else last
 

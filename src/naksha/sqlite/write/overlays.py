@@ -1,8 +1,7 @@
-"""Overlays: made, dropped, and filled from below before they are written to.
+"""Overlays: create, drop, and fill them from the layers below before they are written to.
 
-An overlay of a collection is rows in the same tables, under a table number of its own, and the ids
-that were touched there. Everything here may have to be done again in a transaction that
-stepped aside.
+An overlay of a collection is a set of rows in the same tables under its own table number, plus the
+ids that were touched there. All functions may run again in a transaction that yielded to others.
 """
 
 from __future__ import annotations
@@ -33,14 +32,20 @@ def new(transaction: Transaction) -> int:
 def branch_off(transaction: Transaction, below: Sequence[Layer]) -> int:
     """See `WriteSession.branch_off`."""
     if transaction.overlay != MAIN or transaction.drawn is not None:
-        raise NotSupported("A session branches off on main, before it writes", field="below")
+        raise NotSupported(
+            "A branch can only be created by a session on main that has not written yet",
+            field="below",
+        )
     number = new(transaction)
     transaction.layers = layers.checked((Layer(number, None), *below))
     return number
 
 
 def freeze(connection: sqlite3.Connection, overlay: int) -> None:
-    """See `WriteSession.freeze_overlay`. Who is not done yet does its steps again, and finds it."""
+    """See `WriteSession.freeze_overlay`.
+
+    Open transactions on the overlay repeat their steps after this one, and then find it frozen.
+    """
     connection.execute(queries()["overlay_freeze"], (overlay,))
 
 
@@ -50,19 +55,19 @@ def drop(connection: sqlite3.Connection, overlay: int) -> None:
 
 
 def remove(connection: sqlite3.Connection, c: Collection) -> None:
-    """Forget what an overlay has of a collection; maintenance removes the rows."""
+    """Detach an overlay's rows of a collection; maintenance removes the rows later."""
     connection.execute(queries()["trash"], (c.t,))
     connection.execute(queries()["overlaid_delete"], (c.number, c.overlay))
 
 
 def of(connection: sqlite3.Connection, c: Collection) -> list[Collection]:
-    """The collection in all overlays that have rows of it, also in dropped ones."""
+    """Return the collection in all overlays that have rows of it, including dropped ones."""
     rows = connection.execute(queries()["overlaid_of"], (c.number,)).fetchall()
     return [layers.overlay_of(c, *row) for row in rows]
 
 
 def open_tables(transaction: Transaction, name: str, ids: Sequence[str]) -> Tables:
-    """The rows that a transaction writes features to, with all that is known of some."""
+    """Open a collection for writing, on a branch after filling the overlay with the given ids."""
     connection = transaction.connection
     c = layers.collection_on(connection, transaction.layers, name)
     if transaction.overlay == MAIN:
@@ -70,9 +75,9 @@ def open_tables(transaction: Transaction, name: str, ids: Sequence[str]) -> Tabl
     asked = (as_json([transaction.overlay]), c.number)
     row = connection.execute(queries()["overlays"], asked).fetchone()
     if row is None:
-        raise NotFound(f"There is no overlay {transaction.overlay}")
+        raise NotFound(f"The overlay {transaction.overlay} does not exist")
     if connection.execute(queries()["overlay_is_frozen"], (transaction.overlay,)).fetchone()[0]:
-        raise Conflict("The branch was put on another base; open it again", field="layers")
+        raise Conflict("The branch was rebased; open it again", field="layers")
     _, floor, t = row
     if floor is None:
         floor, t = 0, transaction.take_table()
@@ -83,8 +88,10 @@ def open_tables(transaction: Transaction, name: str, ids: Sequence[str]) -> Tabl
 
 
 def _fill(tables: Tables, c: Collection, ids: Sequence[str]) -> None:
-    """Copy what the branch sees of these features from the layers below, as it is, unless they
-    were touched here before."""
+    """Copy the visible states of these features unchanged from the layers below.
+
+    Features that the overlay already has are left out.
+    """
     connection = tables.connection
     missing = [row[0] for row in tables.rows("unmasked", as_json(ids))]
     if not missing:

@@ -1,4 +1,4 @@
-"""A write session: one transaction, whose steps are done by the writer's thread."""
+"""Write sessions: one transaction each, whose steps run in the writer thread."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class SessionReader(ABC):
-    """What is read inside a session, through some layers."""
+    """Reader inside a session, through some layers."""
 
     @property
     @abstractmethod
@@ -47,7 +47,7 @@ class SessionReader(ABC):
 
     @abstractmethod
     async def _look(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Read what the session sees."""
+        """Run a read on the state that the session sees."""
 
     async def collections(self, *, dropped: bool = False) -> list[CollectionInfo]:
         return await self._look(lambda c: queries.collections(c, self._layers, dropped=dropped))
@@ -129,7 +129,7 @@ class SessionReader(ABC):
 
 
 class SqliteSession(SessionReader, CheckedSession):
-    """See `naksha.spi.storage.WriteSession`."""
+    """Write session; see `naksha.spi.storage.WriteSession`."""
 
     def __init__(
         self,
@@ -154,15 +154,17 @@ class SqliteSession(SessionReader, CheckedSession):
         return self.entry.transaction.layers
 
     async def load(self, collection: str, work: Callable[[Transaction], T]) -> T:
-        """Write many features of a collection in one step. To do it again would cost more than to
-        wait for it: others wait."""
+        """Write many features of a collection in one step.
+
+        Repeating it would cost more than waiting for it, so other writers wait.
+        """
         await self.close_gates([collection])
         if self._scope is not None:
             await self._open(collection)
         return await self._step(work)
 
     async def _step(self, work: Callable[[Transaction], T]) -> T:
-        """Do something; whatever goes wrong ends the session."""
+        """Run a step in the writer thread; any error ends the session."""
         self.check_usable()
         try:
             return await self._writer.step(self.entry, work)
@@ -171,7 +173,7 @@ class SqliteSession(SessionReader, CheckedSession):
             raise
 
     async def _look(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Read; what the session itself wrote can only be seen where it was written."""
+        """Run a read, on the writer's connection once the session has written something."""
         self.check_usable()
         if self.entry.steps:
             return await self._writer.look(self.entry, work)
@@ -179,7 +181,7 @@ class SqliteSession(SessionReader, CheckedSession):
             return await snapshot.read(work)
 
     async def close_gates(self, collections: Sequence[str]) -> None:
-        """There is one gate for all: who is let in, and stays."""
+        """Enter the writer and keep the place; this one gate covers all collections."""
         self.entry.keeps_place = True
         await self._step(lambda _: None)
 
@@ -203,7 +205,9 @@ class SqliteSession(SessionReader, CheckedSession):
 
     async def _on_main(self, work: Callable[[Transaction], T]) -> T:
         if self.entry.transaction.overlay != MAIN:
-            raise NotSupported("Collections are changed on main only", field="collection")
+            raise NotSupported(
+                "Collections cannot be changed on a branch; change them on main", field="collection"
+            )
         return await self._step(work)
 
     # ---- Overlays ----------------------------------------------------------------------------
@@ -220,7 +224,7 @@ class SqliteSession(SessionReader, CheckedSession):
     async def drop_overlay(self, overlay: int) -> None:
         await self._step(lambda t: overlays.drop(t.connection, overlay))
 
-    # ---- What was found to be right ----------------------------------------------------------
+    # ---- Checked operations ------------------------------------------------------------------
 
     @property
     def _storage(self) -> StorageIdentity:
@@ -259,7 +263,7 @@ class SqliteSession(SessionReader, CheckedSession):
         return await self._step(lambda t: writes.purge(t, collection, ids))
 
     async def _before_merge(self, collection: str, ids: list[str]) -> None:
-        """Nothing to lock: `writes.put` looks whether HEAD is still what was merged."""
+        """Do nothing: instead of a lock, `writes.put` checks that HEAD is still what was merged."""
 
     async def _message(
         self, id: str, text: str | None, attachment: str | None, binary: bytes | None
@@ -286,7 +290,7 @@ class SqliteSession(SessionReader, CheckedSession):
 
 
 class InSession(SessionReader):
-    """What other layers hold, as a session sees it."""
+    """Reader of other layers inside a session."""
 
     def __init__(self, session: SqliteSession, layers: Layers) -> None:
         self._session = session

@@ -1,4 +1,4 @@
-"""States as they are kept: the document with its namespace, beside it what is looked for."""
+"""Stored form of states: the document with its namespace, and geometries and boxes for columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _XYZ: Final = f'"{NAMESPACE}":'
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """The geometries of prepared features, each in the forms that are kept."""
+    """Geometries of prepared features in their stored forms."""
 
     geometry: list[str | None]
     box: list[Box | None]
@@ -31,7 +31,7 @@ class Shapes:
 
 @uncollected
 def shapes_of(prepared: PreparedFeatures) -> Shapes:
-    """GeoJSON texts and boxes of the geometries."""
+    """Compute the GeoJSON texts and boxes of the geometries."""
     shapes = shapely.from_wkb(np.array(prepared.wkb, dtype=object))
     edges = shapely.bounds(shapes).reshape(-1, 4).T.tolist()
     boxes: list[Box | None] = [*zip(*edges, strict=True)]
@@ -41,7 +41,7 @@ def shapes_of(prepared: PreparedFeatures) -> Shapes:
 
 
 def union(boxes: Iterable[Box | None]) -> Box | None:
-    """The box around all boxes that there are."""
+    """Return the bounding box of all boxes that are not None."""
     present = [box for box in boxes if box is not None]
     if not present:
         return None
@@ -50,7 +50,7 @@ def union(boxes: Iterable[Box | None]) -> Box | None:
 
 
 class Xyz(msgspec.Struct, frozen=True, rename={"created_at": "createdAt"}):
-    """What is taken over from the namespace of an old state."""
+    """Members of an old state's namespace that a following state uses."""
 
     uuid: str
     puuid: str | None
@@ -90,7 +90,7 @@ class Old(NamedTuple):
     east: float | None
     north: float | None
     readable: int
-    """Whether clients can get its geometry."""
+    """Whether the stored geometry text can be returned to clients."""
 
     @property
     def box(self) -> Box | None:
@@ -100,19 +100,21 @@ class Old(NamedTuple):
         return west, south, east, north
 
     def xyz(self) -> Xyz:
-        """Its namespace."""
+        """Decode the namespace."""
         try:
             return _decode_xyz(self.jsondata).properties.xyz
         except UNREADABLE:
             return _decode_xyz(_encode(decode_feature(self.jsondata))).properties.xyz
 
     def raw(self, geometry: str | None, jsondata: str | None = None) -> bytes:
-        """The whole feature: its stored geometry with its document, or a new one."""
+        """Return the whole feature: its geometry with its stored document, or with another one."""
         return raw(geometry if self.readable else BROKEN_GEOMETRY, jsondata or self.jsondata)
 
     def content(self) -> dict[str, Any]:
-        """The document without its namespace. What is left of a damaged one keeps its mark, so that
-        writing it is a change."""
+        """Return the document without its namespace.
+
+        The rest of a damaged document keeps its damage mark, so that writing it is a change.
+        """
         content = decode_feature(self.jsondata)
         del content["properties"][NAMESPACE]
         return content
@@ -120,7 +122,7 @@ class Old(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What all states of a transaction in one collection have in common."""
+    """Values that all states of a transaction in one collection share."""
 
     txn: int
     ord: int
@@ -145,7 +147,10 @@ def namespace(
     crid: str | None,
     qrid: str | None,
 ) -> str:
-    """The text of a state's namespace. Ids of ours and quad keys need no escaping."""
+    """Build the JSON text of a state's namespace.
+
+    Generated ids and quad keys need no escaping.
+    """
     qrid_json = "null" if qrid is None else f'"{qrid}"'
     crid_json = "null" if crid is None else as_json(crid)
     return (
@@ -161,9 +166,9 @@ def namespace(
 
 
 def document(content: bytes, xyz: str) -> str:
-    """The content with its namespace as the first property."""
+    """Insert the namespace as the first property of the content."""
     start, place, rest = content.decode().partition(_PLACE)
-    # More than once: it may be anywhere, inside of something else.
+    # If the text occurs more than once, the first one may be inside another member: parse instead.
     if place and _PLACE not in rest:
         comma = "" if rest.startswith("}") else ","
         return f"{start}{place}{_XYZ}{xyz}{comma}{rest}"
@@ -173,15 +178,15 @@ def document(content: bytes, xyz: str) -> str:
 
 
 def document_of(content: dict[str, Any], xyz: str) -> str:
-    """The same for content that is parsed."""
+    """Insert the namespace as the first property of parsed content."""
     return document(_encode(content), xyz)
 
 
 def raw(geometry: str | None, jsondata: str) -> bytes:
-    """The whole GeoJSON feature; the statements that read build it in the same way."""
+    """Build the whole GeoJSON feature, in the same way as the SQL statements that read."""
     return f'{{"geometry":{geometry or "null"},{jsondata[1:]}'.encode()
 
 
 def as_json(value: object) -> str:
-    """A value as JSON text."""
+    """Encode a value as JSON text."""
     return _encode(value).decode()

@@ -1,8 +1,8 @@
-"""The rows of one collection, as the steps of a transaction write them.
+"""Writes to the rows of one collection within a transaction.
 
-New rows are staged in a temporary table and then written with one statement per table: a statement
-that may be refused by a trigger keeps copies of the pages it touches, so one for each row would
-copy the same pages over and over.
+New rows are staged in a temporary table and then written with one statement per table. A statement
+that a trigger may abort keeps copies of the pages it touches, so one statement per row would copy
+the same pages over and over.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from naksha.sqlite.write.transaction import Box, Transaction
 
 
 class Tables:
-    """A collection that is being written to: on main, or in an overlay."""
+    """A collection opened for writing, on main or in an overlay."""
 
     def __init__(self, transaction: Transaction, collection: Collection) -> None:
         self.transaction = transaction
@@ -26,7 +26,7 @@ class Tables:
         transaction.check_order(collection.txn, collection.id)
 
     def run_staged(self, name: str) -> None:
-        """Run a statement on the staged rows alone: their numbers name the collection."""
+        """Run a statement on the staged rows alone; their row numbers imply the collection."""
         self.connection.execute(queries()[name])
 
     def run(self, name: str, *values: Any) -> None:
@@ -39,16 +39,20 @@ class Tables:
             self.connection.executemany(queries()[name], rows)
 
     def rows(self, name: str, *values: Any) -> list[tuple[Any, ...]]:
-        """All rows that a statement gives."""
+        """Run a statement on the collection; return all rows."""
         return self.connection.execute(queries()[name], (self.collection.t, *values)).fetchall()
 
     def next_n(self) -> int:
-        """The number for a new feature."""
+        """Return the next free row number."""
         number: int = self.rows("next_n")[0][0]
         return number
 
     def old(self, name: str, ids: Iterable[str]) -> dict[str, Old]:
-        """Rows of `heads` or `tombstones` by id; none may be of a later transaction."""
+        """Return rows of `heads` or `tombstones` by id.
+
+        Raises:
+            Retryable: One of them was written by a later transaction.
+        """
         text = sql(name, readable=queries()["geometry_readable"])
         rows = self.connection.execute(text, (self.collection.t, as_json([*ids])))
         found = {row[0]: Old(*row) for row in rows}
@@ -60,25 +64,28 @@ class Tables:
     def geometries(
         self, name: Literal["head_geometries", "tombstone_geometries"], ids: Sequence[str]
     ) -> dict[str, str | None]:
-        """The GeoJSON texts of some rows."""
+        """Return the GeoJSON texts of some rows by id."""
         return dict(self.rows(name, as_json(ids)))
 
     def signature(self) -> Signature:
-        """Draws the number of the transaction, if it has none yet."""
+        """Return the values shared by new states; draws the txn if there is none yet."""
         t = self.transaction
         prefix, app = t.guid_prefix(self.collection.id), as_json(t.app_id)
         return Signature(t.txn, t.ord, prefix, t.app_id, app, t.started_ms, t.wall_ms())
 
-    # ---- What is staged ----------------------------------------------------------------------
+    # ---- Staged rows -------------------------------------------------------------------------
 
     def stage(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Stage rows: the number of the feature, then the columns of a state."""
+        """Stage rows: the row number of the feature, then the columns of a state."""
         self.connection.execute(queries()["stage_clear"])
         self.connection.executemany(queries()["stage_insert"], rows)
 
     def retire_heads(self) -> None:
-        """Copy the rows of HEAD that are staged to the history. Of those that this transaction
-        made itself only the bare state is kept: nobody can ever have seen them."""
+        """Copy the HEAD rows of the staged features to the history.
+
+        Rows that this transaction itself wrote are kept there without boxes and tags, because they
+        were never visible.
+        """
         if self.collection.has_history:
             txn, ord_ = self.transaction.txn, self.transaction.ord
             self.run("heads_to_history", txn)
@@ -86,22 +93,22 @@ class Tables:
             self.run("head_tags_to_past", txn)
 
     def update_heads(self) -> None:
-        """Put what is staged in the place of the rows of HEAD."""
+        """Replace the HEAD rows of the staged features with the staged rows."""
         for statement in ("update_heads", "update_heads_signed", "update_heads_moved"):
             self.run_staged(statement)
 
     def retire_tombs(self) -> None:
-        """Move the tombstones of what is staged to the history, as [deleted, now)."""
+        """Move the tombstones of the staged features to the history, as [deleted, now)."""
         if self.collection.has_history:
             self.run("tombs_to_history", self.transaction.txn)
         self.run("delete_tombs")
 
     def insert_boxes(self, boxes: Iterable[tuple[int, Box | None]]) -> None:
-        """Add boxes to the tree."""
+        """Add boxes to the R*Tree."""
         self.many("insert_box", [(n, b[0], b[2], b[1], b[3]) for n, b in boxes if b is not None])
 
     def move_boxes(self, moved: Iterable[tuple[int, Box | None, Box | None]]) -> None:
-        """Change boxes in the tree: the number of the feature, its old box and its new one."""
+        """Change boxes in the R*Tree; takes row number, old box and new box of each feature."""
         changed = [each for each in moved if each[1] != each[2]]
         both = [(n, b) for n, a, b in changed if a is not None and b is not None]
         self.many("move_box", [(b[0], b[2], b[1], b[3], n) for n, b in both])

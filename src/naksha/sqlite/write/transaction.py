@@ -1,4 +1,4 @@
-"""One transaction under way: its number, the numbers of its states, and what it did (the log)."""
+"""An open transaction: its number, the numbers of its states, and its log entries."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from naksha.sqlite.sql import queries
 Box = tuple[float, float, float, float]
 INT8_MAX: Final = limits.INT8_MAX
 TABLE_NUMBER_MAX: Final = 2**22 - 1
-"""The largest table number that the trees hold exactly, and half more of it."""
+"""Largest table number: the float32 R*Trees store it exactly, and also with half a number added."""
 
 
 @dataclass(slots=True)
 class Counters:
-    """Numbers given out in this process, committed or not: none is given out twice."""
+    """Numbers allocated in this process, committed or not; none is allocated twice."""
 
     txn: int = 0
     ord: int = 0
@@ -33,10 +33,10 @@ class Counters:
     overlay: int = 0
     i: dict[int, int] = field(default_factory=dict)
     open: dict[int, Transaction] = field(default_factory=dict)
-    """Transactions that have a number and may still commit, by it."""
+    """Transactions that have a number and may still commit, by their number."""
 
     def keep(self, connection: sqlite3.Connection) -> None:
-        """Write down what was given out, so that nobody else gives it out."""
+        """Store the counters in the file, so that no other process allocates the same numbers."""
         connection.execute(queries()["counters_set"], (self.txn, self.ord))
         connection.execute(queries()["collection_number_set"], (self.collection,))
         connection.execute(queries()["overlay_number_set"], (self.overlay,))
@@ -47,7 +47,7 @@ class Counters:
 
 @dataclass(slots=True)
 class Changes:
-    """What a transaction did to the features of one collection."""
+    """Changes of a transaction to the features of one collection."""
 
     created: int = 0
     updated: int = 0
@@ -56,7 +56,7 @@ class Changes:
     box: Box | None = None
 
     def grow(self, box: Box | None) -> None:
-        """Cover another box."""
+        """Extend the bounding box by another box."""
         if box is not None:
             mine = self.box or box
             self.box = (
@@ -75,8 +75,11 @@ class Message:
 
 
 class Transaction:
-    """Bound to the writer's connection. It can be undone and done again, when another one was let
-    in between: then it keeps its number, and its states keep theirs."""
+    """A transaction on the writer's connection.
+
+    It can be undone and repeated after another transaction ran in between; it then keeps its
+    number, and its states keep theirs.
+    """
 
     def __init__(
         self,
@@ -109,7 +112,7 @@ class Transaction:
         self.connection: sqlite3.Connection
 
     def fresh(self) -> Transaction:
-        """Another one by the same hand."""
+        """Return a new transaction with the same app id, author and start time."""
         return Transaction(
             self.storage_id,
             self._counters,
@@ -121,24 +124,24 @@ class Transaction:
 
     @property
     def overlay(self) -> int:
-        """Where it writes to."""
+        """The overlay that the transaction writes to."""
         return self.layers[0].overlay
 
     # ---- Numbers -----------------------------------------------------------------------------
 
     @property
     def drawn(self) -> int | None:
-        """The number, if there is one yet."""
+        """The txn if it is already drawn, else None."""
         return self._txn
 
     @property
     def logged(self) -> int | None:
-        """The number once there is something to tell: one that changed nothing has none."""
+        """The txn once there is something to log; None if the transaction changed nothing."""
         return self._txn if self.changes or self.collections or self.messages else None
 
     @property
     def txn(self) -> int:
-        """The number, drawn when first asked for."""
+        """The txn, drawn at first access."""
         if self._txn is None:
             self._draw()
         assert self._txn is not None
@@ -150,7 +153,7 @@ class Transaction:
         if self._is_import:
             self._check_import(last)
         counters = self._counters
-        # An import is as old as it says: what was given up today does not count.
+        # An import has its own date, so numbers that were drawn today and rolled back do not count.
         taken = max(counters.open, default=0) if self._is_import else counters.txn
         self._txn = max(last + 1, taken + 1, txn_of(day, 1))
         self.ord = max(last_ord, counters.ord) + 1
@@ -162,34 +165,43 @@ class Transaction:
         try:
             return datetime.fromtimestamp(self.started_ms / 1000, UTC).date()
         except (OverflowError, OSError, ValueError) as error:
-            raise InvalidArgument(f"No time is {self.started_ms} ms", field="at_ms") from error
+            raise InvalidArgument(
+                f"The start time {self.started_ms} ms is out of range", field="at_ms"
+            ) from error
 
     def _keep_counters(self) -> None:
         self.connection.execute(queries()["counters_set"], (self._txn, self.ord))
 
     def _check_import(self, last: int) -> None:
-        """A history import must come after everything that is there."""
+        """Check that a history import comes after all existing transactions."""
         row = self.connection.execute(queries()["last_version"]).fetchone()
         day = self._day()
         if (row is not None and self.started_ms < row[2]) or (last and day < date_of(last)):
             raise NotSupported(
-                "The storage has transactions later than the one to import", field="at_ms"
+                "The storage has transactions that are later than the one to import; import "
+                "history in chronological order or into a new storage",
+                field="at_ms",
             )
 
     def take_collection(self) -> int:
-        """The number for a new collection."""
+        """Allocate the number of a new collection."""
         return self._take_number("collection")
 
     def take_overlay(self) -> int:
-        """The number for a new overlay."""
+        """Allocate the number of a new overlay."""
         return self._take_number("overlay")
 
     def take_table(self) -> int:
-        """The table number of a new collection, or of what an overlay has of one. Done again, it
-        may be another: callers do not see it."""
+        """Allocate the table number of a new collection, on main or in an overlay.
+
+        A repeated transaction may get another one, because callers do not see it.
+        """
         number: int = self.connection.execute(queries()["take_table"]).fetchone()[0]
         if number > TABLE_NUMBER_MAX:
-            raise LimitExceeded(f"The file had {TABLE_NUMBER_MAX} collections and takes no more")
+            raise LimitExceeded(
+                f"All {TABLE_NUMBER_MAX} table numbers of the file are used, including those of "
+                "deleted collections; use another file"
+            )
         return number
 
     def _take_number(self, what: Literal["collection", "overlay"]) -> int:
@@ -200,22 +212,27 @@ class Transaction:
             self._given.append((what, number, 0))
         given, number, _ = self._given[self._given_again]
         if given != what:
-            raise Retryable("Something else was written meanwhile")
+            raise Retryable("Another writer changed the storage meanwhile; repeat the transaction")
         self._given_again += 1
         self.connection.execute(queries()[f"{what}_number_set"], (number,))
         return number
 
     def take(self, collection: Collection, count: int) -> int:
-        """The first of so many numbers for states."""
+        """Allocate `count` consecutive state numbers; return the first."""
         if self._given_again < len(self._given):
             given, start, taken = self._given[self._given_again]
             if (given, taken) != (collection.number, count):
-                raise Retryable("Something else was written meanwhile", collection_id=collection.id)
+                raise Retryable(
+                    "Another writer changed the collection meanwhile; repeat the transaction",
+                    collection_id=collection.id,
+                )
         else:
             known = self._counters.i
             start = max(collection.next_i, known.get(collection.number, 1))
             if start + count > ROW_NUMBER_MAX:
-                raise LimitExceeded("The collection has no state numbers left")
+                raise LimitExceeded(
+                    "The collection has used all of its state numbers; write to a new collection"
+                )
             known[collection.number] = start + count
             self._given.append((collection.number, start, count))
         self._given_again += 1
@@ -223,41 +240,45 @@ class Transaction:
         return start
 
     def wall_ms(self) -> int:
-        """The time on the wall; done again, it is what it was the first time."""
+        """Return the wall-clock time; a repeated transaction gets the same times again."""
         if self._looks_again == len(self._looks):
             self._looks.append(time.time_ns() // 1_000_000)
         self._looks_again += 1
         return self._looks[self._looks_again - 1]
 
     def guid_prefix(self, collection: str) -> str:
-        """What the GUIDs of this transaction's states begin with."""
+        """Return the prefix of the GUIDs of this transaction's states in a collection."""
         day = date_of(self.txn)
         return f"{self.storage_id}:{collection}:{day.year}:{day.month}:{day.day}:"
 
     # ---- Order -------------------------------------------------------------------------------
 
     def check_order(self, latest: int, collection: str) -> None:
-        """A state, tombstone or collection change of a later transaction is in the way."""
+        """Check that no later transaction wrote the state, tombstone or collection.
+
+        Raises:
+            Retryable: `latest` is a later transaction.
+        """
         if self._txn is not None and latest > self._txn:
             raise Retryable(
-                "A later transaction was here first; repeat the transaction",
+                "A later transaction already wrote to the collection; repeat the transaction",
                 collection_id=collection,
             )
 
     def begin_again(self) -> None:
-        """Everything is to be done once more, under the same numbers."""
+        """Reset the transaction so that its steps can be repeated with the same numbers."""
         self.changes, self.collections, self.messages = {}, {}, {}
         self.layers = self._begins_on
         self._given_again = self._looks_again = 0
         if self._txn is not None:
             published = self.connection.execute(queries()["counters"]).fetchone()[2]
-            # Another process may even have drawn the same number: it cannot know of ours.
+            # Another process, which does not know this number, may even have drawn it as well.
             if published >= self._txn:
-                raise Retryable("A later transaction is published already; repeat the transaction")
+                raise Retryable("A later transaction is already published; repeat the transaction")
             self._keep_counters()
 
     def end(self) -> None:
-        """Committed, or given up."""
+        """Mark the transaction as committed or rolled back."""
         if self._txn is not None:
             self._counters.open.pop(self._txn, None)
 
@@ -268,11 +289,13 @@ class Transaction:
 
     def add_message(self, name: str, message: Message) -> None:
         if name not in self.messages and len(self.messages) == limits.MESSAGES_MAX:
-            raise LimitExceeded(f"More than {limits.MESSAGES_MAX} messages", field="message")
+            raise LimitExceeded(
+                f"A transaction has at most {limits.MESSAGES_MAX} messages", field="message"
+            )
         self.messages[name] = message
 
     def write_log(self) -> None:
-        """Write the signals, at the end of the transaction."""
+        """Write the log entries, at the end of the transaction."""
         if self.logged is None and not (self.changes or self.collections or self.messages):
             return
         head = (self.overlay, self.started_ms, self.dated_ms, self.txn, self.ord)
@@ -298,7 +321,7 @@ Operation = Callable[[Transaction], object]
 
 
 def publish(connection: sqlite3.Connection, below: int, now_ms: int) -> int:
-    """Give numbers to committed transactions below a bound; tells the last one, 0 for none."""
+    """Publish the committed transactions below a bound; return the last seq_number, 0 for none."""
     due = connection.execute(queries()["due"], (below,)).fetchall()
     if not due:
         return 0

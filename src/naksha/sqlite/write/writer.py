@@ -1,12 +1,12 @@
-"""The one thread that writes: it lets one transaction in at a time and commits them in groups.
+"""The writer thread: runs one transaction at a time and commits them in groups.
 
-The transaction that is in has a savepoint of its own. When it ends, the next one goes on behind it,
-and what ended is committed with one write to the disk as soon as nobody else comes, or some time
-has passed. Nobody is told of a commit before that.
+The active transaction has its own savepoint. When it ends, the next one starts behind it in the
+same SQLite transaction. The group is committed with one write to disk as soon as no other job is
+waiting, or after some time. Callers of `commit` are answered only after that.
 
-A transaction that is in and does nothing may be asked to step aside: it is undone, others go on,
-and when it continues its steps are done once more, under the numbers they had. What later
-transactions changed in the meantime makes that fail (`Retryable`), as on every storage.
+An active transaction that is idle must yield when others wait: it is undone, others run, and when
+its next step arrives all of its earlier steps are repeated, under the numbers they had. If later
+transactions changed what it read in the meantime, that fails (`Retryable`), as on every storage.
 """
 
 from __future__ import annotations
@@ -33,41 +33,43 @@ from naksha.sqlite.write.transaction import INT8_MAX, Counters, Transaction, pub
 
 T = TypeVar("T")
 GRACE_S: Final = 0.005
-"""How long a transaction that is in may do nothing while others wait."""
+"""How long the active transaction may be idle while others wait."""
 GRACE_ALONE_S: Final = 0.2
-"""The same when nobody waits in this process; but perhaps in another one."""
+"""The same while no job waits in this process; another process may be waiting."""
 GRACE_LONG_S: Final = 5.0
-"""The same for one that has been overtaken too often."""
+"""The same for a transaction that keeps its place."""
 GROUP_MAX: Final = 256
 GROUP_S: Final = 0.02
-"""How many transactions are committed together, and how long the first of them waits."""
+"""Maximum number of transactions committed together, and maximum wait of the first of them."""
 LOOK_UP_INSTRUCTIONS: Final = 100_000
-"""How many instructions of SQLite's machine, some milliseconds, go by before a statement looks up
-whether anybody waits for it."""
+"""Number of SQLite VM instructions (some milliseconds) between checks for a cancelled caller."""
 
 Kind = Literal["step", "look", "commit", "rollback", "task", "close"]
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A transaction as the writer knows it: its steps, each with what it gave."""
+    """A transaction in the writer: its steps, each with its result."""
 
     transaction: Transaction
     steps: list[tuple[Callable[[Transaction], Any], Any]] = field(default_factory=list)
     keeps_place: bool = False
-    """Whether it steps aside late: it is large, or has been overtaken too often."""
+    """Whether it yields only after GRACE_LONG_S: it is large, or has been retried too often."""
     outer: Entry | None = None
-    """The one in whose midst it was begun."""
+    """The transaction inside which this one was begun."""
     task: asyncio.Task[Any] | None = field(default_factory=asyncio.current_task)
 
 
 WITHIN: Final[ContextVar[Entry | None]] = ContextVar("naksha_sqlite_within", default=None)
-"""The transaction in whose midst the caller is, or the task was started that it is in."""
+"""The transaction inside which the current code runs, or inside which its task was started."""
 
 
 def within() -> Entry | None:
-    """The transaction that does not go on before the caller does. One that has started a task is
-    not that: it may go on, and others are to be kept out."""
+    """Return the transaction that waits for the current code to continue, if there is one.
+
+    A transaction that only started the current task does not count: it can continue on its own, so
+    other transactions are kept out.
+    """
     entry = WITHIN.get()
     return entry if entry is not None and entry.task is asyncio.current_task() else None
 
@@ -81,10 +83,10 @@ class _Job:
     result: Any = None
     within: Entry | None = field(default_factory=within)
     is_given_up: bool = False
-    """Whether nobody waits for it any more."""
+    """Whether the caller was cancelled."""
 
     def is_within(self, entry: Entry) -> bool:
-        """Whether the transaction waits for this before it goes on."""
+        """Return whether the transaction waits for this job before it continues."""
         outer = self.within
         while outer is not None and outer is not entry:
             outer = outer.outer
@@ -92,7 +94,7 @@ class _Job:
 
 
 class Writer:
-    """Owns the writing connection. All methods may be called from any thread."""
+    """Owner of the writing connection and its thread. Methods may be called from any thread."""
 
     def __init__(
         self,
@@ -122,31 +124,31 @@ class Writer:
     # ---- For callers -------------------------------------------------------------------------
 
     async def step(self, entry: Entry, work: Callable[[Transaction], T]) -> T:
-        """Do one step of a transaction."""
+        """Run one step of a transaction."""
         result: T = await self._ask("step", entry, work)
         return result
 
     async def look(self, entry: Entry, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Read what a transaction sees."""
+        """Run a read on the state that a transaction sees."""
         result: T = await self._ask("look", entry, work)
         return result
 
     async def commit(self, entry: Entry) -> None:
-        """End the transaction; returns when it is on the disk."""
+        """Commit the transaction; return when it is durable."""
         await self._ask("commit", entry, None)
 
     async def rollback(self, entry: Entry) -> None:
-        """Give the transaction up; a closed storage has done so already."""
+        """Roll the transaction back; does nothing after the storage was closed."""
         if not self._closed:
             await self._ask("rollback", entry, None)
 
     async def task(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do something of the storage's own; returns when it is on the disk."""
+        """Run an operation of the storage itself; return when it is durable."""
         result: T = await self._ask("task", None, work)
         return result
 
     async def close(self) -> None:
-        """End the thread, after what was asked for before."""
+        """Stop the thread after all jobs that are already queued."""
         if not self._closed:
             self._closed = True
             await self._enqueue("close", None, None)
@@ -167,7 +169,7 @@ class Writer:
         def note(answer: asyncio.Future[Any]) -> None:
             job.is_given_up = answer.cancelled()
 
-        # Not to be cancelled half-way: whoever is cancelled rolls back next.
+        # Cancelling the caller must not cancel the job: the caller rolls back next.
         asked = asyncio.shield(asyncio.wrap_future(job.answer))
         asked.add_done_callback(note)
         return asked
@@ -186,7 +188,7 @@ class Writer:
             job.answer.set_exception(Unavailable("The storage is closed"))
 
     def _round(self) -> bool:
-        """Do one thing; whether there is more to come."""
+        """Process one job; return False after the last one."""
         job = self._next()
         if job is None:
             return True
@@ -200,11 +202,11 @@ class Writer:
         return False
 
     def _fail(self, error: BaseException) -> None:
-        """Something broke that is nobody's: what is not on the disk is lost, and told so."""
+        """Roll everything back after an error of the file; fail all uncommitted transactions."""
         self._roll_back_all()
         ended, self._ended = self._ended, []
         for job in ended:
-            job.answer.set_exception(Unavailable(f"The file could not be written: {error}"))
+            job.answer.set_exception(Unavailable(f"The storage file could not be written: {error}"))
 
     def _arrived(self) -> Iterator[_Job]:
         while True:
@@ -214,7 +216,7 @@ class Writer:
                 return
 
     def _next(self) -> _Job | None:
-        """The next job that can be done now; None when something else was done instead."""
+        """Return the next job that can run; None after yielding or committing instead."""
         while True:
             job = self._pick()
             if job is not None:
@@ -230,21 +232,21 @@ class Writer:
                 return None
 
     def _pick(self) -> _Job | None:
-        """Take over what has come, and choose: the one inside goes first."""
+        """Take the arrived jobs and choose one; jobs of the active transaction go first."""
         self._waiting += self._arrived()
         if self._inside is None:
             if len(self._ended) >= GROUP_MAX:
                 return None
             return self._waiting.popleft() if self._waiting else None
         for position, job in enumerate(self._waiting):
-            # To give up costs nothing, and somebody inside may wait for it.
+            # A rollback costs nothing, and the active transaction may wait for it.
             if job.entry is self._inside or job.kind == "rollback":
                 del self._waiting[position]
                 return job
         return None
 
     def _patience(self) -> float | None:
-        """How long to wait for more; None: as long as it takes."""
+        """Return how many seconds to wait for the next job; None for no limit."""
         if self._inside is None:
             return 0.0 if self._ended else None
         grace = GRACE_S if self._waiting or self._ended else GRACE_ALONE_S
@@ -254,14 +256,14 @@ class Writer:
         return max(0.0, self._idle_since + grace - time.monotonic())
 
     def _make_room(self) -> None:
-        """Whoever is inside and idle steps aside; what has ended is committed."""
+        """Make the active transaction yield, then commit the group."""
         self._step_aside()
         self._commit_group()
 
     def _do(self, job: _Job) -> None:
         try:
             result = getattr(self, f"_do_{job.kind}")(job)
-        except BaseException as error:  # noqa: BLE001 - it is the caller's
+        except BaseException as error:  # noqa: BLE001 - it is passed to the caller
             if job.kind == "commit" and job.entry is not None:
                 job.entry.transaction.end()
             self._abandon()
@@ -298,7 +300,7 @@ class Writer:
 
     @contextmanager
     def _ending_with(self, job: _Job) -> Iterator[None]:
-        """Statements end when nobody waits for them any more: others wait for the connection."""
+        """Interrupt statements of a cancelled caller, because others wait for the connection."""
         self._connection.set_progress_handler(lambda: job.is_given_up, LOOK_UP_INSTRUCTIONS)
         try:
             yield
@@ -340,7 +342,7 @@ class Writer:
         self._commit_group()
 
     def _end(self, job: _Job) -> None:
-        """It is done, and will be told when it is on the disk."""
+        """Add a finished job to the group; its caller is answered after the group commit."""
         if not self._ended:
             self._group_since = time.monotonic()
         self._ended.append(job)
@@ -361,12 +363,12 @@ class Writer:
             raise
 
     def _enter(self, entry: Entry) -> None:
-        """Let a transaction in, doing again what it did before it stepped aside."""
+        """Make a transaction active; repeat its earlier steps if it had yielded."""
         if self._inside is entry:
             return
         assert self._inside is None
         if entry.keeps_place and self._ended:
-            self._commit_group()  # Nobody else is to wait for it.
+            self._commit_group()  # Finished transactions should not wait for a large one.
         self._begin()
         self._open_savepoint()
         self._inside = entry
@@ -386,41 +388,49 @@ class Writer:
             except Retryable:
                 raise
             except NakshaError as error:
-                raise Retryable(f"Others changed what was read: {error}") from error
+                raise Retryable(
+                    f"Other writers changed data that the transaction read: {error}"
+                ) from error
             if told(again) != told(result):
-                raise Retryable("Others changed what was read; repeat the transaction")
+                raise Retryable(
+                    "Other writers changed data that the transaction read; repeat the transaction"
+                )
 
     def _open_savepoint(self) -> None:
-        """The first of a group needs none, which spares it a copy of every page it touches."""
+        """Open a savepoint, except for the first of a group.
+
+        Without a savepoint SQLite does not copy every page that the transaction touches.
+        """
         self._is_first = not self._ended
         if not self._is_first:
             self._connection.execute(queries()["savepoint"])
 
     def _leave(self) -> None:
-        """What the transaction inside has done stays."""
+        """Keep the changes of the active transaction and end it."""
         if not self._is_first:
             self._connection.execute(queries()["release"])
         self._inside = None
 
     def _undo(self) -> None:
-        """Forget what the transaction inside has done."""
+        """Undo the changes of the active transaction and end it."""
         self._inside = None
         if self._is_first or not self._connection.in_transaction:
-            # A full or broken disk made SQLite forget everything, also what had ended already.
+            # Either the transaction is the first of its group, so nothing else is lost, or a full
+            # or broken disk made SQLite roll back everything, also transactions that had ended.
             self._fail(Unavailable("the disk failed"))
             return
         self._connection.execute(queries()["rollback_to"])
         self._connection.execute(queries()["release"])
 
     def _step_aside(self) -> None:
-        """Written the one inside; the numbers it was given stay its own, in every process."""
+        """Undo the active transaction, but reserve its numbers in the file for all processes."""
         if self._inside is not None:
             self._undo()
             self._begin()
             self.counters.keep(self._connection)
 
     def _commit_group(self) -> None:
-        """Publish, commit and tell everybody."""
+        """Publish and commit the group, then answer all of its callers."""
         ended, self._ended = self._ended, []
         if not self._is_open:
             return
@@ -433,7 +443,7 @@ class Writer:
                 )
                 self._connection.execute(queries()["managed"], (0,))
                 self._connection.execute(queries()["commit"])
-        except BaseException as error:  # noqa: BLE001 - it is everybody's who waits
+        except BaseException as error:  # noqa: BLE001 - it is passed to the callers
             self._roll_back_all()
             for job in ended:
                 job.answer.set_exception(error)
@@ -445,7 +455,7 @@ class Writer:
             self._published(published)
 
     def _abandon(self) -> None:
-        """Give the file free when there is nothing to commit."""
+        """Release the file's write lock when there is nothing to commit."""
         if self._is_open and self._inside is None and not self._ended:
             self._roll_back_all()
 
@@ -457,7 +467,7 @@ class Writer:
 
 
 def told(result: object) -> object:
-    """What a step told its caller, in a form that can be compared."""
+    """Convert the result of a step to a form that can be compared."""
     if isinstance(result, list):
         return [told(each) for each in result]
     if isinstance(result, Outcome):

@@ -1,7 +1,7 @@
-"""Create, update, delete, restore and purge: what the writer's thread does with prepared features.
+"""Create, update, delete, restore and purge prepared features, in the writer thread.
 
-Every function is a step of a transaction, which may have to be done again under the same numbers.
-Rows are read in one statement, judged in Python, staged, and written with one statement per table.
+Every function is a step of a transaction, which may be repeated under the same numbers. Rows are
+read in one statement, compared in Python, staged, and written with one statement per table.
 """
 
 from __future__ import annotations
@@ -73,20 +73,26 @@ def _check(
     name, lock = tables.collection.id, batch.locks[position]
     is_merged = batch.is_merged and batch.muuids[position] is not None
     if is_merged and (old is None or old.i != lock):
-        raise Retryable("HEAD changed after it was merged", feature_id=id_, collection_id=name)
+        raise Retryable(
+            "HEAD changed after the merge; repeat the merge", feature_id=id_, collection_id=name
+        )
     if mode == "create" and old is not None:
         head = _feature(tables, old)
         raise FeatureExists(
-            "The feature exists already", feature_id=id_, collection_id=name, head=head
+            "The feature already exists", feature_id=id_, collection_id=name, head=head
         )
     if mode == "update" and old is None:
-        raise FeatureNotFound("There is no such feature", feature_id=id_, collection_id=name)
+        raise FeatureNotFound("The feature does not exist", feature_id=id_, collection_id=name)
     if lock is not None:
         check_lock(tables, id_, old, lock)
 
 
 def check_lock(tables: Tables, id_: str, old: Old | None, lock: int | None) -> None:
-    """A state that the client had in mind must be the one that is there."""
+    """Check that the state that the client read is still HEAD.
+
+    Raises:
+        Conflict: It is not; the error carries the head state.
+    """
     if lock is None or (old is not None and old.i == lock):
         return
     raise Conflict(
@@ -99,13 +105,13 @@ def check_lock(tables: Tables, id_: str, old: Old | None, lock: int | None) -> N
 
 
 def _feature(tables: Tables, old: Old) -> dict[str, Any]:
-    """The whole feature of a row of HEAD."""
+    """Return the whole feature of a row of HEAD."""
     geometry = tables.geometries("head_geometries", [old.id])[old.id]
     return decode_feature(old.raw(geometry))
 
 
 class _Put:
-    """The writing half of `put`: what is new, what changed, and what comes of it."""
+    """Writing half of `put`: new features, changed features and their outcomes."""
 
     def __init__(self, tables: Tables, batch: WriteBatch, shapes: Shapes, want: bool) -> None:
         self.tables = tables
@@ -117,7 +123,7 @@ class _Put:
         self.outcomes: dict[str, Outcome] = {}
 
     def judge(self, position: int, old: Old) -> None:
-        """Whether a feature says what HEAD says already; then that is the outcome."""
+        """Compare a feature with HEAD: record it as changed, or as retained if it is equal."""
         prepared, xyz = self.batch.prepared, old.xyz()
         tags, crid = prepared.tags[position], prepared.crid[position]
         if (
@@ -155,7 +161,7 @@ class _Put:
         t.check_order(row.fetchone()[0], tables.collection.id)
         author = t.author or tables.collection.author or t.app_id
         author_json = as_json(author)
-        # Neighbours are written together: cheaper for the trees, and for readers.
+        # Write neighbours together: this is cheaper for the R*Trees and for readers.
         order = sorted(self.new, key=lambda p: prepared.qrid[p] or "")
         n = tables.next_n()
         for start in range(0, len(order), CHUNK):
@@ -191,7 +197,7 @@ class _Put:
     def _update(self, by: Signature, first: int) -> None:
         tables, batch, t = self.tables, self.batch, self.tables.transaction
         changes = t.changes_of(tables.collection.id)
-        self.changed.sort(key=lambda each: each[1].n)  # As they lie in the table.
+        self.changed.sort(key=lambda each: each[1].n)  # In the order of the table.
         for start in range(0, len(self.changed), CHUNK):
             part = self.changed[start : start + CHUNK]
             rows = []
@@ -214,9 +220,9 @@ class _Put:
         changes.updated += sum(old.txn != by.txn for _, old, _ in self.changed)
 
     def _next_row(self, by: Signature, position: int, i: int, old: Old, xyz: Xyz) -> Row:
-        """The state after an old one."""
+        """Return the columns of the state that follows an old one."""
         prepared = self.batch.prepared
-        # What this very transaction made is replaced: nobody has seen it.
+        # A state that this transaction wrote was never visible, so the new one takes its place.
         own = old.txn == by.txn
         action, version = (old.action, old.version) if own else ("UPDATE", old.version + 1)
         given, crid = prepared.tags[position], prepared.crid[position]
@@ -240,7 +246,7 @@ class _Put:
         crid: str | None,
         xyz: str,
     ) -> Row:
-        """The columns of a state, in the order of `naksha_stage`."""
+        """Return the columns of a state, in the order of `naksha_stage`."""
         prepared, shapes = self.batch.prepared, self.shapes
         qrid = prepared.qrid[position]
         return (
@@ -269,7 +275,7 @@ class _Put:
 
 def _is_same(content: bytes, old: Old) -> bool:
     new, known = msgspec.json.decode(content), old.content()
-    # Python takes true for 1, so its word counts only when it says no.
+    # Python's == is a fast path for different values only: it takes true for 1.
     return new == known and merge.same(new, known)
 
 
@@ -314,7 +320,9 @@ def restore(transaction: Transaction, name: str, ids: Sequence[str], want: bool)
     tombs = tables.old("tombstones", ids)
     for id_ in ids:
         if id_ not in tombs:
-            raise FeatureNotFound("There is no such feature", feature_id=id_, collection_id=name)
+            raise FeatureNotFound(
+                "The feature does not exist or is not deleted", feature_id=id_, collection_id=name
+            )
     olds = [tombs[id_] for id_ in ids]
     outcomes: dict[str, Outcome] = {}
     for start in range(0, len(olds), CHUNK):
@@ -335,7 +343,11 @@ def purge(transaction: Transaction, name: str, ids: Sequence[str]) -> list[Outco
     """See `WriteSession.purge`."""
     tables = open_tables(transaction, name, ids)
     for id_ in tables.old("heads", ids):
-        raise Conflict("The feature is not deleted", feature_id=id_, collection_id=name)
+        raise Conflict(
+            "The feature is not deleted; delete it before purging it",
+            feature_id=id_,
+            collection_id=name,
+        )
     published = tables.connection.execute(queries()["counters"]).fetchone()[2]
     olds = [old for old in tables.old("tombstones", ids).values() if old.txn <= published]
     if olds:
@@ -348,7 +360,7 @@ def purge(transaction: Transaction, name: str, ids: Sequence[str]) -> list[Outco
 
 
 def _retained(tables: Tables, ids: Sequence[str], want: bool) -> dict[str, Outcome]:
-    """What is not there to be deleted: perhaps it was deleted before."""
+    """Return the outcomes of ids that are not at HEAD, with the tombstone if there is one."""
     outcomes = {id_: Outcome(id_, "RETAINED", None, None) for id_ in ids}
     if not ids:
         return outcomes
@@ -368,8 +380,10 @@ def _stage_following(
     *,
     masks: bool = True,
 ) -> dict[str, Outcome]:
-    """Stage the states after old ones of the same content: tombstones of what was live, or the
-    other way round, then with new numbers for the features."""
+    """Stage states that follow old ones with the same content: tombstones, or restored states.
+
+    Restored states get new row numbers, from `first_n` on.
+    """
     t, by = tables.transaction, tables.signature()
     geometries = tables.geometries(
         "head_geometries" if action == "DELETE" else "tombstone_geometries",

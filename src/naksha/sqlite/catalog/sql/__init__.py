@@ -1,4 +1,4 @@
-"""The SQL of the catalog in a file; see `naksha.spi.support.sql_files`."""
+"""The SQL of the SQLite catalog; see `naksha.spi.support.sql_files`."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ FILES: Final = SqlFiles(__package__)
 
 @cache
 def sql(name: str, **slots: str) -> str:
-    """The named query with its slots filled."""
+    """Return the named query with its slots filled."""
     return FILES.fill(name, slots)

@@ -1,5 +1,5 @@
 -- name: stage_unsafe
--- What is staged is worth nothing after a crash.
+-- Staged features need not survive a crash.
 PRAGMA synchronous = OFF
 
 -- name: stage_create
@@ -7,11 +7,11 @@ CREATE TABLE stage (id TEXT PRIMARY KEY, jsondata BLOB, geo BLOB, geometry TEXT,
                     south REAL, east REAL, north REAL, qrid TEXT, tags BLOB, crid TEXT)
 
 -- name: stage_put
--- Of features with the same id the last one counts.
+-- The last of several features with the same id wins.
 INSERT OR REPLACE INTO stage VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: stage_all
--- Neighbours are written together.
+-- Sorted so that spatial neighbours are written together.
 SELECT * FROM stage ORDER BY qrid
 
 -- name: has_features

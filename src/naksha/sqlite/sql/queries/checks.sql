@@ -1,10 +1,10 @@
--- What a file keeps twice, compared: features (or versions) of which one place says something else
--- than the other. Each gives id, txn and a message, at most ?1 rows;
--- ?2 is the table number. Trees hold numbers of 32 bits,
--- rounded outward: a box there must cover the one that is meant, and need not be the same.
+-- Consistency checks between redundant tables: features (or versions) that differ between two
+-- places. Each query returns id, txn and a message, at most ?1 rows; ?2 is the table number.
+-- R*Trees store float32 values, rounded outward: a box there must cover the exact one and may be
+-- larger.
 
 -- name: check_tree
--- A query for an area finds what the tree has, and nothing else.
+-- Spatial queries find exactly the features that the R*Tree has.
 SELECT s.id, s.txn, 'the tree of places does not have it where it is'
   FROM {{table}} s LEFT JOIN {{tree}} b ON b.n = s.n
  WHERE s.n BETWEEN ?2 << 40 AND ((?2 + 1) << 40) - 1 AND s.west IS NOT NULL
@@ -17,9 +17,9 @@ SELECT s.id, s.txn, 'the tree of places has what is not there'
  LIMIT ?1
 
 -- name: check_past
--- Of the past it also tells the time, in ordinals of transactions: up to the last one before the
--- end, as far as that is known. Nobody saw what ended with its own transaction, and tombstones are
--- looked for elsewhere.
+-- The R*Tree of the history also has the time, in ordinals of transactions: up to the last one
+-- before the end of the state, as far as that is known. It has neither states that ended in their
+-- own transaction, which were never visible, nor tombstones, which have their own index.
 SELECT s.id, s.txn, 'the tree of the past does not have it where and when it was'
   FROM naksha_hst s LEFT JOIN naksha_past b ON b.n = s.n
        LEFT JOIN naksha_version v ON v.txn = s.txn_next
@@ -54,8 +54,8 @@ true
 s.txn < s.txn_next AND s.action <> 'DELETE'
 
 -- name: check_rows
--- The number of a state, its ordinal, the geometry that clients get, which is kept as a text, and
--- whether its document can be parsed. `damaged` is the path of the mark.
+-- Checks the number of a state, its ordinal, the geometry text that clients get, and whether its
+-- document can be parsed. `damaged` is the JSON path of the damage mark.
 SELECT s.id, s.txn, CASE
        WHEN json_extract(s.jsondata, '$.properties."@ns:com:here:xyz".uuid') NOT LIKE '%:' || s.i
        THEN 'it has the number ' || s.i || ', which its state id does not say'

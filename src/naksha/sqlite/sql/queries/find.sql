@@ -9,7 +9,7 @@ SELECT s.id, json_extract(s.jsondata, '$.properties."@ns:com:here:xyz".uuid') AS
        s.geo{{columns}} FROM {{from_}} WHERE {{conditions}}
 
 -- name: source_found_page
--- Along the index on ids.
+-- Uses the index on ids.
 SELECT * FROM (SELECT s.id, s.geo,
        json_extract(s.jsondata, '$.properties."@ns:com:here:xyz".uuid') AS uuid
   FROM {{from_}} WHERE {{conditions}} ORDER BY s.id {{limit}})
@@ -33,7 +33,7 @@ naksha_member(CAST(s.jsondata AS BLOB), {{path}})
 , f.kind{{n}}, f.value{{n}}
 
 -- name: sort_by
--- What is nested is all alike; within a rank all others are compared as they are.
+-- Nested values are all equal; other values of the same rank are compared as they are.
 {{rank}}, CASE WHEN f.kind{{n}} NOT IN ('array', 'object') THEN f.value{{n}} END {{direction}},
 
 -- name: sort_rank

@@ -24,6 +24,6 @@ ON CONFLICT (name) DO UPDATE
 DELETE FROM naksha_pin WHERE name = ?
 
 -- name: guarding_pin
--- By its name, or by a pin on all collections that were there.
+-- A pin by the collection's name, or a pin on all collections that existed.
 SELECT name FROM naksha_pin
  WHERE guards AND (collection = ?1 OR (collection IS NULL AND txn >= ?2)) ORDER BY name LIMIT 1

@@ -2,7 +2,7 @@
 SELECT t.*, t.ts AS ts_ms, t.seq_ts AS seq_ms FROM naksha_tx t WHERE t.txn = ? ORDER BY t.i
 
 -- name: transactions
--- First the versions, then all entries of each.
+-- Select the versions first, then join all log entries of each.
 SELECT t.*, t.ts AS ts_ms, t.seq_ts AS seq_ms FROM naksha_tx t
  WHERE t.txn IN (SELECT v.txn FROM naksha_version v WHERE {{conditions}}
                   ORDER BY v.seq_number {{direction}} LIMIT {{limit}})
@@ -39,11 +39,11 @@ e.ts < {{value}}
 ({{condition}} OR e.author IS NULL)
 
 -- name: log_entry
--- An entry of the transaction; the index on the log begins with txn.
+-- An entry of the transaction meets the conditions; the first column of the log's index is txn.
 EXISTS (SELECT 1 FROM naksha_tx e WHERE e.txn = v.txn AND {{conditions}})
 
 -- name: log_overlaid
--- The log of a branch is found by its own transactions, however many there are on main.
+-- Starts from the branch's own transactions, so the cost does not depend on the log of main.
 v.txn IN (SELECT e.txn FROM naksha_tx e
            WHERE e.overlay <> 0 AND e.overlay IN (SELECT value FROM json_each({{values}})))
 

@@ -2,7 +2,7 @@
 SELECT min(txn) FROM naksha_pin WHERE ?1 IS NULL OR collection IS NULL OR collection = ?1
 
 -- name: pinned
--- By its name, or by a pin on all collections from a time when it was still there.
+-- A pin by the collection's name, or a pin on all collections from a time when it still existed.
 SELECT EXISTS (SELECT 1 FROM naksha_pin WHERE collection = ?1 OR (collection IS NULL AND txn < ?2))
 
 -- name: history_too_old

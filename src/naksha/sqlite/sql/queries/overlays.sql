@@ -1,7 +1,7 @@
--- Overlays: what branches write to.
+-- Overlays: the rows that branches write.
 
 -- name: overlays
--- Those among some overlays that are there, each with the floor of its tables for a collection.
+-- The existing ones of some overlays, each with the floor of its rows of a collection.
 SELECT o.number, k.floor_txn, k.t
   FROM naksha_overlay o LEFT JOIN naksha_overlaid k ON k.collection = ?2 AND k.overlay = o.number
  WHERE o.number IN (SELECT value FROM json_each(?1))
@@ -42,7 +42,7 @@ DELETE FROM naksha_overlaid WHERE collection = ? AND overlay = ?
 UPDATE naksha_overlaid SET floor_txn = max(floor_txn, ?) WHERE collection = ? AND overlay = ?
 
 -- name: overlaid_trash
--- What dropped overlays have of collections is removed by maintenance.
+-- Maintenance removes the rows of dropped overlays.
 INSERT INTO naksha_trash (t)
 SELECT t FROM naksha_overlaid WHERE overlay NOT IN (SELECT number FROM naksha_overlay)
 
@@ -57,7 +57,7 @@ SELECT g.value FROM json_each(?2) AS g
 INSERT INTO naksha_ids (t, id) SELECT DISTINCT ?1, value FROM json_each(?2)
 
 -- name: fill_stage
--- States from below, as they are, under new numbers of features.
+-- Copies states from the layers below unchanged, under new row numbers.
 INSERT INTO temp.naksha_stage SELECT {{first}} + row_number() OVER (), f.* FROM ({{sources}}) AS f
 
 -- name: fill_boxes

@@ -22,7 +22,7 @@ SELECT (SELECT count(*) FROM naksha_head WHERE t = ?1 AND qrid IS NULL AND +txn 
 SELECT jsondata FROM naksha_meta WHERE t = ? ORDER BY id LIMIT ?
 
 -- name: meta_is_full
--- One more would be too many.
+-- Whether a new meta feature would exceed the maximum.
 SELECT count(*) >= ?2 FROM naksha_meta WHERE t = ?1 AND id <> ?3
 
 -- name: meta_delete

@@ -1,4 +1,4 @@
--- Fragments that `naksha.sqlite.read.statements` puts together.
+-- Fragments from which `naksha.sqlite.read.statements` builds queries.
 
 -- name: select_states
 SELECT f.id, f.feature{{geo}} FROM ({{sources}}) AS f {{order}}
@@ -13,7 +13,8 @@ SELECT count(*) FROM ({{sources}}) AS f
 SELECT s.id, s.txn, {{feature}} AS feature, s.geo FROM {{from_}} WHERE {{conditions}}
 
 -- name: source_page
--- Cut in every source, in the order of its index on ids: a page reads its own rows only.
+-- The limit is applied in every source, in the order of its index on ids, so that a page reads only
+-- its own rows.
 SELECT * FROM (SELECT s.id, s.txn, {{feature}} AS feature, s.geo
   FROM {{from_}} WHERE {{conditions}} ORDER BY s.id, s.txn {{limit}})
 
@@ -24,8 +25,8 @@ LIMIT {{limit}}
 ORDER BY f.id, f.txn {{limit}}
 
 -- name: geometry
--- The stored text, or null with a mark (`naksha.model.damage`) where it does not begin and end like
--- those that the library writes. To parse all of them would make reads slower by up to a half.
+-- The stored text, or null with a damage mark (`naksha.model.damage`) if it does not begin and end
+-- like those that the library writes. Parsing every text would make reads up to 50 % slower.
 CASE WHEN s.geometry GLOB '{"type":"[GLMP]*}' THEN s.geometry
      WHEN s.geometry IS NULL THEN 'null'
      ELSE {{broken}} END
@@ -37,21 +38,21 @@ s.geometry GLOB '{"type":"[GLMP]*}' AND json_valid(s.geometry)
 (CASE WHEN {{readable}} THEN s.geometry END)
 
 -- name: feature
--- Bytes are cut without counting the characters before. SQLite copies a text at each `||`; the
--- parentheses save the copy of the geometry with the comma.
+-- substr on bytes does not have to count characters. SQLite copies a text at each `||`; the
+-- parentheses avoid copying the geometry once more to append the comma.
 CAST('{"geometry":' || {{geometry}} || (',' || substr(CAST(s.jsondata AS BLOB), 2)) AS BLOB)
 
 -- name: feature_closed
--- A state of the history with its end, unless that came after the version.
+-- A state of the history with its end, unless it ended after the version.
 CAST('{"geometry":' || {{geometry}} || (',' || substr(
     CASE WHEN s.txn_next <= {{at}} THEN json_set(s.jsondata,
         '$.properties."@ns:com:here:xyz".txn_next', CAST(s.txn_next AS TEXT))
     ELSE s.jsondata END, 2)) AS BLOB)
 
 -- name: feature_in_space
--- The same two with the space's name in the namespace. We write it as the first property, and where
--- no object begins before that, it is found without taking the document apart. `place` and what it
--- is looked for in are bytes; X'7B' is an opening brace.
+-- The two forms above with the space's name in the namespace. The library writes the namespace as
+-- the first property; if no other object begins before it, it is found without parsing the
+-- document. `place` and the searched document are bytes; X'7B' is an opening brace.
 CASE WHEN instr(substr({{bytes}}, 2, instr({{bytes}}, {{place}}) - 2), X'7B') = 0
      THEN CAST('{"geometry":' || {{geometry}} || ','
                || substr({{bytes}}, 2, instr({{bytes}}, {{place}}) + length({{place}}) - 2)
@@ -67,7 +68,7 @@ CAST({{document}} AS BLOB)
 {{table}} AS s
 
 -- name: within
--- All rows of a collection, as they lie in the table.
+-- All rows of a collection, through the primary key.
 s.n BETWEEN {{t}} << 40 AND (({{t}} + 1) << 40) - 1
 
 -- name: of_table
@@ -75,22 +76,22 @@ s.n BETWEEN {{t}} << 40 AND (({{t}} + 1) << 40) - 1
 s.t = {{t}}
 
 -- name: from_box
--- First the tree, which holds boxes of float32 rounded outward, then the rows.
+-- First the R*Tree, whose boxes are float32 rounded outward, then the rows.
 {{tree}} AS b CROSS JOIN {{table}} AS s ON s.n = b.n
 
 -- name: true
 true
 
 -- name: at_head
--- Not through the index on txn: most of HEAD is as old, and in another order there.
+-- Avoids the index on txn: most rows of HEAD match, and the index has them in another order.
 +s.txn <= {{at}}
 
 -- name: live_hst_at
--- Not through the index on txn: what came before a version is half of the history, or more.
+-- Avoids the index on txn: typically half of the history or more is older than a version.
 +s.txn <= {{at}} AND s.txn_next > {{at}} AND s.action <> 'DELETE'
 
 -- name: live_past_at
--- The tree knows transactions by their count; what it gives is tested exactly.
+-- The R*Tree has ordinals of transactions, rounded outward; its results are tested exactly.
 +s.txn <= {{at}} AND +s.txn_next > {{at}} AND +s.action <> 'DELETE'
 
 -- name: tree_at
@@ -109,7 +110,7 @@ s.txn < s.txn_next
 s.txn < s.txn_next AND +s.txn <= {{at}}
 
 -- name: replaced
--- Valid at a transaction, not any more: through the index on what ended them.
+-- States that were valid at a transaction and have ended since, through the index on txn_next.
 +s.txn <= {{since}} AND s.txn_next > {{since}}
 
 -- name: hst_live
@@ -119,7 +120,7 @@ s.action <> 'DELETE'
 +s.action = 'DELETE'
 
 -- name: all_live
--- Those of the history that the trees know; which of them, is asked of the trees.
+-- All history states that the R*Tree has; the spatial condition selects among them.
 +s.txn < s.txn_next AND +s.action <> 'DELETE'
 
 -- name: all_live_at
@@ -132,7 +133,7 @@ s.action = 'DELETE' AND +s.txn < s.txn_next
 s.action = 'DELETE' AND +s.txn < s.txn_next AND +s.txn <= {{at}}
 
 -- name: in_past
--- In a list the states are sorted, so that the table is read from its beginning to its end.
+-- SQLite sorts the list of an IN, so that the table is read in the order of its primary key.
 s.n IN (SELECT b.n FROM naksha_past b WHERE {{tree}})
 
 -- name: after_cursor
@@ -142,11 +143,11 @@ s.id >= {{id}} AND (s.id > {{id}} OR s.txn > {{txn}})
 s.id IN (SELECT value FROM json_each({{ids}}))
 
 -- name: part
--- The index on ids has all that this needs: of other parts no document is read.
+-- The index on ids covers this condition, so documents of other parts are not read.
 naksha_id_hash(CAST(s.id AS BLOB)) BETWEEN {{first}} AND {{last}}
 
 -- name: tree_table
--- The tree tests conditions in their order: first those that most of its boxes fail.
+-- The R*Tree tests conditions in the given order, so the most selective ones come first.
 b.t <= {{t}} AND b.t_end >= {{t}}
 
 -- name: tree_box
@@ -188,7 +189,7 @@ s.txn >= {{value}}
 s.txn < {{value}}
 
 -- name: txn_until
--- Ends the range of the index on txn that `txn_from` begins.
+-- Upper bound of the range of the index on txn that `txn_from` begins.
 s.txn <= {{at}}
 
 -- name: test_exists
@@ -215,7 +216,7 @@ json_type({{document}}, {{path}}) = 'null'
  AND json_extract({{document}}, {{path}}) {{operator}} {{value}})
 
 -- name: test_holds
--- Functions of ours get bytes: a text that is not UTF-8 could not be given to them.
+-- Python functions get bytes, because a text that is not UTF-8 cannot be passed to them.
 naksha_holds(CAST(coalesce({{document}}, 'null') AS BLOB), {{test}})
 
 -- name: unmasked_id
@@ -225,7 +226,7 @@ NOT EXISTS (SELECT 1 FROM naksha_ids AS m WHERE m.t = {{mask}} AND m.id = s.id)
 s.txn_next <= {{at}}
 
 -- name: source_row
--- A state as it lies in its table, in the order of `naksha_stage`.
+-- The stored columns of a state, in the order of `naksha_stage`.
 SELECT s.i, s.id, s.geo, s.geometry, s.jsondata, s.west, s.south, s.east, s.north, s.txn, s.ord,
        s.version, s.action, s.author, s.app_id, s.updated_at, s.qrid, s.mrid
   FROM {{from_}} WHERE {{conditions}}

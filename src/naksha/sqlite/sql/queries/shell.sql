@@ -1,4 +1,4 @@
--- Views that are named like a collection, and what the library adds to rows that SQL wrote.
+-- Views with the names of collections, and completion of rows that plain SQL wrote.
 
 -- name: view_exists
 SELECT EXISTS (SELECT 1 FROM sqlite_master WHERE name = ?)
@@ -53,8 +53,8 @@ END;
 SELECT EXISTS (SELECT 1 FROM naksha_incomplete)
 
 -- name: incomplete_rows
--- With the table that each state is in by now; one that expired is in none. Documents are bytes, so
--- that those which are not UTF-8 get their mark.
+-- Returns the table that each state is in now; an expired one is in none. Documents are returned as
+-- bytes, so that those that are not UTF-8 get a damage mark.
 SELECT 'naksha_head', s.n, s.id, s.geometry, CAST(s.jsondata AS BLOB)
   FROM naksha_incomplete x JOIN naksha_head s ON s.t = x.t AND s.i = x.i
 UNION ALL

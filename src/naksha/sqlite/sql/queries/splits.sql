@@ -1,5 +1,5 @@
 -- name: split_ids
--- Every so many ids, in their order.
+-- Every n-th id, in order.
 SELECT id FROM (SELECT id, row_number() OVER (ORDER BY id) AS k FROM {{table}} WHERE t = ?)
  WHERE k % ? = 0
 
@@ -9,7 +9,7 @@ SELECT DISTINCT txn_next FROM (
      WHERE t = ? AND txn_next > ? AND txn_next <= ?) WHERE k % ? = 0 ORDER BY 1
 
 -- name: split_few
--- Whether some transactions made no more states than so many.
+-- Whether a range of transactions wrote at most so many states.
 SELECT count(*) <= ?4 FROM (
     SELECT 1 FROM {{table}} WHERE t = ?1 AND txn >= ?2 AND txn < ?3 LIMIT ?4 + 1)
 
@@ -79,7 +79,7 @@ json_extract(s.jsondata, '$.properties."@ns:com:here:xyz".rtcts')
 json_extract(s.jsondata, '$.properties."@ns:com:here:xyz".rtuts')
 
 -- name: column_tags
--- As JSON, which becomes lists for many rows at once.
+-- As JSON, which is decoded for many rows at once.
 json_extract(s.jsondata, '$.properties."@ns:com:here:xyz".tags')
 
 -- name: column_crid

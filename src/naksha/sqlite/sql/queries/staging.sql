@@ -1,12 +1,12 @@
 -- name: stage_unjournaled
--- A stage that failed is thrown away.
+-- A failed stage is discarded, so it needs no journal.
 PRAGMA journal_mode = OFF
 
 -- name: stage_alone
 PRAGMA locking_mode = EXCLUSIVE
 
 -- name: staged_create
--- An id that is there twice is found when the parts of a job are put together.
+-- Duplicate ids are detected when the parts of a job are combined.
 CREATE TABLE stage (id TEXT NOT NULL, jsondata BLOB, geo BLOB, geometry TEXT, west REAL,
                     south REAL, east REAL, north REAL, qrid TEXT, tags BLOB, crid TEXT,
                     uuid TEXT)
@@ -48,7 +48,7 @@ SELECT id FROM ids ORDER BY id
 SELECT DISTINCT naksha_key(jsondata, ?) FROM stage
 
 -- name: staged_table
--- The ids of a staged write, of the connection that writes.
+-- The ids of a staged write, in a temporary table of the writing connection.
 CREATE TEMP TABLE IF NOT EXISTS naksha_staged (id TEXT PRIMARY KEY) WITHOUT ROWID
 
 -- name: staged_key_table
@@ -67,7 +67,7 @@ DELETE FROM temp.naksha_staged_key
 INSERT OR IGNORE INTO temp.naksha_staged_key SELECT ?1 WHERE ?1 IS NOT NULL
 
 -- name: absent_table
--- The ids of what is to be deleted.
+-- The ids of features to delete.
 CREATE TEMP TABLE IF NOT EXISTS naksha_absent (id TEXT PRIMARY KEY) WITHOUT ROWID
 
 -- name: absent_clear
@@ -88,7 +88,7 @@ SELECT id FROM naksha_head
    AND id NOT IN (SELECT id FROM temp.naksha_staged)
 
 -- name: unstaged_among
--- Of pairs of an id and a key.
+-- Input are pairs of an id and a key.
 INSERT INTO temp.naksha_absent
 SELECT value ->> 0 FROM json_each(?)
  WHERE value ->> 0 NOT IN (SELECT id FROM temp.naksha_staged)

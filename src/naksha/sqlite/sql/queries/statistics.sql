@@ -5,11 +5,11 @@ SELECT {{document}} AS document, {{geometry}} AS geometry, s.west, s.south, s.ea
   FROM {{from_}} WHERE {{conditions}}
 
 -- name: sampled
--- States are numbered, and found by their numbers.
+-- Looks up a sample of states by their numbers.
 s.i IN (SELECT value FROM json_each({{numbers}}))
 
 -- name: select_types
--- Features by the types of their geometries, null for those without.
+-- Features grouped by geometry type, null for those without geometry.
 SELECT json_extract(f.geometry, '$.type'), count(*),
        sum(length(CAST(f.document AS BLOB)) + coalesce(length(CAST(f.geometry AS BLOB)), 4) + 12),
        min(f.west), min(f.south), max(f.east), max(f.north)

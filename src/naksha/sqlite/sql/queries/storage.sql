@@ -1,21 +1,21 @@
 -- name: connection_synchronous
--- What is acknowledged must survive a power failure, too.
+-- Acknowledged writes must also survive a power failure.
 PRAGMA synchronous = FULL
 
 -- name: connection_overwrite
--- What is deleted is not overwritten: what others must not read is protected by other means.
+-- Deleted content is not overwritten with zeros: access to the file is protected by other means.
 PRAGMA secure_delete = OFF
 
 -- name: connection_cache
 PRAGMA cache_size = -65536
 
 -- name: connection_map
--- Pages are read where the system keeps them, for all connections and processes once, instead of
--- being copied for each: reading takes half the time. SQLite maps no more than 2 GiB.
+-- With memory-mapped I/O all connections and processes share the system's page cache instead of
+-- copying pages: reads take half the time. SQLite maps at most 2 GiB.
 PRAGMA mmap_size = 2147418112
 
 -- name: writer_cache
--- Pages that do not fit are written before their time, and read again.
+-- Pages that do not fit into the cache are written early and read again.
 PRAGMA cache_size = -262144
 
 -- name: journal_mode
@@ -49,7 +49,7 @@ SELECT id, number, former FROM naksha_storage
 INSERT INTO naksha_storage (one, id, number) VALUES (1, ?, ?)
 
 -- name: storage_fork
--- The version and the row numbers up to which states and transactions keep the former identity.
+-- Stores the version and the row numbers up to which states and transactions keep the old identity.
 UPDATE naksha_storage
    SET id = ?1, number = ?2,
        former = json_insert(former, '$[#]', json_object(
@@ -115,7 +115,7 @@ UPDATE naksha_storage SET last_table = last_table + 1 RETURNING last_table
 UPDATE naksha_collection SET next_i = max(next_i, ?) WHERE number = ?
 
 -- name: collection_insert
--- A name that was there before goes on numbering, and has no past before its new beginning.
+-- A collection name that was used before continues its numbering; earlier history is not visible.
 INSERT INTO naksha_collection (id, number, txn, off_since, next_i, floor_txn, max_age, id_prefix,
                                author, optimal_partitioning, points_only, delete_at, created, t)
 VALUES (?1, ?2, ?3, ?4, coalesce((SELECT next_i FROM naksha_removed WHERE id = ?1), 1),
@@ -146,12 +146,12 @@ ON CONFLICT (id) DO UPDATE SET next_i = excluded.next_i
 DELETE FROM naksha_collection WHERE id = ?
 
 -- name: last_write
--- The last transaction that wrote features of a collection on main after another one, else 0.
+-- The last transaction after a given one that wrote features of a collection on main, else 0.
 SELECT coalesce(max(txn), 0) FROM naksha_tx
  WHERE id = ? AND action = 'MODIFY_FEATURES' AND txn > ? AND overlay = 0
 
 -- name: last_purge
--- A purge leaves no tombstone that the order of a later creation could be checked against.
+-- The last purge: it leaves no tombstone against which the order of a creation could be checked.
 SELECT coalesce(max(txn), 0) FROM naksha_tx
  WHERE id = ? AND action = 'MODIFY_FEATURES' AND txn > ? AND overlay = ? AND purged > 0
 
@@ -162,7 +162,7 @@ INSERT INTO naksha_tx (overlay, ts, seq_ts, txn, ord, action, id, app_id, author
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: due
--- Committed, not published, and below everything that is open.
+-- Transactions that are committed, not published, and below all open ones.
 SELECT txn, min(ord) AS ord, min(seq_ts) AS dated FROM naksha_tx
  WHERE seq_number IS NULL AND txn < ? GROUP BY txn ORDER BY txn
 
@@ -199,7 +199,7 @@ SELECT seq_number, txn, seq_ts FROM naksha_version WHERE seq_ts <= ?
 DROP TRIGGER IF EXISTS {{trigger}}
 
 -- name: guard
--- Direct writes to what only the storage may write are refused.
+-- Refuses direct writes to tables that only the storage may write.
 CREATE TRIGGER {{trigger}} BEFORE {{operation}} ON {{table}}
 WHEN (SELECT managed FROM naksha_shell) = 0
 BEGIN

@@ -1,7 +1,7 @@
--- From tables of each collection (up to schema 6) to shared ones; ?1 is the new table number.
+-- Moves tables per collection (up to schema 6) to shared tables; ?1 is the new table number.
 
 -- name: upgrade_order
--- Collections on main, then what overlays have of them.
+-- Collections on main, then their rows in overlays.
 SELECT number, id, 0 AS overlay FROM naksha_collection
 UNION ALL
 SELECT c.number, c.id, k.overlay

@@ -1,7 +1,7 @@
--- Statements of the library's own writes; the triggers stand aside. ?1 is the table number.
+-- Statements of the library's own writes, for which triggers are inactive. ?1 is the table number.
 
 -- name: stage_table
--- New rows on their way to the tables; of the connection that writes.
+-- New rows before they are written to the tables; a temporary table of the writing connection.
 CREATE TEMP TABLE naksha_stage (n INTEGER PRIMARY KEY, i, id, geo, geometry, jsondata, west, south,
     east, north, txn, ord, version, action, author, app_id, updated_at, qrid, mrid)
 
@@ -37,8 +37,8 @@ INSERT INTO naksha_head (n, i, id, geo, geometry, jsondata, west, south, east, n
 SELECT * FROM temp.naksha_stage
 
 -- name: update_heads
--- All but what the next two statements are about. The plus keeps the planner from reading all of
--- HEAD, to look up for each of its rows whether it is staged.
+-- All columns except those of the next two statements. The unary plus prevents a plan that scans
+-- all of HEAD and looks up each row in the stage.
 UPDATE naksha_head AS o
    SET i = s.i, geo = s.geo, geometry = s.geometry, jsondata = s.jsondata, west = s.west,
        south = s.south, east = s.east, north = s.north, txn = s.txn, ord = s.ord,
@@ -46,8 +46,8 @@ UPDATE naksha_head AS o
   FROM temp.naksha_stage s WHERE o.n = +s.n
 
 -- name: update_heads_signed
--- Every column that is set is written again in its indices, also when it stays the same. In a large
--- table that is a page of its own for each feature and index.
+-- SQLite rewrites the index entries of every column that is set, even if the value is unchanged. In
+-- a large table that costs one page per feature and index.
 UPDATE naksha_head AS o SET action = s.action, author = s.author
   FROM temp.naksha_stage s
  WHERE o.n = +s.n AND (o.action IS NOT s.action OR o.author IS NOT s.author)
@@ -64,7 +64,7 @@ SELECT (?1 << 40) + o.i, o.id, o.geo, o.geometry, o.jsondata, o.west, o.south, o
   FROM temp.naksha_stage s CROSS JOIN naksha_head o ON o.n = s.n
 
 -- name: heads_to_past
--- The box of a state without geometry is out of the world, where only its time can be asked for.
+-- A state without geometry gets a box outside of the world, so that only queries by time find it.
 INSERT INTO naksha_past (n, west, east, south, north, t, t_end, since, until)
 SELECT (?1 << 40) + o.i, coalesce(o.west, 1000), coalesce(o.east, 1000), coalesce(o.south, 1000),
        coalesce(o.north, 1000), ?1, ?1 + 0.5, o.ord, ?2
