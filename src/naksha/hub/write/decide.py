@@ -107,7 +107,7 @@ class Judge:
     def _present(self, entry: Entry, head: State, known: Known) -> None:
         rule = self._rules.modification.if_exists
         if rule is IfExists.ERROR:
-            raise FeatureExists("The feature exists already", field="id", head=head.feature)
+            raise FeatureExists("The feature already exists", field="id", head=head.feature)
         if rule is IfExists.RETAIN:
             self._plan.kept.append((entry, head))
             return

@@ -22,7 +22,6 @@ import pytest
 
 _MODULES = (
     "commits",
-    "doubt",
     "fence",
     "log",
     "maintenance",
@@ -31,11 +30,12 @@ _MODULES = (
     "pointers",
     "races",
     "realms",
-    "script",
+    "scripts",
     "support",
+    "unknown_results",
 )
 # Rewrite asserts, so that a failed one shows its values as in the backend's own tests.
-_NAMES = [f"naksha.testing.suite_catalog_{name}" for name in _MODULES]
+_NAMES = [f"naksha.testing.catalog.suite_{name}" for name in _MODULES]
 _NAMES += ["naksha.testing.catalog.history"]
 pytest.register_assert_rewrite(*(name for name in _NAMES if name not in sys.modules))
 

@@ -35,49 +35,19 @@ import sys
 
 import pytest
 
-_MODULES = (
-    "branches",
-    "bulk",
-    "chunks",
-    "collections",
-    "concurrency",
-    "damage",
-    "forks",
-    "found",
-    "gates",
-    "geometry",
-    "input",
-    "kept",
-    "locks",
-    "log",
-    "namespace",
-    "news",
-    "oracle",
-    "overlays",
-    "overtaken",
-    "paging",
-    "partitioning",
-    "query",
-    "retention",
-    "same_txn",
-    "space",
-    "staging",
-    "staging_attempts",
-    "statistics",
-    "support",
-    "tiles",
-    "time",
-    "versions",
-    "write",
-)
 # Rewrite asserts, so that a failed one shows its values as in the storage's own tests.
-_NAMES = [f"naksha.testing.suite_{name}" for name in _MODULES]
-_NAMES += [
-    "naksha.testing.storage.branch_support",
+_REWRITTEN = (
     "naksha.testing.models.stateful",
     "naksha.testing.models.stateful_support",
-]
-pytest.register_assert_rewrite(*(name for name in _NAMES if name not in sys.modules))
+    "naksha.testing.storage.branch_support",
+    "naksha.testing.storage.bulk",
+    "naksha.testing.storage.read",
+    "naksha.testing.storage.suite_oracle",
+    "naksha.testing.storage.suite_support",
+    "naksha.testing.storage.versions",
+    "naksha.testing.storage.write",
+)
+pytest.register_assert_rewrite(*(name for name in _REWRITTEN if name not in sys.modules))
 
 from naksha.testing.storage.bulk.suite_bulk import (  # noqa: E402
     TestSplits,
