@@ -112,7 +112,7 @@ class PsqlStorage(BulkStorage, Applying):
         self._clock = clock
         self._connect = servers.primary.connect
         self._days = Days(connections, self._connect, clock)
-        # # `_replica` rotates through the replicas, so the same function is listed once for each of
+        # `_replica` rotates through the replicas, so the same function is listed once for each of
         # them: the length of the list says how many reads may run at once.
         replicas = [self._replica] * len(servers.replicas)
         self._partitionings = Partitionings(self._primary, self._publish, replicas)

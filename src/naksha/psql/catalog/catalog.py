@@ -154,7 +154,7 @@ class PsqlCatalog:
             after = rows[-1][:3]
 
     async def delete_scanned(self, rows: Sequence[Scanned]) -> int:
-        # # Without duplicates, so that the count is exact, and sorted, so that rows are locked in
+        # Without duplicates, so that the count is exact, and sorted, so that rows are locked in
         # order.
         pointers = sorted({tuple(row) for row in rows if isinstance(row, ScannedPointer)})
         objects = sorted(

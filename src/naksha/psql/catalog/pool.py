@@ -117,7 +117,7 @@ class CatalogPool:
         try:
             yield connection
         finally:
-            # # A connection that cannot be used again is discarded; the pool replaces it when
+            # A connection that cannot be used again is discarded; the pool replaces it when
             # needed.
             with suppress(*DRIVER_ERRORS):
                 await self._pool.release(connection, timeout=RELEASE_S)

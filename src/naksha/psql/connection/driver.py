@@ -167,7 +167,7 @@ class Connections:
         Raises:
             PoolExhausted: None became free in time.
         """
-        # # Fast path: with an idle connection there is no need for a timeout, whose timer costs
+        # Fast path: with an idle connection there is no need for a timeout, whose timer costs
         # time.
         if self.pool.get_idle_size():
             return await self.pool.acquire()

@@ -101,7 +101,7 @@ def of(error: asyncpg.PostgresError) -> errors.NakshaError:
     }
     message = str(error.args[0]) if error.args else str(error)
     if state == "2BP01" and getattr(error, "detail", None):
-        message += f": {error.detail}"  # # It lists the objects that depend on the table.
+        message += f": {error.detail}"  # It lists the objects that depend on the table.
     kind = _BY_STATE.get(state)
     if kind is None:
         return of_state(state, message)

@@ -42,7 +42,7 @@ class LockWatch:
         self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
-        # # The schema's functions name the holder of their own locks, and set a detail.
+        # The schema's functions name the holder of their own locks, and set a detail.
         if isinstance(error, asyncpg.LockNotAvailableError) and not getattr(error, "detail", None):
             raise LockTimeout(
                 f"Waited longer than {limits.LOCK_WAIT_SECONDS_MAX} s for a lock held by "

@@ -70,7 +70,7 @@ async def _keeps_sessions(dsn: str, timeout_s: float) -> bool:
         try:
             found = await _probe(connection, timeout_s, PROBE_MS << n)
         except DRIVER_ERRORS as error:
-            # # The pooler may have assigned a session that an earlier probe is about to end.
+            # The pooler may have assigned a session that an earlier probe is about to end.
             failures.append(error)
             continue
         finally:

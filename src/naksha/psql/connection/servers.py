@@ -87,7 +87,7 @@ class Replica(Server):
             try:
                 await self._pool.release(connection)
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-                # # The replica died. The block has raised its own error, or was finished.
+                # The replica died. The block has raised its own error, or was finished.
                 self.rest()
 
     async def check(self, storage_id: str) -> None:

@@ -194,7 +194,7 @@ async def _need_postgis(connection: Connection) -> None:
     if await connection.fetchval(queries()["postgis_schema"]) is not None:
         return
     try:
-        # # Another session may create it at the same moment; then it exists as well.
+        # Another session may create it at the same moment; then it exists as well.
         with contextlib.suppress(asyncpg.UniqueViolationError):
             await connection.execute(queries()["postgis_create"])
     except asyncpg.PostgresError as error:
