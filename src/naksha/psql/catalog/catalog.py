@@ -154,8 +154,7 @@ class PsqlCatalog:
             after = rows[-1][:3]
 
     async def delete_scanned(self, rows: Sequence[Scanned]) -> int:
-        # Without duplicates, so that the count is exact, and sorted, so that rows are locked in
-        # order.
+        # Sorted and without duplicates; a row that a statement meets twice is deleted once anyway.
         pointers = sorted({tuple(row) for row in rows if isinstance(row, ScannedPointer)})
         objects = sorted(
             {(r.realm, *r.key, r.created_us) for r in rows if isinstance(r, ScannedObject)}

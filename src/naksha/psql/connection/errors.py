@@ -51,8 +51,10 @@ _BY_STATE: Final[dict[str, type[errors.NakshaError]]] = {
     "54023": errors.LimitExceeded,
 }
 _UNAVAILABLE_CLASSES: Final = ("08", "28", "3D", "53", "57")
-"""Classes of SQLSTATEs: connection failure, wrong user or password, no such database, out of
-resources, operator intervention.
+"""SQLSTATE classes of an unavailable server.
+
+Connection failure, wrong user or password, no such database, out of resources, operator
+intervention.
 """
 
 
