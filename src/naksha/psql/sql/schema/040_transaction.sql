@@ -38,15 +38,17 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF at > clock_timestamp() OR at < '0001-01-01 00:00:00+00' THEN
         PERFORM naksha_raise('N0000', CASE WHEN at > clock_timestamp()
-            THEN format('The time %s lies in the future: a transaction is dated in the past',
-                        naksha_time_text(at))
-            ELSE 'A transaction is dated in the year 1 or later' END, '{"field": "at_ms"}');
+            THEN format('The time %s lies in the future; an imported transaction must have a past '
+                        'time', naksha_time_text(at))
+            ELSE 'The time of an imported transaction must be in the year 1 or later' END,
+            '{"field": "at_ms"}');
     END IF;
     IF at < (SELECT max(seq_ts) FROM naksha_version)
        OR naksha_txn(at, 0) < (SELECT naksha_day_txn(naksha_txn_day(last_value))
                                  FROM naksha_tx_object_id_seq WHERE is_called) THEN
         PERFORM naksha_raise('N0009',
-            'The storage has transactions later than ' || naksha_time_text(at), '{"field": "at"}');
+            'The storage has transactions later than the imported one at ' || naksha_time_text(at),
+            '{"field": "at"}', 'Import the history into a storage without later transactions');
     END IF;
 END $$;
 
@@ -63,7 +65,7 @@ BEGIN
     IF current_setting(naksha_var('started'), true) IS NOT DISTINCT FROM xid
        OR who <> ARRAY[current_setting('naksha.app_id'), current_setting('naksha.author'),
                        current_setting('naksha.now')] THEN
-        PERFORM naksha_raise('N0009', 'naksha_tx_start was called before in this transaction',
+        PERFORM naksha_raise('N0009', 'naksha_tx_start was already called in this transaction',
             '{"field": "app_id"}', 'Commit before you start another transaction');
     END IF;
 END $$;
@@ -80,11 +82,11 @@ BEGIN
                              '{"field": "app_id"}');
     END IF;
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM naksha_raise('N0009', 'Writers need the isolation level READ COMMITTED');
+        PERFORM naksha_raise('N0009', 'Writers must use the isolation level READ COMMITTED');
     END IF;
     IF current_setting('transaction_read_only') = 'on' THEN
         PERFORM naksha_raise('25006', 'The storage is read-only here: the server, the role or the '
-                                      'session allows no writes');
+                                      'session does not allow writes');
     END IF;
     IF import AND at IS NOT NULL THEN
         PERFORM naksha_check_import(at);
@@ -103,7 +105,7 @@ CREATE OR REPLACE FUNCTION naksha_app_id() RETURNS text
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF current_setting('naksha.xid', true) IS DISTINCT FROM pg_current_xact_id()::text THEN
-        PERFORM naksha_raise('N0000', 'No application id in this transaction',
+        PERFORM naksha_raise('N0000', 'No application id is set in this transaction',
             '{"field": "app_id"}', 'Call naksha_tx_start(app_id, author) first in the transaction');
     END IF;
     RETURN current_setting('naksha.app_id');
@@ -200,7 +202,7 @@ EXCEPTION WHEN lock_not_available THEN
     PERFORM naksha_raise('55P03', format('Waited longer than %s s for %s, held by %s',
         extract(epoch FROM most)::float8, what,
         coalesce(naksha_lock_holders(key), 'a session that has ended since')), '{}',
-        'Repeat the transaction, or end the session that holds the lock');
+        'Retry the transaction, or end the session that holds the lock');
 END $$;
 
 -- Rolls the sequence forward to the day that begins with `first`; never backwards.

@@ -8,7 +8,7 @@ BEGIN
     PERFORM naksha_raise('N0008', format('%s on table %I is not allowed', TG_OP, TG_TABLE_NAME),
         jsonb_build_object('field', TG_TABLE_NAME),
         coalesce(TG_ARGV[0],
-                 'Write to the HEAD table of the collection; the rest follows from it'));
+                 'Write to the HEAD table of the collection; triggers update the other tables'));
     RETURN NULL;
 END $$;
 
@@ -60,7 +60,7 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     PERFORM naksha_hold(tbl);
     IF NOT naksha_is_ours(format('%I.%I', current_schema(), tbl)::regclass) THEN
-        PERFORM naksha_raise('N0008', format('%I is not a table of the storage', tbl),
+        PERFORM naksha_raise('N0008', format('Table %I was not created by the storage', tbl),
                              jsonb_build_object('field', tbl));
     END IF;
 END $$;
@@ -229,7 +229,7 @@ DECLARE
     span record;
 BEGIN
     IF parent <> 'naksha_tx' AND parent NOT LIKE '%\_hst' THEN
-        PERFORM naksha_raise('N0008', format('%I is not a history', parent),
+        PERFORM naksha_raise('N0008', format('Table %I is not a history', parent),
                              jsonb_build_object('field', parent));
     END IF;
     PERFORM naksha_hold_own(parent), naksha_lock_days(parent);

@@ -14,9 +14,9 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF collection_id IS NULL OR collection_id !~ '^[a-z][a-z0-9_:-]{0,31}$'
        OR collection_id ~ '(_hst(_.*)?|_del|_meta|_i_seq|_p[0-9a-f])$|^(naksha|sqlite)_' THEN
-        PERFORM naksha_raise('N0006', format('%L is not a collection id', collection_id),
+        PERFORM naksha_raise('N0006', format('%L is not a valid collection id', collection_id),
             jsonb_build_object('field', 'id', 'collection', collection_id),
-            'Lower-case letter first, then at most 31 of a-z 0-9 _ : -, no reserved name');
+            'It must be a lower-case letter and up to 31 of a-z 0-9 _ : -, and no reserved name');
     END IF;
 END $$;
 
@@ -29,8 +29,10 @@ BEGIN
        OR EXISTS (SELECT FROM pg_type t WHERE t.typname = collection_id
                      AND t.typnamespace <> 'pg_catalog'::regnamespace
                      AND pg_type_is_visible(t.oid)) THEN
-        PERFORM naksha_raise('N0006', format('The database uses the name %L already',
-            collection_id), jsonb_build_object('field', 'id', 'collection', collection_id));
+        PERFORM naksha_raise('N0006', format('The collection id %L is already used as a name in '
+            'the database', collection_id),
+            jsonb_build_object('field', 'id', 'collection', collection_id),
+            'Choose another collection id');
     END IF;
 END $$;
 
@@ -48,7 +50,7 @@ BEGIN
         SELECT * INTO c FROM naksha_collection WHERE id = collection_id AND dropped_at = 0;
     END IF;
     IF NOT FOUND THEN
-        PERFORM naksha_raise('N0002', format('No collection %L', collection_id),
+        PERFORM naksha_raise('N0002', format('The collection %L does not exist', collection_id),
                              jsonb_build_object('collection', collection_id));
     END IF;
     RETURN c;
@@ -72,7 +74,7 @@ CREATE OR REPLACE FUNCTION naksha_check_on_main(what text, collection_id text) R
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF naksha_top_overlay() <> 0 THEN
-        PERFORM naksha_raise('N0009', what || ' on main only, and this transaction is on a branch',
+        PERFORM naksha_raise('N0009', what || ' on main only, but this transaction is on a branch',
                              jsonb_build_object('collection', collection_id));
     END IF;
 END $$;
@@ -95,8 +97,8 @@ CREATE OR REPLACE FUNCTION naksha_check_order(latest int8, collection_id text) R
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF latest > naksha_txn() THEN
-        PERFORM naksha_raise('40001', 'A later transaction was here first',
-            jsonb_build_object('collection', collection_id), 'Repeat the transaction');
+        PERFORM naksha_raise('40001', 'A later transaction changed the same data first',
+            jsonb_build_object('collection', collection_id), 'Retry the transaction');
     END IF;
 END $$;
 
@@ -194,17 +196,17 @@ DECLARE
                        WHERE name <> ALL(known));
 BEGIN
     IF unknown IS NOT NULL THEN
-        PERFORM naksha_raise('N0006', format('%L is no setting that can be given here', unknown),
+        PERFORM naksha_raise('N0006', format('%L is not a setting that is accepted here', unknown),
             jsonb_build_object('collection', collection_id, 'field', unknown),
-            'Settings are ' || array_to_string(known, ', '));
+            'Accepted settings are ' || array_to_string(known, ', '));
     END IF;
     IF settings->>'partitions' NOT IN ('1', '16') THEN
-        PERFORM naksha_raise('N0006', format('partitions is 1 or 16, not %s',
+        PERFORM naksha_raise('N0006', format('partitions must be 1 or 16, not %s',
             settings->>'partitions'),
             jsonb_build_object('collection', collection_id, 'field', 'partitions'));
     END IF;
     IF (settings->>'deleteAt')::int8 < 0 THEN
-        PERFORM naksha_raise('N0006', 'deleteAt is a time after 1970, or 0 for never',
+        PERFORM naksha_raise('N0006', 'deleteAt must be 0 (never) or a time in ms after 1970',
             jsonb_build_object('collection', collection_id, 'field', 'deleteAt'));
     END IF;
     RETURN settings;
@@ -240,7 +242,7 @@ BEGIN
     ON CONFLICT (id) DO NOTHING
     RETURNING * INTO made;
     IF made.id IS NULL THEN
-        PERFORM naksha_raise('N0001', format('Collection %L exists', collection_id),
+        PERFORM naksha_raise('N0001', format('The collection %L already exists', collection_id),
                              jsonb_build_object('collection', collection_id));
     END IF;
     PERFORM pg_advisory_xact_lock(naksha_lock_class(), 16 + made.number);
@@ -260,7 +262,7 @@ BEGIN
             naksha_close_gate(collection_id);
     SELECT * INTO c FROM naksha_collection WHERE id = collection_id AND overlay = 0 FOR UPDATE;
     IF NOT FOUND THEN
-        PERFORM naksha_raise('N0002', format('No collection %L', collection_id),
+        PERFORM naksha_raise('N0002', format('The collection %L does not exist', collection_id),
                              jsonb_build_object('collection', collection_id));
     END IF;
     PERFORM naksha_check_order(greatest(c.txn, naksha_last_write(c.id, naksha_txn())), c.id);
@@ -315,7 +317,7 @@ BEGIN
      WHERE p.guards AND (p.collection = c.id OR (p.collection IS NULL AND c.created_txn <= p.txn))
      ORDER BY p.name LIMIT 1;
     IF FOUND THEN
-        PERFORM naksha_raise('N0007', format('Collection %L is needed by pin %L', c.id, pin),
+        PERFORM naksha_raise('N0007', format('The collection %L is protected by pin %L', c.id, pin),
                              jsonb_build_object('collection', c.id, 'pin', pin),
                              'Remove the pin first, with naksha_pin_remove');
     END IF;
@@ -333,7 +335,7 @@ BEGIN
         '{maxAge,historyEnabled,idPrefix,author,optimalPartitioning,deleteAt,partitions}');
     on_ := coalesce((change->>'historyEnabled')::bool, c.off_since IS NULL);
     IF c.dropped_at <> 0 THEN
-        PERFORM naksha_raise('N0002', format('Collection %L is dropped', collection_id),
+        PERFORM naksha_raise('N0002', format('The collection %L is dropped', collection_id),
                              jsonb_build_object('collection', collection_id));
     END IF;
     IF (c.off_since IS NULL AND NOT on_) OR (change->>'deleteAt')::int8 <> 0 THEN
@@ -382,7 +384,7 @@ DECLARE
 BEGIN
     PERFORM naksha_mark_own();
     IF c.dropped_at <> 0 THEN
-        PERFORM naksha_raise('N0002', format('Collection %L is dropped already', collection_id),
+        PERFORM naksha_raise('N0002', format('The collection %L is already dropped', collection_id),
                              jsonb_build_object('collection', collection_id));
     END IF;
     PERFORM naksha_check_unguarded(c);

@@ -36,8 +36,8 @@ BEGIN
     PERFORM pg_advisory_xact_lock(naksha_lock_class(), -overlay_number);
     UPDATE naksha_overlay SET frozen = true WHERE number = overlay_number;
 EXCEPTION WHEN lock_not_available THEN
-    PERFORM naksha_raise('40001', format('Somebody writes to overlay %s', overlay_number), '{}',
-                         'Repeat the transaction');
+    PERFORM naksha_raise('40001', format('Another transaction is writing to overlay %s',
+                         overlay_number), '{}', 'Retry the transaction');
 END $$;
 
 -- This transaction works on a branch: layers topmost first, main (0) last. The first has no `txn`,
@@ -51,13 +51,14 @@ DECLARE
 BEGIN
     IF depth < 2 OR overlays[depth] <> 0 OR txns[1] IS NOT NULL
        OR array_position(txns[2:depth], NULL) IS NOT NULL OR cardinality(txns) <> depth THEN
-        PERFORM naksha_raise('N0000', 'These are not the layers of a branch that can be written to',
-            '{"field": "layers"}', 'Topmost first and without a txn, main (0) last');
+        PERFORM naksha_raise('N0000', 'The layers do not form a branch that can be written to',
+            '{"field": "layers"}',
+            'Pass the topmost layer first, without a txn, and main (0) last');
     END IF;
     IF split_part(current_setting(naksha_var('txn'), true), ':', 1)
        = current_setting('naksha.xid') THEN
-        PERFORM naksha_raise('N0009', 'A transaction is on a branch from its beginning or not at '
-                             'all');
+        PERFORM naksha_raise('N0009', 'A transaction cannot enter a branch after it has written',
+                             '{}', 'Call naksha_tx_branch before the first write');
     END IF;
     PERFORM pg_advisory_xact_lock_shared(naksha_lock_class(), -overlays[1]);
     -- Nobody drops them while we write.
@@ -65,11 +66,11 @@ BEGIN
     SELECT o INTO missing FROM unnest(overlays[1:depth - 1]) o
      WHERE NOT EXISTS (SELECT FROM naksha_overlay n WHERE n.number = o) LIMIT 1;
     IF FOUND THEN
-        PERFORM naksha_raise('N0011', format('There is no overlay %s', missing),
+        PERFORM naksha_raise('N0011', format('Overlay %s does not exist', missing),
                              '{"field": "layers"}');
     END IF;
     IF EXISTS (SELECT FROM naksha_overlay n WHERE n.number = overlays[1] AND n.frozen) THEN
-        PERFORM naksha_raise('N0005', 'The branch was put on another base; open it again',
+        PERFORM naksha_raise('N0005', 'The branch was rebased; open it again',
                              '{"field": "layers"}');
     END IF;
     PERFORM set_config(naksha_var('branch'), jsonb_build_object(
@@ -150,14 +151,14 @@ DECLARE
     c    naksha_collection;
 BEGIN
     IF b.created_txn > base THEN
-        PERFORM naksha_raise('N0002', format('No collection %L on this branch', b.id),
-                             jsonb_build_object('collection', b.id));
+        PERFORM naksha_raise('N0002', format('The collection %L does not exist on this branch',
+                             b.id), jsonb_build_object('collection', b.id));
     END IF;
     -- Switched off later, main may still be read at the base; naksha_copy looks whether it can.
     IF b.off_since <= base THEN
         PERFORM naksha_raise('N0009', format('Collection %L keeps no history, so it cannot be '
             'written to on a branch', b.id), jsonb_build_object('collection', b.id),
-            'Switch its history on');
+            'Enable the history of the collection');
     END IF;
     SELECT * INTO c FROM naksha_collection h WHERE h.base = b.id AND h.overlay = top;
     IF NOT FOUND THEN
@@ -241,7 +242,7 @@ BEGIN
         EXIT WHEN parts = known OR ids = '{}';
     END LOOP;
     IF at < naksha_floor(below.id) THEN
-        PERFORM naksha_raise('N0012', 'The version that the branch stands on is gone',
+        PERFORM naksha_raise('N0012', 'The base version of the branch has expired',
                              jsonb_build_object('collection', naksha_name(c)));
     END IF;
 END $$;

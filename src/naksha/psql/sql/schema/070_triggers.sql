@@ -10,16 +10,17 @@ DECLARE
                                            'field', 'id');
 BEGIN
     IF coalesce(feature_id, '') = '' OR jsonb_typeof(jsondata->'id') <> 'string' THEN
-        PERFORM naksha_raise('N0006', 'A feature needs an id (a string) before it is inserted',
+        PERFORM naksha_raise('N0006', 'A feature must have an id (a string) before it is inserted',
                              detail, 'jsondata must be an object with a member "id"');
     END IF;
     IF octet_length(feature_id) > 512 THEN
-        PERFORM naksha_raise('N0006', 'An id has at most 512 bytes',
+        PERFORM naksha_raise('N0006', 'A feature id is longer than 512 bytes',
                              detail || jsonb_build_object('feature', left(feature_id, 64)));
     END IF;
     IF starts_with(feature_id, c.id_prefix) THEN
-        PERFORM naksha_raise('N0006', format('Ids here are written without the prefix %L',
-                             c.id_prefix), detail, 'Cut the prefix, or use naksha_upsert');
+        PERFORM naksha_raise('N0006', format('The id %L has the prefix %L of the collection, which '
+            'ids are stored without', left(feature_id, 64), c.id_prefix), detail,
+            'Remove the prefix, or use naksha_upsert');
     END IF;
     RETURN feature_id;
 END $$;
@@ -52,8 +53,8 @@ DECLARE
     skipped int8 := coalesce(nullif(current_setting(name, true), ''), '0')::int8 - arrived;
 BEGIN
     IF skipped > 0 THEN
-        PERFORM naksha_raise('N0008', format('ON CONFLICT is not allowed; of the features that '
-            'were to be inserted %s exist already', skipped),
+        PERFORM naksha_raise('N0008', format('ON CONFLICT is not allowed, and %s of the inserted '
+            'features already exist', skipped),
             jsonb_build_object('collection', c.id), 'Use naksha_upsert');
     END IF;
     PERFORM set_config(name, '0', true);
@@ -64,8 +65,8 @@ CREATE OR REPLACE FUNCTION naksha_open_plain(collection_id text) RETURNS naksha_
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF naksha_top_overlay() <> 0 THEN
-        PERFORM naksha_raise('N0009', 'On a branch tables cannot be written to directly',
-            jsonb_build_object('collection', collection_id),
+        PERFORM naksha_raise('N0009', 'Tables cannot be written to directly in a transaction on a '
+            'branch', jsonb_build_object('collection', collection_id),
             'Use naksha_upsert, naksha_restore or naksha_purge');
     END IF;
     RETURN naksha_open_main(collection_id);

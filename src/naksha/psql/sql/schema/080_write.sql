@@ -154,8 +154,8 @@ DECLARE
     detail jsonb := bad - 'verdict' || jsonb_build_object('collection', naksha_name(c));
 BEGIN
     CASE bad->>'verdict'
-        WHEN 'MISSING' THEN PERFORM naksha_raise('N0004', 'There is no such feature', detail);
-        WHEN 'EXISTS' THEN PERFORM naksha_raise('N0003', 'The feature exists already', detail);
+        WHEN 'MISSING' THEN PERFORM naksha_raise('N0004', 'The feature does not exist', detail);
+        WHEN 'EXISTS' THEN PERFORM naksha_raise('N0003', 'The feature already exists', detail);
         WHEN 'LIVE' THEN PERFORM naksha_raise('N0005', 'The feature is not deleted', detail);
         -- A later transaction was here, or somebody created the feature, and maybe changed or
         -- deleted it, after we looked for rows to lock.

@@ -75,7 +75,8 @@ BEGIN
     PERFORM naksha_mark_own();
     -- The log must be read with a snapshot newer than the locks.
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM naksha_raise('N0009', 'Publication needs the isolation level READ COMMITTED');
+        PERFORM naksha_raise('N0009', 'naksha_publish() must run at the isolation level '
+                             'READ COMMITTED');
     END IF;
     -- What is published becomes visible with the end of this transaction, and until then nobody
     -- else can publish. So one that has written before, and may go on, is the wrong place.

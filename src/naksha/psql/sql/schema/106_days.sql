@@ -100,7 +100,8 @@ BEGIN
     EXECUTE format('LOCK TABLE ONLY naksha_tx, %I IN ACCESS EXCLUSIVE MODE', tail);
     EXECUTE format('SELECT EXISTS (SELECT FROM %I)', tail) INTO is_used;
     IF is_used <> used THEN
-        PERFORM naksha_raise('55P03', 'The log was written to while its days were made');
+        PERFORM naksha_raise('55P03', 'The transaction log was written to while partitions were '
+                             'created; retry later');
     ELSIF used THEN
         EXECUTE format('ALTER TABLE naksha_tx DETACH PARTITION %I', tail);
         PERFORM naksha_attach_partition('naksha_tx', tail, naksha_txn_day(lo), stop);

@@ -154,8 +154,8 @@ DECLARE
 BEGIN
     EXECUTE format('SELECT EXISTS (SELECT FROM %I)', c.id) INTO found;
     IF found THEN
-        PERFORM naksha_raise('N0005', 'The collection has features; a bulk load fills only an '
-                             'empty one', detail, 'Write to it in a normal transaction');
+        PERFORM naksha_raise('N0005', 'The collection has features; a bulk load requires an empty '
+                             'collection', detail, 'Write to it in a normal transaction');
     END IF;
     EXECUTE format('SELECT EXISTS (SELECT FROM %I)', c.id || '_del') INTO found;
     IF found THEN
@@ -176,8 +176,8 @@ BEGIN
         RETURN NULL;
     END IF;
     IF c.dropped_at <> 0 THEN
-        PERFORM naksha_raise('N0001', 'The collection exists and is dropped',
-                             jsonb_build_object('collection', collection_id));
+        PERFORM naksha_raise('N0001', 'The collection exists already, but is dropped; restore it or '
+            'choose another id', jsonb_build_object('collection', collection_id));
     END IF;
     PERFORM naksha_bulk_check_empty(c);
     RETURN naksha_collection_info(c);
@@ -203,8 +203,8 @@ BEGIN
         c := naksha_open_alone(collection_id);
         -- Estimates may be refreshed at any time.
         IF naksha_bulk_look(collection_id) - estimates <> known - estimates THEN
-            PERFORM naksha_raise('40001', 'The collection was changed while it was loaded',
-                jsonb_build_object('collection', collection_id), 'Repeat the load');
+            PERFORM naksha_raise('40001', 'The collection was changed during the load',
+                jsonb_build_object('collection', collection_id), 'Retry the load');
         END IF;
     END IF;
     txn := naksha_txn();
@@ -234,7 +234,8 @@ BEGIN
         EXECUTE format('SELECT EXISTS (SELECT FROM %I)', part) INTO used;
         IF used THEN
             PERFORM naksha_raise('N0005', format('Leaf %s of %L has features', leaf, collection_id),
-                jsonb_build_object('collection', collection_id), 'Only an empty leaf is replaced');
+                jsonb_build_object('collection', collection_id),
+                'Only an empty leaf can be replaced');
         END IF;
         EXECUTE format('DROP TABLE %I', part);
     END IF;

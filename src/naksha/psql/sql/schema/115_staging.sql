@@ -43,8 +43,8 @@ BEGIN
         RETURN;
     END IF;
     IF c.dropped_at <> 0 THEN
-        PERFORM naksha_raise('N0001', 'The collection exists and is dropped',
-                             jsonb_build_object('collection', collection_id));
+        PERFORM naksha_raise('N0001', 'The collection exists already, but is dropped; restore it or '
+            'choose another id', jsonb_build_object('collection', collection_id));
     END IF;
     info := naksha_collection_info(c);
     EXECUTE format('SELECT NOT EXISTS (SELECT FROM %I) AND NOT EXISTS (SELECT FROM %I)',
@@ -102,7 +102,7 @@ SET naksha.depth = '' AS $$
 BEGIN
     PERFORM naksha_mark_own();
     IF NOT naksha_is_staged(tbl) THEN
-        PERFORM naksha_raise('N0008', format('%I is not a table of staged features', tbl),
+        PERFORM naksha_raise('N0008', format('Table %I does not hold staged features', tbl),
                              jsonb_build_object('field', tbl));
     END IF;
     UPDATE naksha_staged s SET counts = features, has_locks = any_locks,
@@ -181,8 +181,8 @@ BEGIN
           USING firsts[n], mark, after_i, ('x0' || leaf)::bit(8)::int::int2;
         GET DIAGNOSTICS moved = ROW_COUNT;
         IF moved <> counts[n] THEN
-            PERFORM naksha_raise('N0011', format('Of the part %L %s features are left of %s',
-                                                 tables[n], moved, counts[n]));
+            PERFORM naksha_raise('N0011', format('The staged part %L has only %s of its %s '
+                'features; stage it again', tables[n], moved, counts[n]));
         END IF;
     END LOOP;
 END $$;
@@ -190,7 +190,7 @@ END $$;
 CREATE OR REPLACE FUNCTION naksha_raise_staged_twice(feature_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    PERFORM naksha_raise('N0000', 'The feature is staged twice',
+    PERFORM naksha_raise('N0000', format('The feature %L is staged more than once', feature_id),
                          jsonb_build_object('feature', feature_id, 'field', 'id'));
 END $$;
 

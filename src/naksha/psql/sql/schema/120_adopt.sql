@@ -14,8 +14,8 @@ BEGIN
      WHERE types->>k IS DISTINCT FROM v;
     IF missing IS NOT NULL OR NOT EXISTS (SELECT FROM pg_class WHERE oid = source
                                              AND relkind IN ('r', 'p')) THEN
-        PERFORM naksha_raise('N0006', format('%s is not a table of XYZ-Hub; it lacks: %s', source,
-            coalesce(missing, 'being a table')), '{"field": "source"}');
+        PERFORM naksha_raise('N0006', format('%s is not a table of XYZ-Hub: %s', source,
+            coalesce('it lacks: ' || missing, 'it is not a table')), '{"field": "source"}');
     END IF;
     RETURN types->>'deleted' IS NOT DISTINCT FROM 'boolean';
 END $$;
@@ -41,7 +41,7 @@ BEGIN
                          collection_id || '_del', collection_id || '_meta');
     IF taken IS NOT NULL AND NOT EXISTS (SELECT FROM naksha_collection WHERE id = collection_id)
     THEN
-        PERFORM naksha_raise('N0001', format('These names are taken: %s', taken),
+        PERFORM naksha_raise('N0001', format('Required names are taken: %s', taken),
                              jsonb_build_object('collection', collection_id, 'field', 'source'));
     END IF;
 END $$;
@@ -201,7 +201,7 @@ DECLARE
 BEGIN
     PERFORM naksha_check_unguarded(c);
     IF to_regclass(target) <> to_regclass(quote_ident(c.id)) THEN
-        PERFORM naksha_raise('N0001', format('%s exists', target),
+        PERFORM naksha_raise('N0001', format('The target %s already exists', target),
                              jsonb_build_object('collection', c.id, 'field', 'target'));
     END IF;
     EXECUTE format('SELECT EXISTS (SELECT FROM %I) OR EXISTS (SELECT FROM %I)', c.id || '_hst',

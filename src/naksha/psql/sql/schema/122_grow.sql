@@ -42,7 +42,7 @@ BEGIN
             naksha_close_gate(collection_id);
     SELECT * INTO c FROM naksha_collection WHERE id = collection_id AND overlay = 0;
     IF NOT FOUND THEN
-        PERFORM naksha_raise('N0002', format('No collection %L', collection_id),
+        PERFORM naksha_raise('N0002', format('The collection %L does not exist', collection_id),
                              jsonb_build_object('collection', collection_id));
     END IF;
     IF c.partitions = 1 THEN
@@ -104,9 +104,10 @@ CREATE OR REPLACE FUNCTION naksha_grow_give_way(collection_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF EXISTS (SELECT FROM naksha_grow_waiting(collection_id) w WHERE w.has_read) THEN
-        PERFORM naksha_raise('40P01', format('A transaction that has read collection %L waits to '
-            'write to it', collection_id), jsonb_build_object('collection', collection_id),
-            'Repeat it when the other transaction has ended');
+        PERFORM naksha_raise('40P01', format('Collection %L cannot grow now: a transaction that '
+            'has read it waits to write to it', collection_id),
+            jsonb_build_object('collection', collection_id),
+            'Retry when the other transaction has ended');
     END IF;
 END $$;
 
@@ -188,9 +189,9 @@ BEGIN
         older := naksha_grow_older(c.id, older);
         EXIT WHEN older = '{}';
         IF clock_timestamp() > deadline THEN
-            PERFORM naksha_raise('55P03', format('Collection %L does not grow while %s older '
+            PERFORM naksha_raise('55P03', format('Collection %L cannot grow while %s older '
                 'transactions are open, which would find it empty', c.id, cardinality(older)),
-                jsonb_build_object('collection', c.id), 'Repeat it when they have ended');
+                jsonb_build_object('collection', c.id), 'Retry when they have ended');
         END IF;
         PERFORM pg_sleep(0.05);
     END LOOP;
@@ -204,8 +205,8 @@ CREATE OR REPLACE FUNCTION naksha_change_partitions(c naksha_collection, wanted 
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF wanted < c.partitions THEN
-        PERFORM naksha_raise('N0009', format('Collection %L has %s partitions, which do not become '
-            'fewer', c.id, c.partitions),
+        PERFORM naksha_raise('N0009', format('Collection %L has %s partitions; their number cannot '
+            'be reduced', c.id, c.partitions),
             jsonb_build_object('collection', c.id, 'field', 'partitions'));
     ELSIF wanted > c.partitions THEN
         PERFORM naksha_grow(c.id);

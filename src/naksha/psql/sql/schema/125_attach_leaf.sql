@@ -45,22 +45,22 @@ BEGIN
                  OR s.jsondata ? 'geometry'
             THEN 'is not a feature without geometry, with type and properties'
             WHEN NOT coalesce(x.xyz ?& $6 AND x.xyz - $6 = '{}', false)
-            THEN 'has not the members of a namespace'
+            THEN 'does not have exactly the members of a namespace'
             WHEN x.xyz->>'txn' <> $4::text OR x.xyz->>'txn_next' <> '0'
-            THEN 'is not of transaction ' || $4
+            THEN 'is not a state of transaction ' || $4
             WHEN x.xyz->>'action' <> 'CREATE' OR x.xyz->'version' <> '1'
                  OR x.xyz->>'puuid' IS NOT NULL
             THEN 'is not the first state of a feature'
-            WHEN x.xyz->>'uuid' <> $5 || s.i THEN 'has another uuid than ' || $5 || s.i
+            WHEN x.xyz->>'uuid' <> $5 || s.i THEN 'has a uuid other than ' || $5 || s.i
             WHEN x.xyz->>'appId' <> naksha_app_id() OR x.xyz->>'author' IS NULL
-            THEN 'is signed by another application, or has no author'
+            THEN 'has another application id, or no author'
             WHEN jsonb_typeof(x.xyz->'createdAt') <> 'number'
                  OR jsonb_typeof(x.xyz->'updatedAt') <> 'number'
                  OR x.xyz->'tags' IS DISTINCT FROM naksha_sent_tags(x.xyz)
-            THEN 'has times that are not numbers, or tags that are not texts'
+            THEN 'has times that are not numbers, or tags that are not strings'
             WHEN x.xyz->>'qrid' IS DISTINCT FROM naksha_qrid(s.geo)
                  OR x.xyz->>'mrid' IS DISTINCT FROM coalesce(x.xyz->>'crid', x.xyz->>'qrid')
-            THEN 'has another qrid or mrid than its geometry and crid'
+            THEN 'has a qrid or mrid that does not match its geometry and crid'
             ELSE coalesce(naksha_json_problem(s.jsondata), naksha_geo_problem(s.geo))
             END AS problem
           FROM %I s, naksha_xyz(s.jsondata) AS x(xyz)) AS f
@@ -135,7 +135,7 @@ BEGIN
     EXECUTE format('SELECT EXISTS (SELECT FROM %I)', part) INTO is_used;
     IF is_used THEN
         PERFORM naksha_raise('N0005', format('Leaf %s of %L has features', leaf, c.id), detail,
-                             'Only an empty leaf is replaced');
+                             'Only an empty leaf can be replaced');
     END IF;
 END $$;
 
@@ -165,8 +165,8 @@ BEGIN
     BEGIN
         PERFORM naksha_create_indices(part, 'head', c.points_only);
     EXCEPTION WHEN unique_violation THEN
-        PERFORM naksha_raise('N0006', format('Table %I has an id or a number twice: %s', source,
-            SQLERRM), jsonb_build_object('collection', c.id, 'field', source));
+        PERFORM naksha_raise('N0006', format('Table %I contains an id or a number more than once: '
+            '%s', source, SQLERRM), jsonb_build_object('collection', c.id, 'field', source));
     END;
     EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES IN (%L%s)', collection_id, part,
                    leaf, CASE leaf WHEN '0' THEN ', NULL' ELSE '' END);

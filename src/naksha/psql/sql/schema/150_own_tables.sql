@@ -67,8 +67,9 @@ BEGIN
     IF new_id = s.id OR new_number = s.number OR EXISTS (
            SELECT FROM jsonb_array_elements(s.former) AS f(value)
             WHERE f.value->>'id' = new_id OR (f.value->>'number')::int8 = new_number) THEN
-        PERFORM naksha_raise('N0005', format('The storage has, or had, the id %L or the number %s',
-            new_id, new_number), '{"field": "id"}', 'A fork needs an id that it never had');
+        PERFORM naksha_raise('N0005', format('The storage has or had the id %L or the number %s',
+            new_id, new_number), '{"field": "id"}',
+            'Give the fork an id and a number that the storage never had');
     END IF;
     SELECT coalesce(jsonb_object_agg(k.name, k.last_i), '{}') INTO rows_
       FROM (SELECT naksha_name(c), coalesce(max(naksha_last_i(c)), 0) FROM naksha_collection c
@@ -122,7 +123,7 @@ DECLARE
                     WHERE k.kind = object_kind AND k.id = object_id);
 BEGIN
     PERFORM naksha_raise('N0005', format('%s %L is %s, not %s', object_kind, object_id,
-        coalesce('at revision ' || found, 'not there'),
+        coalesce('at revision ' || found, 'absent'),
         CASE expected WHEN 0 THEN 'absent' ELSE 'at revision ' || expected END),
         '{"field": "expected"}');
 END $$;

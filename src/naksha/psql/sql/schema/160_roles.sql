@@ -74,7 +74,7 @@ CREATE OR REPLACE FUNCTION naksha_grant(role text, kind text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF kind IS NULL OR kind NOT IN ('reader', 'writer') THEN
-        PERFORM naksha_raise('N0000', format('%L is not a kind of role: reader or writer', kind),
+        PERFORM naksha_raise('N0000', format('Role kind must be reader or writer, not %L', kind),
                              '{"field": "kind"}');
     END IF;
     IF kind = 'writer' THEN
