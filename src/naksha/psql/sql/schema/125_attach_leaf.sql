@@ -1,8 +1,9 @@
 -- Bulk load by hand (docs/storage.md): tables are filled without triggers, one for each leaf, and
 -- attached in the transaction that is logged for them.
 
--- The document of a new feature as a table to be attached has it: what the trigger would have made.
--- `txn` is the number of the transaction that will attach it, which other sessions are told.
+-- The document of a new feature in a table to be attached: the one that the trigger would have
+-- built. `txn` is the number of the transaction that will attach it, which is passed to other
+-- sessions.
 CREATE OR REPLACE FUNCTION naksha_leaf_document(
     collection_id text, feature jsonb, geo geometry, i int8, txn int8) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
@@ -20,7 +21,8 @@ BEGIN
             naksha_qrid(geo)));
 END $$;
 
--- The first row of a table that cannot be a new feature in this leaf: its `i`, its id and why.
+-- The first row of a table that cannot be a new feature in this leaf: its `i`, its id and the
+-- reason.
 CREATE OR REPLACE FUNCTION naksha_leaf_problem(
     c naksha_collection, leaf text, source text, OUT row_i int8, OUT id text, OUT problem text)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -69,7 +71,7 @@ BEGIN
      USING c.id_prefix, leaf, coalesce(last_i, 0), naksha_txn(), prefix, keys;
 END $$;
 
--- Refuses what must not be attached, naming the row.
+-- Raises an error that names the row if a row must not be attached.
 CREATE OR REPLACE FUNCTION naksha_check_leaf(c naksha_collection, leaf text, source text)
 RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -139,9 +141,9 @@ BEGIN
     END IF;
 END $$;
 
--- Makes a filled table a leaf of a collection: checked, indexed, with triggers, and logged, in the
--- transaction whose number its rows have. A collection with one leaf grows first. Gives how many
--- features came.
+-- Attaches a filled table as a leaf of a collection: checked, indexed, with triggers, and logged,
+-- in the transaction whose number its rows have. A collection with one leaf grows first. Returns
+-- the number of added features.
 CREATE OR REPLACE FUNCTION naksha_attach_leaf(collection_id text, leaf text, source text)
 RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
