@@ -61,7 +61,7 @@ async def test_a_collection_gets_a_view(tmp_path: Path, database: str) -> None:
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT * FROM roads").fetchall() == []
     missing = naksha("storage", "view", "file:town.naksha", "none", cwd=tmp_path)
-    assert "No collection 'none'" in missing.stderr
+    assert "The collection 'none' does not exist" in missing.stderr
     await (await PsqlStorage.open(database, "maps")).close()
     refused = naksha("storage", "view", database, "roads")
     assert "Views are supported for files only" in refused.stderr

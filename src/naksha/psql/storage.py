@@ -139,23 +139,14 @@ class PsqlStorage(BulkStorage, Applying):
     ) -> Self:
         """Open the storage in a schema, and create or upgrade the schema when needed.
 
-        `storage_id` is the id of a new storage, and must be the id of an existing one; `new_id`
-        applies to a new storage only. Without either, a new storage takes the name of the schema,
-        or that of the database when the schema is the default one. `number` is the 40-bit number of
-        a new storage, random by default.
-
-        With `must_exist` nothing is created. With `read_only` nothing is written at all, so that a
-        role with read access and a hot standby suffice.
-
-        A `clock` replaces the database's clock as the start time of transactions. With
-        `maintain_every_s` the storage is maintained in the background. `readers` are DSNs of
-        replicas, which serve reads at the versions that they have replayed. With
-        `partition_every_s` the partitionings of collections with `optimalPartitioning` are
-        refreshed after new versions; they are checked at least that often.
-
-        Raises:
-            NotFound: `must_exist` or `read_only` is set, and the schema holds no storage.
-            InvalidArgument: The schema holds another storage than `storage_id`.
+        `storage_id` is the id of a new storage, and must be that of an existing one; `new_id` is
+        for a new one only. The default is the schema's name, or the database's for the default
+        schema. `number` is the 40-bit number of a new storage, random by default. With `must_exist`
+        nothing is created (NotFound); with `read_only` nothing is written, which suits a reader's
+        role and a hot standby. `clock` replaces the database's clock. `maintain_every_s` enables
+        background maintenance, `partition_every_s` background partitioning: after new versions, and
+        at least that often. `readers` are DSNs of replicas, which serve reads at versions that they
+        know.
         """
         for id_ in (storage_id, new_id):
             if id_ is not None:

@@ -268,7 +268,9 @@ def test_a_table_without_history_is_read_at_head(spark: SparkSession, growing: T
 
 def test_what_is_not_there_is_told_by_load(spark: SparkSession, growing: Town) -> None:
     for load in (by_format, by_features):
-        with pytest.raises(AnalysisException, match="No collection 'nobody'") as caught:
+        with pytest.raises(
+            AnalysisException, match="The collection 'nobody' does not exist"
+        ) as caught:
             load(spark, growing, "nobody", "HEAD")
         assert isinstance(ours(caught.value), CollectionNotFound)
 
@@ -336,7 +338,7 @@ REFUSED: list[tuple[dict[str, str], str]] = [
     ({"version": "1..3"}, "means several versions"),
     ({"version": "nobody"}, "There is no tag or branch 'nobody'"),
     ({"version": "999"}, "Version 999 is not published yet"),
-    ({"collection": "nobody"}, "No collection 'nobody'"),
+    ({"collection": "nobody"}, "The collection 'nobody' does not exist"),
     ({"storage": "file:nobody.naksha"}, "There is no file"),
     ({"properties": "variant"}, "naksha.spark.features"),
     ({"colour": "red"}, "There is no option 'colour'"),
@@ -363,7 +365,7 @@ WRONG_SCHEMAS = [
 ]
 BY_SPARK = (
     "several versions",
-    "No collection",
+    "The collection",
     "no file",
     "no option",
     "one of wkb",

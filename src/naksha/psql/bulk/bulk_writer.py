@@ -243,11 +243,7 @@ class PsqlBulkWriter:
 
     def _check_open(self) -> None:
         if self._over or self._failed:
-            why = (
-                "an earlier call failed, so it can only be aborted"
-                if self._failed
-                else "it has ended"
-            )
+            why = "an earlier call failed; abort it" if self._failed else "it is over"
             raise InvalidArgument(
                 f"The bulk writer accepts no more calls: {why}", field="bulk_writer"
             )

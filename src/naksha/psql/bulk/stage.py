@@ -103,12 +103,12 @@ class PsqlStage:
                     await self._take(partial(checked, some, self._attempt.info, self._rows))
             await self._renew()
         except BaseException:
-            self._over = "an earlier call failed, so it can only be aborted"
+            self._over = "an earlier call failed; abort it"
             raise
 
     async def close(self) -> StagedPart:
         self._check_open()
-        self._over = "it is closed"
+        self._over = "it is over"
         try:
             with translated():
                 await self._flush()
@@ -130,7 +130,7 @@ class PsqlStage:
 
     async def abort(self) -> None:
         if not self._connection.is_closed():
-            self._over = "it is aborted"
+            self._over = "it is over"
             await self._forget()
 
     @property
@@ -140,7 +140,7 @@ class PsqlStage:
     def _check_open(self) -> None:
         if self._over:
             raise InvalidArgument(
-                f"The staging attempt accepts no more features: {self._over}", field="stage"
+                f"The staging attempt accepts no more calls: {self._over}", field="stage"
             )
 
     async def _take(self, check: Callable[[], PreparedFeatures]) -> None:

@@ -132,7 +132,7 @@ async def check_histories(
             oldest = await _version(connection, "version_from_txn", row["floor"])
             seq_number = None if oldest is None else oldest.seq_number
             raise Expired(
-                f"The history of {row['name']!r} before version {seq_number} has expired",
+                f"History before version {seq_number} of {row['name']!r} has expired",
                 oldest=seq_number,
                 collection_id=row["name"],
             )

@@ -162,7 +162,7 @@ async def default_id(connection: Connection, schema: str) -> str:
 async def _install(
     connection: Connection, schema: str, name: str, number: int, steps: Steps
 ) -> tuple[str, Steps]:
-    """All that is done at once, or not at all. Gives the id of the storage, and the steps left."""
+    """Install all atomic steps; return the id of the storage, and the remaining steps."""
     async with connection.transaction():
         await connection.fetchval(queries()["schema_lock"], schema)
         await connection.execute(sql("schema_create", schema=ident(schema)))

@@ -273,11 +273,11 @@ BEGIN ATOMIC
 END;
 
 -- The next step of expiring a collection's history that ended before a transaction, the first one
--- of a day. Gives the partition, and how it goes:
+-- of a day. Returns the partition, and how it is removed:
 --   detach: the floor is raised; the caller commits, then detaches and drops it
 --   rows:   a pin needs some of it; what no pin needs was deleted
---   gone:   it was dropped here, under the write gate, because its day is not settled (nobody has
---           written since, or the caller's clock is ahead), so that a writer could still come
+--   gone:   it was dropped here, under the write gate, because its day is not settled (no write
+--           since then, or the caller's clock is ahead), so that a writer could still come
 --   busy:   the same, but writers are at work
 CREATE OR REPLACE FUNCTION naksha_expire_before(
     collection_id text, cutoff int8, OUT part text, OUT how text)

@@ -68,7 +68,7 @@ BEGIN
     IF new_id = s.id OR new_number = s.number OR EXISTS (
            SELECT FROM jsonb_array_elements(s.former) AS f(value)
             WHERE f.value->>'id' = new_id OR (f.value->>'number')::int8 = new_number) THEN
-        PERFORM naksha_raise('N0005', format('The storage has or had the id %L or the number %s',
+        PERFORM naksha_raise('N0005', format('The storage has, or had, the id %L or the number %s',
             new_id, new_number), '{"field": "id"}',
             'Give the fork an id and a number that the storage never had');
     END IF;
