@@ -49,7 +49,7 @@ async def test_it_is_set_up_and_closed(database: str) -> None:
             await session.create_collection(CollectionInfo(id="roads"))
     async with open_storage(database, "maps", schema="mine") as storage:
         assert [info.id for info in await storage.collections()] == ["roads"]
-    with pytest.raises(InvalidArgument, match="belongs to storage 'maps'"):
+    with pytest.raises(InvalidArgument, match="holds storage 'maps'"):
         async with open_storage(database, "others", schema="mine"):
             pass
 

@@ -1,4 +1,4 @@
-"""The reference storage and a catalog: PostgreSQL, the storage with PostGIS."""
+"""PostgreSQL backends: the reference storage (with PostGIS) and a catalog."""
 
 from naksha.psql.catalog.catalog import PsqlCatalog
 from naksha.psql.storage import PsqlStorage

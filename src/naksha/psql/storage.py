@@ -1,4 +1,4 @@
-"""The reference storage: PostgreSQL with PostGIS."""
+"""Reference storage on PostgreSQL with PostGIS."""
 
 from __future__ import annotations
 
@@ -62,19 +62,22 @@ from naksha.spi.support.scheduled_deletion import drop_due
 from naksha.spi.support.stream_limit import Streams
 
 POOL_MAX: Final = 16
-"""Connections of one open storage."""
+"""Connections in the pool of one open storage."""
 STORAGE_NUMBER_BITS: Final = 40
 _OWNER_MAINTAINS: Final = (
-    "only the role that owns the schema maintains a storage; run a hub or the storage as that role"
+    "only the role that owns the schema can maintain a storage; open it as that role"
 )
 _log = logging.getLogger(__name__)
 _random = random.SystemRandom()
 
 
 def session_settings(path: str, storage_id: str, *, read_only: bool = False) -> dict[str, str]:
-    """What every connection of a storage is set to. Our statements are written so that their
-    generic plan is the right one; planning anew costs more than running a small query, and
-    compiling costs more than any of them."""
+    """Settings of every connection of a storage.
+
+    Every statement is written so that its generic plan is the right one. Planning a statement for
+    each call costs more than running a small query, and JIT compilation costs more than any of
+    them.
+    """
     return {
         "search_path": path,
         "application_name": f"naksha {storage_id}",
@@ -87,7 +90,10 @@ def session_settings(path: str, storage_id: str, *, read_only: bool = False) -> 
 
 
 class PsqlStorage(BulkStorage, Applying):
-    """See `naksha.spi.storage.Storage`. Open it with `PsqlStorage.open`."""
+    """Storage in a PostgreSQL schema; see `naksha.spi.storage.Storage`.
+
+    Open it with `PsqlStorage.open`.
+    """
 
     def __init__(
         self,
@@ -106,7 +112,8 @@ class PsqlStorage(BulkStorage, Applying):
         self._clock = clock
         self._connect = servers.primary.connect
         self._days = Days(connections, self._connect, clock)
-        # `_replica` takes the next one in turn; their number says how much may go on at once.
+        # `_replica` rotates through the replicas, so the same function is listed once for each of
+        # them: the length of the list says how many reads may run at once.
         replicas = [self._replica] * len(servers.replicas)
         self._partitionings = Partitionings(self._primary, self._publish, replicas)
         self._background: list[Background] = []
@@ -130,24 +137,24 @@ class PsqlStorage(BulkStorage, Applying):
         new_id: str | None = None,
         read_only: bool = False,
     ) -> Self:
-        """Open the storage in a schema, which is set up or upgraded when needed. With `must_exist`
-        one that is not there is NotFound, and nothing is set up. With `read_only` nothing is
-        written at all, so that a reader's role and a hot standby will do.
+        """Open the storage in a schema, and create or upgrade the schema when needed.
 
-        `storage_id` is that of a new storage, and must be that of an existing one; `new_id` is
-        that of a new storage only. Without either it is the name of the schema, or that of the
-        database when the schema is the default one.
-        `number` is the storage's 40-bit number, random when a new storage gets none. A `clock`
-        makes transactions start at its time instead of the database's. With `maintain_every_s`
-        the storage is maintained in the background. `readers` are DSNs of replicas, which then
-        serve reads at a version that they know. With `partition_every_s` collections with
-        `optimalPartitioning` are looked at after new versions, and at least that often."""
+        `storage_id` is the id of a new storage, and must be that of an existing one; `new_id` is
+        for a new one only. The default is the schema's name, or the database's for the default
+        schema. `number` is the 40-bit number of a new storage, random by default. With `must_exist`
+        nothing is created (NotFound); with `read_only` nothing is written, which suits a reader's
+        role and a hot standby. `clock` replaces the database's clock. `maintain_every_s` enables
+        background maintenance, `partition_every_s` background partitioning: after new versions, and
+        at least that often. `readers` are DSNs of replicas, which serve reads at versions that they
+        know.
+        """
         for id_ in (storage_id, new_id):
             if id_ is not None:
                 check_storage_id(id_)
         if len(schema.encode()) > limits.SCHEMA_BYTES_MAX:
             raise InvalidArgument(
-                f"The name of the schema has more than {limits.SCHEMA_BYTES_MAX} bytes: {schema!r}",
+                f"The schema name {schema!r} is too long; at most {limits.SCHEMA_BYTES_MAX} bytes "
+                "are accepted",
                 field="schema",
             )
         if number is None:
@@ -190,7 +197,9 @@ class PsqlStorage(BulkStorage, Applying):
             work = partial(self._maintain, None, RoundMemory())
             self._background.append(Maintainer(work, maintain_every_s))
         elif maintain_every_s is not None:
-            _log.warning("Storage %s is not maintained: %s", self.id, _OWNER_MAINTAINS)
+            _log.warning(
+                "Storage %s is not maintained in the background: %s", self.id, _OWNER_MAINTAINS
+            )
         if self._access.maintains:
             self._background.append(self._growth)
         if self._access.may_write:
@@ -210,11 +219,13 @@ class PsqlStorage(BulkStorage, Applying):
         schema: str = DEFAULT_SCHEMA,
         number: int | None = None,
     ) -> StorageIdentity:
-        """Give a copied schema an id and a number of its own: by default an id as a new storage
-        would have it, and a random number. The storage must not be open anywhere.
+        """Give a copied schema an id and a number of its own.
+
+        By default the id is the one that a new storage in the schema would get, and the number is
+        random. The storage must not be open anywhere.
 
         Raises:
-            Conflict: It is open, or has had that id before.
+            Conflict: The storage is open, or has had that id before.
         """
         if number is None:
             number = _random.getrandbits(STORAGE_NUMBER_BITS)
@@ -250,13 +261,12 @@ class PsqlStorage(BulkStorage, Applying):
         self._sequencer.poke()
 
     def _primary(self, _: int) -> AbstractAsyncContextManager[Connection]:
-        """A connection to the primary, which knows every version."""
+        """Return a connection to the primary, which knows every version."""
         return self._connection()
 
     @asynccontextmanager
     async def _replica(self, txn: int) -> AsyncIterator[Connection]:
-        """A connection to a replica that knows the version, the next one in turn; else to the
-        primary."""
+        """Connect to the next replica that has replayed the version, else to the primary."""
         async with self._servers.replica_at(txn) as found:
             if found is not None:
                 yield found[1]
@@ -271,7 +281,7 @@ class PsqlStorage(BulkStorage, Applying):
             if not rows:
                 await versions.check_log(connection, number)
         if not rows:
-            raise VersionNotFound(f"There is no transaction {txn}")
+            raise VersionNotFound(f"Transaction {txn} does not exist")
         return transactions_of(rows)[0]
 
     async def transactions(
@@ -306,7 +316,7 @@ class PsqlStorage(BulkStorage, Applying):
         return await self._sequencer.news.beyond(seq_number, timeout_s, look)
 
     def connections(self) -> dict[str, int]:
-        """How many connections of the pool are in use, and how many wait for work."""
+        """Return how many connections of the pool are in use, and how many are idle."""
         return self._connections.in_use()
 
     async def publication(self) -> PublicationStatus:
@@ -352,7 +362,7 @@ class PsqlStorage(BulkStorage, Applying):
 
     @asynccontextmanager
     async def _beside(self, collection: str) -> AsyncIterator[Connection]:
-        """A connection for the meta table of a collection that exists."""
+        """Check that a collection exists, and connect to read or write its meta table."""
         await self.collection(collection)
         with translated():
             async with acquired(self._connections) as connection:
@@ -360,7 +370,7 @@ class PsqlStorage(BulkStorage, Applying):
 
     def _check_maintains(self) -> None:
         if not self._access.maintains:
-            raise NotSupported(f"Maintenance: {_OWNER_MAINTAINS}")
+            raise NotSupported(f"Storage {self.id!r} cannot be maintained: {_OWNER_MAINTAINS}")
 
     async def expire(self, collection: str, before: date) -> None:
         self._check_maintains()

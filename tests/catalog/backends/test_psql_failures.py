@@ -57,7 +57,7 @@ class TestSchema:
     async def test_what_is_not_ours_is_refused_and_left_alone(self, database: str) -> None:
         async with connected(database) as connection:
             await connection.execute(f"CREATE SCHEMA {SCHEMA}; CREATE TABLE {SCHEMA}.p (mine int)")
-            with pytest.raises(NotSupported, match="holds something else"):
+            with pytest.raises(NotSupported, match="holds other tables"):
                 await PsqlCatalog.open(database)
             tables = await connection.fetch(
                 "SELECT tablename FROM pg_tables WHERE schemaname = $1", SCHEMA

@@ -99,16 +99,16 @@ BAD = {
     "SET jsondata = jsondata #- '{properties,@ns:com:here:xyz}'": "members of a namespace",
     "SET jsondata = jsondata #- '{properties,@ns:com:here:xyz,rtcts}'": "members of a namespace",
     "SET jsondata = jsonb_set(jsondata, '{properties,@ns:com:here:xyz,txn}', '\"7\"')": (
-        "not of transaction"
+        "not a state of transaction"
     ),
     "SET jsondata = jsonb_set(jsondata, '{properties,@ns:com:here:xyz,version}', '2')": (
         "not the first state"
     ),
     "SET jsondata = jsonb_set(jsondata, '{properties,@ns:com:here:xyz,uuid}', '\"x\"')": (
-        "another uuid"
+        "a uuid other than"
     ),
     "SET jsondata = jsonb_set(jsondata, '{properties,@ns:com:here:xyz,appId}', '\"x\"')": (
-        "another application"
+        "another application id"
     ),
     "SET jsondata = jsonb_set(jsondata, '{properties,@ns:com:here:xyz,qrid}', '\"0\"')": "qrid",
     "SET jsondata = jsondata || '{\"geometry\": null}'": "not a feature",
@@ -133,14 +133,14 @@ async def test_what_is_not_a_new_feature_is_refused(connect: Connect, change: st
     [
         ("", "'roads', 'x', 'load_3'", "is not a leaf"),
         ("", "'roads', '3', 'nothing'", "not a plain table"),
-        ("", "'nowhere', '3', 'load_3'", "No collection"),
+        ("", "'nowhere', '3', 'load_3'", "The collection 'nowhere' does not exist"),
         ("CREATE INDEX ON load_3 (i)", "'roads', '3', 'load_3'", "no index"),
         (
             "ALTER TABLE load_3 ADD COLUMN x int",
             "'roads', '3', 'load_3'",
             "must have the columns of roads_p3",
         ),
-        ("INSERT INTO load_3 SELECT * FROM load_3", "'roads', '3', 'load_3'", "twice"),
+        ("INSERT INTO load_3 SELECT * FROM load_3", "'roads', '3', 'load_3'", "more than once"),
         (
             "SELECT naksha_upsert('roads', '{\"id\": \"f11\"}')",
             "'roads', 'LEAF', 'load_3'",

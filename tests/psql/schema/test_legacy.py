@@ -75,7 +75,7 @@ async def test_application_and_author_are_set_in_any_order(
 
 
 async def test_an_author_alone_is_no_application(connection: Direct) -> None:
-    with pytest.raises(asyncpg.PostgresError, match="No application id"):
+    with pytest.raises(asyncpg.PostgresError, match="No application id is set"):
         async with connection.transaction():
             await connection.execute("SELECT xyz_config.naksha_tx_set_author('me')")
             await insert(connection, "a")
@@ -106,7 +106,7 @@ async def test_the_unique_id_is_the_transaction_number(connection: Direct) -> No
 async def test_the_number_for_a_collection_is_drawn_behind_its_gate(
     connection: Direct, database: str
 ) -> None:
-    with pytest.raises(asyncpg.PostgresError, match="No collection"):
+    with pytest.raises(asyncpg.PostgresError, match="The collection 'nowhere' does not exist"):
         async with connection.transaction():
             await connection.execute("SELECT naksha.naksha_tx_start('app')")
             await connection.execute("SELECT naksha.naksha_uid('nowhere')")

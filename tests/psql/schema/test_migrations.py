@@ -180,7 +180,7 @@ async def test_a_newer_storage_is_refused(database: str) -> None:
 
 async def test_another_storages_schema_is_refused(database: str) -> None:
     await set_up(database, [])
-    with pytest.raises(InvalidArgument, match="belongs to storage 'test'"):
+    with pytest.raises(InvalidArgument, match="holds storage 'test'"):
         await PsqlStorage.open(database, "other")
 
 

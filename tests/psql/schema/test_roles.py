@@ -348,7 +348,7 @@ class TestDefiners:
             "INSERT INTO naksha_staged (name, job, collection, points_only, until)"
             " VALUES ('payroll', 'x', 'roads', false, '-infinity')"
         )
-        with pytest.raises(asyncpg.PostgresError, match="not a table"):
+        with pytest.raises(asyncpg.PostgresError, match="does not hold staged features"):
             await shell.execute("SELECT naksha_staged_close('payroll', '{}', false, now())")
         await shell.execute("SELECT naksha_sweep_staged(now())")
         assert await admin.fetchval(f"SELECT count(*) FROM {schema}.payroll") == 0

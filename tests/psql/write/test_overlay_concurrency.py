@@ -142,7 +142,7 @@ async def test_plain_sql_writes_on_a_branch_through_functions_only(
     assert (await get(storage, "b")).feature["properties"]["n"] == "main"
     await begin(shell)
     await shell.execute("SELECT naksha_tx_message('m', 't')")
-    with pytest.raises(asyncpg.PostgresError, match="beginning"):
+    with pytest.raises(asyncpg.PostgresError, match="after it has written"):
         await shell.execute("SELECT naksha_tx_branch($1, $2)", *layers)
     await shell.execute("ROLLBACK")
 

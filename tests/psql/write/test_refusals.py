@@ -549,7 +549,7 @@ async def test_the_shell_shows_message_hint_and_state(
     said = psql(postgres_cluster, bare, script)
     assert "ERROR:  N0008: TRUNCATE on table roads is not allowed" in said
     assert "HINT:  Write to the HEAD table" in said
-    assert "ERROR:  N0000: No application id in this transaction" in said
+    assert "ERROR:  N0000: No application id is set in this transaction" in said
     assert "HINT:  Call naksha_tx_start(app_id, author) first" in said
 
 

@@ -21,7 +21,7 @@ async def test_a_second_start_in_one_transaction_is_refused(connect: Connect, ag
     with pytest.raises(asyncpg.PostgresError) as caught:
         await connection.execute(f"SELECT naksha_tx_start({again})")
     assert caught.value.sqlstate == "N0009"
-    assert "called before in this transaction" in str(caught.value)
+    assert "already called in this transaction" in str(caught.value)
     await connection.execute("ROLLBACK")
     await connection.execute("BEGIN; SELECT naksha_tx_start('desk', 'ben')")
     await sign(connection)

@@ -1,4 +1,4 @@
 """Bulk work on PostgreSQL: splits, staging, bulk writers.
 
-What moves many features without one statement per batch belongs here.
+Code that moves many features, rather than one batch per statement, belongs here.
 """

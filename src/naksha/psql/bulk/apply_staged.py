@@ -1,4 +1,4 @@
-"""Staged writes: attempts, and applying what they staged, on main and on branches."""
+"""Staged writes, on main and on branches: attempts, and applying what they staged."""
 
 from __future__ import annotations
 
@@ -54,12 +54,16 @@ from naksha.spi.staging import (
 from naksha.spi.storage import WriteSession
 
 AT_ONCE: Final = 20_000
-"""Features written by one statement, if they are not larger than STAGED_CHUNK_BYTES together. More
-than that close the gate first: to lock each of them would take as long as to write it, and to be
-overtaken after that would be a pity."""
+"""Features written by one statement, unless they are larger than STAGED_CHUNK_BYTES together.
+
+A larger write closes the write gate first: to lock each row would take as long as to write it, and
+a conflict after that would waste all of it.
+"""
 FILL_FEATURES_MIN: Final = 10_000
-"""Features from which on a collection that is new or empty is filled by the bulk path, which leaves
-it with sixteen partitions: a small one stays light."""
+"""Features from which a new or empty collection is filled by the bulk path.
+
+That path leaves it with sixteen partitions, which a small collection should not have.
+"""
 CHUNK: Final = 5_000
 """Features written by one statement behind the gate."""
 
@@ -67,20 +71,20 @@ _LEAVES: Final = list(range(16))
 
 
 class _AppliedBefore(Exception):
-    """Somebody applied the job already."""
+    """Another process applied the job already."""
 
 
 class _NotApplied(Exception):
-    """Nobody has applied the job, and nobody is about to."""
+    """The job is not applied, and no running transaction is about to apply it."""
 
 
 class Applying(Writing):
-    """See `naksha.spi.staging.Staging`."""
+    """Staged writes on PostgreSQL; see `naksha.spi.staging.Staging`."""
 
     @property
     @abstractmethod
     def _server(self) -> Server:
-        """Where connections of one's own are made to."""
+        """Server for connections outside of the pool."""
 
     # ---- Staging -----------------------------------------------------------------------------
 
@@ -102,7 +106,7 @@ class Applying(Writing):
         await self._sweep_staged()
 
     async def _look(self, collection: str) -> tuple[CollectionInfo | None, bool]:
-        """The collection, if it is there, and whether it is empty."""
+        """Return the collection, if it exists, and whether it is empty."""
         async with self._connection() as connection:
             row = await connection.fetchrow(queries()["staged_look"], collection)
         assert row is not None
@@ -122,7 +126,7 @@ class Applying(Writing):
         if applied is None:
             applied = await self._apply(write, parts)
         if applied.repeated:
-            with suppress(NakshaError):  # it is swept in time
+            with suppress(NakshaError):  # it is swept later
                 await self.drop_staged(write.job)
         return applied
 
@@ -142,13 +146,14 @@ class Applying(Writing):
             await self._tidy_up()
 
     async def _settled(self, write: StagedWrite, error: Unavailable) -> Applied:
-        """What became of a write after the answer to its commit was lost."""
+        """Determine the outcome of a write after the response to its commit was lost."""
         try:
             async with asyncio.timeout(limits.STAGED_OUTCOME_SECONDS_MAX):
                 applied = await self._outcome(write)
         except (NakshaError, TimeoutError) as reason:
             raise OutcomeUnknown(
-                f"{error.message}; the storage does not answer whether the job was applied",
+                f"{error.message}; the storage did not report whether the job "
+                f"{write.job!r} was applied",
                 field="job",
                 collection_id=write.info.id,
             ) from reason
@@ -157,11 +162,13 @@ class Applying(Writing):
         return msgspec.structs.replace(applied, repeated=False)
 
     async def _outcome(self, write: StagedWrite) -> Applied | None:
-        """What became of a write that is over, or will be soon; None if it was not applied, and is
-        not about to be."""
+        """Return the result of a write whose transaction has ended or will end soon.
+
+        None if it was not applied, and no running transaction is about to apply it.
+        """
 
         async def ask(session: WriteSession) -> None:
-            # A transaction that is not over yet, though its client is gone, is waited for here.
+            # This waits for a transaction that is still running although its client is gone.
             await session.keep(JOB, write.job, {}, expected=0)
             raise _NotApplied
 
@@ -183,7 +190,7 @@ class Applying(Writing):
         return applied_there(kept.value, write.job, write.info.id, overlay)
 
     async def _tidy_up(self) -> None:
-        """Drop what is of no use any more; what cannot be dropped now is swept later."""
+        """Drop tables that are not needed any more; what cannot be dropped now is swept later."""
         with suppress(NakshaError):
             await self._sweep_staged()
             async with self._connection() as connection:
@@ -191,7 +198,7 @@ class Applying(Writing):
 
 
 class _Applying:
-    """One write, in as many sessions as it takes until it is done."""
+    """One staged write, in as many sessions as it takes."""
 
     def __init__(self, storage: Applying, write: StagedWrite, parts: Sequence[StagedPart]) -> None:
         self._storage = storage
@@ -202,7 +209,7 @@ class _Applying:
 
     @property
     def is_unsure(self) -> bool:
-        """Whether it had come to its commit, which may have taken place."""
+        """Whether its last session was committing, so that the commit may have taken place."""
         return self._session is not None and self._session.is_committing
 
     async def work(self, session: WriteSession) -> Applied:
@@ -210,7 +217,7 @@ class _Applying:
         self._session = session
         write = self._write
         try:
-            # Who comes second waits here for the first.
+            # A second process that applies the job waits here for the first.
             await session.keep(JOB, write.job, {}, expected=0)
         except Conflict as error:
             raise _AppliedBefore from error
@@ -234,7 +241,9 @@ class _Applying:
         return applied
 
     async def _do(self, session: PsqlSession) -> Counter[str]:
-        """Write everything, in the way that fits the collection; gives how many of each action."""
+        """Write all features in the way that fits the collection; return the count of each action.
+        action.
+        """
         rows = await self._rows(session)
         parts = [Part(row["name"], row["counts"]) for row in rows]
         collection = self._write.info.id
@@ -257,7 +266,10 @@ class _Applying:
         return await self._write_to(session, parts, features, is_large)
 
     async def _rows(self, session: PsqlSession) -> list[Any]:
-        """The parts that were asked for, as they are known; they stay until the session ends."""
+        """Return the parts to apply, as the storage knows them.
+
+        They are kept until the session ends.
+        """
         names = [part.table for part in self._given]
         rows = await session.call("staged_parts", None, self._write.job, names)
         found = {row["name"]: row for row in rows}
@@ -267,12 +279,14 @@ class _Applying:
                 raise not_staged(part)
             if row["collection"] != self._write.info.id:
                 raise InvalidArgument(
-                    f"A part is for the collection {row['collection']!r}", field="parts"
+                    f"A staged part belongs to collection {row['collection']!r}, not "
+                    f"{self._write.info.id!r}",
+                    field="parts",
                 )
         return rows
 
     async def _look(self, session: PsqlSession) -> tuple[CollectionInfo | None, bool]:
-        """The collection, if it is there, and whether the bulk path may be taken."""
+        """Return the collection, if it exists, and whether the bulk path may be taken."""
         collection = self._write.info.id
         if self._storage._branch != NO_BRANCH:
             return await session.collection(collection), False
@@ -283,9 +297,9 @@ class _Applying:
         try:
             await session.create_collection(self._write.info)
         except CollectionExists as error:
-            raise Retryable("Somebody else made the collection") from error
+            raise Retryable("Another transaction created the collection; retry") from error
 
-    # ---- A collection that has features ------------------------------------------------------
+    # ---- Collections that have features ------------------------------------------------------
 
     async def _write_to(
         self, session: PsqlSession, parts: Sequence[Part], features: int, is_large: bool
@@ -305,13 +319,19 @@ class _Applying:
                 counts[row["action"]] += row["features"]
         session.features_written.update({collection: features})
         if sum(counts.values()) != features:
-            raise NotFound(f"Of {features} staged features {sum(counts.values())} are left")
+            raise NotFound(
+                f"Only {sum(counts.values())} of {features} staged features still exist; stage the "
+                "job again"
+            )
         if deletes:
             counts["DELETED"] += await self._delete(session, tables)
         return counts
 
     async def _tables(self, parts: Sequence[Part]) -> list[str]:
-        """The tables that hold what is staged, not too many for one transaction."""
+        """Return the tables of the staged features, gathered into one if there are too many.
+
+        A single transaction locks each of them.
+        """
         if len(parts) <= TABLES_AT_ONCE:
             return [part.table for part in parts]
         if self._gathered is None:
@@ -336,7 +356,7 @@ class _Applying:
         return table
 
     async def _delete(self, session: PsqlSession, tables: list[str]) -> int:
-        """Delete what is not staged; gives how many."""
+        """Delete the features that are not staged; return their number."""
         collection, key = self._write.info.id, self._write.key
         if self._storage._branch == NO_BRANCH:
             values = (tables, key, CHUNK)
@@ -351,8 +371,11 @@ class _Applying:
         return deleted
 
     async def _compare(self, session: PsqlSession, tables: list[str]) -> None:
-        """Find what is to be deleted on a branch, which is read through its layers. The database
-        keeps both sides: neither all that is there nor all that is staged need fit here."""
+        """Find the features to delete on a branch, which is read through its layers.
+
+        The database holds both sides, since neither the existing nor the staged features need to
+        fit into memory here.
+        """
         key = self._write.key
         await session.call("staged_note", None, tables, key)
         async for states in session.chunks(self._write.info.id, Query()):

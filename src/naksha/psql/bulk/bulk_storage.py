@@ -1,4 +1,4 @@
-"""The storage's side of bulk work: splits, bulk writers, and reading from replicas."""
+"""Bulk part of the storage: splits, bulk writers, and reads from replicas."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from naksha.spi.support.query_parts import check_hidden
 
 
 class BulkStorage(PsqlReader):
-    """What `PsqlStorage` is besides transactions."""
+    """Base of `PsqlStorage` with everything besides transactions."""
 
     _servers: Servers
 
     @abstractmethod
     def _now_ms(self) -> int | None:
-        """The time of an injected clock."""
+        """Return the time of an injected clock, if there is one."""
 
     @abstractmethod
     def _written(self) -> None:
-        """Something was committed."""
+        """Notify the storage of a commit."""
 
-    # ---- Reading at a version, from a replica where one can --------------------------------------
+    # ---- Reads at a version, from a replica if possible ------------------------------------------
 
     def _connection_at(self, txn: int | None) -> AbstractAsyncContextManager[Connection]:
         if txn is None or not self._servers.replicas:
@@ -51,7 +51,7 @@ class BulkStorage(PsqlReader):
 
     @asynccontextmanager
     async def _replica_at(self, txn: int) -> AsyncIterator[Connection]:
-        """A connection to a replica that knows the version, else to the primary."""
+        """Connect to a replica that knows the version, else to the primary."""
         async with self._servers.replica_at(txn) as found:
             if found is None:
                 async with self._connection() as connection:
@@ -70,7 +70,7 @@ class BulkStorage(PsqlReader):
             try:
                 return await super().page(collection, query, at)
             except Retryable:
-                continue  # With the next server; that one rests.
+                continue  # Retry on the next server; the failed one is skipped for a while.
         return await super().page(collection, query, at)
 
     async def found(
@@ -128,7 +128,7 @@ class BulkStorage(PsqlReader):
                     yield state
                 return
             except Retryable:
-                # What was given out cannot be taken back.
+                # Rows that the caller has received cannot be taken back.
                 if begun or last:
                     raise
 
@@ -201,8 +201,11 @@ class BulkStorage(PsqlReader):
         message: str | None = None,
         lanes: int = LANES,
     ) -> PsqlBulkWriter:
-        """See `Storage.bulk_writer`. `lanes` connections work side by side, besides one more that
-        holds it together; an empty collection that is there keeps its own settings."""
+        """Open a bulk writer; see `Storage.bulk_writer`.
+
+        It uses `lanes` connections side by side, and one more to coordinate them. An existing empty
+        collection keeps its own settings.
+        """
         check_collection_id(info.id, field="id")
         check_app_id(app_id)
         check_author(author)

@@ -1,9 +1,9 @@
-"""The bulk writer: one new collection filled by many connections, visible by one transaction.
+"""Bulk writer: one new collection, filled by many connections, visible by one transaction.
 
-Staged: features go into staging tables without a number; `commit` draws one, moves them into 16
-new tables, indexes these side by side and attaches them, so publication waits for that half only.
+Staged: features go into staging tables without a number; `commit` draws one, moves them into 16 new
+tables, indexes these side by side and attaches them, so publication waits for that half only.
 Exclusive: the number is drawn first and each row is written once, into its final table. In both
-forms the last one of features with the same id counts.
+forms the last one of several features with the same id wins.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from naksha.psql.sql import ident, queries, sql
 from naksha.spi.storage import Feature
 
 CLOSE_S: Final = 10.0
-"""How long a server may take to end a statement that was cancelled."""
+"""Time that a server has to end a cancelled statement."""
 LANES: Final = 4
 """Connections that copy and index side by side, besides the coordinator's."""
 MESSAGE_ID: Final = "bulk-load"
 SETTINGS: Final = {
-    # Nothing counts before the coordinator commits, and its commit flushes what was before it.
+    # Durability comes from the coordinator's commit, which flushes everything written before it.
     "synchronous_commit": "off",
-    # The tables are built side by side; helpers for each of them would only compete.
+    # The tables are built side by side; parallel workers for each of them would only compete.
     "max_parallel_maintenance_workers": "0",
     "maintenance_work_mem": "256MB",
     "jit": "off",
@@ -46,7 +46,7 @@ SETTINGS: Final = {
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What the transaction of a load is to be."""
+    """Attributes of the transaction of a load."""
 
     app_id: str
     author: str | None
@@ -55,7 +55,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Lanes:
-    """The working connections; each leaf belongs to one, so nobody waits for a table."""
+    """The working connections; each leaf is processed by one, so none waits for a table."""
 
     def __init__(self) -> None:
         self._connections: list[Direct] = []
@@ -76,7 +76,7 @@ class Lanes:
         self._locks.append(asyncio.Lock())
 
     async def own(self) -> int:
-        """A new job; it is ours as long as the connections live."""
+        """Create a job; these connections own it as long as they live."""
         job: int = await self.first("stage_open")
         return job
 
@@ -87,8 +87,11 @@ class Lanes:
                 return await self._connections[0].fetchval(queries()[query], *values)
 
     async def close(self) -> None:
-        """End the connections. A cancelled statement is waited for: what it made would come after
-        everything was dropped."""
+        """Close the connections.
+
+        A cancelled statement is waited for: otherwise its tables might be created after the
+        cleanup.
+        """
         try:
             for connection in self._connections:
                 with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
@@ -98,7 +101,7 @@ class Lanes:
                 connection.terminate()
 
     async def each(self, work: Callable[[Direct, int], Awaitable[Any]]) -> list[Any]:
-        """Do something for each of the 16 leaves; a free connection takes the next leaf."""
+        """Run work for each of the 16 leaves; a free connection takes the next leaf."""
         results: list[Any] = [None] * staged_rows.LEAF_COUNT
         left = iter(range(staged_rows.LEAF_COUNT))
 
@@ -121,7 +124,7 @@ class Lanes:
         await self.each(one)
 
     async def copy(self, table: str, columns: list[str], data: staged_rows.Data) -> None:
-        """Copy into the tables `table` + leaf; all of it or nothing of a connection's."""
+        """Copy into the tables `table` + leaf; atomically per connection."""
 
         async def lane(number: int) -> None:
             connection = self._connections[number]
@@ -140,7 +143,7 @@ class Lanes:
 
 
 class PsqlBulkWriter:
-    """See `naksha.spi.storage.BulkWriter`."""
+    """Bulk writer on PostgreSQL; see `naksha.spi.storage.BulkWriter`."""
 
     def __init__(
         self,
@@ -179,9 +182,11 @@ class PsqlBulkWriter:
         exclusive: bool,
         lanes: int = LANES,
     ) -> Self:
-        """Begin a load of a collection that is new or empty."""
+        """Begin a load into a collection that is new or empty."""
         if not 1 <= lanes <= staged_rows.LEAF_COUNT:
-            raise InvalidArgument("There are 1 to 16 lanes", field="lanes")
+            raise InvalidArgument(
+                f"lanes must be 1 to {staged_rows.LEAF_COUNT}, not {lanes}", field="lanes"
+            )
         control = await server.connect()
         working: Lanes | None = None
         try:
@@ -198,7 +203,7 @@ class PsqlBulkWriter:
             kind = "stage_create_leaf" if exclusive else "stage_create"
             await working.call(kind, job)
         except BaseException:
-            # What was made is swept, since its owner is gone.
+            # Tables created so far are swept, since their owner is gone.
             if working is not None:
                 await working.close()
             control.terminate()
@@ -214,7 +219,7 @@ class PsqlBulkWriter:
             raise
 
     async def add_prepared(self, prepared: PreparedFeatures) -> int:
-        """Stage features that went through `check_features` already."""
+        """Stage features that `check_features` has already prepared."""
         pieces = await asyncio.to_thread(staged_rows.pieces_of, prepared)
         await self._copy(pieces, prepared.ids)
         return len(prepared)
@@ -238,8 +243,10 @@ class PsqlBulkWriter:
 
     def _check_open(self) -> None:
         if self._over or self._failed:
-            why = "An earlier call failed, only abort is left" if self._failed else "It is over"
-            raise InvalidArgument(f"The bulk writer takes nothing more: {why}", field="bulk_writer")
+            why = "an earlier call failed; abort it" if self._failed else "it is over"
+            raise InvalidArgument(
+                f"The bulk writer accepts no more calls: {why}", field="bulk_writer"
+            )
 
     async def _add(self, features: Iterable[Feature]) -> int:
         count, copying = 0, None
@@ -286,7 +293,7 @@ class PsqlBulkWriter:
         await self._lanes.copy(table, ["i", "geo", "jsondata"], data)
 
     async def _begin(self) -> None:
-        """Begin the transaction and draw its number; from here on publication waits for us."""
+        """Begin the transaction and draw its number; from here on publication waits for it."""
         request, info = self._request, self._info
         settings = msgspec.json.encode(info).decode()
         with translated():
@@ -320,7 +327,7 @@ class PsqlBulkWriter:
         return int(self._begun["txn"])
 
     async def _fill(self) -> list[Any]:
-        """Draw, and make the leaf tables out of what is staged."""
+        """Draw the number, and build the leaf tables from the staged features."""
         job, points_only = self._job, self._info.points_only
         counts = await self._lanes.each(self._count)
         await self._begin()
@@ -351,7 +358,7 @@ class PsqlBulkWriter:
         return count
 
     async def _give_up(self) -> None:
-        """Leave nothing behind; what cannot be dropped now is swept later."""
+        """Drop everything that was loaded; what cannot be dropped now is swept later."""
         await self._lanes.close()
         with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
             if self._transaction is not None:
@@ -365,7 +372,7 @@ class PsqlBulkWriter:
 
 
 async def together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Do all of it side by side; when one fails the others end too, and are waited for."""
+    """Run coroutines side by side; if one fails, cancel the others and wait for them."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         await asyncio.gather(*tasks)

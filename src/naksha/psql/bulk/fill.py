@@ -1,8 +1,8 @@
-"""Filling a collection that is new or empty with what is staged: the bulk path of 16 tables.
+"""Bulk path of a staged write: fill 16 new tables of a collection that is new or empty.
 
-One session draws the number and in the end attaches the tables; other connections fill and index
-them meanwhile, each leaf on its own. Nobody sees them before the session commits; when it does not,
-they belong to nobody, and are swept.
+One session draws the number and finally attaches the tables; meanwhile other connections fill and
+index them, one leaf each. The tables are invisible until the session commits; if it does not, they
+have no owner, and are swept.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from naksha.psql.write.session import PsqlSession
 TABLES_AT_ONCE: Final = 100
 """Parts that one transaction reads from: each of them is locked until its end."""
 FEATURES_PER_LANE: Final = 20_000
-"""For fewer features than that a further connection is not worth it."""
+"""Features per connection below which a further connection is not worth it."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part that is there: its table, and how many features it has of each leaf."""
+    """A staged part: its table, and its number of features in each leaf."""
 
     table: str
     counts: list[int]
@@ -45,14 +45,17 @@ async def fill(
     *,
     is_new: bool,
 ) -> int:
-    """Fill the collection; gives the number of features. When it is not new or not empty any more
-    that is Retryable."""
+    """Fill the collection, and return the number of features.
+
+    Raises:
+        Retryable: The collection is not new or not empty any more.
+    """
     lanes = await Lanes.open(server, _lanes_for(parts))
     try:
         load = await lanes.own()
         return await _Filling(session, lanes, load, info, parts).run(is_new)
     finally:
-        # What is not attached by then has no owner any more, and is swept.
+        # Tables that are not attached by then have no owner any more, and are swept.
         await lanes.close()
 
 
@@ -62,7 +65,7 @@ def _lanes_for(parts: Sequence[Part]) -> int:
 
 
 class _Filling:
-    """One load; its number is that of its tables."""
+    """One load; its number is part of the names of its tables."""
 
     def __init__(
         self,
@@ -107,12 +110,13 @@ class _Filling:
             )
         except Conflict as error:
             raise Retryable(
-                "Somebody else wrote to the collection", collection_id=self._info.id
+                "Another transaction wrote to the collection during the load; retry the load",
+                collection_id=self._info.id,
             ) from error
         return begun
 
     async def _fill(self, connection: Direct, leaf: int, first_i: int, begun: Any) -> None:
-        """What is staged for a leaf, each time from so many parts that their locks can be had."""
+        """Fill a leaf from all parts, in groups whose tables one transaction can lock."""
         for start in range(0, len(self._parts), TABLES_AT_ONCE):
             some = self._parts[start : start + TABLES_AT_ONCE]
             counts = [part.counts[leaf] for part in some]

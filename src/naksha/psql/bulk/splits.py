@@ -1,12 +1,12 @@
 """Bulk reads: a plan of splits that any process can read, each by one statement.
 
-The plan fixes P, the last published transaction. What ended at or before P never changes again, so
-history splits may read it at any time. What was current at the plan may have moved to the history
-since; therefore the split of a leaf reads the leaf together with the leaf's history after P, in one
-snapshot. So each state is in exactly one split, whenever that is read.
+The plan fixes P, the last published transaction. States that ended at or before P never change
+again, so history splits may read them at any time. States that were current at the plan may have
+moved to the history since; therefore the split of a leaf reads the leaf together with the leaf's
+history after P, in one snapshot. So each state is in exactly one split, whenever that is read.
 
-Splits name leaves by the md5 digits of ids. As long as a collection has one table for all digits
-they are read from HEAD as a whole: the collection may have grown when that is done.
+Splits name leaves by the md5 digits of ids. As long as a collection has one table for all digits,
+its splits read HEAD as a whole: the collection may have grown by then.
 """
 
 from __future__ import annotations
@@ -39,12 +39,14 @@ from naksha.spi.storage import Split
 
 LEAVES: Final = "0123456789abcdef"
 SPLIT_BYTES: Final = 64 * 1024 * 1024
-"""About how much of the history's tables one split reads; smaller partitions go together."""
+"""Approximate size of the history that one split reads; smaller partitions are combined."""
 HEAD_SPLIT_BYTES: Final = 4 * 1024 * 1024
-"""The same of HEAD, whose leaves are read side by side: the few kilobytes of a small collection are
-not worth sixteen statements."""
+"""Approximate size of HEAD that one split reads; its leaves are read side by side.
+
+The few kilobytes of a small collection are not worth sixteen statements.
+"""
 ONE_LEAF_SPLITS_MAX: Final = 4
-"""Splits of HEAD while it is one table, all of which each of them reads."""
+"""Most splits of HEAD while it is one table, since each of them reads all of it."""
 
 _TESTS: Final = {
     States.LIVE: "split_live",
@@ -53,19 +55,19 @@ _TESTS: Final = {
 }
 
 _KINDS: Final = {"": States.LIVE, "_del": States.DELETED, "_hst": States.ALL}
-"""What is in the tables of a collection."""
+"""The kind of states in each table of a collection."""
 
 _SEEN_AT: Final = ("feature", "txn_next")
-"""Columns of states in the history that tell what ended them."""
+"""Columns of states in the history that depend on the transaction that ended them."""
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
-    """What a split reads: states of some leaves at version `at`, filtered by the query.
+    """The work of a split: states of some leaves at version `at`, filtered by the query.
 
-    `source` is HEAD ("") or the deletion table ("_del"), each together with what left it for the
-    history after `published`; or the history ("_hst") that ended after `after`, up to `until`,
-    `hidden` states too. On a branch it is what all `sources` have. `partitions` is the number of
-    tables that HEAD had when this was planned.
+    `source` is HEAD ("") or the deletion table ("_del"), each together with the states that moved
+    from it to the history after `published`; or the history ("_hst") that ended after `after`, up
+    to `until`, including `hidden` states if requested. On a branch the split reads all `sources`.
+    `partitions` is the number of tables that HEAD had at the plan.
     """
 
     source: str
@@ -80,19 +82,21 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     partitions: int = 16
 
     def needs(self, collection: str) -> list[tuple[str, int | None]]:
-        """The tables, each with the transaction from which on its history must be there; None when
-        all that there is is read."""
+        """Return the tables, each with the transaction from which on its history must be kept.
+
+        None if the split reads all the history that exists.
+        """
         if self.sources:
             return needs(self.sources, self.query)
         return [(collection, None if self.hidden else self.at)]
 
 
 def part_of(split: Split) -> Part:
-    """What a split of this storage reads."""
+    """Decode the work of a split of this storage."""
     try:
         return msgspec.msgpack.decode(split.payload, type=Part)
     except msgspec.DecodeError as error:
-        raise InvalidArgument("Not a split of this storage", field="split") from error
+        raise InvalidArgument("The split was not planned by this storage", field="split") from error
 
 
 async def plan(
@@ -104,22 +108,24 @@ async def plan(
     *,
     hidden: bool,
 ) -> list[Split]:
-    """See `Storage.plan`; the caller has published what can be."""
+    """Plan a bulk read; see `Storage.plan`. The caller has published what can be."""
     _check_whole(query)
     info = await connection.fetchval(queries()["collection"], collection, False, limits.INT8_MAX)
     if info is None:
-        raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
+        raise CollectionNotFound(
+            f"The collection {collection!r} does not exist", collection_id=collection
+        )
     last = await connection.fetchrow(queries()["last_version"])
     published: int = 0 if last is None else last["txn"]
     version = await versions.resolve(connection, at, None if hidden else collection)
-    # Something may have been published since; P may be later, but not earlier than the version.
+    # More may have been published since; P may be later, but not earlier than the version.
     published = max(published, version.txn)
     partitions = msgspec.json.decode(info, type=CollectionInfo).partitions
     whole = Part(
         "", version.txn, published, _leaves(query), query, hidden=hidden, partitions=partitions
     )
     if query.replaced_since is not None:
-        # As if one read at that transaction, but only what has ended since.
+        # Like a read at that transaction, but only of states that have ended since.
         whole = msgspec.structs.replace(whole, at=query.replaced_since, published=version.txn)
         await versions.check_history(connection, collection, whole.at)
     parts = await _parts(connection, collection, whole) if whole.leaves else []
@@ -144,9 +150,12 @@ async def plan_layers(
     *,
     hidden: bool,
 ) -> list[Split]:
-    """The plan of a read through several layers: a split reads some leaves of all layers in one
-    snapshot. A feature that is written to on a branch for the first time moves to a layer above,
-    so layers that are read one after the other might both have it, or none."""
+    """Plan a read through several layers: a split reads some leaves of all layers at once.
+
+    All layers are read in one snapshot. A feature that is written to on a branch for the first time
+    moves to a layer above, so layers that are read one after the other might both contain it, or
+    neither.
+    """
     _check_whole(query)
     whole = Part("", at, at, _leaves(query), query, sources=tuple(sources), hidden=hidden)
     tables = [source.table + suffix for source in sources for suffix in ("", "_del", "_hst")]
@@ -165,9 +174,11 @@ async def _size(connection: Connection, *tables: str) -> int:
 
 def _check_whole(query: Query) -> None:
     if query.limit is not None or query.cursor is not None:
-        raise InvalidArgument("A bulk read has neither limit nor cursor", field="limit")
+        raise InvalidArgument("A bulk read supports neither limit nor cursor", field="limit")
     if query.space is not None:
-        raise InvalidArgument("A bulk read gives states without a space", field="space")
+        raise InvalidArgument(
+            "A bulk read does not support a space; omit it from the query", field="space"
+        )
 
 
 async def _parts(connection: Connection, collection: str, whole: Part) -> list[Part]:
@@ -181,7 +192,7 @@ async def _parts(connection: Connection, collection: str, whole: Part) -> list[P
         parts += _by_leaves(msgspec.structs.replace(whole, source="_del"), size, SPLIT_BYTES)
     start = whole.at
     if kind is States.ALL and not replaced:
-        # What a transaction made ended after it, or with it, where nobody saw it.
+        # A state ends after the transaction that created it, or with it if it was never visible.
         first = (whole.query.txn_from or 0) - whole.hidden
         start = min(max(first, 0), limits.INT8_MAX)
     if start < whole.published:
@@ -192,7 +203,7 @@ async def _parts(connection: Connection, collection: str, whole: Part) -> list[P
 
 
 async def _of_head(connection: Connection, collection: str, whole: Part) -> Iterator[Part]:
-    """The splits of HEAD. A plan with hidden states has each leaf as a split of its own."""
+    """Yield the splits of HEAD. With hidden states each leaf is a split of its own."""
     if whole.hidden:
         return _by_leaves(whole, None if whole.partitions > 1 else 0, HEAD_SPLIT_BYTES)
     size = await _size(connection, collection)
@@ -202,8 +213,10 @@ async def _of_head(connection: Connection, collection: str, whole: Part) -> Iter
 
 
 def _history(part: Part, start: int, sizes: Sequence[tuple[int, int]]) -> Iterator[Part]:
-    """Cuts the history (start, published] into ranges of about the same size, and a range that is
-    still too large into leaves."""
+    """Cut the history (start, published] into ranges of about the same size.
+
+    A range that is still too large is cut into leaves.
+    """
     after, gathered = start, 0
     for until, size in sizes:
         # The partition [.., until) ends with the range (.., until - 1].
@@ -218,8 +231,10 @@ def _history(part: Part, start: int, sizes: Sequence[tuple[int, int]]) -> Iterat
 
 
 def _by_leaves(part: Part, size: int | None, unit: int) -> Iterator[Part]:
-    """Shares the leaves, which a hash makes equal, out to splits of about `unit` bytes; each gets
-    its own when no size is given."""
+    """Distribute the leaves, which a hash makes equal, over splits of about `unit` bytes.
+
+    Without a size each leaf is a split of its own.
+    """
     count = len(part.leaves)
     if size is not None:
         count = min(max(-(-size // unit), 1), count)
@@ -230,7 +245,7 @@ def _by_leaves(part: Part, size: int | None, unit: int) -> Iterator[Part]:
 def statements(
     search_path: str, collection: str, part: Part, columns: Sequence[str]
 ) -> tuple[list[str], str]:
-    """The statements that prepare a connection, and the query of some columns of a split."""
+    """Return the statements that prepare a connection, and the query of some columns of a split."""
     statement = Statement()
     filters = list(filters_of(statement, part.query))
     sources = []
@@ -257,7 +272,7 @@ def statements(
 
 
 def _column(name: str, at: str | None) -> str:
-    """A column, of states that are seen from a version where that matters."""
+    """Return a column; its value depends on the version `at` for some columns of the history."""
     if at is not None and name in _SEEN_AT:
         return sql(f"column_{name}_at", at=at)
     return sql(f"column_{name}")
@@ -266,15 +281,17 @@ def _column(name: str, at: str | None) -> str:
 def _tables(
     statement: Statement, collection: str, part: Part
 ) -> Iterator[tuple[str, str | None, list[str]]]:
-    """The tables of a split, the version that their states are seen from where that matters, and
-    the conditions on each."""
+    """Yield the tables of a split with their conditions.
+
+    Each comes with the version that its states are seen from, if that matters.
+    """
     of_leaves: list[str] = []
     if len(part.leaves) < len(LEAVES):
         leaves = statement.value(list(part.leaves), "text[]")
         of_leaves = [sql("split_leaves", leaves=leaves)]
     if part.sources:
         for source in part.sources:
-            # What was replaced is given as it was before.
+            # Replaced states are returned as they were before.
             replaced = part.query.replaced_since
             seen = statement.value(source.at if replaced is None else replaced, "int8")
             for table in layer_tables(statement, source, part.query, hidden=part.hidden):

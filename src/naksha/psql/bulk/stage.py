@@ -1,4 +1,4 @@
-"""An attempt to stage features (`naksha.spi.staging.Stage`): one table, one connection."""
+"""Staging attempt (see `naksha.spi.staging.Stage`): one table, one connection."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from naksha.spi.clock import Clock
 from naksha.spi.staging import StagedPart, checked, not_staged
 
 CHUNK_BYTES: Final = 16 * limits.MIB
-"""Of large features so much is checked and copied together."""
+"""Bytes of large features that are checked and copied together."""
 RENEW_MS: Final = limits.STAGING_LEASE_SECONDS * 1000 // 4
-"""When an attempt that takes long renews the lease of its job."""
+"""Interval at which a long attempt renews the lease of its job."""
 COLUMNS: Final = ["leaf", "given", "lock", "id", "geo", "head", "tail"]
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """What an attempt is about."""
+    """Job, collection, storage and clock of an attempt."""
 
     job: str
     info: CollectionInfo
@@ -46,18 +46,21 @@ class Attempt:
 
     @property
     def lease(self) -> tuple[int | None, int]:
-        """From when, in ms of an injected clock, and for how long its lease is."""
+        """The start of its lease, in ms of an injected clock, and its duration in seconds."""
         now_ms = None if self.clock is None else self.clock.now_ms()
         return now_ms, limits.STAGING_LEASE_SECONDS
 
     def passed_ms(self) -> float:
-        """Some time that goes on as that of the leases does."""
+        """Return a time in ms that advances at the rate of the leases' clock."""
         return time.monotonic() * 1000 if self.clock is None else self.clock.now_ms()
 
 
 class PsqlStage:
-    """See `naksha.spi.staging.Stage`. Features are checked at once and copied some thousands at a
-    time, while the next ones are checked."""
+    """Staging attempt on PostgreSQL; see `naksha.spi.staging.Stage`.
+
+    Features are checked at once, and copied in chunks of some thousand while the next ones are
+    checked.
+    """
 
     def __init__(self, connection: Direct, attempt: Attempt, table: str) -> None:
         self._connection = connection
@@ -100,12 +103,12 @@ class PsqlStage:
                     await self._take(partial(checked, some, self._attempt.info, self._rows))
             await self._renew()
         except BaseException:
-            self._over = "An earlier call failed, only abort is left"
+            self._over = "an earlier call failed; abort it"
             raise
 
     async def close(self) -> StagedPart:
         self._check_open()
-        self._over = "It is over"
+        self._over = "it is over"
         try:
             with translated():
                 await self._flush()
@@ -127,7 +130,7 @@ class PsqlStage:
 
     async def abort(self) -> None:
         if not self._connection.is_closed():
-            self._over = "It is over"
+            self._over = "it is over"
             await self._forget()
 
     @property
@@ -136,10 +139,12 @@ class PsqlStage:
 
     def _check_open(self) -> None:
         if self._over:
-            raise InvalidArgument(f"The attempt takes nothing more: {self._over}", field="stage")
+            raise InvalidArgument(
+                f"The staging attempt accepts no more calls: {self._over}", field="stage"
+            )
 
     async def _take(self, check: Callable[[], PreparedFeatures]) -> None:
-        """Check features and make rows of them, which are copied once there are enough."""
+        """Check features and encode them as rows, and copy these once there are enough."""
         await asyncio.to_thread(lambda: self._put(check()))
         if len(self._waiting) >= staged_rows.CHUNK_FEATURES or self._waiting.size >= CHUNK_BYTES:
             await self._flush()
@@ -153,7 +158,7 @@ class PsqlStage:
         self._rows += len(prepared)
 
     async def _flush(self) -> None:
-        """Copy what waits, once what went before is copied."""
+        """Copy the buffered rows, once the previous copy has ended."""
         rows, self._waiting = self._waiting, staged_rows.PartRows()
         if not len(rows):
             return
@@ -189,7 +194,7 @@ class PsqlStage:
         self._renewed_ms = now_ms
 
     async def _forget(self) -> None:
-        """Leave nothing behind; what cannot be dropped now is swept later."""
+        """Drop everything that was staged; what cannot be dropped now is swept later."""
         if self._copying is not None:
             self._copying.cancel()
             await asyncio.wait([self._copying])
@@ -204,7 +209,7 @@ class PsqlStage:
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """So many rows each time as are checked together."""
+    """Split a batch into slices that are checked together."""
     fitting: int = batch.num_rows * CHUNK_BYTES // max(batch.nbytes, 1)
     step = max(1, min(staged_rows.CHUNK_FEATURES, fitting))
     return (batch.slice(first, step) for first in range(0, batch.num_rows, step))

@@ -1,8 +1,8 @@
-"""Features on their way into the tables of a bulk load: taken apart, by leaf, and copied.
+"""Encoding of features for the tables of a bulk load: split into pieces, by leaf, for COPY.
 
-The JSON of a feature is cut where the storage's part of the namespace goes in: `head` ends inside
-`properties`, `tail` begins with the tags. So the namespace is put in between by joining texts, in
-SQL for what is staged and here for what goes directly into a leaf table.
+The JSON of a feature is cut at the place of the storage's part of the namespace: `head` ends inside
+`properties`, and `tail` begins with the tags. So the namespace is inserted by concatenation: in SQL
+for staged features, and here for those that go directly into a leaf table.
 
 Rows are encoded for binary COPY right here: each piece is copied once, and not decoded in between.
 """
@@ -23,21 +23,21 @@ from naksha.model.features import MARK_3D, PreparedFeatures
 from naksha.spi.storage import Feature
 
 CHUNK_FEATURES: Final = 10_000
-"""Features checked and copied together: some hundred rows for each table, some MiB in memory."""
+"""Features checked and copied together: some hundred rows per table, some MiB in memory."""
 LEAF_COUNT: Final = 16
 POSITIONS_MAX: Final = 1 << 20
-"""More than a chunk ever has; orders rows inside of it."""
+"""More than the features of a chunk; numbers the rows inside of it."""
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 _MARKED: Final = b'{"%b":true,' % MARK_3D.encode()
-"""Begins the JSON of a feature whose geometry has heights; see naksha_is_3d in the schema."""
+"""Start of the JSON of a feature whose geometry has heights; see naksha_is_3d in the schema."""
 _START: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _END: Final = b"\xff\xff"
-# The number of fields, an int8 with its length, and the length of the field that follows.
+# The number of fields, an int8 with its length, and the length of the next field.
 _row: Final = struct.Struct(">hiqi").pack
 _length: Final = struct.Struct(">i").pack
-# The beginning of a row of a part, without a lock and with one: up to the length of its id.
+# The start of a row of a part, up to the length of its id: without a lock, and with one.
 _free: Final = struct.Struct(">hihihii").pack
 _locked: Final = struct.Struct(">hihihiqi").pack
 # A jsonb begins with its version.
@@ -47,11 +47,11 @@ _NULL: Final = -1
 Piece = tuple[bytes | None, bytes, bytes]
 """WKB, head and tail of one feature."""
 Data = list[bytes]
-"""For each leaf what is to be copied, empty when there is nothing."""
+"""For each leaf the data to copy, empty if there is none."""
 
 
 def chunks_of(features: Iterable[Feature]) -> Iterator[Sequence[Feature]]:
-    """The features in parts; a sequence that is small enough is not copied."""
+    """Split the features into chunks; a sequence that is small enough is not copied."""
     if isinstance(features, Sequence) and len(features) <= CHUNK_FEATURES:
         if features:
             yield features
@@ -62,8 +62,11 @@ def chunks_of(features: Iterable[Feature]) -> Iterator[Sequence[Feature]]:
 
 
 def pieces_of(prepared: PreparedFeatures, features: Sequence[Feature] | None = None) -> list[Piece]:
-    """The features in pieces. `features` are those that were prepared, when they are at hand:
-    their order tells where `properties` stands in the JSON."""
+    """Split prepared features into pieces.
+
+    `features` are the original features, if available: the order of their keys tells whether
+    `properties` comes last in the JSON.
+    """
     texts: Iterable[bytes]
     if features is None:
         texts = map(_with_properties_last, prepared.json)
@@ -78,13 +81,13 @@ def pieces_of(prepared: PreparedFeatures, features: Sequence[Feature] | None = N
 
 
 def leaves_of(ids: Iterable[str]) -> list[int]:
-    """The number of the leaf of each id."""
+    """Return the number of the leaf of each id."""
     md5 = hashlib.md5
     return [md5(i.encode(), usedforsecurity=False).digest()[0] >> 4 for i in ids]
 
 
 def staged_data(pieces: Sequence[Piece], leaves: Sequence[int], chunk: int) -> Data:
-    """Rows (n, wkb, head, tail) of the staging tables."""
+    """Encode rows (n, wkb, head, tail) of the staging tables."""
     parts: list[list[bytes]] = [[] for _ in range(LEAF_COUNT)]
     first = chunk * POSITIONS_MAX
     for n, (leaf, (wkb, head, tail)) in enumerate(zip(leaves, pieces, strict=True), first):
@@ -94,8 +97,9 @@ def staged_data(pieces: Sequence[Piece], leaves: Sequence[int], chunk: int) -> D
 
 
 class PartRows:
-    """Rows (leaf, given, lock, id, geo, head, tail) on their way into the table of a part, those of
-    each leaf together."""
+    """Buffer of rows (leaf, given, lock, id, geo, head, tail) of a part's table, grouped by leaf.
+    leaf.
+    """
 
     def __init__(self) -> None:
         self._rows: list[list[bytes]] = [[] for _ in range(LEAF_COUNT)]
@@ -106,7 +110,7 @@ class PartRows:
         return sum(self.counts)
 
     def add(self, prepared: PreparedFeatures, locks: Sequence[int | None]) -> None:
-        """Add features in whose JSON `properties` comes last."""
+        """Add features whose JSON has `properties` last."""
         rows: list[list[bytes]] = [[] for _ in range(LEAF_COUNT)]
         columns = zip(
             leaves_of(prepared.ids),
@@ -139,14 +143,14 @@ class PartRows:
             self.size += len(data)
 
     def data(self) -> bytes:
-        """All of it for COPY."""
+        """Return all rows as the data of a binary COPY."""
         return b"".join((_START, *chain.from_iterable(self._rows), _END))
 
 
 def leaf_data(
     pieces: Sequence[Piece], leaves: Sequence[int], first_i: int, mark: bytes, after_i: bytes
 ) -> Data:
-    """Finished rows (i, geo, jsondata) of the leaf tables."""
+    """Encode complete rows (i, geo, jsondata) of the leaf tables."""
     parts: list[list[bytes]] = [[] for _ in range(LEAF_COUNT)]
     geometries = _geometries([piece[0] for piece in pieces])
     common = 1 + len(mark) + len(after_i)
@@ -165,15 +169,17 @@ def _joined(parts: list[list[bytes]]) -> Data:
 
 
 def _geometries(wkbs: list[bytes | None]) -> list[bytes | None]:
-    """As the column wants them: with three dimensions. The reference system is the column's, which
-    PostGIS gives to a geometry that comes without one."""
+    """Convert geometries to three dimensions, as the column requires.
+
+    They have no reference system; PostGIS assigns that of the column.
+    """
     shapes = shapely.force_3d(shapely.from_wkb(np.array(wkbs, dtype=object)))
     found: list[bytes | None] = shapely.to_wkb(shapes, byte_order=1).tolist()
     return found
 
 
 def _has_properties_last(feature: Mapping[str, Any]) -> bool:
-    """Whether the JSON of the prepared feature ends with its properties."""
+    """Whether `properties` is the last member of the prepared feature's JSON."""
     if not isinstance(feature, dict):
         return False
     for key in reversed(feature):
@@ -189,8 +195,8 @@ def _with_properties_last(json: bytes) -> bytes:
 
 
 def _head(json: bytes, has_z: bool) -> bytes:
-    """Up to the last brace of `properties`, and ready for one more member."""
-    # Only an empty object has its opening brace there.
+    """Return the JSON up to the last brace of `properties`, ready for one more member."""
+    # At this position only an empty object has its opening brace.
     head = json[:-2] if json[-3:-2] == b"{" else json[:-2] + b","
     return _MARKED + head[1:] if has_z else head
 
@@ -204,5 +210,7 @@ def _tail(tags: list[str] | None, crid: str | None, qrid: str | None) -> bytes:
 
 
 def _given(tags: list[str] | None, crid: str | None) -> int:
-    """What the client said of the namespace; see naksha_staged_open in the schema."""
+    """Return which members of the namespace the client set; see naksha_staged_open in the schema.
+    schema.
+    """
     return (tags is not None) | (crid is not None) << 1

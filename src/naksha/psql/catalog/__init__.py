@@ -1,4 +1,4 @@
-"""The catalog backend on PostgreSQL.
+"""Catalog backend on PostgreSQL.
 
-Its tables are in `sql/`; nothing here knows the feature storage.
+Its tables are in `sql/`; it does not use the feature storage.
 """

@@ -1,4 +1,4 @@
-"""The catalog in PostgreSQL: two tables in a schema of their own, one statement for each call."""
+"""Catalog backend in PostgreSQL: two tables in their own schema, one statement per call."""
 
 from __future__ import annotations
 
@@ -21,19 +21,22 @@ from naksha.spi.support.batches import batches, name_range
 
 SCHEMA: Final = "naksha_catalog"
 CALL_S: Final = 10.0
-"""How long a statement may take."""
+"""Timeout of a statement."""
 BATCH_ROWS: Final = 1_000
 BATCH_BYTES: Final = 16 * 2**20
-"""What one statement writes."""
+"""Most rows and bytes that one statement writes."""
 FETCH_ROWS: Final = 100
-"""Objects that one statement reads: at most 35 MB."""
+"""Objects read by one statement: at most 35 MB."""
 SCAN_PAGE: Final = 1_000
 
 Columns = list[list[Any]]
 
 
 class PsqlCatalog:
-    """See `naksha.spi.catalog.CatalogBackend`. Open it with `PsqlCatalog.open`."""
+    """Catalog backend in a PostgreSQL schema; see `naksha.spi.catalog.CatalogBackend`.
+
+    Open it with `PsqlCatalog.open`.
+    """
 
     name = "postgresql"
     deletes_realms = True
@@ -51,10 +54,10 @@ class PsqlCatalog:
         pool_max: int = POOL_MAX,
         call_s: float = CALL_S,
     ) -> Self:
-        """Open the catalog in a schema, which is set up when it is new.
+        """Open the catalog in a schema, and create its tables if the schema is new.
 
         Raises:
-            NotSupported: The schema holds something else, or was written by a newer version.
+            NotSupported: The schema holds other tables, or was written by a newer version.
             Unavailable: The server cannot be reached.
         """
         settings = await set_up(location, schema)
@@ -151,7 +154,7 @@ class PsqlCatalog:
             after = rows[-1][:3]
 
     async def delete_scanned(self, rows: Sequence[Scanned]) -> int:
-        # Each once and in order: a statement that meets a row twice deletes it once all the same.
+        # Sorted and without duplicates; a row that a statement meets twice is deleted once anyway.
         pointers = sorted({tuple(row) for row in rows if isinstance(row, ScannedPointer)})
         objects = sorted(
             {(r.realm, *r.key, r.created_us) for r in rows if isinstance(r, ScannedObject)}
@@ -179,7 +182,7 @@ class PsqlCatalog:
         return await self._pool.change(self._queries[query], *values)
 
     async def _changes(self, query: str, *values: object) -> bool:
-        """Whether a statement found the row that it is about."""
+        """Run a conditional change; return whether it found its row."""
         return await self._change(query, *values) is True
 
 
@@ -197,12 +200,15 @@ def _object_values(row: ObjectRow) -> tuple[Any, ...]:
 
 
 def _columns(rows: Sequence[tuple[Any, ...]]) -> Columns:
-    """Rows as arrays, one for each column."""
+    """Transpose rows into arrays, one per column."""
     return [list(column) for column in zip(*rows, strict=True)]
 
 
 def _object_batches(rows: Sequence[ObjectRow]) -> Iterator[Columns]:
-    """In the order of their keys, each key once, as a single statement needs it."""
+    """Split rows into batches, ordered by key and without duplicates.
+
+    A single statement must not contain the same key twice.
+    """
     unique = by_key(rows)
     values = [_object_values(unique[key]) for key in sorted(unique)]
     for batch in batches(values, BATCH_ROWS, BATCH_BYTES, size=lambda row: len(row[4])):

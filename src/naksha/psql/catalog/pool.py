@@ -1,8 +1,9 @@
-"""Connections of a catalog in PostgreSQL, and what a failed call means.
+"""Connection pool of a catalog in PostgreSQL, and the outcome of failed calls.
 
-Every call is one statement in autocommit. When the server says that it failed, nothing was changed.
-When no answer comes, because the connection is lost or the time is over, a change may have been
-made or may be made yet: `OutcomeUnknown`. When there was no connection, nothing was sent.
+Every call is one statement in autocommit. When the server reports an error, nothing was changed.
+When no response arrives, because the connection is lost or the call timed out, the change may have
+been made or may still be made: `OutcomeUnknown`. When no connection was available, nothing was
+sent: `Unavailable`.
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ from naksha.psql.connection.errors import DRIVER_ERRORS, of, translated
 
 POOL_MAX: Final = 10
 CONNECT_S: Final = 5.0
-"""How long a server may take to answer."""
+"""Timeout for connecting to the server."""
 ACQUIRE_S: Final = 10.0
-"""How long a call waits for a connection."""
+"""Timeout for getting a connection from the pool."""
 RELEASE_S: Final = 2.0
-"""How long a connection may take to become usable again after a call that was cancelled."""
+"""Time that a connection has to become usable again after a cancelled call."""
 CLOSE_S: Final = 10.0
 QUERIES_MAX: Final = 10**9
-"""A connection is used for ever; it keeps no state that would grow."""
+"""Connections are never replaced because of their age; they keep no state that would grow."""
 DEADLOCKS_MAX: Final = 3
-"""How often a statement is repeated that the server gave up in favour of another one."""
+"""Attempts to run a statement that the server chose as the victim of a deadlock."""
 _LOST: Final = ("08", "57P01", "57P02", "57P03", "57P04", "57P05")
-"""The connection ended. The server may say so even after a commit."""
+"""SQLSTATEs of a lost connection. The server may send one even after a commit."""
 _READ_ONLY: Final = "25006"
 
 
 class CatalogPool:
-    """Open it with `CatalogPool.open`."""
+    """Pool of connections for the statements of a catalog. Open it with `CatalogPool.open`."""
 
     def __init__(self, pool: Pool, call_s: float) -> None:
         self._pool = pool
@@ -75,12 +76,12 @@ class CatalogPool:
             self._pool.terminate()
 
     async def fetch(self, query: str, *values: object) -> list[asyncpg.Record]:
-        """The rows of a statement that reads."""
+        """Run a statement that only reads, and return its rows."""
         rows: list[asyncpg.Record] = await self._run("fetch", query, values, Unavailable)
         return rows
 
     async def change(self, query: str, *values: object) -> Any:
-        """The one value that a statement gives which changes something."""
+        """Run a statement that changes something, and return the one value of its result."""
         return await self._run("fetchval", query, values, OutcomeUnknown)
 
     async def _run(
@@ -95,33 +96,39 @@ class CatalogPool:
                     continue
                 except DRIVER_ERRORS as error:
                     raise _as_ours(error, lost) from error
-        raise Unavailable("Others were in the way, again and again")
+        raise Unavailable(
+            f"The statement was aborted by a deadlock {DEADLOCKS_MAX} times in a row; retry later"
+        )
 
     @asynccontextmanager
     async def _acquired(self) -> AsyncIterator[Connection]:
-        """A connection; what is raised inside the block passes as it is."""
+        """Acquire a connection for a block; errors raised inside the block pass unchanged."""
         if self._is_closed:
             raise Unavailable("The catalog is closed")
         try:
             connection = await self._pool.acquire(timeout=ACQUIRE_S)
         except TimeoutError as error:
             raise Unavailable(
-                f"No connection within {ACQUIRE_S:g} seconds; "
-                f"perhaps all {self._pool.get_max_size()} are in use"
+                f"No database connection was available within {ACQUIRE_S:g} s; all "
+                f"{self._pool.get_max_size()} connections of the catalog may be in use"
             ) from error
         except DRIVER_ERRORS as error:
             raise Unavailable(f"The database cannot be reached: {error}") from error
         try:
             yield connection
         finally:
-            # A connection that cannot be used again is thrown away, and replaced when needed.
+            # A connection that cannot be used again is discarded; the pool replaces it when
+            # needed.
             with suppress(*DRIVER_ERRORS):
                 await self._pool.release(connection, timeout=RELEASE_S)
 
 
 async def _nothing(connection: Connection) -> None:
-    """Instead of the driver's reset, which would double the time of each call: no statement of ours
-    leaves anything behind in its session."""
+    """Do nothing, instead of the driver's reset.
+
+    The reset would double the duration of each call, and no statement of the catalog leaves
+    anything behind in its session.
+    """
 
 
 def _as_ours(error: BaseException, lost: type[NakshaError]) -> NakshaError:
@@ -130,11 +137,11 @@ def _as_ours(error: BaseException, lost: type[NakshaError]) -> NakshaError:
         if state.startswith(_LOST):
             return lost(f"The connection to the database was lost: {error}")
         if state == _READ_ONLY:
-            return Unavailable(f"The database takes no writes: {error}")
+            return Unavailable(f"The database is read-only: {error}")
         ours = of(error)
         return Unavailable(ours.message) if isinstance(ours, Retryable) else ours
     if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
-        return InvalidArgument(f"A value cannot be kept: {error}")
+        return InvalidArgument(f"A value cannot be stored: {error}")
     if isinstance(error, TimeoutError):
-        return lost("The database did not answer in time")
+        return lost("The database did not respond in time")
     return lost(f"The connection to the database was lost: {error!r}")

@@ -1,4 +1,7 @@
-"""Setting the tables of a catalog up in a schema of their own: new or ours, never anything else."""
+"""Creation of the catalog's tables in a schema of their own.
+
+A schema that is empty or holds a catalog is accepted; any other is refused.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,11 @@ from naksha.psql.connection.poolers import connect_checked
 
 SCHEMA_VERSION: Final = 1
 SCHEMA_NAME_BYTES_MAX: Final = 63
-"""PostgreSQL cuts longer names, so that two of them might be one."""
+"""Longest schema name. PostgreSQL truncates longer ones, so that two of them might collide."""
 
 
 async def set_up(dsn: str, schema: str) -> dict[str, str]:
-    """Make the tables if they are not there; gives the settings that connections need."""
+    """Create the tables if they are missing, and return the settings for connections."""
     check_schema_name(schema)
     with translated():
         connection = await connect_checked(dsn, CONNECT_S)
@@ -30,12 +33,12 @@ async def set_up(dsn: str, schema: str) -> dict[str, str]:
 
 
 def check_schema_name(schema: str) -> None:
-    """Raises InvalidArgument for what cannot be the name of a schema."""
+    """Raise InvalidArgument unless the text can be the name of a schema."""
     size = len(schema.encode("utf-8", "surrogatepass"))
     if not 0 < size <= SCHEMA_NAME_BYTES_MAX or "\0" in schema or schema.startswith("pg_"):
         raise InvalidArgument(
-            f"The name of a schema has 1 to {SCHEMA_NAME_BYTES_MAX} bytes in UTF-8 "
-            f"and does not begin with pg_; not {schema[:80]!r}",
+            f"Invalid schema name {schema[:80]!r}: it must have 1 to {SCHEMA_NAME_BYTES_MAX} bytes "
+            "in UTF-8 and must not begin with pg_",
             field="schema",
         )
 
@@ -50,13 +53,13 @@ async def _install(connection: Connection, schema: str) -> None:
         if version > SCHEMA_VERSION:
             raise NotSupported(
                 f"The catalog in schema {schema!r} was written by a newer Naksha (schema version "
-                f"{version}, this one knows {SCHEMA_VERSION}); upgrade Naksha",
+                f"{version}, this release supports {SCHEMA_VERSION}); upgrade Naksha",
                 field="schema",
             )
         return
     if found["tables"]:
         raise NotSupported(
-            f"Schema {schema!r} holds something else; give the catalog a schema of its own",
+            f"Schema {schema!r} holds other tables; use a separate schema for the catalog",
             field="schema",
         )
     for script in schema_scripts(schema):
@@ -65,8 +68,11 @@ async def _install(connection: Connection, schema: str) -> None:
 
 
 async def _settings(connection: Connection, schema: str) -> dict[str, str]:
-    """What every connection is set to. Plans do not depend on values; and whatever the server is
-    set to, what was acknowledged must be on its disk."""
+    """Return the settings of every connection.
+
+    Plans do not depend on values. `synchronous_commit` is switched on where the server has it off:
+    an acknowledged change must be on disk.
+    """
     settings = {
         "application_name": "naksha catalog",
         "default_transaction_isolation": "read committed",

@@ -1,4 +1,4 @@
 """Connections to PostgreSQL: driver, pool, servers, poolers, errors and lock diagnosis.
 
-What is true of any statement belongs here.
+Code that applies to any statement belongs here.
 """

@@ -1,4 +1,4 @@
-"""Work in the background of an open storage: begun, repeated whatever it comes to, and stopped."""
+"""Background tasks of an open storage: started, repeated after errors, and stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from naksha.spi.support.cancellation import check_cancelled
 
 
 class Background(ABC):
-    """One task, in which a subclass goes in a loop. `title` is what the log calls its work."""
+    """Base class of a background task; a subclass implements its loop.
+
+    `title` names the work in log messages.
+    """
 
     title: str
 
@@ -26,7 +29,7 @@ class Background(ABC):
             self._task = asyncio.create_task(self._loop(), name=name)
 
     async def close(self) -> None:
-        """Stop, also in the middle of a round; the next one goes on where it was."""
+        """Stop the task, also in the middle of a round; a later round resumes the work."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -37,13 +40,13 @@ class Background(ABC):
     async def _loop(self) -> None: ...
 
     async def _attempt(self, work: Callable[[], Awaitable[object]]) -> None:
-        """One round; an error is logged and ends nothing."""
+        """Run one round; log an error instead of raising it."""
         logger = logging.getLogger(type(self).__module__)
         try:
             await work()
         except NakshaError as error:
             check_cancelled()
-            logger.warning("%s failed and will be tried again: %s", self.title, error)
+            logger.warning("%s failed and will be retried: %s", self.title, error)
         except Exception:
             check_cancelled()
-            logger.exception("%s failed and will be tried again", self.title)
+            logger.exception("%s failed and will be retried", self.title)

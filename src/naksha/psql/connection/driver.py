@@ -1,4 +1,7 @@
-"""The driver: names for its types, which are generic only for the type checker, and its pool."""
+"""Connections and pools of the driver, with names for its types.
+
+These types are generic only for the type checker.
+"""
 
 from __future__ import annotations
 
@@ -38,55 +41,58 @@ __all__ = [
 ]
 
 POOL_WAIT_S: Final = 30.0
-"""How long anybody waits for a connection. Sessions that each need one more would wait for ever."""
+"""Timeout for a free connection. Sessions that each need one more would wait forever."""
 
 AT_HAND_MAX: Final = 4
-"""Connections at hand of readers."""
+"""Most connections that readers keep outside the pool for the next reader."""
 
 CONNECT_S: Final = 60.0
-"""How long a server may take to answer."""
+"""Timeout for connecting to a server."""
 
 
 class StorageConnection(Direct):
-    """A connection with settings of its own. They are set in the session, since pgbouncer refuses
-    or drops them as parameters of the startup.
+    """Connection with settings of its own.
 
-    What was set and locked on a connection of a pool is undone when it goes back, which is a round
-    trip; a caller that does nothing that outlasts a transaction says so, and need not wait."""
+    They are set in the session, since pgbouncer refuses or drops them as startup parameters.
+
+    When a connection returns to the pool its settings and session locks are reset, which takes a
+    round trip. A caller that changes nothing beyond its transaction calls `leaves_nothing`, and
+    saves that.
+    """
 
     _set_up = ""
     _pid = 0
     _is_tidy = False
 
     async def set_up(self, settings: Mapping[str, str]) -> None:
-        """Make the settings those of the session."""
+        """Apply the settings to the session."""
         self._set_up = settings_statement(settings)
         self._pid = await self.fetchval(self._set_up)
         await _make_cancellable(self)
 
     def get_server_pid(self) -> int:
-        """The process of the server, also behind a connection pooler."""
+        """Return the id of the server process, also behind a connection pooler."""
         return self._pid
 
     def leaves_nothing(self) -> None:
-        """Whoever has it now changes nothing of its session."""
+        """Declare that the current user of the connection changes nothing in its session."""
         self._is_tidy = True
 
     async def tidy_up(self) -> None:
-        """Make it as good as new."""
+        """Reset the session, unless its user declared that this is not needed."""
         if not self._is_tidy:
             await self.execute(f"{self.get_reset_query()}\n{self._set_up}")
         self._is_tidy = False
 
 
 def settings_statement(settings: Mapping[str, str]) -> str:
-    """A query that sets them for the session; its first value is the process of the server."""
+    """Return a query that applies session settings; its first value is the server process id."""
     each = (inlined(queries()["setting_set"], setting) for setting in settings.items())
     return sql("settings_set", settings=", ".join(each))
 
 
 async def connect(dsn: str, settings: Mapping[str, str]) -> Direct:
-    """A connection of its own."""
+    """Open a connection outside of any pool."""
     connection = await asyncpg.connect(dsn, timeout=CONNECT_S, connection_class=StorageConnection)
     try:
         await connection.set_up(settings)
@@ -103,8 +109,11 @@ async def create_pool(
     max_size: int,
     connect_s: float = CONNECT_S,
 ) -> Pool:
-    """A pool of such connections. It keeps none for its own sake: it would try to make that again
-    and again, and complain, for as long as the server is gone."""
+    """Create a pool of such connections.
+
+    The pool keeps no minimum: it would reconnect in a loop and log errors for as long as the server
+    is down.
+    """
 
     async def set_up(connection: Direct) -> None:
         assert isinstance(connection, StorageConnection)
@@ -122,25 +131,29 @@ async def create_pool(
 
 
 async def _make_cancellable(connection: Connection) -> None:
-    """Load PostGIS before anything that may be cancelled.
+    """Load PostGIS before running anything that may be cancelled.
 
-    Its handler of a cancellation allocates memory the first time it runs, unless a statement has
-    begun since it was loaded. A cancellation that hits a backend in the middle of an allocation
-    then corrupts its heap, and the whole server restarts."""
+    Its cancellation handler allocates memory the first time it runs, unless a statement has begun
+    since it was loaded. A cancellation that hits a backend in the middle of an allocation then
+    corrupts its heap, and the whole server restarts.
+    """
     with suppress(asyncpg.UndefinedFunctionError):  # a replica that has replayed nothing yet
         await connection.fetchval(queries()["postgis_load"])
 
 
 async def _tidy_up(connection: Connection) -> None:
-    """The driver has ended any transaction by now."""
+    """Reset a released connection; the driver has ended any transaction by now."""
     assert isinstance(connection, StorageConnection)
     await connection.tidy_up()
 
 
 class Connections:
-    """The connections of a storage: a pool, and some of its connections at hand. To take one from
-    the pool and to give it back takes as long as a small statement; so who has read in peace leaves
-    it here for who reads next. Whoever needs one and finds the pool empty gets those too."""
+    """Pool of a storage's connections, with a few of them kept aside for readers.
+
+    Acquiring and releasing a pooled connection takes as long as a small statement. So a reader
+    whose statements succeeded leaves its connection here for the next reader. A caller that finds
+    the pool empty gets those connections, too.
+    """
 
     def __init__(self, pool: Pool) -> None:
         self.pool: Final = pool
@@ -149,8 +162,13 @@ class Connections:
         self._is_closing = False
 
     async def take(self) -> Pooled:
-        """A connection, from the pool."""
-        # Where one is free there is nothing to wait for, and no clock to be set.
+        """Acquire a connection from the pool.
+
+        Raises:
+            PoolExhausted: None became free in time.
+        """
+        # Fast path: with an idle connection there is no need for a timeout, whose timer costs
+        # time.
         if self.pool.get_idle_size():
             return await self.pool.acquire()
         self._waiting += 1
@@ -159,19 +177,19 @@ class Connections:
             return await self.pool.acquire(timeout=POOL_WAIT_S)
         except TimeoutError as error:
             raise PoolExhausted(
-                f"No connection was free within {POOL_WAIT_S:g} seconds; "
-                f"all {self.pool.get_max_size()} are in use"
+                f"No database connection was available within {POOL_WAIT_S:g} s; all "
+                f"{self.pool.get_max_size()} connections of the storage are in use"
             ) from error
         finally:
             self._waiting -= 1
 
     async def give_back(self, connection: Pooled) -> None:
-        """It goes to the pool; one that cannot be cleaned is thrown away."""
+        """Return a connection to the pool; one that cannot be reset is discarded."""
         with suppress(*DRIVER_ERRORS):
             await self.pool.release(connection)
 
     async def take_to_read(self) -> Pooled:
-        """A connection on which nothing is done that outlasts a transaction."""
+        """Acquire a connection for work that changes nothing beyond its transactions."""
         while self._at_hand:
             connection = self._at_hand.pop()
             if not connection.is_closed():
@@ -182,7 +200,7 @@ class Connections:
         return connection
 
     async def leave(self, connection: Pooled) -> None:
-        """It was read on, and all went well."""
+        """Keep a connection after a successful read for the next reader."""
         is_wanted = self._waiting or self._is_closing or len(self._at_hand) >= AT_HAND_MAX
         if is_wanted or connection.is_closed() or connection.is_in_transaction():
             await self.give_back(connection)
@@ -190,7 +208,7 @@ class Connections:
             self._at_hand.append(connection)
 
     def in_use(self) -> dict[str, int]:
-        """How many are in use, and how many wait for work."""
+        """Return how many connections are in use, and how many are idle."""
         idle = self.pool.get_idle_size() + len(self._at_hand)
         return {"used": self.pool.get_size() - idle, "idle": idle}
 
@@ -209,8 +227,10 @@ def _leaves_nothing(connection: Pooled) -> None:
 
 
 class acquired:  # noqa: N801 - used like a function
-    """A connection for a block; what is raised inside the block passes as it is. With
-    `leaves_nothing` nothing is set or locked in the block for longer than a transaction."""
+    """Acquire a connection for a block; errors raised inside the block pass unchanged.
+
+    With `leaves_nothing` the block sets or locks nothing for longer than a transaction.
+    """
 
     def __init__(self, connections: Connections, *, leaves_nothing: bool = False) -> None:
         self._connections = connections
@@ -228,7 +248,7 @@ class acquired:  # noqa: N801 - used like a function
 
 
 class reading:  # noqa: N801 - used like a function
-    """A connection to read on for a block. What the driver raises becomes ours."""
+    """Acquire a connection to read on for a block, and translate the driver's errors."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections

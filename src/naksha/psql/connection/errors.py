@@ -1,5 +1,8 @@
-"""PostgreSQL's errors as ours. The schema's functions raise SQLSTATE N0000–N0012 with a JSON
-detail that names collection, feature and field, and carries the head state of a conflict."""
+"""Translation of PostgreSQL's errors into Naksha's.
+
+The functions of the schema raise SQLSTATE N0000–N0012 with a JSON detail that names collection,
+feature and field, and carries the head state of a conflict.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,10 @@ from naksha.model import errors
 
 
 class LockTimeout(errors.Retryable):
-    """A lock was not released in time; the message names its holder. The caller decides whether to
-    wait once more: the storage has waited as long as it may."""
+    """A lock was not released in time; the message names its holder.
+
+    The storage has waited as long as it may, so it does not retry. The caller may.
+    """
 
 
 _BY_STATE: Final[dict[str, type[errors.NakshaError]]] = {
@@ -46,8 +51,11 @@ _BY_STATE: Final[dict[str, type[errors.NakshaError]]] = {
     "54023": errors.LimitExceeded,
 }
 _UNAVAILABLE_CLASSES: Final = ("08", "28", "3D", "53", "57")
-"""Connection failures, wrong user or password, no such database, out of resources, operator
-intervention."""
+"""SQLSTATE classes of an unavailable server.
+
+Connection failure, wrong user or password, no such database, out of resources, operator
+intervention.
+"""
 
 
 DRIVER_ERRORS: Final = (
@@ -56,15 +64,15 @@ DRIVER_ERRORS: Final = (
     asyncpg.InternalClientError,
     OSError,
 )
-"""All that a broken connection may raise."""
+"""All errors that a broken connection may raise."""
 
 
 class PoolExhausted(errors.Unavailable):
-    """All connections are in use, perhaps by the one who asks: repeating cannot help."""
+    """All connections are in use, perhaps by the caller itself, so a retry cannot help."""
 
 
 class translated:  # noqa: N801 - used like a function
-    """Raise our error in place of the driver's, in a block."""
+    """Translate the driver's errors that are raised in a block."""
 
     def __enter__(self) -> None:
         pass
@@ -77,7 +85,7 @@ class translated:  # noqa: N801 - used like a function
 
 
 def translate(error: BaseException) -> None:
-    """Raise ours, if it is the driver's."""
+    """Raise the Naksha error for an error of the driver; ignore other errors."""
     if isinstance(error, asyncpg.PostgresError):
         raise of(error) from error
     if isinstance(error, DRIVER_ERRORS):
@@ -85,7 +93,7 @@ def translate(error: BaseException) -> None:
 
 
 def of(error: asyncpg.PostgresError) -> errors.NakshaError:
-    """Our error for one of PostgreSQL's."""
+    """Return the Naksha error for an error of PostgreSQL."""
     state = error.sqlstate or ""
     detail = _detail(error)
     where: dict[str, Any] = {
@@ -95,7 +103,7 @@ def of(error: asyncpg.PostgresError) -> errors.NakshaError:
     }
     message = str(error.args[0]) if error.args else str(error)
     if state == "2BP01" and getattr(error, "detail", None):
-        message += f": {error.detail}"  # It names the objects that depend on the table.
+        message += f": {error.detail}"  # It lists the objects that depend on the table.
     kind = _BY_STATE.get(state)
     if kind is None:
         return of_state(state, message)
@@ -105,7 +113,7 @@ def of(error: asyncpg.PostgresError) -> errors.NakshaError:
 
 
 def of_state(state: str, message: str) -> errors.NakshaError:
-    """Our error for an SQLSTATE alone, as other drivers than asyncpg give it."""
+    """Return the Naksha error for an SQLSTATE alone, as drivers other than asyncpg report it."""
     kind = _BY_STATE.get(state)
     if kind is not None:
         return kind(message)

@@ -1,7 +1,8 @@
-"""Name the sessions that hold a lock which a statement waits for in vain.
+"""Diagnosis of lock timeouts: name the sessions that hold the lock.
 
-The error of a lock time-out does not say who holds the lock, and after it nobody knows any more. So
-shortly before the time-out the server is asked, on a connection of its own.
+The error of a lock timeout does not say which session holds the lock, and the server cannot tell
+once the statement has failed. So shortly before the timeout the holders are queried on a separate
+connection.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from naksha.psql.connection.errors import DRIVER_ERRORS, LockTimeout
 from naksha.psql.sql import queries
 
 AHEAD_S: Final = 2.0
-"""How long before the time-out the server is asked."""
+"""How long before the timeout the server is queried."""
 
 
 class LockWatch:
-    """Watches one statement of a backend; a context manager around it."""
+    """Context manager that watches one statement of a backend for a lock timeout."""
 
     def __init__(self, connect: Callable[[], Awaitable[Direct]], pid: int) -> None:
         self._connect = connect
@@ -41,11 +42,11 @@ class LockWatch:
         self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
-        # The schema's own waits name the holder in their message, and have a detail.
+        # The schema's functions name the holder of their own locks, and set a detail.
         if isinstance(error, asyncpg.LockNotAvailableError) and not getattr(error, "detail", None):
             raise LockTimeout(
                 f"Waited longer than {limits.LOCK_WAIT_SECONDS_MAX} s for a lock held by "
-                f"{self._holders or 'a session that has ended since'}"
+                f"{self._holders or 'a session that has ended since'}; retry later"
             ) from error
 
     def _start(self) -> None:

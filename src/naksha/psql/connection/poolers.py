@@ -1,9 +1,9 @@
-"""Connect, and refuse a connection pooler that does not keep sessions.
+"""Detection of connection poolers that do not keep sessions.
 
 Storage and catalog rely on the session of a connection: its settings, prepared statements, locks
 and LISTEN. pgbouncer keeps it with `pool_mode=session` only. It does not report its mode, and
-comparing server processes proves nothing, because an idle pooler assigns the same one each time.
-So PostgreSQL is asked to end an idle session. Where the session is kept the client loses its
+comparing server processes proves nothing, because an idle pooler assigns the same one each time. So
+PostgreSQL is asked to end an idle session. Where the session is kept the client loses its
 connection; otherwise the client has no server process while it is idle, and notices nothing.
 """
 
@@ -24,15 +24,15 @@ from naksha.psql.sql import inlined, queries
 from naksha.spi.locations import redacted
 
 PROBE_MS: Final = 25
-"""After how long the server ends the idle session; twice as long with each probe."""
+"""Idle time after which the server ends the session; doubled with each probe."""
 PROBE_WAITS: Final = 4
-"""How many times as long the client waits for the end before it looks for its session."""
+"""Multiple of the idle time that the client waits for the end, before it checks its session."""
 PROBES_MAX: Final = 6
-"""Probes that may leave the mode open: the answer is slow, or other clients use the session."""
+"""Inconclusive probes, because of a slow response or other clients on the same session."""
 
 
 async def connect_checked(dsn: str, timeout_s: float = CONNECT_S) -> Direct:
-    """A connection with the settings that the server gives it.
+    """Open a connection with the server's default settings, and check for poolers.
 
     Raises:
         NotSupported: A connection pooler is in between that does not keep sessions.
@@ -56,8 +56,10 @@ async def connect_checked(dsn: str, timeout_s: float = CONNECT_S) -> Direct:
 
 
 async def _is_direct(connection: Direct, timeout_s: float) -> bool:
-    """Whether the server process is the one that was named at connect. A pooler names another one,
-    since it forwards requests to cancel."""
+    """Whether the server process is the one that was reported at connect.
+
+    A pooler reports another one, since it forwards cancel requests.
+    """
     return await _finds(connection, timeout_s, "backend_is", connection.get_server_pid())
 
 
@@ -68,7 +70,7 @@ async def _keeps_sessions(dsn: str, timeout_s: float) -> bool:
         try:
             found = await _probe(connection, timeout_s, PROBE_MS << n)
         except DRIVER_ERRORS as error:
-            # It may have got a session that is about to end by an earlier probe.
+            # The pooler may have assigned a session that an earlier probe is about to end.
             failures.append(error)
             continue
         finally:
@@ -81,8 +83,10 @@ async def _keeps_sessions(dsn: str, timeout_s: float) -> bool:
 
 
 async def _probe(connection: Direct, timeout_s: float, idle_ms: int) -> bool | None:
-    """Whether the idle client loses its connection together with the session; None when the probe
-    leaves that open."""
+    """Whether the idle client loses its connection together with the session.
+
+    None when the probe is inconclusive.
+    """
     ended = asyncio.Event()
     connection.add_termination_listener(lambda _: ended.set())
     token = secrets.token_hex()
@@ -101,7 +105,9 @@ async def _probe(connection: Direct, timeout_s: float, idle_ms: int) -> bool | N
 
 
 async def _finds(connection: Direct, timeout_s: float, query: str, *values: str | int) -> bool:
-    """Whether a query has a row. Without parameters it needs no prepared statement, which might be
-    lost before it is used."""
+    """Whether a query returns a row.
+
+    It has no parameters, so it needs no prepared statement, which a pooler might lose before use.
+    """
     tag = await connection.execute(inlined(queries()[query], values), timeout=timeout_s)
     return tag.endswith(" 1")

@@ -1,7 +1,7 @@
-"""Where a storage's database is: the primary, and read replicas for reading at a version.
+"""Servers of a storage's database: the primary, and read replicas for reads at a version.
 
-A version is the same on every server that knows it, so who reads at a version may read anywhere it
-has been replayed. A replica that cannot be reached is left out for a while and then tried again.
+A version is the same on every server that knows it, so a read at a version may run on any server
+that has replayed it. A replica that cannot be reached is skipped for a while and then retried.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from naksha.psql.read.arrow_stream import ArrowServer
 from naksha.psql.sql import queries
 
 CONNECT_S: Final = 2.0
-"""How long a replica may take to answer before it counts as dead."""
+"""Timeout for connecting to a replica before it counts as dead."""
 REST_S: Final = 5.0
-"""How long a dead replica is left in peace."""
+"""How long a dead replica is skipped."""
 
 
 class Server:
@@ -37,7 +37,7 @@ class Server:
         self._made: WeakSet[Direct] = WeakSet()
 
     async def connect(self, **settings: str) -> Direct:
-        """A connection of its own, outside of any pool; it ends with the storage at the latest."""
+        """Open a connection outside of any pool; it is closed with the storage at the latest."""
         with translated():
             made = await connect(self.dsn, self.settings | settings)
         self._made.add(made)
@@ -50,7 +50,7 @@ class Server:
 
 
 class Replica(Server):
-    """A server that follows the primary."""
+    """Server that follows the primary."""
 
     def __init__(self, dsn: str, settings: Mapping[str, str], pool_max: int) -> None:
         super().__init__(dsn, settings)
@@ -61,11 +61,11 @@ class Replica(Server):
 
     @property
     def rests(self) -> bool:
-        """Whether it was dead a short while ago."""
+        """Whether the replica failed a short while ago and is skipped."""
         return asyncio.get_running_loop().time() < self._rests_until
 
     def rest(self) -> None:
-        """It is dead, or behaves so."""
+        """Skip the replica for a while after a failure."""
         self._rests_until = asyncio.get_running_loop().time() + REST_S
 
     @asynccontextmanager
@@ -87,11 +87,11 @@ class Replica(Server):
             try:
                 await self._pool.release(connection)
             except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-                # It died. Whoever used it knows, or was done with it.
+                # The replica died. The block has raised its own error, or was finished.
                 self.rest()
 
     async def check(self, storage_id: str) -> None:
-        """Refuse a server that answers but holds something else."""
+        """Refuse a reachable server that does not hold the storage."""
         try:
             with translated():
                 async with self.connection() as connection:
@@ -101,18 +101,18 @@ class Replica(Server):
             return
         if found is not None and found != storage_id:
             raise InvalidArgument(
-                f"A reader holds storage {found!r}, not {storage_id!r}", field="readers"
+                f"A server in readers holds storage {found!r}, not {storage_id!r}", field="readers"
             )
 
     async def _storage_on(self, connection: Connection) -> str | None:
-        """Which storage it holds; None while it has not replayed any yet."""
+        """Return the id of the storage that it holds; None if it has not replayed one yet."""
         try:
             return str(await connection.fetchval(queries()["storage_info"]))
         except asyncpg.UndefinedTableError:
             if await connection.fetchval(queries()["is_replica"]):
                 return None
             raise InvalidArgument(
-                "A reader holds no storage and follows no server", field="readers"
+                "A server in readers holds no storage and is not a replica", field="readers"
             ) from None
 
     async def close(self) -> None:
@@ -139,17 +139,17 @@ class Servers:
 
     @asynccontextmanager
     async def replica_at(self, txn: int) -> AsyncIterator[tuple[Replica, Connection] | None]:
-        """A replica that knows the version, with a connection to it; None when there is none."""
+        """Connect to a replica that knows the version; None if no replica does."""
         async with AsyncExitStack() as stack:
             yield await self._enter(stack, txn)
 
     async def server_at(self, txn: int) -> Server:
-        """A replica that knows the version, else the primary."""
+        """Return a replica that knows the version, else the primary."""
         async with self.replica_at(txn) as found:
             return self.primary if found is None else found[0]
 
     def leave_out(self, server: Server) -> None:
-        """The server failed; others are asked for a while."""
+        """Skip a failed replica for a while."""
         if isinstance(server, Replica):
             server.rest()
 

@@ -1,4 +1,4 @@
 """Background work on PostgreSQL: publication, rounds, partitions, growth and checks.
 
-Whatever runs without a caller belongs here.
+Work that runs without a caller belongs here.
 """

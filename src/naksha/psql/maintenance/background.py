@@ -1,4 +1,4 @@
-"""Maintenance in the background: a round every so often, whatever the last one came to."""
+"""Periodic maintenance in the background; a failed round does not stop the next one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from typing import Final
 from naksha.psql.connection.background import Background
 
 JITTER: Final = 0.2
-"""Part of the interval that is left to chance, so that many storages do not work in step."""
+"""Random part of the interval, so that many storages do not run in lockstep."""
 _random = random.SystemRandom()
 
 
 class Maintainer(Background):
-    """Calls `work` every `interval_s` seconds, the first time after a random part of that."""
+    """Background task that calls `work` every `interval_s` seconds.
+
+    The first call follows after a random part of the interval.
+    """
 
     title = "Maintenance"
 

@@ -1,4 +1,4 @@
-"""What a database keeps twice, compared; see `Storage.mismatches`."""
+"""Comparison of the data that a database stores twice; see `Storage.mismatches`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from naksha.spi.storage import Mismatch
 
 
 async def mismatches(connection: Connection, collection: str, limit: int) -> list[Mismatch]:
-    """What is different, of a collection and of all that branches have of it."""
+    """Return the mismatches of a collection, including its tables on branches."""
     found: list[Mismatch] = []
     for name, overlay in await connection.fetch(queries()["check_tables"], collection):
         for suffix in ("", "_del", "_hst"):

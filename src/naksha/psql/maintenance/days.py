@@ -1,9 +1,10 @@
-"""Partitions of the log and of histories for the days that are written to, made ahead.
+"""Daily partitions of the transaction log and of histories, created ahead of their use.
 
-A transaction that makes a partition blocks every other writer that needs it until it ends. So the
-library makes partitions in short transactions of their own: when a storage is opened, before a
-write needs them, and every hour for the day after. A failure here is never the writer's: the log
-has a partition for all days to come, and a history gets its day from the transaction that needs it.
+A transaction that creates a partition blocks every other writer that needs it until it ends. So the
+library creates partitions in short transactions of their own: when a storage is opened, before a
+write needs them, and every hour for the following day. A failure here never fails the writer: the
+log has a partition for all later days, and a history gets its day from the transaction that needs
+it.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from naksha.psql.sql import queries
 from naksha.spi.clock import Clock
 
 AHEAD_S: Final = 3600.0
-"""Interval between two rounds that make the partitions of tomorrow."""
+"""Interval between two rounds that create tomorrow's partitions."""
 RETRY_S: Final = 60.0
-"""Pause after the log's partitions could not be made."""
+"""Pause after the log's partitions could not be created."""
 HISTORIES_MAX: Final = 10_000
-"""Collections whose history is remembered to have its partition of the day."""
+"""Number of collections that are remembered to have today's history partition."""
 _DAY_MS: Final = 86_400_000
 _log = logging.getLogger(__name__)
 _random = random.SystemRandom()
 
 
 class Days:
-    """The partitions that one open storage knows to exist."""
+    """Cache of the partitions that one open storage knows to exist."""
 
     def __init__(
         self,
@@ -51,11 +52,11 @@ class Days:
         self._histories: dict[tuple[str, int], int] = {}
 
     def now_ms(self) -> int | None:
-        """The injected time; None stands for the database's own clock."""
+        """Return the injected time; None stands for the database's own clock."""
         return None if self._clock is None else self._clock.now_ms()
 
     async def prepare_log(self, now_ms: int | None) -> None:
-        """Make the log's partitions for the day of `now_ms` and the next, once a day."""
+        """Create the log's partitions for the day of `now_ms` and the next one, once a day."""
         day = _day(now_ms)
         if self._log_day == day or time.monotonic() < self._log_retry_at:
             return
@@ -68,16 +69,20 @@ class Days:
                         await connection.fetchval(queries()["prepare_log"], now_ms)
             except NakshaError as error:
                 self._log_retry_at = time.monotonic() + RETRY_S
-                _log.info("Partitions of the log are made later: %s", error)
+                _log.info(
+                    "Could not create partitions of the transaction log; will retry: %s", error
+                )
             else:
                 self._log_day = day
 
     async def prepare_history(
         self, connection: Connection, collection: str, overlay: int, now_ms: int | None
     ) -> None:
-        """Make a history's partition of the day. `connection` is in the transaction that needs it;
-        the partition is made on another one, outside the pool, whose connections may all wait for
-        this transaction."""
+        """Create a history's partition of the day.
+
+        `connection` is in the transaction that needs it. The partition is created on another
+        connection, outside of the pool, whose connections may all wait for this transaction.
+        """
         key, day = (collection, overlay), _day(now_ms)
         if self._histories.get(key) == day:
             return
@@ -93,13 +98,17 @@ class Days:
                 finally:
                     await other.close()
             except DRIVER_ERRORS as error:
-                _log.info("The history of %s gets its day on the spot: %s", collection, error)
+                _log.info(
+                    "Could not create today's history partition of %s ahead of the write: %s",
+                    collection,
+                    error,
+                )
         if len(self._histories) >= HISTORIES_MAX:
             self._histories.clear()
         self._histories[key] = day
 
     async def prepare_ahead(self) -> None:
-        """Make the partitions of tomorrow: of the log, and of each history in use today."""
+        """Create tomorrow's partitions: of the log, and of each history in use today."""
         async with acquired(self._connections, leaves_nothing=True) as connection:
             now_ms = await connection.fetchval(queries()["maintain_now"], self.now_ms())
             rows: list[Any] = await connection.fetch(queries()["histories_in_use"])
@@ -109,13 +118,15 @@ class Days:
                 except DRIVER_ERRORS as error:
                     if connection.is_closed():
                         raise
-                    _log.info("The partition of tomorrow is made later: %s (%s)", parent, error)
+                    _log.info(
+                        "Could not create tomorrow's partition of %s; will retry: %s", parent, error
+                    )
 
 
 class DaysAhead(Background):
-    """Calls `Days.prepare_ahead` every hour, where `is_ours` holds."""
+    """Background task that calls `Days.prepare_ahead` every hour, if `is_ours` holds."""
 
-    title = "Making tomorrow's partitions"
+    title = "Creating tomorrow's partitions"
 
     def __init__(self, days: Days, is_ours: Callable[[], bool]) -> None:
         super().__init__()

@@ -1,10 +1,10 @@
-"""Growth of collections: secondary indices for tables that are not small any more, and sixteen
-leaves of HEAD in the place of one (see `schema/122_grow.sql`).
+"""Growth of collections: secondary indices for large tables, and sixteen leaves instead of one.
 
-To grow, one transaction keeps writers out from the beginning to the end. Other connections fill and
-index the new leaves meanwhile and commit them, so that they are older than every snapshot that the
-first transaction lets read them. When any of the connections dies, the collection is as it was, and
-tables that were not attached are swept.
+The SQL is in `schema/122_grow.sql`. To grow a collection, one transaction blocks its writers from
+beginning to end. Meanwhile other connections fill and index the new leaves and commit them, so that
+the leaves are older than every snapshot that can see them after the first transaction commits. If
+any of the connections fails, the collection is unchanged, and tables that were not attached are
+swept.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from naksha.psql.connection.servers import Server
 from naksha.psql.sql import ident, queries, sql
 
 GROW_ROWS: Final = 100_000
-"""Features from which on a collection has sixteen leaves."""
+"""Number of features from which a collection has sixteen leaves."""
 NOTICED_ROWS: Final = 1_000
-"""Features written to a collection after which the storage looks at the size of its tables."""
+"""Number of features written to a collection after which the storage checks its tables."""
 BEGIN_TRIES_MAX: Final = 20
-"""Attempts to keep writers out; plain SQL has its tables when it waits for the write gate."""
+"""Attempts to block writers; a plain SQL writer already locks tables when it waits for the gate."""
 OLDER_WAIT_S_MAX: Final = 10.0
-"""How long writers may wait for transactions that are older than the new leaves."""
+"""Longest wait, which writers share, for transactions that are older than the new leaves."""
 SWAP_TRIES_MAX: Final = 20
 PAUSE_S: Final = 0.1
 AGAIN_S: Final = 60.0
@@ -50,22 +50,24 @@ _random = random.SystemRandom()
 
 
 async def index_tables(connection: Any, collection: str | None = None) -> list[str]:
-    """Make the missing indices of tables with many rows; returns the names of those tables. A table
-    that is written to for long is left to the next time."""
+    """Create the missing indices of large tables; return the names of those tables.
+
+    A table whose lock is not available is left to the next call.
+    """
     done: list[str] = []
     for row in await connection.fetch(queries()["tables_to_index"], collection):
         try:
             if await connection.fetchval(queries()["index_table"], *row):
                 done.append(row["tbl"])
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError) as error:
-            _log.info("Table %s gets its indices later: %s", row["tbl"], error)
+            _log.info("Could not create the indices of table %s; will retry: %s", row["tbl"], error)
         except asyncpg.UndefinedTableError:
-            _log.info("Table %s is gone", row["tbl"])
+            _log.info("Table %s was dropped before its indices were created", row["tbl"])
     return done
 
 
 async def grow(server: Server, collection: str) -> bool:
-    """Give a collection sixteen leaves; False when it has them.
+    """Split a collection into sixteen leaves; return False if it has them already.
 
     Raises:
         Retryable: Readers, writers or older transactions were in the way for too long.
@@ -94,16 +96,16 @@ class _Growing:
                 await self._swap(control, job)
                 await transaction.commit()
             finally:
-                # What is not attached by now has no owner any more, and is swept.
+                # Tables that are not attached by now have no owner any more, and are swept.
                 await lanes.close()
         finally:
             with contextlib.suppress(Exception):
                 await control.close(timeout=CLOSE_S)
-        _log.info("Collection %s has sixteen partitions now", self._collection)
+        _log.info("Collection %s was split into sixteen partitions", self._collection)
         return True
 
     async def _wait_for_older(self) -> None:
-        """Wait for long transactions, which would block the swap, before any writer has to wait."""
+        """Wait for long transactions, which would block the swap, before writers are blocked."""
         connection = await self._server.connect()
         try:
             await self._older_ended(connection)
@@ -111,7 +113,7 @@ class _Growing:
             await connection.close()
 
     async def _begin(self, control: Direct) -> asyncpg.transaction.Transaction | None:
-        """Keep writers out; None when the collection has grown already."""
+        """Begin to block writers; return None if the collection has grown already."""
         for attempt in range(BEGIN_TRIES_MAX):
             transaction = control.transaction()
             await transaction.start()
@@ -144,8 +146,8 @@ class _Growing:
         while older := await connection.fetchval(queries()["grow_older"], self._collection, older):
             if time.monotonic() > deadline:
                 raise Retryable(
-                    f"Collection {self._collection!r} does not grow while {len(older)} older "
-                    "transactions are open",
+                    f"Collection {self._collection!r} cannot be split into partitions while "
+                    f"{len(older)} older transactions are open; retry later",
                     collection_id=self._collection,
                 )
             await asyncio.sleep(PAUSE_S)
@@ -164,7 +166,7 @@ class _Growing:
 
 
 async def grow_due(server: Server, rows_min: int | None = None) -> bool:
-    """Grow all collections that are large enough; False when one of them has to wait."""
+    """Grow all collections that are large enough; return False if one must be retried."""
     with translated():
         connection = await server.connect()
         try:
@@ -176,13 +178,15 @@ async def grow_due(server: Server, rows_min: int | None = None) -> bool:
         try:
             await grow(server, row[0])
         except Retryable as error:
-            _log.info("Collection %s grows later: %s", row[0], error)
+            _log.info(
+                "Could not split collection %s into partitions; will retry: %s", row[0], error
+            )
             is_done = False
     return is_done
 
 
 class Growth(Background):
-    """Looks at the tables of collections that this storage has written much to."""
+    """Background task that checks the tables of collections after many writes to them."""
 
     title = "Growing collections"
 

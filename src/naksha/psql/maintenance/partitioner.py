@@ -1,4 +1,4 @@
-"""Optimal partitioning in the background: after new versions, one process at a time."""
+"""Background refresh of optimal partitionings after new versions, by one process at a time."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from naksha.psql.sql import queries
 PARTITIONER: Final = 6
 """Number of the advisory lock; see naksha_lock_class in the schema."""
 PAUSE_S: Final = 1.0
-"""Rest between two rounds: versions that come meanwhile are taken together."""
+"""Pause between two rounds, which batches the versions published meanwhile."""
 _log = logging.getLogger(__name__)
 
 
 async def refresh_outdated(
     partitionings: Partitionings, connect: Callable[[], Awaitable[Direct]]
 ) -> list[str]:
-    """Refresh the collections with `optimalPartitioning` that were written to since; gives those
-    refreshed, none when another process is at it. One that fails does not stop the others."""
+    """Refresh collections with `optimalPartitioning` that were written to; return their names.
+
+    The result is empty while another process is refreshing. A failure of one collection does not
+    affect the others.
+    """
     with translated():
         connection = await connect()
     try:
@@ -37,7 +40,7 @@ async def refresh_outdated(
         names = [row["id"] for row in rows]
         return [name for name in names if await _refresh(partitionings, name)]
     finally:
-        # The lock goes with its connection.
+        # Closing the connection releases the lock.
         with contextlib.suppress(Exception):
             await connection.close(timeout=PAUSE_S)
 
@@ -48,14 +51,16 @@ async def _refresh(partitionings: Partitionings, collection: str) -> bool:
             return False
         await partitionings.refresh(collection)
     except NakshaError as error:
-        _log.warning("Collection %s was not partitioned: %s", collection, error)
+        _log.warning("Could not compute the partitioning of collection %s: %s", collection, error)
         return False
     return True
 
 
 class Partitioner(Background):
-    """Looks at the collections with `optimalPartitioning`, at first and whenever `news` returns,
-    and refreshes those written to since."""
+    """Background task that refreshes the outdated partitionings of collections.
+
+    It checks the collections with `optimalPartitioning` at the start, and whenever `news` returns.
+    """
 
     title = "Partitioning"
 
@@ -75,12 +80,13 @@ class Partitioner(Background):
         self._pause_s = pause_s
 
     async def round(self) -> list[str]:
-        """See `refresh_outdated`."""
+        """Run one round; see `refresh_outdated`."""
         return await refresh_outdated(self._partitionings, self._connect)
 
     async def _loop(self) -> None:
         while True:
-            # Listening before looking: what is published meanwhile ends the wait at once.
+            # Start to listen before checking: a version published meanwhile ends the wait at
+            # once.
             news = asyncio.ensure_future(self._news(self._interval_s))
             try:
                 await self._attempt(self.round)

@@ -1,8 +1,8 @@
-"""Optimal partitioning (see `naksha.spi.partitioning`): the counting, and where it is kept.
+"""Optimal partitioning (see `naksha.spi.partitioning`): counting of cells, and storage.
 
 Cells are counted through the index on qrid, by tasks with a connection each. All of them read at
-the same published version, so it does not matter which server or snapshot answers, or what is
-written meanwhile.
+the same published version, so the result depends neither on the server or snapshot nor on
+concurrent writes.
 """
 
 from __future__ import annotations
@@ -35,33 +35,34 @@ from naksha.spi.partitioning import (
 )
 
 CELLS_AT_ONCE_MAX: Final = 4
-"""Connections used at once: as many as a cell has children, and a quarter of the pool."""
+"""Connections used at once: one for each child of a cell, and a quarter of the pool."""
 ATTEMPTS_MAX: Final = 5
-"""Without history a write ends the version that is being read; then the next one is tried."""
+"""Attempts for a collection without history, where a write expires the version being read."""
 _log = logging.getLogger(__name__)
 
 Source: TypeAlias = Callable[[int], AbstractAsyncContextManager[Connection]]
-"""A connection to a server that should know the given version."""
+"""Factory of connections to a server that should know the given version."""
 
 
 class CellReader:
-    """Counts the cells of a collection at one version, a few at a time, the servers in turn."""
+    """Counter of the cells of a collection at one version, a few at a time, over all servers."""
 
     def __init__(self, collection: str, txn: int, sources: Sequence[Source]) -> None:
         self._tables = {"head": ident(collection), "hst": ident(collection + "_hst")}
         self._txn = txn
         self._primary = sources[0]
-        # With replicas the primary is left to those who write.
+        # With replicas, the primary is left to the writers.
         self._turn = itertools.cycle(sources[1:] or sources)
         self._free = asyncio.Semaphore(CELLS_AT_ONCE_MAX * max(1, len(sources) - 1))
 
     async def cell(self, prefix: str, limit: int | None) -> int:
-        """See `CellCount`."""
-        # The digits end at 3, so 4 is above everything that begins with the prefix.
+        """Count the features of a cell; see `CellCount`."""
+        # The greatest digit is 3, so the prefix followed by 4 is above everything with the
+        # prefix.
         return await self._read("partition_cell", prefix, prefix + "4", self._txn, limit)
 
     async def nowhere(self) -> int:
-        """The features without geometry."""
+        """Count the features without geometry."""
         return await self._read("partition_nowhere", self._txn)
 
     async def _read(self, query: str, *values: str | int | None) -> int:
@@ -69,19 +70,19 @@ class CellReader:
             source = next(self._turn)
             try:
                 number = await self._ask(source, query, *values)
-            except Retryable as error:  # unreachable, or a conflict with what it replays
+            except Retryable as error:  # unreachable, or a conflict with its replay
                 if source is self._primary:
                     raise
-                _log.warning("A replica is left out: %s", error)
+                _log.warning("Could not count cells on a replica; using the primary: %s", error)
                 number = None
             if number is None:
                 number = await self._ask(self._primary, query, *values)
         if number is None:
-            raise Expired("The version is gone from the log")
+            raise Expired("The version being partitioned was removed from the transaction log")
         return number
 
     async def _ask(self, source: Source, query: str, *values: str | int | None) -> int | None:
-        """None when the server does not know the version."""
+        """Run a counting query; return None if the server does not know the version."""
         with translated():
             async with source(self._txn) as connection, connection.transaction(readonly=True):
                 await connection.fetchval(queries()["partition_plan"])
@@ -91,7 +92,7 @@ class CellReader:
 
 
 class Partitionings:
-    """The partitionings of a storage's collections: kept, computed when missing or outdated."""
+    """The stored partitionings of a storage's collections, computed when missing or outdated."""
 
     def __init__(
         self,
@@ -104,13 +105,13 @@ class Partitionings:
         self._sources = (primary, *replicas)
 
     async def of(self, collection: str) -> dict[str, int]:
-        """The partitioning of the last published version."""
+        """Return the partitioning of the last published version."""
         await self._publish()
         stored = await self.stored(collection)
         return stored if stored is not None else await self.refresh(collection)
 
     async def stored(self, collection: str) -> dict[str, int] | None:
-        """What is kept, unless the collection was written to since."""
+        """Return the stored partitioning, or None if the collection was written to since."""
         with translated():
             async with self._primary(0) as connection:
                 await _info(connection, collection)
@@ -124,7 +125,7 @@ class Partitionings:
         return kept.by_qrid
 
     async def refresh(self, collection: str) -> dict[str, int]:
-        """Compute and keep it."""
+        """Compute the partitioning and store it."""
         for attempt in range(ATTEMPTS_MAX):
             await self._publish()
             try:
@@ -152,16 +153,19 @@ class Partitionings:
         return found
 
     async def feature_size(self, collection: str) -> int:
-        """See `Storage.feature_size`."""
+        """Return the size of a feature; see `Storage.feature_size`."""
         with translated():
             async with self._primary(0) as connection:
                 return await _byte_size(connection, await _info(connection, collection))
 
     async def keep(self, collection: str, kept: Partitioning) -> None:
-        """See `Storage.keep_partitioning`; one of a later version is not replaced."""
+        """Store a partitioning; see `Storage.keep_partitioning`.
+
+        A partitioning of a later version is not replaced.
+        """
         with translated():
             async with self._primary(0) as connection:
-                # Was the version there until the end? Then it was there all the time.
+                # If the version still exists now, it existed during the whole count.
                 await versions.resolve(connection, AtTxn(int(kept.txn)), collection)
                 text = kept.encoded()
                 await connection.execute(queries()["meta_put"], collection, FEATURE_ID, text)
@@ -170,7 +174,9 @@ class Partitionings:
 async def _info(connection: Connection, collection: str) -> CollectionInfo:
     text = await connection.fetchval(queries()["collection"], collection, False, limits.INT8_MAX)
     if text is None:
-        raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
+        raise CollectionNotFound(
+            f"The collection {collection!r} does not exist", collection_id=collection
+        )
     return msgspec.json.decode(text, type=CollectionInfo)
 
 
@@ -179,7 +185,7 @@ async def _byte_size(connection: Connection, info: CollectionInfo) -> int:
 
 
 async def sampled_size(connection: Connection, table: str) -> int:
-    """The size of the largest of some features in a table."""
+    """Return the size of the largest feature in a sample of a table."""
     text = sql("partition_byte_size", head=ident(table))
     size: int = await connection.fetchval(text, SAMPLE_FEATURES_MAX)
     return size

@@ -1,13 +1,13 @@
-"""One round of maintenance: sweep, mend triggers, remove, expire, merge, refresh, prepare.
+"""One maintenance round: sweep, mend triggers, remove, expire, merge, refresh, prepare.
 
-Every step is a transaction of its own and may be repeated, so a round that dies leaves nothing
-half done. Nothing waits long for a lock: a step that cannot have its moment is left to the next
-round. A step that fails keeps no other from being done: the round goes on, and reports in the end
-what failed. In the background such a step is tried again after ever longer pauses.
+Every step is a transaction of its own and may be repeated, so an interrupted round leaves nothing
+half done. No step waits long for a lock: it is left to the next round instead. A failed step does
+not prevent the others: the round continues, and reports all failures at its end. In the background
+a failed step is retried after increasing pauses.
 
-Old partitions of history and log are merged in three steps: the merged table is made beside them;
-transactions that began before it was there come to their end (their snapshots would see it empty);
-then it takes the place of the old ones within a moment.
+Old partitions of history and log are merged in three steps. First, the merged table is built beside
+them. Second, the round waits for transactions that began before it existed, because their snapshots
+would see it empty. Third, it replaces the old partitions within a moment.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from naksha.psql.sql import ident, queries, sql
 MAINTENANCE: Final = 4
 """Number of the advisory lock; see naksha_lock_class in the schema."""
 OTHER_WAIT_S_MAX: Final = 60.0
-"""How long to wait for another maintainer."""
+"""Longest wait for another maintainer."""
 SNAPSHOT_WAIT_S_MAX: Final = 30.0
-"""How long to wait for transactions older than a merged table."""
+"""Longest wait for transactions that are older than a merged table."""
 SWAP_TRIES_MAX: Final = 40
 DETACH_MS_MAX: Final = 30_000
-"""DETACH CONCURRENTLY waits for readers of the history; what it leaves is finished later."""
+"""Timeout of DETACH CONCURRENTLY, which waits for readers; a later round finalizes it."""
 PAUSE_S: Final = 0.1
 BACKOFF_S_MIN: Final = 60.0
 BACKOFF_S_MAX: Final = 86_400.0
-"""Pauses before a step that failed is tried again in the background; each is twice the last."""
+"""Pauses before a failed step is retried in the background; each is twice the last."""
 LOG_TABLE: Final = "naksha_tx"
 
 Step = Callable[[], Awaitable[None]]
@@ -54,11 +54,11 @@ _POSTPONED: Final = (
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
 )
-"""Somebody is in the way; the next round tries again."""
+"""Errors caused by another transaction; the next round retries the step."""
 
 
 class StepBackoff:
-    """The steps that failed in earlier rounds, and when each of them is tried again."""
+    """The steps that failed in earlier rounds, and when each of them is retried."""
 
     def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
         self._now_s = now_s
@@ -77,22 +77,24 @@ class StepBackoff:
 
 
 class RoundMemory:
-    """What the rounds of a maintainer know of the rounds before."""
+    """State that a maintainer keeps from one round to the next."""
 
     def __init__(self) -> None:
         self.backoff: Final = StepBackoff()
         self.refreshed: Final[dict[str, str]] = {}
-        """What the server had counted for a collection when its statistics were refreshed."""
+        """The server's counters of a collection when its statistics were last refreshed."""
 
 
 async def maintain(
     connection: Connection, now_ms: int | None, memory: RoundMemory | None = None
 ) -> None:
-    """Do all that is due, when no other maintainer is at work. Without `memory` that includes the
-    steps that failed just before, and the statistics of all collections.
+    """Run one maintenance round, alone on the storage.
+
+    Without `memory` the round includes steps that failed just before, and refreshes the statistics
+    of all collections.
 
     Raises:
-        NakshaError: Some steps failed, which are named; all others are done.
+        NakshaError: Some steps failed, which the message names; all others are done.
     """
     async with alone(connection):
         now: int = await connection.fetchval(queries()["maintain_now"], now_ms)
@@ -100,22 +102,22 @@ async def maintain(
 
 
 async def expire(connection: Connection, collection: str, cutoff: int) -> None:
-    """See `Storage.expire`."""
+    """Expire the history of a collection; see `Storage.expire`."""
     async with alone(connection):
         await Round(connection, 0).expire_before(collection, cutoff)
 
 
 @asynccontextmanager
 async def alone(connection: Connection) -> Any:
-    """Be the only one who maintains the storage.
+    """Hold the maintenance lock of the storage for a block.
 
     Raises:
-        Retryable: Another one is, and takes long.
+        Retryable: Another maintainer holds it for long.
     """
     deadline = time.monotonic() + OTHER_WAIT_S_MAX
     while not await connection.fetchval(queries()["try_lock"], MAINTENANCE):
         if time.monotonic() > deadline:
-            raise Retryable("Another maintainer is at work on this storage")
+            raise Retryable("Another process is maintaining this storage; retry later")
         await asyncio.sleep(PAUSE_S)
     try:
         yield
@@ -125,7 +127,7 @@ async def alone(connection: Connection) -> Any:
 
 
 class Round:
-    """One round on one connection, which holds the maintainer's lock."""
+    """One round on one connection, which holds the maintenance lock."""
 
     def __init__(
         self, connection: Connection, now_ms: int, memory: RoundMemory | None = None
@@ -167,8 +169,11 @@ class Round:
             await self._try(f"preparing {name}", lambda: self._prepare(history))
 
     async def _try(self, what: str, step: Step) -> None:
-        """Do a step, unless it failed a short while ago. When another transaction is in the way it
-        is left to the next round; any other failure is reported at the end of this one."""
+        """Run a step, unless it failed a short while ago.
+
+        If another transaction blocks the step it is left to the next round; any other failure is
+        reported at the end of this one.
+        """
         if not self._memory.backoff.is_due(what):
             return
         try:
@@ -189,21 +194,21 @@ class Round:
 
     async def _index(self) -> None:
         for table in await index_tables(self._run):
-            _log.info("Maintenance made the other indices of %s", table)
+            _log.info("Maintenance created the secondary indices of %s", table)
 
     async def _sweep(self) -> None:
         for row in await self._run.fetch(queries()["pending_detaches"]):
             await self._ddl("detach_finalize", parent=row["parent"], part=row["part"])
         dropped = await self._run.fetchval(queries()["sweep"])
         if dropped:
-            _log.info("Maintenance swept %s", ", ".join(dropped))
+            _log.info("Maintenance dropped abandoned tables: %s", ", ".join(dropped))
 
     async def _sweep_loads(self) -> None:
         dropped = await self._run.fetchval(queries()["sweep_staging"])
         if dropped:
-            _log.info("Maintenance swept %d tables of bulk loads that died", dropped)
+            _log.info("Maintenance dropped %d tables of interrupted bulk loads", dropped)
         while dropped := await self._run.fetchval(queries()["sweep_staged"], self._now_ms):
-            _log.info("Maintenance swept %d parts that nobody applied", dropped)
+            _log.info("Maintenance dropped %d staged parts that were never applied", dropped)
         kept_ms = limits.JOB_KEPT_DAYS * 86_400_000
         await self._run.fetchval(queries()["sweep_jobs"], self._now_ms - kept_ms)
 
@@ -215,7 +220,7 @@ class Round:
         await self._expire_all(name, "expire_next", self._now_ms)
 
     async def expire_before(self, name: str, cutoff: int) -> None:
-        """Drop the history that ended before a transaction, the first one of a day."""
+        """Drop the history that ended before a transaction, which is the first one of a day."""
         await self._expire_all(name, "expire_before", cutoff)
 
     async def _expire_all(self, name: str, query: str, until: int) -> None:
@@ -258,7 +263,7 @@ class Round:
             _log.info("Maintenance merged %s into %s", parent, period["label"])
 
     async def _swap(self, parent: str, period: Any, older: list[str]) -> None:
-        """Bring the merged table in; it stays for the next round when that cannot be now."""
+        """Replace the old partitions by the merged table, or leave it to the next round."""
         deadline = time.monotonic() + SNAPSHOT_WAIT_S_MAX
         while older := await self._run.fetchval(queries()["running"], older):
             if time.monotonic() > deadline:

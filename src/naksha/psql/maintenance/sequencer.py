@@ -1,9 +1,9 @@
-"""Publication in the background: any open storage can be the sequencer, one is at a time.
+"""Publication in the background: any open storage can be the sequencer, one at a time.
 
-Whoever commits publishes right afterwards, so with the library nobody waits for anybody. For
-writers without the library (plain SQL) one storage is elected by a session lock. While it sleeps
-it holds another lock; a writer that finds it taken notifies. When the elected one dies its locks
-go with it, and the next storage that looks takes over.
+A library writer publishes right after its commit, so no caller waits for another process. For
+writers without the library (plain SQL) one storage is elected by a session lock. While it sleeps it
+holds a second lock; a writer that finds that lock taken sends a notification. When the elected
+storage dies its locks are released, and the next storage that checks takes over.
 """
 
 from __future__ import annotations
@@ -26,19 +26,23 @@ ASLEEP: Final = 3
 """Numbers of the advisory locks; see naksha_lock_class in the schema."""
 RETRY_S: Final = 0.01
 RETRY_S_MAX: Final = 0.25
-"""Pause while committed transactions wait for an open one below them."""
+"""Pause while committed transactions wait for an open one with a lower number."""
 GATHER_S: Final = 0.01
-"""Pause after something was published: under load one round is for all that commit meanwhile. Who
-wants to see the last commit at once asks for a round (`publish`)."""
+"""Pause after a publication, so that under load one round covers all commits meanwhile.
+
+A caller that needs the last commit at once requests a round (`publish`).
+"""
 PUBLISH_MAX: Final = 10_000
-"""Transactions published at once."""
+"""Transactions published by one statement."""
 LOOK_S: Final = 1.0
-"""How often a storage that is not elected looks whether it must take over, and how often who waits
-for news looks whether there are some."""
+"""Interval at which a storage that is not elected checks whether it must take over.
+
+Callers that wait for news check for new versions at the same interval.
+"""
 
 
 class Sequencer:
-    """The background task of one open storage."""
+    """Background task that publishes the transactions of one open storage."""
 
     def __init__(self, connections: Connections, connect: Callable[[], Awaitable[Direct]]) -> None:
         self._connections = connections
@@ -57,12 +61,12 @@ class Sequencer:
         return self._elected
 
     def start(self) -> None:
-        """Begin; the first thing done is to publish what others left."""
+        """Start the task, which first publishes what earlier processes left."""
         self._wake.set()
         self._task = asyncio.create_task(self._loop(), name="naksha-sequencer")
 
     async def close(self) -> None:
-        """Stop; what is committed but not published is left to the next storage."""
+        """Stop; committed transactions that are not published are left to the next storage."""
         for task in (self._task, self._running):
             if task is not None:
                 task.cancel()
@@ -71,12 +75,14 @@ class Sequencer:
         await self._drop_listener()
 
     def poke(self) -> None:
-        """Something was committed."""
+        """Wake the task after a commit."""
         self._wake.set()
 
     async def publish(self) -> bool:
-        """Publish all that can be published now; tells whether something must wait. Callers that
-        come while a round is under way share the next one."""
+        """Publish all that can be published now; return whether something must wait.
+
+        Callers that arrive during a round share the next one.
+        """
         running = self._running
         if running is not None and not running.done():
             with contextlib.suppress(Exception):
@@ -86,14 +92,14 @@ class Sequencer:
         return await asyncio.shield(self._running)
 
     async def wait_for_news(self, seconds: float) -> None:
-        """Until something is published, by anybody; no longer than the time-out."""
+        """Wait until any process publishes something, or until the timeout."""
         coming = self.news.coming
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await coming.wait()
 
     async def status(self) -> PublicationStatus:
-        """How far publication is, and what holds it back."""
+        """Return how far publication is, and what holds it back."""
         async with acquired(self._connections, leaves_nothing=True) as connection:
             row = await connection.fetchrow(queries()["publication"])
         assert row is not None
@@ -112,13 +118,16 @@ class Sequencer:
             row = await self._published()
             assert row is not None
             self.news.tell(row["last_seq"])
-            # Not until nothing is left: while others commit without pause that never ends.
+            # Stop after an incomplete batch instead of looping until nothing is left: with
+            # continuous commits that would never end.
             if row["published"] < PUBLISH_MAX:
                 return bool(row["remaining"])
 
     async def _published(self) -> Any:
-        """One round. It has a connection of its own, where writers that wait for one of the pool
-        do not hold it up."""
+        """Run one round, on the listener's connection if it is open.
+
+        So writers that wait for a connection of the pool do not delay publication.
+        """
         listener = self._listener
         if listener is not None and not listener.is_closed():
             try:
@@ -128,8 +137,8 @@ class Sequencer:
             except NakshaError:
                 if not listener.is_closed():
                     raise
-                # Who sleeps hears nothing any more, and the driver does not tell of a connection
-                # that breaks in the middle of a statement.
+                # Wake the task, which would wait for notifications of a dead connection: the
+                # driver does not report a connection that breaks in the middle of a statement.
                 self.poke()
         async with acquired(self._connections, leaves_nothing=True) as connection:
             return await connection.fetchrow(queries()["publish"], PUBLISH_MAX)
@@ -155,8 +164,11 @@ class Sequencer:
                 await asyncio.sleep(LOOK_S)
 
     async def _rest(self, pause: float | None) -> None:
-        """Wait for work: a short while when something waits for publication, else asleep (when
-        elected) or until it is time to look again."""
+        """Wait for work.
+
+        While something waits for publication this is a short pause. Otherwise the elected storage
+        sleeps until it is notified, and any other waits until it is time to check again.
+        """
         listener = await self._listen()
         if pause is not None:
             await self._wait(pause)
@@ -171,7 +183,8 @@ class Sequencer:
             finally:
                 await self._asked(listener, "unlock", ASLEEP)
         else:
-            # A writer that knows us awake has not committed yet.
+            # A writer that saw this storage awake, and so will not notify it, has not committed
+            # yet.
             await self._wait(RETRY_S)
 
     async def _asked(self, listener: Direct, query: str, *values: int) -> bool:
@@ -179,7 +192,7 @@ class Sequencer:
             return bool(await listener.fetchval(queries()[query], *values))
 
     async def _wait(self, seconds: float | None) -> None:
-        # Not wait_for, which forgets a cancellation that comes together with the event.
+        # Not `wait_for`, which loses a cancellation that arrives together with the event.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._wake.wait()
@@ -187,7 +200,7 @@ class Sequencer:
     async def _listen(self) -> Direct:
         if self._listener is None or self._listener.is_closed():
             self._elected = False
-            # Kept from the start, so that a close in the middle of this finds it.
+            # Assigned before the first await, so that a concurrent close finds it.
             self._listener = listener = await self._connect()
             async with self._turn:
                 key = str(await listener.fetchval(queries()["lock_class"]))
@@ -205,7 +218,7 @@ class Sequencer:
                 await listener.add_listener("naksha_written", written)
                 await listener.add_listener("naksha_published", published)
                 listener.add_termination_listener(lambda _: self._wake.set())
-                # What was published while nobody listened is told by nobody else.
+                # Versions published before LISTEN are not notified, so read the last one.
                 last = await listener.fetchrow(queries()["last_version"])
             self.news.correct(0 if last is None else last["seq_number"])
         return self._listener
@@ -218,14 +231,17 @@ class Sequencer:
 
 
 class Follower(Sequencer):
-    """In place of the sequencer where nothing can be written: others publish, and it looks for
-    what they have published. A hot standby has no notifications."""
+    """Replacement of the sequencer where nothing can be written.
+
+    Other processes publish, and it polls for new versions, because a hot standby has no
+    notifications.
+    """
 
     def start(self) -> None:
-        """Nothing goes on in the background."""
+        """Do nothing: there is no background task."""
 
     async def publish(self) -> bool:
-        """Look for the last version."""
+        """Look up the last published version."""
         async with acquired(self._connections, leaves_nothing=True) as connection:
             last = await connection.fetchrow(queries()["last_version"])
         self.news.tell(0 if last is None else last["seq_number"])

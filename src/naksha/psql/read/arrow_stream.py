@@ -1,7 +1,7 @@
-"""The rows of one query as Arrow batches: ADBC turns binary COPY into columns, batch by batch.
+"""Rows of a query as Arrow batches: ADBC converts binary COPY into columns, batch by batch.
 
-ADBC blocks, so each step runs in a thread. COPY takes no parameters, and with parameters ADBC
-would hold the whole answer in memory; hence statements come with literals (`naksha.psql.sql`).
+ADBC blocks, so each step runs in a thread. COPY takes no parameters, and with parameters ADBC would
+hold the whole result in memory; hence statements contain literals (`naksha.psql.sql`).
 """
 
 from __future__ import annotations
@@ -26,9 +26,12 @@ T = TypeVar("T")
 
 
 class ArrowServer:
-    """Streams from one server. What ADBC learns about a database at the first connection takes it
-    100 ms; further connections share it. One that has read its stream to the end is kept for the
-    next, which then finds PostGIS and our functions loaded."""
+    """Source of Arrow streams from one server.
+
+    At its first connection ADBC spends 100 ms on reading metadata of the database, which further
+    connections share. A connection that has read its stream to the end is kept for the next stream,
+    which then finds PostGIS and the storage's functions loaded.
+    """
 
     def __init__(self, dsn: str) -> None:
         self._dsn = dsn
@@ -61,7 +64,7 @@ class ArrowServer:
 
     def _keep(self, connection: dbapi.Connection) -> None:
         with self._connecting:
-            # Nobody would close it any more when we are closed.
+            # After `close` the connection would leak, so it is not kept.
             if self._first is not None and self._spare is None:
                 self._spare = connection
                 return
@@ -76,7 +79,7 @@ class ArrowServer:
     def _connect(self) -> dbapi.Connection:
         with self._connecting:
             if self._first is None:
-                # It loads much, pandas too where that is installed, which only bulk reads need.
+                # The import loads much, including pandas if installed, which only bulk reads need.
                 from adbc_driver_postgresql import dbapi  # noqa: PLC0415
 
                 self._first = dbapi.connect(self._dsn, autocommit=True)
@@ -100,8 +103,11 @@ class _Stream:
         self._is_released = False
 
     async def step(self, work: Callable[[], T]) -> T:
-        """Run one step in a thread. When we are cancelled the query is too, and the thread is
-        waited for: nobody may close what it uses."""
+        """Run one step in a thread.
+
+        A cancellation cancels the query, too, and then waits for the thread, whose connection must
+        not be closed while it is in use.
+        """
         task = asyncio.ensure_future(asyncio.to_thread(work))
         try:
             return await asyncio.shield(task)
@@ -111,7 +117,7 @@ class _Stream:
                     self._cursor.adbc_cancel()
             await asyncio.wait([task])
             if not task.cancelled():
-                task.exception()  # Seen, so that nobody complains that it was not.
+                task.exception()  # Retrieved, so that asyncio does not log it as never retrieved.
             raise
 
     def start(self, before: Sequence[str], query: str) -> None:
@@ -124,7 +130,7 @@ class _Stream:
         self._reader = self._cursor.fetch_record_batch()
 
     def _begun(self, before: Sequence[str]) -> dbapi.Connection:
-        """A connection inside a transaction; one that was kept may be broken meanwhile."""
+        """Return a connection inside a transaction; a kept one may be broken by now."""
         self._connection = spare = self._spare()
         if spare is not None:
             try:
@@ -144,7 +150,7 @@ class _Stream:
             return None
 
     def release(self) -> None:
-        """End the transaction, all of which was read; the connection may be used again then."""
+        """End the transaction after all rows were read, so that the connection can be reused."""
         assert self._connection is not None
         assert self._cursor is not None
         with suppress(adbc_driver_manager.Error, OSError, pa.ArrowException):
@@ -154,7 +160,7 @@ class _Stream:
             self._is_released = True
 
     def taken(self) -> dbapi.Connection | None:
-        """The connection, if it was released; it is somebody else's then."""
+        """Hand the connection over to the caller, if it was released."""
         if not self._is_released:
             return None
         connection, self._connection = self._connection, None
@@ -168,8 +174,11 @@ class _Stream:
 
 
 async def _apart(work: Callable[[], None]) -> None:
-    """Do what may block in a thread, to its end. What is closed when the process ends finds that
-    no thread takes anything any more; but then nobody else waits for the loop."""
+    """Run work that may block in a thread, to its end.
+
+    At the end of the process the executor accepts no more work; then the work runs here, since
+    nothing else waits for the loop.
+    """
     try:
         done = asyncio.get_running_loop().run_in_executor(None, work)
     except RuntimeError:
@@ -186,7 +195,7 @@ def _execute(connection: dbapi.Connection, statements: Sequence[str]) -> None:
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Raise our error in place of ADBC's; what breaks inside a batch comes through Arrow."""
+    """Raise a Naksha error in place of ADBC's; errors inside a batch come through Arrow."""
     try:
         yield
     except adbc_driver_manager.Error as error:

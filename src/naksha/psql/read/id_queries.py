@@ -1,4 +1,4 @@
-"""The statements that find states without their content, sorted by whatever they have."""
+"""Statements that find states without their content, sorted by any property."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ def found_statement(
     *,
     if_there: str | None = None,
 ) -> tuple[str, list[Any]]:
-    """The statement that gives id, uuid and the values of the keys, as JSON, of what is found; of
-    nothing, unless there is the collection `if_there`."""
+    """Return the statement that selects id, uuid and the values of the sort keys, as JSON.
+
+    With `if_there` it returns nothing unless that collection exists.
+    """
     statement = Statement()
     conditions = [] if if_there is None else [there(statement, if_there)]
     limit = "" if query.limit is None else sql("cut", limit=str(query.limit))
@@ -104,6 +106,6 @@ def _last(statement: Statement, n: int, key: SortKey, json: str | None) -> Last:
         then = statement.value(place.value, "text")
         return Last(key, rank, sql("sort_text", n=str(n)), place.rank, then)
     number = str(int(place.value)) if isinstance(place.value, bool) else place.json
-    # As text: a number of JSON is more exact than any that the driver knows.
+    # As text: a JSON number may be more precise than any number type of the driver.
     then = statement.value(number, "text") + "::numeric"
     return Last(key, rank, sql("sort_number", n=str(n)), place.rank, then)

@@ -1,7 +1,7 @@
-"""The layers of a branch: which of them a version is read in, and where their tables are.
+"""Layers of a branch: which of them a version is read in, and where their tables are.
 
-An overlay is complete from the version on that it stands on, which is that of the layer below it.
-Before that version the branch was not there yet, and reads what is below.
+An overlay is complete from its base version on, which is the version of the layer below it. Before
+that version the branch did not exist yet, and reads the layer below.
 """
 
 from __future__ import annotations
@@ -19,36 +19,51 @@ from naksha.spi.storage import Layer
 
 Branch = tuple[Layer, ...]
 NO_BRANCH: Final[Branch] = (Layer(MAIN, None),)
-"""Main itself."""
+"""The layers of main."""
 OVERLAY_MAX: Final = 2**31 - 1
-"""Overlays are counted by an int4."""
+"""Greatest overlay number, an int4."""
 
 
 def is_overlay(number: int) -> bool:
-    """Whether it can be the number of an overlay."""
+    """Whether the number is in the range of overlay numbers."""
     return 0 < number <= OVERLAY_MAX
 
 
 def check_layers(layers: Sequence[Layer]) -> Branch:
-    """Refuse what cannot be the layers of a branch."""
+    """Check that the layers can be those of a branch."""
     if len(layers) > limits.LAYERS_MAX:
-        raise LimitExceeded(f"{len(layers)} layers, more than {limits.LAYERS_MAX}", field="layers")
+        raise LimitExceeded(
+            f"The branch has {len(layers)} layers; at most {limits.LAYERS_MAX} are accepted",
+            field="layers",
+        )
     overlays = [layer.overlay for layer in layers]
     if not layers or overlays[-1] != MAIN or MAIN in overlays[:-1]:
-        raise InvalidArgument("The last layer of a branch, and only that, is main", field="layers")
+        raise InvalidArgument(
+            "The last layer of a branch, and no other, must be main", field="layers"
+        )
     if len(set(overlays)) != len(overlays) or not all(map(is_overlay, overlays[:-1])):
-        raise InvalidArgument("The overlays of a branch are different ones", field="layers")
+        raise InvalidArgument(
+            "The overlays of a branch must be distinct positive int4 numbers", field="layers"
+        )
     txns = [layer.txn for layer in layers]
     fixed = [txn for txn in txns if txn is not None]
     if None in txns[1:]:
-        raise InvalidArgument("Only the topmost layer is read at HEAD", field="layers")
+        raise InvalidArgument(
+            "Only the topmost layer of a branch can be read at HEAD; give each layer below a txn",
+            field="layers",
+        )
     if fixed != sorted(fixed, reverse=True):
-        raise InvalidArgument("A layer is not younger than the one above", field="layers")
+        raise InvalidArgument(
+            "The txn of a layer must not be greater than that of the layer above it", field="layers"
+        )
     return tuple(layers)
 
 
 def visible(branch: Branch, txn: int | None) -> Branch:
-    """The layers that are read at a version (None: HEAD), each with the transaction to read at."""
+    """Return the layers that are read at a version, each with the transaction to read at.
+
+    A version of None stands for HEAD.
+    """
     if txn is None:
         txn = branch[0].txn
     if txn is None:
@@ -64,8 +79,10 @@ def visible(branch: Branch, txn: int | None) -> Branch:
 async def sources_of(
     connection: Connection, branch: Branch, collection: str, txn: int | None
 ) -> list[Source]:
-    """What a statement reads. An overlay that nothing of the collection was written to is left
-    out."""
+    """Return the sources that a statement reads.
+
+    An overlay without tables of the collection is left out.
+    """
     layers = visible(branch, txn)
     overlays = [layer.overlay for layer in layers[:-1]]
     tables: dict[int, str | None] = {MAIN: collection}
@@ -75,7 +92,7 @@ async def sources_of(
     sources: list[Source] = []
     for overlay, at in ((layer.overlay, layer.txn) for layer in layers):
         if overlay not in tables:
-            raise NotFound(f"There is no overlay {overlay}")
+            raise NotFound(f"Overlay {overlay} does not exist")
         table = tables[overlay]
         if table is not None:
             masks = tuple(source.table + "_ids" for source in sources)

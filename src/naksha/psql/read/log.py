@@ -1,4 +1,4 @@
-"""Reading the transaction log: which transactions a filter means, found by the database."""
+"""Queries of the transaction log; the database evaluates the filter."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from naksha.spi.support.log_rows import check_log_query, first_txn, transactions
 from naksha.spi.support.query_parts import Box, joined
 
 _MS_MIN = -62_135_596_800_000
-"""The first day of the year 1."""
+"""Milliseconds of the first day of the year 1."""
 _MS_MAX = 8_000_000_000_000_000
-"""After everything that PostgreSQL knows a date for; no transaction is published then."""
+"""Greater than any date of PostgreSQL; no transaction is published that late."""
 
 
 async def transactions(
     connection: Connection, after: int, limit: int, where: LogFilter, newest_first: bool
 ) -> list[Transaction]:
-    """See `Storage.transactions`; the caller has published what can be."""
+    """Return transactions; see `Storage.transactions`. The caller has published what can be."""
     boxes = check_log_query(after, limit, where)
     times = [_time(where.from_ms), _time(where.to_ms)]
     window = await connection.fetchrow(queries()["log_window"], after, newest_first, *times)
@@ -38,7 +38,7 @@ async def transactions(
         rows = await connection.fetch(
             queries()["log_rows"], found, min(found), max(found), newest_first
         )
-    # Afterwards, since part of it may have been dropped meanwhile.
+    # Checked afterwards, since part of the log may have been dropped during the read.
     await versions.check_log_window(connection, after, newest_first)
     return transactions_of(rows)
 
@@ -50,7 +50,7 @@ def found_statement(
     boxes: Sequence[Box],
     newest_first: bool,
 ) -> tuple[str, list[Any]]:
-    """The statement that gives the numbers of the transactions."""
+    """Return the statement that selects the numbers of the transactions."""
     statement = Statement()
     first, until = (statement.value(bound, "int8") for bound in window)
     conditions = [sql("log_between", first=first, until=until)]
@@ -96,5 +96,5 @@ def _box(statement: Statement, box: Box) -> str:
 
 
 def _time(epoch_ms: int | None) -> int | None:
-    """A time that the database can tell; none of its transactions is outside."""
+    """Clamp a time to the range of the database, which covers all its transactions."""
     return None if epoch_ms is None else max(_MS_MIN, min(epoch_ms, _MS_MAX))

@@ -1,4 +1,4 @@
-"""Features beside a collection; see `naksha.spi.meta`."""
+"""Meta features of a collection; see `naksha.spi.meta`."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ def _text(name: str, collection: str) -> str:
 
 
 async def find(connection: Connection, collection: str, id: str) -> dict[str, Any] | None:
-    """See `Storage.meta`."""
+    """Return a meta feature; see `Storage.meta`."""
     text = await connection.fetchval(_text("meta_get", collection), id)
     return None if text is None else msgspec.json.decode(text)
 
 
 async def find_all(connection: Connection, collection: str) -> list[dict[str, Any]]:
-    """See `Storage.all_meta`."""
+    """Return all meta features; see `Storage.all_meta`."""
     rows = await connection.fetch(_text("meta_all", collection), limits.META_COUNT_MAX)
     return [msgspec.json.decode(row["jsondata"]) for row in rows]
 
 
 async def put(connection: Connection, collection: str, feature: Mapping[str, Any]) -> None:
-    """See `Storage.put_meta`."""
+    """Store a meta feature; see `Storage.put_meta`."""
     id, text = encode_meta(feature)
     if await connection.fetchval(_text("meta_is_full", collection), id, limits.META_COUNT_MAX):
         raise LimitExceeded(
-            f"Collection {collection!r} has {limits.META_COUNT_MAX} meta features, "
-            "the most it can have",
+            f"Collection {collection!r} already has {limits.META_COUNT_MAX} meta features, the "
+            "maximum; remove one first",
             collection_id=collection,
         )
     await connection.execute(queries()["meta_put"], collection, id, text)
 
 
 async def remove(connection: Connection, collection: str, id: str) -> bool:
-    """See `Storage.remove_meta`."""
+    """Remove a meta feature; see `Storage.remove_meta`."""
     found: bool = await connection.fetchval(queries()["meta_delete"], collection, check_meta_id(id))
     return found

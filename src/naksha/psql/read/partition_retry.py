@@ -1,10 +1,10 @@
-"""Reading the history while it gets new partitions.
+"""Consistent reads of a history that gets new partitions.
 
-A statement is planned before it takes its snapshot. When a day of the history is made in between,
-the rows that went there are gone from HEAD and the plan does not know the day: they would be
-missing from the answer. And a transaction that has read the history before does not notice new
-partitions of it at all. So who reads looks afterwards whether the partitions are those that were
-there before, and reads again if not.
+A statement is planned before it takes its snapshot. When a partition for a new day is created in
+between, the rows that moved there are gone from HEAD, and the plan does not contain the partition:
+they would be missing from the result. A transaction that has read the history before does not
+notice new partitions at all. So a reader compares the partitions after the read with those before,
+and reads again if they differ.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ T = TypeVar("T")
 
 
 class SteadyHistory:
-    """What is known of the partitions of each collection; one for each transaction that lasts
-    longer than a statement."""
+    """Known partitions of each collection.
+
+    A transaction that lasts longer than a statement needs one of its own.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, Partitions] = {}
@@ -31,11 +33,12 @@ class SteadyHistory:
         wanted: Sequence[tuple[str, int | None]],
         read: Callable[[], Awaitable[T]],
     ) -> T:
-        """What `read` gives, done with all the partitions there are of some tables, each with the
-        transaction that it is read at.
+        """Run `read` until it has seen all partitions of some tables; return its result.
+
+        Each table comes with the transaction that it is read at.
 
         Raises:
-            Expired: History that is wanted was dropped, perhaps while we read.
+            Expired: History that is needed was dropped, perhaps during the read.
         """
         if not all(table in self._known for table, _ in wanted):
             self._known |= await check_histories(connection, wanted)

@@ -1,4 +1,4 @@
-"""Reading: queries, single states and collection info, on whatever connection is at hand."""
+"""Reads shared by storages and sessions: queries, single states and collection info."""
 
 from __future__ import annotations
 
@@ -41,20 +41,23 @@ from naksha.spi.support.write_input import check_kept
 
 T = TypeVar("T")
 PREFETCH: Final = 500
-"""Rows fetched ahead when states are streamed."""
+"""Rows fetched ahead while states are streamed."""
 
 
 class Moment(NamedTuple):
-    """When a collection is read: at a transaction (None for HEAD), and where that is found."""
+    """Time of a read: a transaction (None for HEAD), and the sources to read there."""
 
     txn: int | None
     sources: list[Source]
     if_there: str | None = None
-    """The collection, when nobody has looked yet whether it is there."""
+    """The collection, if its existence has not been checked yet."""
 
     def reads_history(self, query: Query) -> bool:
-        """What is below the top of a branch is read at a version also when the branch is read at
-        HEAD."""
+        """Whether the query reads history.
+
+        The layers below the top of a branch are read at a version even if the branch is read at
+        HEAD.
+        """
         return (
             query.states is not States.LIVE
             or query.replaced_since is not None
@@ -62,34 +65,36 @@ class Moment(NamedTuple):
         )
 
     def needs(self, query: Query) -> list[tuple[str, int | None]]:
-        """The tables, each with the transaction from which on its history must be there."""
+        """Return the tables, each with the transaction from which its history must be kept."""
         return statements.needs(self.sources, query)
 
 
 class PsqlReader(ABC):
-    """What storage and session have in common. A subclass says which connection to read on."""
+    """Base class of storages and sessions; a subclass provides the connections to read on."""
 
     _branch: Branch = NO_BRANCH
-    """The layers that are read; main alone, unless this is a branch."""
+    """The layers that are read: those of the branch, or main alone."""
 
     def __init__(self) -> None:
         self._history = SteadyHistory()
 
     @abstractmethod
     def _connection(self) -> AbstractAsyncContextManager[Connection]:
-        """A connection to read on."""
+        """Return a connection to read on."""
 
     def _connection_at(self, txn: int | None) -> AbstractAsyncContextManager[Connection]:
-        """A connection to read at a version on (None: HEAD); it may be one to a replica."""
+        """Return a connection to read at a version on (None: HEAD), perhaps to a replica."""
         return self._connection()
 
     def _turn_to_stream(self, query: Query) -> AbstractAsyncContextManager[object]:
-        """What a stream waits for before it takes a connection (see
-        `naksha.spi.support.stream_limit`)."""
+        """Wait for a stream slot before a connection is taken.
+
+        See `naksha.spi.support.stream_limit`.
+        """
         return nullcontext()
 
     def _streaming(self, connection: Connection) -> AbstractAsyncContextManager[object]:
-        """What a cursor lives in."""
+        """Return the transaction that a cursor lives in."""
         return connection.transaction()
 
     async def _steady(
@@ -99,14 +104,14 @@ class PsqlReader(ABC):
         moment: Moment,
         read: Callable[[], Awaitable[T]],
     ) -> T:
-        """What `read` gives, where the history is read with all of its partitions."""
+        """Run `read` such that it has seen all partitions of the history, and return its result."""
         if not moment.reads_history(query):
             return await read()
         return await self._history.read(connection, moment.needs(query), read)
 
     @abstractmethod
     async def _publish(self) -> None:
-        """Publish what can be published before a version is looked up."""
+        """Publish all that can be published, before a version is looked up."""
 
     @property
     @abstractmethod
@@ -115,8 +120,9 @@ class PsqlReader(ABC):
 
     @property
     def _may_fail(self) -> bool:
-        """Whether all of main is read, by statements that do no harm when they fail: not as a part
-        of a transaction."""
+        """Whether main is read outside of any transaction, so that a failed statement does no harm.
+        harm.
+        """
         return False
 
     @property
@@ -133,12 +139,14 @@ class PsqlReader(ABC):
         async with self._connection() as connection:
             info = await self._info_of(connection, collection, dropped)
         if info is None:
-            raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
+            raise CollectionNotFound(
+                f"The collection {collection!r} does not exist", collection_id=collection
+            )
         return msgspec.json.decode(info, type=CollectionInfo)
 
     @property
     def _last_seen(self) -> int:
-        """The last transaction of main that is seen."""
+        """The last visible transaction of main."""
         txn = self._branch[-1].txn
         return limits.INT8_MAX if txn is None else txn
 
@@ -186,8 +194,8 @@ class PsqlReader(ABC):
             if first:
                 yield first
             return
-        # It is read again from the start: a cursor needs a transaction, for which small answers
-        # should not have to wait.
+        # The read starts over: a cursor needs a transaction, whose cost small results should not
+        # bear.
         text, values = statements.some_states(moment.sources, query, query.limit)
         size = chunks.size_after(first)
         async with self._opened(query, moment, text, values) as rows:
@@ -196,7 +204,7 @@ class PsqlReader(ABC):
                 size = chunks.size_after(found)
 
     async def _first(self, query: Query, moment: Moment) -> list[State]:
-        """As many states as are read at once, and one more if there are more than those."""
+        """Return the first states: the limit of a single read, and one more if there are more."""
         limit = chunks.FIRST + 1 if query.limit is None else min(chunks.FIRST + 1, query.limit)
         text, values = statements.some_states(
             moment.sources, query, limit, if_there=moment.if_there
@@ -204,8 +212,11 @@ class PsqlReader(ABC):
         return _states(await self._fetched(query, moment, text, values))
 
     async def _present(self, collection: str, query: Query, at: VersionSelector) -> Moment:
-        """When to read, where no page has to follow another. What is plain is not looked up
-        before: its own statement does that, and finds nothing if there is no such collection."""
+        """Return the time of a read that needs no consistent paging.
+
+        For a plain query at HEAD the existence of the collection is not checked beforehand: the
+        query itself does that, and finds nothing if the collection does not exist.
+        """
         is_plain = (
             query.states is States.LIVE and query.replaced_since is None and query.part is None
         )
@@ -215,15 +226,18 @@ class PsqlReader(ABC):
         return await self._moment(collection, whole, at, None)
 
     async def _check_there(self, moment: Moment, connection: Connection) -> None:
-        """Where nothing was found: is that because the collection is not there?"""
+        """Raise CollectionNotFound if an empty result means that the collection does not exist."""
         id = moment.if_there
         if id is not None and await self._info_of(connection, id) is None:
-            raise CollectionNotFound(f"No collection {id!r}", collection_id=id)
+            raise CollectionNotFound(f"The collection {id!r} does not exist", collection_id=id)
 
     async def _fetched(
         self, query: Query, moment: Moment, text: str, values: Sequence[Any]
     ) -> list[Any]:
-        """The rows of a statement, of which the last column of one that found nothing is 0."""
+        """Fetch the rows of a statement.
+
+        An empty result, or 0 in the last column of the first row, means that nothing was found.
+        """
         async with self._connection_at(moment.txn) as connection:
 
             async def fetch() -> list[Any]:
@@ -238,7 +252,7 @@ class PsqlReader(ABC):
                     await self._check_there(moment, connection)
                 return rows
             except asyncpg.SyntaxOrAccessError:
-                # There is no table of that name, or none of ours; or only since then.
+                # The table does not exist, or is not a collection's, or was created only since.
                 if moment.if_there is None:
                     raise
                 await self._check_there(moment, connection)
@@ -248,13 +262,13 @@ class PsqlReader(ABC):
     async def _opened(
         self, query: Query, moment: Moment, text: str, values: Sequence[Any]
     ) -> AsyncIterator[Rows]:
-        """The rows of a statement, to be fetched some at a time."""
+        """Open a cursor over the rows of a statement."""
         async with (
             self._turn_to_stream(query),
             self._connection_at(moment.txn) as connection,
             self._streaming(connection),
         ):
-            # What a cursor gives is settled when it is opened, and so is its plan.
+            # The snapshot and the plan of a cursor are fixed when it is opened.
             async with planned(connection, query):
                 rows = await self._steady(
                     connection, query, moment, lambda: _open(connection, text, values)
@@ -292,7 +306,7 @@ class PsqlReader(ABC):
         moment = await self._present(collection, query, at)
         made, found = await self._tile(moment, query, tile, ordered=False)
         if query.limit is not None and found > query.limit:
-            # Sorting costs, and is for nothing where all of them are within the limit.
+            # Sort only if needed, since it is expensive: not if all features are within the limit.
             made, _ = await self._tile(moment, query, tile, ordered=True)
         return made
 
@@ -325,19 +339,21 @@ class PsqlReader(ABC):
             with translated():
                 row = await self._find_state(connection, collection, reference)
                 if row is None:
-                    # It may have gone into a new partition of the history at this moment.
+                    # The state may just have moved into a new partition of the history.
                     await check_history(connection, collection, None)
                     row = await self._find_state(connection, collection, reference)
         if row is None:
-            raise NotFound(f"No state {state_id!r}", collection_id=collection)
+            raise NotFound(f"The state {state_id!r} does not exist", collection_id=collection)
         return State(row["id"], row["feature"])
 
     async def _find_state(
         self, connection: Connection, collection: str, reference: Guid | Uuid
     ) -> Any:
-        """In the layers that are read, topmost first: a state that came from below has the end
-        there that the branch made, and what ended it below since then is not seen. Then in all
-        other overlays."""
+        """Find a state in the layers that are read, topmost first, then in all other overlays.
+
+        A state that a branch took from below ends there when the branch replaced it; what ended it
+        below since then is not visible on the branch.
+        """
         place = (reference.i, reference.txn_min)
         for source in await sources_of(connection, self._branch, collection, None):
             seen = sql("feature")
@@ -367,15 +383,17 @@ class PsqlReader(ABC):
             )
         is_ours = known is not None and storage.wrote(reference, known)
         if known is None or not is_ours or not await self._info_of(connection, known):
-            raise NotFound(f"No state {state_id!r} in storage {storage.id!r}")
+            raise NotFound(f"The state {state_id!r} does not exist in storage {storage.id!r}")
         return known
 
     async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
         return await self._published(at, lambda: self._resolve(at, collection))
 
     async def _published(self, at: VersionSelector, read: Callable[[], Awaitable[T]]) -> T:
-        """What is read at a version, once it is published. A version that is, stays what it is:
-        who asks for its number need not wait for others."""
+        """Run a read at a version after publishing it if needed.
+
+        A published version never changes: a read at a known version need not wait for publication.
+        """
         if isinstance(at, AtSeq | AtTxn):
             try:
                 return await read()
@@ -390,7 +408,7 @@ class PsqlReader(ABC):
             if collection is not None:
                 if await self._info_of(connection, collection, dropped=True) is None:
                     raise CollectionNotFound(
-                        f"No collection {collection!r}", collection_id=collection
+                        f"The collection {collection!r} does not exist", collection_id=collection
                     )
                 sources = await sources_of(connection, self._branch, collection, version.txn)
                 await check_histories(connection, [(s.table, s.at) for s in sources])
@@ -414,7 +432,9 @@ class PsqlReader(ABC):
     async def _check_kept(
         self, connection: Connection, version: Version, collection: str | None
     ) -> None:
-        """Expired when the version, or the history that the collection needs for it, is gone."""
+        """Raise Expired if the version, or history that the collection needs for it, was removed.
+        removed.
+        """
         if collection is not None:
             sources = await sources_of(connection, self._branch, collection, version.txn)
             await check_histories(connection, [(s.table, s.at) for s in sources])
@@ -423,7 +443,9 @@ class PsqlReader(ABC):
     async def _moment(
         self, collection: str, query: Query, at: VersionSelector, cursor: Cursor | None
     ) -> Moment:
-        """When to read. Checks that the collection is there and can be read then."""
+        """Return the time of a read, after checking that the collection exists and has its history.
+        history.
+        """
         if cursor is not None and cursor.at == 0:
             cursor = None
         if cursor is not None or (isinstance(at, Head) and self._reads_head(query)):
@@ -436,7 +458,9 @@ class PsqlReader(ABC):
         async with self._connection() as connection:
             info = await self._info_of(connection, collection)
             if info is None:
-                raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
+                raise CollectionNotFound(
+                    f"The collection {collection!r} does not exist", collection_id=collection
+                )
             if cursor is not None:
                 txn: int | None = cursor.at
             elif isinstance(at, Head) and self._reads_head(query):
@@ -458,7 +482,7 @@ class PsqlReader(ABC):
 
 @asynccontextmanager
 async def planned(connection: Connection, query: Query) -> AsyncIterator[None]:
-    """Where the right plan depends on the values of the query, it is made for them."""
+    """Plan the statements of a block for their values, if the query's plan depends on them."""
     if not statements.depends_on_values(query):
         yield
         return
@@ -468,7 +492,7 @@ async def planned(connection: Connection, query: Query) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def planned_for_values(connection: Connection) -> AsyncIterator[None]:
-    """Statements are planned for their values."""
+    """Plan the statements of a block for their values."""
     async with connection.transaction():
         await connection.execute(queries()["plan_for_values"], True)
         yield

@@ -1,6 +1,7 @@
-"""From a `Query` to one SQL statement, put together from the fragments in `queries/read.sql`.
+"""Translation of a `Query` into one SQL statement.
 
-Values never become text of the statement: each is a parameter, collected in `Statement`.
+It is built from the fragments in `queries/read.sql`. Values never become text of the statement:
+each is a parameter, collected in `Statement`.
 """
 
 from __future__ import annotations
@@ -29,10 +30,13 @@ from naksha.spi.support.query_parts import (
 )
 
 _BOX_THIN = 0.001
-"""Degrees below which a box has no inside that float32 could tell; see the fragment `box`."""
+"""Width in degrees below which float32 cannot resolve the inside of a box.
+
+See the fragment `box`.
+"""
 
 Suffix: TypeAlias = Literal["", "_del", "_hst"]
-"""What the names of a collection's tables end with: HEAD, tombstones, history."""
+"""Suffixes of the names of a collection's tables: HEAD, tombstones, history."""
 HISTORY: Final[Suffix] = "_hst"
 
 
@@ -43,9 +47,11 @@ class Statement:
         self.values: list[Any] = []
 
     def value(self, value: Any, type_: str) -> str:
-        """Add a parameter; gives its place in the text."""
+        """Add a parameter; return its placeholder."""
         if len(self.values) == limits.QUERY_VALUES_MAX:
-            raise LimitExceeded(f"The query has more than {limits.QUERY_VALUES_MAX} values")
+            raise LimitExceeded(
+                f"The query has too many values; at most {limits.QUERY_VALUES_MAX} are accepted"
+            )
         if type_ == "text":
             check_text(value)
         elif type_ == "text[]":
@@ -56,9 +62,12 @@ class Statement:
 
 
 class Source(NamedTuple):
-    """One layer that a statement reads: how its tables are called, the transaction it is read at
-    (None for HEAD), the tables of the ids that are hidden in it because a layer above has them, and
-    how many leaves HEAD is known to have at least: what has grown to 16 stays so."""
+    """One layer that a statement reads.
+
+    It consists of the name of its tables, the transaction it is read at (None for HEAD), the tables
+    of the ids that are hidden in it because a layer above has them, and a lower bound of the number
+    of HEAD's leaves: a collection that has grown to 16 never shrinks.
+    """
 
     table: str
     at: int | None
@@ -67,7 +76,9 @@ class Source(NamedTuple):
 
 
 def needs(sources: Sequence[Source], query: Query) -> list[tuple[str, int | None]]:
-    """The tables of layers, each with the transaction from which on its history must be there."""
+    """Return the tables of layers, each with the transaction from which its history must be kept.
+    kept.
+    """
     since = query.replaced_since
     if since is None:
         return [(source.table, source.at) for source in sources]
@@ -75,23 +86,23 @@ def needs(sources: Sequence[Source], query: Query) -> list[tuple[str, int | None
 
 
 def leaf_of(feature_id: str) -> str:
-    """The leaf of a feature id, as the partition key computes it."""
+    """Return the leaf of a feature id, as the partition key computes it."""
     return id_hash(feature_id)[0]
 
 
 def states(
     collection: str, query: Query, at: int | None, cursor: Cursor | None = None
 ) -> tuple[str, list[Any]]:
-    """The statement that gives (id, feature) of all states of the query."""
+    """Return the statement that selects (id, feature) of all states of the query."""
     return layered_states([Source(collection, at)], query, cursor)
 
 
 def layered_states(
     layers: Sequence[Source], query: Query, cursor: Cursor | None = None
 ) -> tuple[str, list[Any]]:
-    """The same, of a collection that lies in several layers, topmost first."""
+    """Return the same statement for a collection in several layers, topmost first."""
     statement = Statement()
-    # One more than is wanted tells whether there are more.
+    # One more than the limit, to detect whether there are more.
     limit = None if query.limit is None else query.limit + 1
     given = _given(layers, query)
     sources, order = rows_of(statement, layers, query, given, cursor=cursor, limit=limit)
@@ -101,8 +112,10 @@ def layered_states(
 def some_states(
     layers: Sequence[Source], query: Query, limit: int | None, *, if_there: str | None = None
 ) -> tuple[str, list[Any]]:
-    """The statement that gives (id, feature) of any so many states of the query; of none, unless
-    there is the collection `if_there`."""
+    """Return the statement that selects (id, feature) of up to `limit` states, in any order.
+
+    With `if_there` it selects none unless that collection exists.
+    """
     statement = Statement()
     conditions = [] if if_there is None else [there(statement, if_there)]
     given = _given(layers, query)
@@ -112,13 +125,17 @@ def some_states(
 
 
 def there(statement: Statement, collection: str) -> str:
-    """The condition that there is a collection."""
+    """Return the condition that a collection exists."""
     return sql("there", id=statement.value(collection, "text"))
 
 
 def _given(layers: Sequence[Source], query: Query) -> str:
-    """What a source gives of each state: a row where features are made of what all sources give. At
-    a version there are many partitions, and the space goes into those only that are given out."""
+    """Return the fragment of the columns that a source selects.
+
+    "row" selects columns from which the document is built after all sources were combined. A read
+    at a version has many partitions, and the space is inserted only into the documents that are
+    returned.
+    """
     is_whole_past = query.limit is None and any(layer.at is not None for layer in layers)
     return "row" if is_whole_past or query.space is not None else "feature"
 
@@ -149,13 +166,15 @@ def rows_of(
     cursor: Cursor | None = None,
     limit: int | None = None,
 ) -> tuple[str, str]:
-    """The rows of the states that are asked for, and how they are ordered when there is a limit;
-    `given` is the fragment that says what is given of each."""
+    """Return the rows of the requested states, and their order if there is a limit.
+
+    `given` is the fragment that selects the columns.
+    """
     if limit is None:
         return source_rows(statement, layers, query, cursor, "source", given, conditions), ""
-    # Live or dead, a feature is found once; only of all its states there are several.
+    # Live or deleted, a feature occurs once; only with all states it occurs several times.
     several = query.states is States.ALL
-    # As text: with an unknown limit the planner might sort the whole collection.
+    # As a literal: with an unknown limit the planner might sort the whole collection.
     cut = {"then": sql("then_txn") if several else "", "limit": str(limit)}
     sources = source_rows(statement, layers, query, cursor, "source_page", given, conditions, **cut)
     then = sql("then_txn_of_page") if several else ""
@@ -165,21 +184,23 @@ def rows_of(
 def sampled_rows(
     statement: Statement, layers: Sequence[Source], query: Query, given: str, percent: float
 ) -> str:
-    """The same rows, of about so many percent of the pages."""
+    """Return the same rows, of about `percent` of the pages."""
     part = f"{percent:.9f}"
     return source_rows(statement, layers, query, None, "source_sample", given, (), percent=part)
 
 
 def count(collection: str, query: Query, at: int | None) -> tuple[str, list[Any]]:
-    """The statement that counts them."""
+    """Return the statement that counts the states of the query."""
     return layered_count([Source(collection, at)], query)
 
 
 def layered_count(
     layers: Sequence[Source], query: Query, *, if_there: str | None = None
 ) -> tuple[str, list[Any]]:
-    """The same, of a collection that lies in several layers, topmost first; nothing is counted
-    unless there is the collection `if_there`."""
+    """Return the same statement for a collection in several layers, topmost first.
+
+    With `if_there` it counts nothing unless that collection exists.
+    """
     statement = Statement()
     conditions = [] if if_there is None else [there(statement, if_there)]
     sources = source_rows(statement, layers, query, None, "source_count", "feature", conditions)
@@ -196,7 +217,10 @@ def source_rows(
     conditions: Sequence[str],
     **slots: str,
 ) -> str:
-    """The rows of all tables that hold something of the query, each as the source that is named."""
+    """Return the rows of all tables that may hold states of the query, combined by UNION ALL.
+
+    `source` is the fragment that selects from one table.
+    """
     filters = [*filters_of(statement, query), *conditions]
     if cursor is not None:
         place = {
@@ -223,8 +247,10 @@ def source_rows(
 
 
 class LayerTable(NamedTuple):
-    """A table of a layer, under which conditions its states are asked for, and in which form they
-    are given: as they lie there (""), without their end ("_open"), or as seen from `at` ("_at")."""
+    """A table of a layer, the form in which its states are returned, and conditions on them.
+
+    The form is "" for states as stored, "_open" without their end, or "_at" as seen from `at`.
+    """
 
     suffix: Suffix
     form: Literal["", "_open", "_at"]
@@ -235,8 +261,10 @@ class LayerTable(NamedTuple):
 def layer_tables(
     statement: Statement, layer: Source, query: Query, *, hidden: bool = False
 ) -> Iterable[LayerTable]:
-    """The tables of a layer that hold something of the query; of the history, when all is asked
-    for, the `hidden` states too."""
+    """Yield the tables of a layer that may hold states of the query.
+
+    If all states are requested, `hidden` includes the hidden ones of the history.
+    """
     at = None if layer.at is None else statement.value(layer.at, "int8")
     if query.replaced_since is not None:
         yield LayerTable("_hst", "_open", at, list(_replaced(statement, query, at)))
@@ -256,13 +284,16 @@ def layer_tables(
 
 
 def _from_day(txn: int) -> str:
-    """The condition that a state ended on the day of a transaction or later, as text: so partitions
-    of earlier days are left out when the statement is planned, not each time it runs."""
+    """Return the condition that a state ended on the day of a transaction or later.
+
+    It is a literal, so that partitions of earlier days are pruned when the statement is planned,
+    not each time it runs.
+    """
     return sql("from_day", first=str(txn - txn % DAY_FACTOR))
 
 
 def _replaced(statement: Statement, query: Query, at: str | None) -> Iterable[str]:
-    """The conditions on states that ended; no layer above has any of these."""
+    """Yield the conditions on states that ended; no layer above contains any of these."""
     assert query.replaced_since is not None
     yield sql("replaced", since=statement.value(query.replaced_since, "int8"))
     yield _from_day(query.replaced_since)
@@ -273,7 +304,7 @@ def _replaced(statement: Statement, query: Query, at: str | None) -> Iterable[st
 
 
 def _tables(query: Query, at: str | None, hidden: bool) -> list[tuple[Suffix, str]]:
-    """Which tables hold the states asked for, and under which condition."""
+    """Return the tables with the requested states, and a condition for each."""
     current = sql("true") if at is None else sql("live_head_at", at=at)
     live: list[tuple[Suffix, str]] = [("", current)]
     dead: list[tuple[Suffix, str]] = [("_del", current)]
@@ -292,8 +323,10 @@ def _tables(query: Query, at: str | None, hidden: bool) -> list[tuple[Suffix, st
 
 
 def _is_narrow(query: Query) -> bool:
-    """Whether an index finds the states that tombstones of the history are not in; then these are
-    looked for apart, by their action."""
+    """Whether the states are found by an index that lacks the tombstones of the history.
+
+    Then those tombstones are searched for separately, by their action.
+    """
     return query.ids is None and any(
         part is not None
         for part in (
@@ -309,15 +342,17 @@ def _is_narrow(query: Query) -> bool:
 
 
 def depends_on_values(query: Query) -> bool:
-    """Whether the right plan depends on the values: one author may have written nearly all that
-    there is, another nearly nothing, and the same statement asks for both. So it is with what was
-    updated since a time."""
+    """Whether the right plan depends on the values.
+
+    One author may have written nearly everything, another nearly nothing, and the same statement
+    serves both. The same applies to the time of the last update.
+    """
     parts = (query.authors, query.actions, query.updated_from)
     return any(part is not None for part in parts)
 
 
 def ids_of(statement: Statement, query: Query, partitioned: bool) -> Iterable[str]:
-    """The condition on ids; a table partitioned by leaf is told the leaves."""
+    """Yield the condition on ids, with the leaves for a table that is partitioned by leaf."""
     ids = query.ids
     if ids is None:
         return
@@ -340,9 +375,12 @@ def ids_of(statement: Statement, query: Query, partitioned: bool) -> Iterable[st
 
 
 def in_part(statement: Statement, query: Query, leaf: str = "") -> Iterable[str]:
-    """The condition on the part that is asked for; of a leaf, which is cut from the same hashes,
-    only what the leaf does not say itself. Each bound by itself: the planner takes two of them for
-    a few rows only, and sorts these."""
+    """Yield the conditions on the requested part, if there is one.
+
+    A leaf is cut from the same hashes, so only bounds inside of it are needed. Each bound is a
+    condition of its own: the planner underestimates the rows of two combined bounds, and sorts
+    them.
+    """
     if query.part is None:
         return
     first, last = query.part.hashes()
@@ -353,8 +391,11 @@ def in_part(statement: Statement, query: Query, leaf: str = "") -> Iterable[str]
 
 
 def _leaves(query: Query, table: str) -> Iterable[tuple[str, str]]:
-    """The leaves of a table that hold something of the part that is asked for, and their names; the
-    whole table if it is no part. The planner knows nothing of hashes, so it is told the tables."""
+    """Yield the leaves of a table that overlap the requested part, with their names.
+
+    Without a part it is the whole table. The planner does not know the hashes, so the tables are
+    named.
+    """
     if query.part is None or query.part.is_whole:
         return [("", table)]
     first, last = (int(bound[0], 16) for bound in query.part.hashes())
@@ -362,7 +403,7 @@ def _leaves(query: Query, table: str) -> Iterable[tuple[str, str]]:
 
 
 def filters_of(statement: Statement, query: Query) -> Iterable[str]:
-    """All other conditions of a query."""
+    """Yield all other conditions of a query."""
     if query.spatial is not None:
         yield _spatial(statement, query.spatial)
     if query.tags is not None:
@@ -379,7 +420,7 @@ def filters_of(statement: Statement, query: Query) -> Iterable[str]:
         if bound is not None:
             yield sql(name, value=statement.value(bound, "int8"))
     if query.updated_from is not None:
-        # There is no index on the time, but one on txn.
+        # There is no index on the time, but there is one on txn.
         first = first_txn_at(query.updated_from)
         yield sql("txn_from", value=statement.value(first, "int8"))
     if query.where is not None:
@@ -387,7 +428,7 @@ def filters_of(statement: Statement, query: Query) -> Iterable[str]:
 
 
 def _by_whom(statement: Statement, query: Query) -> Iterable[str]:
-    """Conditions on author, application and action."""
+    """Yield the conditions on author, application and action."""
     for key, among in (
         ("author", query.authors),
         ("appId", query.app_ids),
@@ -396,11 +437,14 @@ def _by_whom(statement: Statement, query: Query) -> Iterable[str]:
         if among is not None:
             yield sql("among", key=key, values=statement.value(list(among), "text[]"))
     if query.authors is not None and query.actions is None:
-        yield sql("any_action")  # the index on authors begins with it
+        yield sql("any_action")  # the index on authors starts with the action
 
 
 def _prefix(statement: Statement, key: str, prefix: str) -> str:
-    """Values that start with a prefix, as a range: so an index serves any generic plan."""
+    """Return the condition that a value starts with a prefix, as a range.
+
+    So an index can be used by a generic plan, whatever the prefix is.
+    """
     first, end = statement.value(prefix, "text"), end_of_prefix(prefix)
     if end is None:
         return sql("from_value", key=key, first=first)
@@ -421,7 +465,7 @@ def _spatial(statement: Statement, spatial: Spatial) -> str:
 
 
 def box_of(statement: Statement, box: Bbox) -> str:
-    """The condition that a feature's box meets this one."""
+    """Return the condition that a feature's box intersects this one."""
     return _spatial(statement, box)
 
 
@@ -438,7 +482,7 @@ def _box(statement: Statement, box: Box, fragment: str) -> str:
 
 def _test(statement: Statement, test: PropertyTest) -> str:
     if len(test.path) > limits.JSON_DEPTH_MAX:
-        return "false"  # no feature is nested so deep, and nothing holds for what is absent
+        return "false"  # no feature is nested so deep, and every test of an absent value is false
     is_type = test.path == GEOMETRY_TYPE
     path = sql("geometry_type") if is_type else path_of(statement, test.path)
     if test.op in (Op.EXISTS, Op.IS_NULL):
@@ -453,7 +497,7 @@ def _test(statement: Statement, test: PropertyTest) -> str:
 
 
 def path_of(statement: Statement, path: Sequence[str]) -> str:
-    """What is at a path of a document."""
+    """Return the value at a path of a document."""
     steps = (sql("step", key=statement.value(key, "text")) for key in path)
     return sql("path", steps="".join(steps))
 

@@ -15,7 +15,7 @@ from naksha.spi.support.query_parts import union_of
 
 
 async def part_to_read(connection: Connection, sources: Sequence[Source]) -> float:
-    """How much of its tables is to be read for fast statistics, as a part of 1."""
+    """Return the fraction of the tables to read for fast statistics, at most 1."""
     names = [ident(source.table) for source in sources]
     names += [ident(source.table + HISTORY) for source in sources if source.at is not None]
     size: int = await connection.fetchval(queries()["heap_size"], names)
@@ -23,20 +23,20 @@ async def part_to_read(connection: Connection, sources: Sequence[Source]) -> flo
 
 
 def statistics_statement(sources: Sequence[Source], part: float) -> tuple[str, list[Any]]:
-    """The statement that counts what is live in the sources, or in a part of them."""
+    """Return the statement that counts live features in the sources, or in a fraction of them."""
     statement, query = Statement(), Query()
     if part < 1:
         rows = sampled_rows(statement, sources, query, "row", percent=part * 100)
     else:
         rows, _ = rows_of(statement, sources, query, "row")
-    # One more than is wanted tells whether there are more.
+    # One more than the limit, to detect whether there are more.
     most = str(limits.STATISTICS_KEYS_MAX + 1)
     text = sql("select_statistics", sources=rows, document=sql("document"), most=most)
     return text, statement.values
 
 
 def statistics_of(rows: Sequence[Any], part: float) -> Statistics:
-    """What the rows of the statement say, if they are about a part of the whole."""
+    """Compute statistics from the rows of the statement, scaled up from the fraction read."""
     sampled = part < 1
     types = [row for row in rows if row["kind"] == "type"]
     boxes = [

@@ -1,4 +1,4 @@
-"""The statement that makes a vector tile: PostGIS encodes it, nothing is parsed on the way."""
+"""Statement that builds a vector tile: PostGIS encodes it, so nothing is parsed here."""
 
 from __future__ import annotations
 
@@ -38,9 +38,11 @@ def tile_statement(
     ordered: bool,
     if_there: str | None = None,
 ) -> tuple[str, list[Any]]:
-    """The statement that gives a tile and how many features were found for it. Unless they are
-    `ordered`, any that are within the limit will do, and one more tells that it was too low.
-    None are found, unless there is the collection `if_there`."""
+    """Return the statement that selects a tile and the number of features found for it.
+
+    Unless `ordered`, any features within the limit are used, and one more is read to detect that
+    the limit was exceeded. With `if_there` nothing is found unless that collection exists.
+    """
     statement = Statement()
     within = [] if if_there is None else [there(statement, if_there)]
     if query.spatial is None:
@@ -76,7 +78,7 @@ def tile_statement(
 
 
 def _namespace(tile: VectorTile) -> Iterable[str]:
-    """The columns of the namespace."""
+    """Yield the columns of the namespace."""
     if not tile.namespace:
         return
     if not tile.flattened:
@@ -88,7 +90,9 @@ def _namespace(tile: VectorTile) -> Iterable[str]:
 
 
 def _taken(tile: VectorTile) -> Iterable[str]:
-    """Names that a feature's own properties cannot have: a feature has each property once."""
+    """Yield names that a feature's own properties cannot have, since names are unique per feature.
+    feature.
+    """
     yield XYZ
     if not tile.flattened:
         yield "id"

@@ -1,4 +1,4 @@
-"""The schema in PostgreSQL: installation, migrations, and changes while it is in use.
+"""The schema in PostgreSQL: installation, migrations and online changes.
 
 The SQL itself is in `naksha/psql/sql`.
 """

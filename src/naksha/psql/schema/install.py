@@ -1,12 +1,13 @@
-"""Setting up a storage's schema, and bringing an older one up to date on a live database.
+"""Installation of a storage's schema, and upgrades of older ones on a live database.
 
-The schema files are idempotent and give the current truth; running them again takes no lock that
-stops readers or writers. What changes existing tables or types is a step in `sql/migrations`,
-append-only: `NNNN_pre_slug` runs before the schema files, `NNNN_post_slug` after them, all in one
-transaction; `NNNN_online_slug` makes indices and triggers afterwards, while others write. Steps
-done are recorded in `naksha_migration`; a fresh schema has them all from the start.
+The schema files are idempotent and describe the current schema; running them again takes no lock
+that blocks readers or writers. Changes to existing tables or types are steps in `sql/migrations`,
+which is append-only: `NNNN_pre_slug` runs before the schema files and `NNNN_post_slug` after them,
+all in one transaction; `NNNN_online_slug` builds indices and triggers afterwards, while others
+write. Completed steps are recorded in `naksha_migration`; a fresh schema records all of them from
+the start.
 
-The schema has a version, recorded there, too. A release refuses a schema of a greater version than
+The version of the schema is recorded there, too. A release refuses a schema of a later version than
 its own, instead of replacing its functions by older ones.
 """
 
@@ -37,35 +38,38 @@ from naksha.psql.sql import ident, queries, schema_files, sql
 Steps = list[tuple[str, str]]
 DEFAULT_SCHEMA: Final = "naksha"
 SCHEMA_VERSION: Final = 1
-"""Raised by the first change of the schema files after a release."""
+"""Incremented by the first change of the schema files after a release."""
 _VERSION: Final = "version:"
 _log = logging.getLogger(__name__)
 
 
 def migrations() -> Steps:
-    """(name, text) of all migration steps, in order."""
+    """Return (name, text) of all migration steps, in execution order."""
     folder = resources.files("naksha.psql.sql") / "migrations"
     files = sorted(f.name for f in folder.iterdir() if f.name.endswith(".sql"))
     return [(name.removesuffix(".sql"), (folder / name).read_text("utf-8")) for name in files]
 
 
 async def search_path(connection: Connection, schema: str) -> str:
-    """The schema first, then PostGIS wherever it lives; temporary objects last, so that they
-    never stand in for ours."""
+    """Return the search path of a storage's connections.
+
+    The storage's schema comes first, then that of PostGIS. Temporary objects come last, so that
+    they never shadow those of the storage.
+    """
     postgis = await connection.fetchval(queries()["postgis_schema"])
     if postgis is None:
-        raise NotSupported("The database has no PostGIS; run CREATE EXTENSION postgis in it")
+        raise NotSupported("PostGIS is not installed in the database; run CREATE EXTENSION postgis")
     return f"{ident(schema)}, {ident(postgis)}, pg_temp"
 
 
 async def check_installed(connection: Connection, schema: str, place: str) -> None:
-    """NotFound when a schema has no storage; `place` is what the database is called then."""
+    """Raise NotFound if the schema holds no storage; `place` names the database in the message."""
     if not await connection.fetchval(queries()["schema_installed_in"], schema):
-        raise NotFound(f"There is no storage in the schema {schema!r} of {place}", field="storage")
+        raise NotFound(f"Schema {schema!r} of {place} holds no storage", field="storage")
 
 
 class Access(NamedTuple):
-    """What the role of a connection may do with a storage that is there."""
+    """Privileges of a connection's role on an existing storage."""
 
     owner: str
     is_owner: bool
@@ -78,13 +82,13 @@ class Access(NamedTuple):
 
 
 async def access_to(connection: Connection, schema: str) -> Access | None:
-    """None while no storage is there."""
+    """Return the privileges on the storage in a schema; None if it holds no storage."""
     row = await connection.fetchrow(queries()["schema_access"], schema)
     return None if row is None else Access(*row)
 
 
 async def use_installed(connection: Connection, schema: str, storage_id: str | None) -> str:
-    """Check that a storage can be used as it is, and return its id.
+    """Check that a storage can be used without an upgrade, and return its id.
 
     Raises:
         NotSupported: Another release has set the schema up.
@@ -97,8 +101,8 @@ async def use_installed(connection: Connection, schema: str, storage_id: str | N
     steps = {name for name, _ in migrations() if "_online_" not in name}
     if not {_version_name(), *steps} <= done:
         raise NotSupported(
-            f"The schema {schema!r} is of an older Naksha; open the storage as the owner of the "
-            "schema once, which upgrades it"
+            f"Schema {schema!r} was written by an older Naksha; open the storage once as the owner "
+            "of the schema to upgrade it"
         )
     owner: str = await connection.fetchval(queries()["storage_info"])
     _check_id(owner, storage_id)
@@ -108,7 +112,7 @@ async def use_installed(connection: Connection, schema: str, storage_id: str | N
 def _check_id(found: str, storage_id: str | None) -> None:
     if storage_id is not None and found != storage_id:
         raise InvalidArgument(
-            f"The schema belongs to storage {found!r}, not {storage_id!r}", field="storage_id"
+            f"The schema holds storage {found!r}, not {storage_id!r}", field="storage_id"
         )
 
 
@@ -121,14 +125,17 @@ async def install(
     *,
     new_id: str | None = None,
 ) -> str:
-    """Create or upgrade the schema; safe to call by many at once and with writers at work.
-    Gives the id of the storage, which must be `storage_id` if that is given. `new_id` is that of a
-    new one; else it is made from the name of the schema, or of the database."""
+    """Create or upgrade the schema, and return the id of the storage.
+
+    Safe to call concurrently and while others write. The id must be `storage_id` if that is given.
+    `new_id` is the id of a new storage; by default it is derived from the name of the schema or the
+    database.
+    """
     access = await access_to(connection, schema)
     if access is not None and not access.may_write:
         raise ReadOnly(
-            f"The storage in the schema {schema!r} is read-only for this role or server; open it "
-            "with read_only=True"
+            f"The storage in schema {schema!r} is read-only for this role or server; open it with "
+            "read_only=True"
         )
     if access is not None and not access.is_owner:
         return await use_installed(connection, schema, storage_id)
@@ -146,7 +153,7 @@ async def install(
 
 
 async def default_id(connection: Connection, schema: str) -> str:
-    """The id of a new storage: the name of its schema, or of the database for the default one."""
+    """Derive the id of a new storage from its schema, or from the database for the default one."""
     if schema != DEFAULT_SCHEMA:
         return storage_id_from(schema)
     return storage_id_from(await connection.fetchval(queries()["database_name"]))
@@ -155,7 +162,7 @@ async def default_id(connection: Connection, schema: str) -> str:
 async def _install(
     connection: Connection, schema: str, name: str, number: int, steps: Steps
 ) -> tuple[str, Steps]:
-    """All that is done at once, or not at all. Gives the id of the storage, and the steps left."""
+    """Install all atomic steps; return the id of the storage, and the remaining steps."""
     async with connection.transaction():
         await connection.fetchval(queries()["schema_lock"], schema)
         await connection.execute(sql("schema_create", schema=ident(schema)))
@@ -169,39 +176,47 @@ async def _install(
 
 
 async def _finish_online(connection: Connection, steps: Steps) -> None:
-    """What is done while others write. It is not needed to be right, only to be fast: when another
-    one is at it, or maintains the storage for long, that one or the next to open it will do."""
+    """Run the steps that are done while others write.
+
+    They affect performance only, not correctness. When another process is running them, or
+    maintains the storage for long, that process or the next one to open the storage completes them.
+    """
     try:
         async with alone(connection):
             for name, text in steps:
                 await run_step(connection, text)
                 await connection.execute(queries()["migrations_record"], [name], _current())
     except Retryable as error:
-        _log.warning("The upgrade is finished later: %s", error)
+        _log.warning("The upgrade is postponed until the storage is opened again: %s", error)
 
 
 async def _need_postgis(connection: Connection) -> None:
     if await connection.fetchval(queries()["postgis_schema"]) is not None:
         return
     try:
-        # Somebody else may create it at the same moment, and then it is there.
+        # Another session may create it at the same moment; then it exists as well.
         with contextlib.suppress(asyncpg.UniqueViolationError):
             await connection.execute(queries()["postgis_create"])
     except asyncpg.PostgresError as error:
-        raise NotSupported(f"The database has no PostGIS and it cannot be made: {error}") from error
+        raise NotSupported(
+            f"PostGIS is not installed in the database and cannot be created: {error}"
+        ) from error
 
 
 async def _need_all_rows(connection: Connection) -> None:
-    """A replica whose rows are still on their way would be given another name, and read in part."""
+    """Refuse a logical replica whose initial copy is not complete.
+
+    Without its rows it would be taken for a new storage, given another id, and read in part.
+    """
     table = await connection.fetchval(queries()["table_being_copied"])
     if table is not None:
         raise Unavailable(
-            f"The replica is not complete: table {table!r} is still being copied; try again later"
+            f"The replica is incomplete: table {table!r} is still being copied; retry later"
         )
 
 
 async def _bring_up_to_date(connection: Connection, steps: Steps) -> Steps:
-    """Gives the steps that are to be done afterwards, online."""
+    """Run schema files and steps as needed; return the steps to be done online afterwards."""
     fresh = not await connection.fetchval(queries()["schema_installed"])
     done: set[str] = set()
     if not fresh:
@@ -210,7 +225,9 @@ async def _bring_up_to_date(connection: Connection, steps: Steps) -> Steps:
     names = {name for name, _ in steps}
     unknown = {name for name in done if not name.startswith(("schema:", _VERSION))} - names
     if unknown:
-        raise NotSupported(f"The storage was upgraded by a newer Naksha (step {max(unknown)})")
+        raise NotSupported(
+            f"The storage was upgraded by a newer Naksha (step {max(unknown)}); upgrade Naksha"
+        )
     missing = [] if fresh else [(name, text) for name, text in steps if name not in done]
     online = [(name, text) for name, text in missing if "_online_" in name]
     version = _version_name()
@@ -232,18 +249,21 @@ def _version_name() -> str:
 
 
 def check_version(done: set[str]) -> None:
-    """NotSupported when a newer release has set the schema up; `done` are the recorded steps."""
+    """Raise NotSupported if a newer release has set the schema up.
+
+    `done` holds the names of the recorded steps.
+    """
     found = [int(name.removeprefix(_VERSION)) for name in done if name.startswith(_VERSION)]
     newest = max(found, default=0)
     if newest > SCHEMA_VERSION:
         raise NotSupported(
-            f"The schema of the storage is of version {newest}, written by a newer Naksha; this "
-            f"one knows version {SCHEMA_VERSION}. Upgrade Naksha"
+            f"The schema of the storage has version {newest}, written by a newer Naksha; this "
+            f"release supports version {SCHEMA_VERSION}. Upgrade Naksha"
         )
 
 
 def _current() -> str:
-    """What tells that the schema files of this version have run."""
+    """Return the mark that records a run of the current schema files."""
     return "schema:" + _fingerprint()
 
 

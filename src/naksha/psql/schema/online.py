@@ -1,10 +1,11 @@
-"""Upgrades of a storage in use: what needs a strong lock, indices of large tables, and triggers.
+"""Upgrades of a storage in use: changes under a strong lock, indices, and triggers.
 
-A strong lock is asked for with a time-out and asked for again: whoever waits for it makes all
-others wait behind. An index of a partitioned table is made of the parent alone, which takes a
-moment, then partition by partition without a lock that writers notice. Until it is whole it is not
-used, and new partitions have it from the beginning. What an interrupted build leaves is found and
-made again. Triggers are replaced table by table, because writers of a table wait meanwhile.
+A strong lock is requested with a short timeout and retried, because every later statement on the
+table queues behind a waiting request. An index of a partitioned table is created on the parent
+alone, which takes a moment, then on one partition after the other, without a lock that blocks
+writers. Until all partitions have it, it is not used; new partitions get it from the beginning.
+What an interrupted build leaves behind is found and rebuilt. Triggers are replaced table by table,
+because writers of a table wait meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from naksha.psql.connection.driver import Connection
 from naksha.psql.sql import ident, queries, sql
 
 LOCK_MS_MAX: Final = 200
-"""How long others may have to wait behind us for a lock that we do not get."""
+"""How long others may have to queue behind our request for a lock that is not granted."""
 LOCK_TRIES_MAX: Final = 150
 PAUSE_S: Final = 0.2
 T = TypeVar("T")
@@ -33,7 +34,7 @@ _random = random.SystemRandom()
 
 
 async def patiently(work: Callable[[], Awaitable[T]]) -> T:
-    """Do what sets the time-out of locks by itself, again and again until they are free."""
+    """Retry work that sets its own lock timeout until the locks are free."""
     for _ in range(LOCK_TRIES_MAX - 1):
         try:
             return await work()
@@ -43,16 +44,16 @@ async def patiently(work: Callable[[], Awaitable[T]]) -> T:
 
 
 async def run_step(connection: Connection, step: str) -> None:
-    """Run an online step: the indices it names, and the triggers if it calls for them."""
+    """Run an online step: build the indices it names, and replace triggers if it calls for that."""
     await build_indices(connection, step)
     if "naksha_mend_triggers" in step:
         await mend_triggers(connection)
 
 
 async def mend_triggers(connection: Connection) -> list[str]:
-    """Install missing triggers and renew outdated ones; returns the names of the mended tables.
+    """Install missing triggers and replace outdated ones; return the names of those tables.
 
-    A table that is locked for long is left to the next round of maintenance.
+    A table that is locked for long is left to the next maintenance round.
     """
     mended: list[str] = []
     for row in await connection.fetch(queries()["tables_to_mend"]):
@@ -60,21 +61,25 @@ async def mend_triggers(connection: Connection) -> list[str]:
         try:
             await patiently(partial(connection.execute, queries()["mend_triggers"], table))
         except asyncpg.LockNotAvailableError:
-            _log.warning("Table %s is busy: its triggers are renewed by maintenance", table)
+            _log.warning(
+                "Table %s is locked; the next maintenance round replaces its triggers", table
+            )
         else:
             mended.append(table)
     return mended
 
 
 async def build_indices(connection: Connection, step: str) -> None:
-    """Make the indices of a step, as far as they are not there. The caller sees to it that nobody
-    else makes or merges partitions for good meanwhile."""
+    """Create the indices of a step that are missing.
+
+    The caller ensures that no other session adds or merges partitions permanently meanwhile.
+    """
     for index, table, columns in _CREATE_INDEX.findall(step):
         await Index(connection, table, index, columns).build()
 
 
 class Index:
-    """One index of a partitioned table, on a connection that is in no transaction."""
+    """Build of one index of a partitioned table, on a connection outside of any transaction."""
 
     def __init__(self, connection: Connection, table: str, index: str, columns: str) -> None:
         self._run = connection
@@ -97,7 +102,7 @@ class Index:
         if not row["built"]:
             slots = {"index": ident(index), "part": ident(part), "columns": self._columns}
             await self._run.execute(sql("online_partition_index", **slots))
-            _log.info("Built the index %s", index)
+            _log.info("Built index %s", index)
         await self._briefly("online_partition_attach", parent=self._index, index=index)
 
     async def _briefly(self, name: str, **names: str) -> None:

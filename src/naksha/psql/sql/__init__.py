@@ -1,6 +1,7 @@
-"""The SQL of this storage; see `naksha.spi.support.sql_files`. Values are parameters of the
-statement,
-except in COPY, which takes none (`inlined`)."""
+"""SQL of this storage; see `naksha.spi.support.sql_files`.
+
+Values are parameters of the statement, except in COPY, which takes none (`inlined`).
+"""
 
 from __future__ import annotations
 
@@ -18,25 +19,25 @@ _PARAMETER = re.compile(r"\$(\d+)(?=::)")
 
 
 def schema_files() -> list[tuple[str, str]]:
-    """(name, text) of the files that make up the schema, in order."""
+    """Return (name, text) of the schema files, in execution order."""
     return _FILES.schema
 
 
 def queries() -> dict[str, str]:
-    """All named queries."""
+    """Return all named queries."""
     return _FILES.queries
 
 
 def sql(name: str, **slots: str) -> str:
-    """The named query with its slots filled."""
+    """Return the named query with its slots filled."""
     return _FILES.fill(name, slots)
 
 
 def literal(value: Any) -> str:
-    """A value as an SQL literal whose type is said by the cast that follows it.
+    """Return a value as an SQL literal; the cast that follows it determines its type.
 
-    For statements that cannot have parameters, such as COPY. Backslashes are written so that they
-    mean themselves whatever `standard_conforming_strings` says.
+    For statements that cannot have parameters, such as COPY. Backslashes are escaped such that the
+    literal is the same under every setting of `standard_conforming_strings`.
     """
     if value is None:
         return "NULL"
@@ -45,14 +46,18 @@ def literal(value: Any) -> str:
     if isinstance(value, bytes | bytearray | memoryview):
         return f"E'\\\\x{bytes(value).hex()}'"
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise TypeError(f"no literal for {type(value).__name__}")
+        raise TypeError(f"a value of type {type(value).__name__} has no SQL literal")
     text = value if isinstance(value, str) else repr(value)
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
-        raise InvalidArgument("A text holds characters that cannot be asked for", field="query")
+        raise InvalidArgument(
+            "A text of the query contains a NUL or an unpaired surrogate, which PostgreSQL cannot "
+            "store",
+            field="query",
+        )
     mark = "E" if "\\" in text else ""
     return mark + "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 def inlined(text: str, values: Sequence[Any]) -> str:
-    """A statement with its parameters, each written as `$n::type`, replaced by literals."""
+    """Replace the parameters of a statement, each written as `$n::type`, by literals."""
     return _PARAMETER.sub(lambda match: literal(values[int(match.group(1)) - 1]), text)

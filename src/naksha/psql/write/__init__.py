@@ -1,4 +1,4 @@
 """Writing to PostgreSQL: sessions, batches and branches.
 
-What a single transaction of the library does belongs here; bulk loads do not.
+The work of a single transaction belongs here; bulk loads do not.
 """

@@ -1,4 +1,4 @@
-"""A write's rows in the order they are locked: by leaf, then by id as the database compares it."""
+"""Rows of a write in locking order: by leaf, then by id as the database compares it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from naksha.spi.support.write_input import WriteBatch
 
 T = TypeVar("T")
 MARK_3D = b',"naksha:3d":true}'
-"""Ends the JSON of a feature whose geometry has heights; see naksha_is_3d in the schema."""
+"""End of the JSON of a feature whose geometry has heights; see naksha_is_3d in the schema."""
 
 
 class Batch:
-    """The permutation that sorts the rows, and how many go to each of the 16 leaves."""
+    """The permutation that sorts the rows, and the number of rows in each of the 16 leaves."""
 
     def __init__(self, order: list[int], counts: list[int]) -> None:
         self.order = order
@@ -25,7 +25,7 @@ class Batch:
 
     @classmethod
     def of(cls, ids: Sequence[str]) -> Batch:
-        """The batch of these ids, which are all different."""
+        """Return the batch of these ids, which must be distinct."""
         keys = [(leaf_of(i), i.encode()) for i in ids]
         order = sorted(range(len(ids)), key=keys.__getitem__)
         counts = [0] * 16
@@ -34,12 +34,12 @@ class Batch:
         return cls(order, counts)
 
     def pick(self, column: Sequence[T]) -> list[T]:
-        """A column in the batch's order."""
+        """Return a column in the batch's order."""
         return [column[n] for n in self.order]
 
     @staticmethod
     def columns(batch: WriteBatch) -> list[Sequence[Any]]:
-        """The parameters of naksha_write from `ids` to `muuids`."""
+        """Return the parameters of naksha_write from `ids` to `muuids`."""
         prepared = batch.prepared
         contents = [
             (json[:-1] + MARK_3D if has_z else json).decode()
@@ -61,7 +61,7 @@ class Batch:
 
 
 def _after_version(content: str, version: int) -> str:
-    """The content with the version that naksha_put_sql continues after."""
+    """Add the version to the content that naksha_put_sql continues after."""
     parsed = msgspec.json.decode(content)
     parsed["properties"][XYZ] = {"version": version}
     return msgspec.json.encode(parsed).decode()

@@ -1,5 +1,8 @@
-"""A storage as a branch sees it: the same connections and the same versions, read through the
-branch's layers and written to in its top overlay."""
+"""View of a storage through a branch.
+
+It uses the same connections and versions, reads through the branch's layers and writes to its top
+overlay.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,10 @@ if TYPE_CHECKING:
 
 
 class PsqlBranch(BranchView, Applying):
-    """See `Storage.on_branch`. Replicas are not asked: one that knows a version may still lack the
-    tables of an overlay."""
+    """Storage as seen from a branch; see `Storage.on_branch`.
+
+    Replicas are not used: one that knows a version may still lack the tables of an overlay.
+    """
 
     def __init__(
         self, main: PsqlStorage, branch: Branch, collections: Collection[str] | None
@@ -45,7 +50,7 @@ class PsqlBranch(BranchView, Applying):
         self._growth = main._growth
 
     async def close(self) -> None:
-        """Nothing to do: the storage is closed by those who opened it."""
+        """Do nothing: the storage is closed by its owner."""
 
     @property
     def _overlay(self) -> int:
@@ -67,7 +72,9 @@ class PsqlBranch(BranchView, Applying):
         await self._publish()
         async with self._connection() as connection:
             if await self._info_of(connection, collection) is None:
-                raise CollectionNotFound(f"No collection {collection!r}", collection_id=collection)
+                raise CollectionNotFound(
+                    f"The collection {collection!r} does not exist", collection_id=collection
+                )
             version = await versions.resolve(connection, at)
             sources = await sources_of(connection, self._branch, collection, version.txn)
             await versions.check_histories(connection, needs(sources, query))

@@ -1,4 +1,4 @@
-"""A write session: one transaction on one connection."""
+"""Write session: one transaction on one connection."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Prepare: TypeAlias = Callable[[Connection, str], Awaitable[None]]
 
 
 class PsqlSession(PsqlReader, CheckedSession):
-    """See `naksha.spi.storage.WriteSession`."""
+    """Write session on PostgreSQL; see `naksha.spi.storage.WriteSession`."""
 
     def __init__(
         self,
@@ -41,8 +41,11 @@ class PsqlSession(PsqlReader, CheckedSession):
         prepare: Prepare | None = None,
         scope: Collection[str] | None = None,
     ) -> None:
-        """`connect` makes connections beside the session's; `prepare` makes the tables that a write
-        to a collection needs; `scope` has the collections that may be written to."""
+        """Wrap a connection with an open transaction.
+
+        `connect` opens further connections; `prepare` creates the tables that a write to a
+        collection needs; `scope` lists the collections that may be written to.
+        """
         super().__init__()
         self._scope = scope
         self._branch = branch
@@ -75,15 +78,18 @@ class PsqlSession(PsqlReader, CheckedSession):
             yield self._own
 
     async def _publish(self) -> None:
-        """Inside a transaction versions are read as they are."""
+        """Do nothing: inside a transaction the published versions do not change."""
 
     def _streaming(self, connection: Connection) -> AbstractAsyncContextManager[object]:
-        """The session's own transaction. A savepoint of the stream would be rolled back when a
-        stream that nobody reads on is collected: with all that was written since."""
+        """Stream in the session's own transaction.
+
+        A savepoint for the stream would be rolled back when an abandoned stream is collected,
+        together with everything written since.
+        """
         return nullcontext()
 
     async def call(self, name: str, collection: str | None, *values: Any) -> list[Any]:
-        """Run one of the schema's functions; whatever goes wrong ends the session."""
+        """Call a function of the schema; any error ends the session."""
         self.check_usable()
         if collection is not None:
             self.collections_written.add(collection)
@@ -98,8 +104,11 @@ class PsqlSession(PsqlReader, CheckedSession):
         return list(rows)
 
     async def call_features(self, name: str, collection: str, *values: Any) -> list[Any]:
-        """The same for features. Missing tables are made first, in another transaction: made in
-        this one, they would block all other writers that need them until its commit."""
+        """Call a function of the schema that writes features.
+
+        Missing tables are created first, in another transaction: created in this one, they would
+        block all other writers that need them until its commit.
+        """
         self.check_usable()
         if self._prepare is not None and collection not in self._prepared:
             try:
@@ -116,7 +125,7 @@ class PsqlSession(PsqlReader, CheckedSession):
         check_collection_id(info.id, field="id")
         settings = msgspec.json.encode(info).decode()
         rows = await self.call("collection_create", None, info.id, settings)
-        self._prepared.add(info.id)  # Until our commit no other transaction needs its tables.
+        self._prepared.add(info.id)  # No other transaction needs its tables yet.
         return _INFO.decode(rows[0][0])
 
     async def change_collection(self, collection: str, change: CollectionChange) -> CollectionInfo:
@@ -140,12 +149,15 @@ class PsqlSession(PsqlReader, CheckedSession):
 
     async def branch_off(self, below: Sequence[Layer]) -> int:
         if self._branch != NO_BRANCH or self.collections_written or self._txn is not None:
-            raise NotSupported("A session branches off on main, before it writes", field="below")
+            raise NotSupported(
+                "A branch can only be created by a session on main that has not written yet",
+                field="below",
+            )
         overlay = await self.new_overlay()
         branch = check_layers((Layer(overlay, None), *below))
         overlays, txns = [each.overlay for each in branch], [each.txn for each in branch]
         await self.call("tx_branch", None, overlays, txns)
-        # Its tables are made by this session itself: nobody else can wait for them.
+        # This session creates the overlay's tables itself: no other session can wait for them.
         self._branch = branch
         return overlay
 
@@ -161,7 +173,7 @@ class PsqlSession(PsqlReader, CheckedSession):
         if is_overlay(overlay):
             await self.call("overlay_drop", None, overlay)
 
-    # ---- What was found to be right ----------------------------------------------------------
+    # ---- Writes of checked input (see CheckedSession) ----------------------------------------
 
     def _reader(self) -> PsqlSession:
         return self
@@ -231,7 +243,7 @@ class PsqlSession(PsqlReader, CheckedSession):
         await self.call("pin", None, name, at.txn, collection, guards)
         try:
             with translated():
-                # Expiry holds the pins still: what is there now stays.
+                # Expiry locks the pins, so history that exists now is kept.
                 await self._check_kept(self._own, at, collection)
         except BaseException as error:
             self._break(error)
@@ -242,13 +254,13 @@ class PsqlSession(PsqlReader, CheckedSession):
 
 
 class InSession(PsqlReader):
-    """What other layers hold, read on the connection of a session."""
+    """Reader of other layers on the connection of a session."""
 
     def __init__(self, session: PsqlSession, branch: Branch) -> None:
         super().__init__()
         self._session = session
         self._branch = branch
-        # What a transaction knows of partitions, it knows for all that is read in it.
+        # Partitions are known per transaction, so all reads in it share that knowledge.
         self._history = session._history
 
     @property
@@ -266,11 +278,11 @@ class InSession(PsqlReader):
         return self._session._streaming(connection)
 
     async def _publish(self) -> None:
-        """Inside a transaction versions are read as they are."""
+        """Do nothing: inside a transaction the published versions do not change."""
 
 
 def _outcomes(rows: Sequence[Any], ids: Sequence[str]) -> list[Outcome]:
-    """Outcomes in the order of the input."""
+    """Return the outcomes in the order of the input."""
     by_id = {
         row["id"]: Outcome(
             row["id"],

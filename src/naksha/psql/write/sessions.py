@@ -1,5 +1,7 @@
-"""Write sessions of a storage, on main and on branches: one transaction each, repeated when a
-concurrent one got in between."""
+"""Write sessions of a storage, on main and on branches.
+
+Each is one transaction, which `run` retries after a conflict with a concurrent one.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ _random = random.SystemRandom()
 
 
 class Writing(PsqlReader):
-    """What reads and writes on a pool of connections."""
+    """Reader and writer on a pool of connections."""
 
     _connections: Connections
     _streams: Streams
@@ -92,7 +94,7 @@ class Writing(PsqlReader):
         check_app_id(app_id)
         check_author(author)
         if at_ms is not None:
-            # Without a clock of its own the storage goes by the clock of the server.
+            # Without an injected clock the storage uses the clock of the server.
             check_dated(at_ms, LAST_MS if self._clock is None else self._clock.now_ms())
             await self._publish()
         now_ms = at_ms if at_ms is not None else self._days.now_ms()
@@ -111,11 +113,11 @@ class Writing(PsqlReader):
                         queries()["tx_start"], app_id, author, now_ms, at_ms is not None
                     )
                     await self._enter_branch(connection)
-                # What the caller's own code raises is nobody's but the caller's.
+                # Errors of the caller's own code are not translated.
                 yield session
                 session.check_usable()
             except BaseException:
-                # A connection that is gone has rolled back by itself.
+                # A lost connection has rolled back by itself.
                 with suppress(*DRIVER_ERRORS):
                     await transaction.rollback()
                 raise
@@ -133,8 +135,10 @@ class Writing(PsqlReader):
         await connection.fetchval(queries()["tx_branch"], overlays, txns)
 
     async def _prepare(self, now_ms: int | None, connection: Connection, collection: str) -> None:
-        """Make what a write to a collection needs, before it: on a branch its tables, and today's
-        partition of its history."""
+        """Create the tables that a write to a collection needs, before the write.
+
+        These are the collection's tables on the branch, and today's partition of its history.
+        """
         overlay = self._branch[0].overlay
         with translated():
             if overlay != 0:
@@ -144,8 +148,10 @@ class Writing(PsqlReader):
     async def _prepare_overlay(
         self, connection: Connection, collection: str, overlay: int, now_ms: int | None
     ) -> None:
-        """Make the tables of a collection on the branch, when they are not there yet. On a
-        connection of its own: those of the pool may all be waiting for us."""
+        """Create the tables of a collection on the branch, if they are missing.
+
+        This uses a connection outside of the pool: all pooled ones may be waiting for this session.
+        """
         rows = await connection.fetch(queries()["overlay_tables"], collection, [overlay])
         if any(row["table"] is not None for row in rows):
             return
@@ -172,7 +178,7 @@ class Writing(PsqlReader):
                         await session.close_gates(sorted(touched))
                     return await work(session)
             except Retryable as error:
-                # Nobody knows whether a commit that got no answer took place.
+                # A commit without a response may have taken place, so it must not be repeated.
                 is_unsure = session is not None and session.is_committing
                 if is_unsure and isinstance(error, Unavailable):
                     raise
@@ -194,7 +200,7 @@ class Writing(PsqlReader):
         check_text(name, limits.PIN_NAME_BYTES_MAX, field="name")
         async with self._connection() as connection, connection.transaction():
             await connection.execute(queries()["pin"], name, at.txn, collection, guards)
-            # Expiry holds the pins still: what is there now stays.
+            # Expiry locks the pins, so history that exists now is kept.
             await self._check_kept(connection, at, collection)
 
     async def unpin(self, name: str) -> None:

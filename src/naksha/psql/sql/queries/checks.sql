@@ -1,12 +1,11 @@
--- What a database keeps twice, compared; see naksha.psql.maintenance.checks. Documents have nearly
--- all of a
--- state, and what is found by them has indices that the server looks after.
+-- Comparison of data that a database stores twice; see naksha.psql.maintenance.checks. Documents
+-- contain nearly all of a state, and lookups in them use indices that the server maintains.
 
 -- name: check_tables
 SELECT c.id, c.overlay FROM naksha_collection c WHERE c.id = $1 OR c.base = $1 ORDER BY c.overlay
 
 -- name: check_numbers
--- A state is looked for by its number, which its id ends with.
+-- A state is found by its number, which its id ends with.
 SELECT s.jsondata->>'id', naksha_xyz_txn(s.jsondata),
        'it has the number ' || s.i || ', which its state id does not say'
   FROM {{table}} s
@@ -28,14 +27,14 @@ SELECT s.jsondata->>'id', naksha_xyz_txn(s.jsondata),
  LIMIT $1
 
 -- name: check_triggers
--- What is written to such a leaf directly has no history and is not in the log.
+-- Direct writes to such a leaf have no history and are not in the log.
 SELECT NULL, NULL, format('the leaf %I lacks triggers: statements that name it escape the history',
                           l.tbl)
   FROM naksha_leaves_without_triggers() l WHERE l.collection_id = $2
  LIMIT $1
 
 -- name: check_logged
--- States that no entry of the log tells of, as far as the log goes back.
+-- States without an entry in the log, as far as the log goes back.
 SELECT s.jsondata->>'id', naksha_xyz_txn(s.jsondata),
        'the log does not know the write that made it, which escaped the history'
   FROM {{table}} s
@@ -50,7 +49,7 @@ SELECT NULL, t.txn, format('the log calls it version %s of %s, the versions %s o
   FROM naksha_tx t LEFT JOIN naksha_version v ON v.txn = t.txn
  WHERE t.id = $2
    AND (t.seq_number IS DISTINCT FROM v.seq_number OR t.seq_ts IS DISTINCT FROM v.seq_ts)
-   -- When the log expires its versions go first.
+   -- When the log expires, its versions are removed first.
    AND t.txn >= (SELECT coalesce(min(first.txn), 0) FROM naksha_version first)
  LIMIT $1
 

@@ -4,8 +4,8 @@
 SELECT s.id, s.uuid{{values}} FROM ({{sources}}) AS s {{order}}
 
 -- name: select_found_sorted
--- A heap of as many as are wanted; `OFFSET 0` keeps what is sorted by from being taken out of the
--- documents again wherever it is used.
+-- A top-N heap sort; `OFFSET 0` keeps the sort keys from being extracted from the documents again
+-- at each use.
 SELECT s.id, s.uuid{{values}} FROM (SELECT * FROM ({{sources}}) AS s OFFSET 0) AS s
  WHERE {{behind}} ORDER BY {{keys}}s.id USING ~<~ {{limit}}
 
@@ -31,7 +31,7 @@ s.id ~>~ {{id}}
 , {{path}} AS v{{n}}
 
 -- name: sort_given
--- As JSON; what is nested is all alike.
+-- As JSON; all nested values are equal.
 , CASE jsonb_typeof(s.v{{n}}) WHEN 'object' THEN '[]' WHEN 'array' THEN '[]' ELSE s.v{{n}}::text END
 
 -- name: sort_by

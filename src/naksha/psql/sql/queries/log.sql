@@ -1,8 +1,8 @@
--- The transaction log; `naksha.psql.read.log` puts the fragments together.
+-- The transaction log; `naksha.psql.read.log` combines the fragments.
 
 -- name: log_window
--- The transactions [first, until) that are asked for: after (before, when newest come first)
--- version $1, published from $3 on and before $4.
+-- The requested transactions [first, until): after (before, if newest first) version $1, published
+-- from $3 on and before $4.
 SELECT greatest(
          CASE WHEN $2::bool THEN 0 ELSE coalesce(
              (SELECT txn + 1 FROM naksha_version WHERE seq_number <= $1::int8
@@ -20,8 +20,8 @@ SELECT greatest(
                ORDER BY seq_ts, seq_number LIMIT 1) END) AS until
 
 -- name: log_found
--- All rows of a transaction have the same author, application and overlay, so one row can be tested
--- for all that is asked.
+-- All rows of a transaction have the same author, application and overlay, so any row can be tested
+-- for all conditions.
 SELECT DISTINCT t.txn FROM naksha_tx t WHERE {{conditions}}
  ORDER BY t.txn {{direction}} LIMIT {{limit}}
 

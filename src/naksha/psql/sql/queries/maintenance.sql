@@ -4,14 +4,13 @@
 SELECT coalesce($1, naksha_epoch_ms(clock_timestamp()))
 
 -- name: maintain_timeouts
--- Bounds every statement of a round, except the making of merged tables.
+-- Limits every statement of a round, except the building of merged tables.
 SELECT set_config('statement_timeout', $1, false)
 
 -- name: maintain_collections
--- All collections, and which steps may have something to do for each. A step is a transaction of
--- its
--- own that takes locks, and mostly there is nothing to do. `written` changes when HEAD was written
--- to since; it is null where the server does not count that.
+-- All collections, and which steps may be due for each. A step is a transaction of its own that
+-- takes locks, and mostly there is nothing to do. `written` changes when HEAD was written to; it is
+-- null where the server does not count that.
 SELECT c.id, c.dropped_at, c.max_age, h.expires,
        h.merges OR c.id || '_hst' = ANY(n.unmerged) AS merges,
        h.prepares AND c.off_since IS NULL AS prepares,

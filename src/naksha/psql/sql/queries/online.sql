@@ -7,11 +7,12 @@ SELECT set_config('lock_timeout', $1, $2)
 SELECT to_regclass(quote_ident($1)) IS NOT NULL
 
 -- name: online_index
--- Of the parent alone: a moment, whatever is in the partitions.
+-- On the parent alone, which takes a moment whatever is in the partitions.
 CREATE INDEX {{index}} ON ONLY {{table}} {{columns}}
 
 -- name: online_partitions
--- Partitions that have no part of the index yet; `built` tells whether one lies ready and is whole.
+-- Partitions that are missing from the index; `built` is whether an unattached one exists and is
+-- valid.
 SELECT c.relname AS part, c.relname || $2 AS index, x.indisvalid AS built
   FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
   LEFT JOIN pg_index x ON x.indexrelid = to_regclass(quote_ident(c.relname || $2))

@@ -2,8 +2,8 @@
 
 -- name: partition_plan
 -- A cell is read through the index on qrid, entry by entry, and no further than its limit: a
--- sequential scan would parse every feature, a bitmap would read the whole cell first, and who
--- plans for a large cell would rather take the index on txn and parse every feature as well.
+-- sequential scan would parse every feature, a bitmap would read the whole cell first, and a plan
+-- for a large cell would use the index on txn and parse every feature as well.
 SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true),
        set_config('plan_cache_mode', 'force_generic_plan', true), set_config('jit', 'off', true),
        set_config('max_parallel_workers_per_gather', '0', true)
@@ -26,8 +26,9 @@ SELECT EXISTS (SELECT FROM naksha_version WHERE txn = $3) AS known,
             LIMIT $4::int8) AS cell) AS n
 
 -- name: partition_nowhere
--- The features without geometry at version $1. The transaction is put so that no index has it:
--- the planner would take that one when few features have no geometry, and parse all the others.
+-- The features without geometry at version $1. The condition on the transaction is written such
+-- that no index matches it: the planner would use that index if few features have no geometry, and
+-- parse all the others.
 SELECT EXISTS (SELECT FROM naksha_version WHERE txn = $1) AS known,
        (SELECT count(*) FROM (
             SELECT FROM {{head}}
@@ -41,13 +42,13 @@ SELECT EXISTS (SELECT FROM naksha_version WHERE txn = $1) AS known,
                AND naksha_xyz_action(jsondata) <> 'DELETE') AS cell) AS n
 
 -- name: partition_byte_size
--- The size of the largest of some features. Leaves are filled by a hash, so any rows will do.
+-- The size of the largest feature of a sample. Leaves are filled by a hash, so any rows will do.
 SELECT coalesce(max(octet_length(naksha_feature(geo, jsondata))), 1)
   FROM (SELECT geo, jsondata FROM {{head}} LIMIT $1) AS sample
 
 -- name: partition_last_write
--- The last published transaction that wrote features of a collection, and the first version that
--- the log still knows: what was computed before that may have missed a write.
+-- The last published transaction that wrote features of a collection, and the first version that is
+-- still in the log: a result computed before that may have missed a write.
 SELECT coalesce((SELECT max(t.txn) FROM naksha_tx t WHERE t.id = $1
                     AND t.action = 'MODIFY_FEATURES' AND t.overlay = 0
                     AND t.seq_number IS NOT NULL), 0) AS txn,

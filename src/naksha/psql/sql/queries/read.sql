@@ -1,20 +1,20 @@
--- Fragments that `naksha.psql.read.statements` puts together.
+-- Fragments that `naksha.psql.read.statements` combines.
 
 -- name: select_states
 SELECT s.id, s.feature FROM ({{sources}}) AS s {{order}}
 
 -- name: select_states_at
--- Of sources that give rows. The text of a feature is made above them: a plan has that expression
--- once then, not for every partition.
+-- For sources of rows. The text of a feature is built above them: so the plan contains that
+-- expression once, not for every partition.
 SELECT s.id, convert_to('{"geometry":' || naksha_geo_json(s.geo, s.jsondata) || ','
                         || right({{document}}, -1), 'UTF8') AS feature
   FROM ({{sources}}) AS s {{order}}
 
 -- name: select_states_in_space
--- The same with the space's name in the namespace: its key and its opening brace are where the name
--- goes in. Somebody's content may have such a key too; then more than one place was found, and the
--- document is taken apart. Each `OFFSET 0` keeps a text from being made again wherever it is used;
--- rows stay in their order, because all that is done with them is to look at them.
+-- The same with the space's name in the namespace, inserted after the key of the namespace and its
+-- opening brace. The content may contain such a key too; then more than one place is found, and the
+-- document is parsed. Each `OFFSET 0` keeps a text from being built again at each use; rows stay in
+-- their order, because they are only projected.
 SELECT s.id, convert_to('{"geometry":' || naksha_geo_json(s.geo, s.jsondata) || ',' || right(
            CASE WHEN octet_length(s.spliced) - octet_length(s.document)
                      = octet_length({{splice}}) - octet_length('"@ns:com:here:xyz": {')
@@ -26,7 +26,7 @@ SELECT s.id, convert_to('{"geometry":' || naksha_geo_json(s.geo, s.jsondata) || 
                   FROM ({{sources}}) AS s {{order}} OFFSET 0) AS s OFFSET 0) AS s
 
 -- name: document
--- The text of a row's document, as it is seen.
+-- The text of a row's document as seen from the version.
 CASE WHEN s.seen IS NULL THEN naksha_json_out(s.jsondata)::text
      ELSE naksha_text_at(s.jsondata, s.seen) END
 
@@ -38,7 +38,7 @@ SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{given}}
   FROM {{table}} WHERE {{conditions}}
 
 -- name: source_page
--- Cut in every source, in the order of its index on ids: a page reads its own rows only.
+-- Limited in every source, in the order of its index on ids: a page reads its own rows only.
 (SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{given}}
   FROM {{table}} WHERE {{conditions}}
  ORDER BY jsondata->>'id' USING ~<~{{then}} LIMIT {{limit}})
@@ -56,7 +56,7 @@ SELECT FROM {{table}} WHERE {{conditions}}
 naksha_feature(geo, jsondata) AS feature
 
 -- name: feature_open
--- A state of the history that is valid at the version: what ended it is not known yet.
+-- A state of the history that is valid at the version, from which its end is not visible.
 naksha_feature_open(geo, jsondata) AS feature
 
 -- name: feature_at
@@ -64,8 +64,8 @@ naksha_feature_open(geo, jsondata) AS feature
 naksha_feature_at(geo, jsondata, {{at}}) AS feature
 
 -- name: row
--- The row of a state, for those who do more with it when it is found; `seen` is the version that
--- the end of the state is seen from, null when it is as the row has it.
+-- The row of a state, for further processing; `seen` is the version that the end of the state is
+-- seen from, null if it is as stored.
 geo, jsondata, NULL::int8 AS seen
 
 -- name: row_open
@@ -75,14 +75,14 @@ geo, jsondata, 0::int8 AS seen
 geo, jsondata, {{at}} AS seen
 
 -- name: order_page
--- As the sources are ordered, so that they need only be merged.
+-- In the order of the sources, so that they only need to be merged.
 ORDER BY s.id USING ~<~{{then}} LIMIT {{limit}}
 
 -- name: true
 true
 
 -- name: there
--- Whether there is such a collection: looked up once, not for every row.
+-- Whether the collection exists: looked up once, not for every row.
 (SELECT true FROM naksha_collection AS c WHERE c.id = {{id}} AND c.dropped_at = 0 AND c.overlay = 0)
 
 -- name: cut
@@ -99,7 +99,7 @@ AND naksha_xyz_action(jsondata) <> 'DELETE'
 naksha_xyz_txn_next(jsondata) >= {{first}}
 
 -- name: begun_hst_at
--- The same for those that began after a transaction: these are found by their beginning.
+-- The same for states that began after a transaction, which are found by their beginning.
 naksha_xyz_txn(jsondata) <= {{at}} AND naksha_xyz_txn_next(jsondata) > {{at}}
 AND naksha_xyz_action(jsondata) <> 'DELETE'
 
@@ -120,8 +120,8 @@ naksha_xyz_action(jsondata) <> 'DELETE'
 naksha_xyz_action(jsondata) = 'DELETE'
 
 -- name: replaced
--- Valid at a transaction, not any more. The transactions that ended these states are fewer than
--- those that made them.
+-- Valid at a transaction, but not any more. The transactions that ended these states are fewer than
+-- those that created them.
 naksha_xyz_txn(jsondata) <= {{since}} AND naksha_xyz_txn_next(jsondata) > {{since}}
 
 -- name: after_cursor
@@ -145,8 +145,8 @@ substring(md5(jsondata->>'id'), 1, 8) COLLATE "C" >= {{first}}
 substring(md5(jsondata->>'id'), 1, 8) COLLATE "C" <= {{last}}
 
 -- name: box
--- The operators work on float32 boxes: whoever is not safely inside is tested exactly. A plan for
--- all values would make the inner box anew for every row, were it not a query of its own.
+-- The operators work on float32 boxes: rows that are not safely inside are tested exactly. A
+-- generic plan would compute the inner box again for every row if it were not a subquery.
 geo && ST_MakeEnvelope({{west}}, {{south}}, {{east}}, {{north}}, 4326)
 AND (geo @ (SELECT ST_MakeEnvelope({{west}} + 0.0001, {{south}} + 0.0001, {{east}} - 0.0001,
                                    {{north}} - 0.0001, 4326))
@@ -196,7 +196,7 @@ naksha_xyz_txn(jsondata) >= {{value}}
 naksha_xyz_txn(jsondata) < {{value}}
 
 -- name: path
--- Step by step: a path in one piece would take a number for a place in an array.
+-- Step by step: a single path would take a number for an index of an array.
 (jsondata{{steps}})
 
 -- name: step
@@ -237,12 +237,12 @@ to_jsonb(replace(ST_GeometryType(geo), 'ST_', ''))
  AND ({{path}} #>> '{}') COLLATE "C" {{operator}} {{value}}::text COLLATE "C")
 
 -- name: plan_for_values
--- The next statements are planned for their values, others once for all.
+-- The next statements are planned for their values, or once for all values.
 SELECT set_config('plan_cache_mode',
                   CASE WHEN $1 THEN 'force_custom_plan' ELSE 'force_generic_plan' END, true)
 
 -- name: state_seen_at
--- As seen from a version, when it was there already.
+-- As seen from a version, if it existed then.
 CASE WHEN naksha_xyz_txn(jsondata) > {{at}} THEN naksha_feature(geo, jsondata)
      ELSE naksha_feature_at(geo, jsondata, {{at}}) END
 
@@ -260,5 +260,5 @@ LIMIT 1
 NOT EXISTS (SELECT FROM {{ids}} AS mask WHERE mask.id = jsondata->>'id')
 
 -- name: ended
--- What ended at or before the layer's version is in no layer above.
+-- States that ended at or before the layer's version are in no layer above.
 naksha_xyz_txn_next(jsondata) <= {{at}}

@@ -1,4 +1,4 @@
--- Bulk reads; `naksha.psql.bulk.splits` puts the fragments together.
+-- Bulk reads; `naksha.psql.bulk.splits` combines the fragments.
 
 -- name: split_begin
 -- The snapshot is taken by the first query, after the locks: a partition that was attached before
@@ -22,7 +22,7 @@ SELECT {{columns}}
 s.jsondata->>'id' AS id
 
 -- name: column_geometry
--- Null for what neither GeoJSON nor readers of WKB know.
+-- Null for types that neither GeoJSON nor readers of WKB support.
 CASE WHEN naksha_is_readable(s.geo) THEN ST_AsBinary(naksha_geo_out(s.geo, s.jsondata), 'NDR') END
     AS geometry
 
@@ -133,15 +133,15 @@ naksha_xyz_txn(jsondata) < naksha_xyz_txn_next(jsondata)
 substring(md5(jsondata->>'id'), 1, 1) = ANY({{leaves}})
 
 -- name: history_sizes
--- Partitions of a history that end after a transaction, oldest first. Only where to cut is taken
--- from here, so it does not matter when they are merged meanwhile.
+-- Partitions of a history that end after a transaction, oldest first. They only determine where to
+-- cut, so it does not matter if they are merged meanwhile.
 SELECT b.bounds[2]::int8 AS until, coalesce(pg_table_size(i.inhrelid), 0) AS bytes
   FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid,
        regexp_match(pg_get_expr(c.relpartbound, c.oid), '(\d+)\D+(\d+)') AS b(bounds)
  WHERE i.inhparent = to_regclass($1) AND b.bounds[2]::int8 > $2 ORDER BY 1
 
 -- name: tables_size
--- Bytes of tables with all their partitions; one that is not there has none.
+-- Bytes of tables with all their partitions; a missing one has none.
 SELECT coalesce(sum(pg_table_size(part)), 0)::int8
   FROM unnest($1::text[]) AS t(name), LATERAL (
        SELECT to_regclass(t.name) AS part

@@ -26,7 +26,7 @@ SELECT naksha_sweep_staged(coalesce(to_timestamp($1::int8 / 1000.0), now()))
 SELECT naksha_sweep_jobs($1)
 
 -- name: staged_parts
--- The parts that are there of those asked for; nobody drops them until the transaction ends.
+-- The existing ones of the requested parts; they cannot be dropped until the transaction ends.
 SELECT name, collection, id_prefix, points_only, counts, has_locks,
        coalesce(pg_table_size(to_regclass(quote_ident(name))), 0) AS bytes FROM naksha_staged
  WHERE job = $1 AND name = ANY($2) AND counts IS NOT NULL ORDER BY name FOR UPDATE

@@ -2,7 +2,7 @@
 
 -- name: select_statistics
 -- All in one pass: a feature counts for the type of its geometry, for each key of its properties
--- and for each of its tags. Of each kind the most frequent ones.
+-- and for each of its tags. Only the most frequent ones of each kind are returned.
 SELECT k.kind, k.key, k.count, k.bytes, ST_XMin(k.box) AS west, ST_YMin(k.box) AS south,
        ST_XMax(k.box) AS east, ST_YMax(k.box) AS north
   FROM (SELECT f.kind, f.key, count(*) AS count, sum(f.bytes)::int8 AS bytes,
@@ -24,12 +24,13 @@ SELECT k.kind, k.key, k.count, k.bytes, ST_XMin(k.box) AS west, ST_YMin(k.box) A
  WHERE k.place <= {{most}} ORDER BY k.kind, k.place
 
 -- name: source_sample
--- Of some pages. Not of the same ones every time: these would also be the same in every leaf.
+-- A sample of the pages, a different one each time: the same ones would also be the same in every
+-- leaf.
 SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{given}}
   FROM {{table}} TABLESAMPLE SYSTEM ({{percent}}) WHERE {{conditions}}
 
 -- name: heap_size
--- What there is to read of some tables and their partitions.
+-- The bytes to read of some tables and their partitions.
 SELECT coalesce(sum(pg_relation_size(t.oid)), 0)::int8
   FROM unnest($1::text[]) AS n, LATERAL (
        SELECT n::regclass::oid AS oid

@@ -27,7 +27,7 @@ SELECT to_regclass('naksha_migration') IS NOT NULL
 SELECT to_regclass(format('%I.naksha_migration', $1::text)) IS NOT NULL
 
 -- name: schema_access
--- No row while no storage is there.
+-- No row if the schema holds no storage.
 SELECT pg_get_userbyid(c.relowner)::text AS owner,
        pg_has_role(c.relowner, 'USAGE') AS is_owner,
        has_table_privilege(c.oid, 'INSERT') AND NOT pg_is_in_recovery()
@@ -75,7 +75,7 @@ SELECT set_config('search_path', $1, $2)
 SELECT naksha_tx_start($1, $2, naksha_time_of($3), $4)
 
 -- name: tx_number
--- The number of this transaction once something is in its log: one that changed nothing has none.
+-- The number of this transaction once it has written to the log: one that changed nothing has none.
 SELECT nullif(current_setting(naksha_var('logged'), true), '')::int8
 
 -- name: tx_message
@@ -85,7 +85,7 @@ SELECT naksha_tx_message($1, $2, $3::jsonb, $4)
 SELECT naksha_close_gate($1)
 
 -- name: collections
--- Those that were there at transaction $2, as they are now.
+-- Those that existed at transaction $2, as they are now.
 SELECT naksha_collection_info(c) FROM naksha_collection c
  WHERE ($1 OR c.dropped_at = 0) AND c.overlay = 0 AND c.created_txn <= $2 ORDER BY c.id
 
@@ -164,8 +164,8 @@ SELECT seq_number, txn, naksha_epoch_ms(seq_ts) AS ms FROM naksha_version
  WHERE txn >= $1 ORDER BY txn LIMIT 1
 
 -- name: history_now
--- Asking for the size of a table that nobody holds makes the session take notice of what others
--- did to its tables, new partitions among it; only statements after this one do.
+-- Reading the size of a table that is not locked makes the session notice changes of its tables by
+-- others, including new partitions; only later statements see them.
 SELECT c.id, naksha_name(c) AS name, naksha_floor(c.id) AS floor, p.partitions, p.youngest,
        pg_relation_size('naksha_migration') AS taken_notice
   FROM naksha_collection c, LATERAL (
@@ -219,7 +219,7 @@ SELECT naksha_overlay_freeze($1)
 SELECT naksha_overlay_drop($1)
 
 -- name: overlay_tables
--- Of the overlays asked for those that are there, with their tables of a collection, if any.
+-- The existing ones of the requested overlays, with their tables of a collection, if any.
 SELECT o.number AS overlay, h.id AS table
   FROM naksha_overlay o LEFT JOIN naksha_collection h ON h.base = $1 AND h.overlay = o.number
  WHERE o.number = ANY($2)

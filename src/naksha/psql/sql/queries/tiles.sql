@@ -1,8 +1,8 @@
 -- Vector tiles; see naksha.psql.read.tiles. The columns of `t` are the properties of its features.
 
 -- name: select_tile
--- And how many were found. Each `OFFSET 0` keeps what is computed from being computed again
--- wherever it is used.
+-- With the number of features found. Each `OFFSET 0` keeps values from being computed again at each
+-- use.
 SELECT ST_AsMVT(t.*, {{layer}}, {{extent}}, 'geom') AS tile, count(*) AS found
   FROM (SELECT s.id, {{namespace}}{{properties}} AS properties,
                CASE WHEN naksha_is_readable(s.geo) THEN
@@ -13,26 +13,26 @@ SELECT ST_AsMVT(t.*, {{layer}}, {{extent}}, 'geom') AS tile, count(*) AS found
                           FROM ({{sources}}) AS s {{order}} OFFSET 0) AS s OFFSET 0) AS s) AS t
 
 -- name: tile_seen
--- The end of a state that came after the version is not seen.
+-- An end of a state after the version is not visible.
 CASE WHEN s.seen IS NULL OR naksha_xyz_txn_next(s.jsondata) <= s.seen THEN s.jsondata
      ELSE naksha_closed(s.jsondata, 0) END
 
 -- name: tile_document
--- The end of a state is in its namespace only.
+-- The end of a state is visible in its namespace only.
 s.jsondata
 
 -- name: tile_shape
--- The poles are nowhere on the map; before PROJ 9 whoever tries to put them there gets an error;
--- so does who clips what has heights.
+-- The poles are not on the map; before PROJ 9 projecting them is an error, as is clipping a
+-- geometry with heights.
 ST_Transform(CASE WHEN s.geo @ ST_MakeEnvelope(-180.1, -89, 180.1, 89, 4326) THEN ST_Force2D(s.geo)
     ELSE ST_ClipByBox2D(ST_Force2D(s.geo), ST_MakeEnvelope(-180.1, -89, 180.1, 89, 4326)) END, 3857)
 
 -- name: tile_shape_flat
--- Scaled as it is; the tile itself is in degrees then.
+-- Scaled without projection; the tile itself is in degrees.
 ST_Force2D(s.geo)
 
 -- name: tile_envelope
--- A plan for all values would make it anew for every row, were it not a query of its own.
+-- A generic plan would compute it again for every row if it were not a subquery.
 (SELECT ST_MakeEnvelope({{west}}, {{south}}, {{east}}, {{north}})::box2d)
 
 -- name: tile_namespace
@@ -42,8 +42,8 @@ ST_Force2D(s.geo)
 (s.properties->'@ns:com:here:xyz'->>'{{key}}'){{type}} AS "properties.@ns:com:here:xyz.{{key}}", 
 
 -- name: tile_properties
--- ST_AsMVT takes what is not nested out of the object by itself, and most features have nothing
--- else; what is empty is left out.
+-- ST_AsMVT itself takes members that are not nested from the object, and most features have no
+-- others; empty ones are omitted.
 CASE WHEN s.own @? '$.**{2}' THEN {{nested}} ELSE s.own END
 
 -- name: tile_nested
@@ -52,8 +52,8 @@ CASE WHEN s.own @? '$.**{2}' THEN {{nested}} ELSE s.own END
    FROM jsonb_each(s.own) AS e WHERE e.value NOT IN ('{}', '[]'))
 
 -- name: tile_flattened
--- Keys are paths in the feature. Of two with the same name the last one counts, which is the one
--- that is nested less.
+-- Keys are paths in the feature. Of two with the same name the last one wins, which is the less
+-- nested one.
 (WITH RECURSIVE flat(key, value, depth) AS (
     SELECT e.key, e.value, 1 FROM jsonb_each(s.own) AS e
     UNION ALL

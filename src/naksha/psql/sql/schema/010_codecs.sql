@@ -19,8 +19,8 @@ RETURN CASE WHEN day <= date '0001-01-01' THEN 1010100000000000 ELSE
     (extract(year FROM day) * 1000000000000000 + extract(month FROM day) * 10000000000000
      + extract(day FROM day) * 100000000000)::int8 END;
 
--- Everything of a GUID but the last part: '{storage}:{collection}:{year}:{month}:{day}:'.
--- (Stable, as what it calls is: else the planner would not inline it.)
+-- Everything of a GUID but the last part: '{storage}:{collection}:{year}:{month}:{day}:'. Stable,
+-- not immutable, because it calls a stable function: otherwise the planner would not inline it.
 CREATE OR REPLACE FUNCTION naksha_guid_prefix(storage_id text, collection_id text, txn int8)
 RETURNS text STABLE PARALLEL SAFE
 RETURN storage_id || ':' || collection_id || ':' || txn / 1000000000000000
@@ -32,7 +32,7 @@ RETURN naksha_guid_prefix(storage_id, collection_id, txn) || i;
 
 -- The 128-bit form: object id 60 bits around the version nibble 4, then variant 10, year - 2000,
 -- month, day, object type (0 transaction, 1 feature) and the 40-bit storage number. Null for a year
--- that it has no room for: before 2000 and after 3023.
+-- that does not fit: before 2000 and after 3023.
 CREATE OR REPLACE FUNCTION naksha_uuid(object_id int8, txn int8, object_type int, storage int8)
 RETURNS uuid IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN txn / 1000000000000000 BETWEEN 2000 AND 3023 THEN
@@ -79,8 +79,9 @@ IMMUTABLE PARALLEL SAFE STRICT
 RETURN lpad((naksha_quad_axis((lon + 180) / 360)
              + 2 * naksha_quad_axis((90 - lat) / 180))::text, 18, '0');
 
--- Of the middle of the box. Bit for bit the same as naksha_qrid of the two halved sums, but halving
--- the smallest number is an error in SQL, and one function inside another is planned every time.
+-- The quad key of the centre of the box. Bit for bit the same as naksha_qrid of the two halved
+-- sums, but halving the smallest number is an error in SQL, and a nested function call is planned
+-- at each call.
 CREATE OR REPLACE FUNCTION naksha_qrid(geo geometry) RETURNS text
 IMMUTABLE PARALLEL SAFE STRICT
 RETURN lpad((naksha_quad_axis((ST_XMin(geo) + ST_XMax(geo) + 360) / 2 / 360)

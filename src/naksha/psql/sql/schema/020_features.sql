@@ -1,4 +1,4 @@
--- What is inside jsondata. These one-line functions are inlined by the planner, so indices,
+-- The contents of jsondata. These one-line functions are inlined by the planner, so indices,
 -- partition keys and queries all use the same expression.
 
 CREATE OR REPLACE FUNCTION naksha_xyz(jsondata jsonb) RETURNS jsonb
@@ -17,9 +17,9 @@ CREATE OR REPLACE FUNCTION naksha_xyz_action(jsondata jsonb) RETURNS text
 IMMUTABLE PARALLEL SAFE
 RETURN jsondata->'properties'->'@ns:com:here:xyz'->>'action';
 
--- The transactions a state is visible at: [txn, txn_next), open while it is HEAD, empty for a
--- state that was overwritten inside its own transaction. Empty, too, when it is upside down: the
--- order is checked after the write, and must be the one to complain.
+-- The transactions a state is visible at: [txn, txn_next), open while it is HEAD, empty for a state
+-- that was overwritten inside its own transaction. Empty, too, when the bounds are reversed: the
+-- order is checked after the write, and that check must raise the error.
 CREATE OR REPLACE FUNCTION naksha_span(jsondata jsonb) RETURNS int8range
 IMMUTABLE PARALLEL SAFE
 RETURN int8range((jsondata->'properties'->'@ns:com:here:xyz'->>'txn')::int8,
@@ -36,8 +36,8 @@ CREATE OR REPLACE FUNCTION naksha_with_xyz(content jsonb, xyz jsonb) RETURNS jso
 IMMUTABLE PARALLEL SAFE
 RETURN jsonb_set(content, '{properties,@ns:com:here:xyz}', xyz);
 
--- A copy for the history: only txn_next differs. (Stable, not immutable, as what it calls is:
--- else the planner would not inline it, at three times the cost.)
+-- A copy for the history: only txn_next differs. Stable, not immutable, because it calls a stable
+-- function: otherwise the planner would not inline it, at three times the cost.
 CREATE OR REPLACE FUNCTION naksha_closed(jsondata jsonb, txn int8) RETURNS jsonb
 STABLE PARALLEL SAFE
 RETURN jsonb_set(jsondata, '{properties,@ns:com:here:xyz,txn_next}', to_jsonb(txn::text));
@@ -53,8 +53,8 @@ RETURN jsonb_build_object(
     'updatedAt', updated_at, 'rtcts', rtcts, 'rtuts', rtuts, 'tags', coalesce(tags, '[]'),
     'crid', crid, 'qrid', qrid, 'mrid', coalesce(crid, qrid));
 
--- Geometry column: always 3D, as the table layout asks. A feature that came with three
--- dimensions carries the mark "naksha:3d", which never leaves the database.
+-- The geometry column is always 3D, as the table layout requires. A feature that was written with
+-- three dimensions carries the mark "naksha:3d", which never leaves the database.
 CREATE OR REPLACE FUNCTION naksha_is_3d(jsondata jsonb) RETURNS bool
 IMMUTABLE PARALLEL SAFE
 RETURN jsondata ? 'naksha:3d';
@@ -67,7 +67,8 @@ CREATE OR REPLACE FUNCTION naksha_json_out(jsondata jsonb) RETURNS jsonb
 IMMUTABLE PARALLEL SAFE
 RETURN CASE WHEN jsondata ? 'naksha:3d' THEN jsondata - 'naksha:3d' ELSE jsondata END;
 
--- Whether all coordinates are finite. Sums tell quickly that they are; large heights may overflow.
+-- Whether all coordinates are finite. A finite sum proves it quickly; the sum of large heights may
+-- overflow, and then each coordinate is tested.
 CREATE OR REPLACE FUNCTION naksha_is_finite(geo geometry) RETURNS bool
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE STRICT SET search_path FROM CURRENT AS $$
 BEGIN
@@ -111,8 +112,9 @@ BEGIN
               FROM generate_series(1, ST_NumGeometries(geo)) n) || ']}';
 END $$;
 
--- Whether GeoJSON can say it: no curves, no NaN, no Infinity. Triggers of older versions let them
--- into middle vertices. Points were always checked; sums over the others cost little.
+-- Whether GeoJSON can represent a geometry: no curves, no NaN, no Infinity. Triggers of older
+-- versions accepted them in middle vertices. Points were always checked; sums over the others cost
+-- little.
 CREATE OR REPLACE FUNCTION naksha_is_readable(geo geometry) RETURNS bool
 IMMUTABLE PARALLEL SAFE
 RETURN CASE GeometryType(geo)
@@ -126,7 +128,8 @@ RETURN CASE GeometryType(geo)
     THEN naksha_is_finite(geo) AND (naksha_geo_kinds(geo)).unknown IS NULL
     ELSE false END;
 
--- In the place of a geometry that GeoJSON cannot say: null, and a member that marks the feature.
+-- Replacement of a geometry that GeoJSON cannot represent: null, and a member that marks the
+-- feature.
 CREATE OR REPLACE FUNCTION naksha_damaged_json(geo geometry) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE STRICT SET search_path FROM CURRENT AS $$
 BEGIN
@@ -135,7 +138,7 @@ BEGIN
                             'A coordinate is not finite'))::text;
 END $$;
 
--- GeoJSON of a geometry; 400 decimals give back every double exactly.
+-- GeoJSON of a geometry; 400 decimals reproduce every double exactly.
 CREATE OR REPLACE FUNCTION naksha_geo_json(geo geometry, jsondata jsonb) RETURNS text
 IMMUTABLE PARALLEL SAFE
 RETURN coalesce(CASE WHEN NOT naksha_is_readable(geo) THEN naksha_damaged_json(geo)
@@ -144,8 +147,8 @@ RETURN coalesce(CASE WHEN NOT naksha_is_readable(geo) THEN naksha_damaged_json(g
     ELSE ST_AsGeoJSON(
         CASE WHEN jsondata ? 'naksha:3d' THEN geo ELSE ST_Force2D(geo) END, 400, 0) END, 'null');
 
--- The whole GeoJSON feature as UTF-8 bytes. (`right`, since `substr` counts all characters, for a
--- third of the whole cost.)
+-- The whole GeoJSON feature as UTF-8 bytes. It uses `right`, because `substr` counts all
+-- characters, which takes a third of the whole time.
 CREATE OR REPLACE FUNCTION naksha_feature(geo geometry, jsondata jsonb) RETURNS bytea
 STABLE PARALLEL SAFE
 RETURN convert_to('{"geometry":' || naksha_geo_json(geo, jsondata) || ','
@@ -155,15 +158,15 @@ CREATE OR REPLACE FUNCTION naksha_epoch_ms(ts timestamptz) RETURNS int8
 STABLE PARALLEL SAFE
 RETURN floor(extract(epoch FROM ts) * 1000)::int8;
 
--- The way back; exact in every year, unlike to_timestamp, whose parameter is a float8.
+-- The inverse; exact in every year, unlike to_timestamp, whose parameter is a float8.
 CREATE OR REPLACE FUNCTION naksha_time_of(epoch_ms int8) RETURNS timestamptz
 STABLE PARALLEL SAFE
 RETURN (timestamp 'epoch' + epoch_ms * interval '1 millisecond') AT TIME ZONE 'UTC';
 
 -- A state of the history as it was while it was valid: without its end. Usually the text of its end
--- is found once; content that has the same text is left alone, by taking the document apart.
--- It runs for every row and names nothing of the schema, so it sets no search_path: that takes
--- longer than the rest.
+-- occurs once, and is cut out; if the content contains the same text, the document is parsed
+-- instead. It runs for every row and refers to nothing in the schema, so it sets no search_path:
+-- setting it takes longer than the rest.
 CREATE OR REPLACE FUNCTION naksha_without_end(document text, ending text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
@@ -185,7 +188,7 @@ STABLE PARALLEL SAFE
 RETURN convert_to('{"geometry":' || naksha_geo_json(geo, jsondata) || ','
                   || right(naksha_text_open(jsondata), -1), 'UTF8');
 
--- The same as seen from version `at`: only what came later has not ended it yet.
+-- The same as seen from version `at`: without an end that is later than that version.
 CREATE OR REPLACE FUNCTION naksha_text_at(jsondata jsonb, at int8) RETURNS text
 STABLE PARALLEL SAFE
 RETURN CASE WHEN naksha_xyz_txn_next(jsondata) <= at THEN naksha_json_out(jsondata)::text

@@ -1,4 +1,4 @@
--- The storage's own tables. Feature tables are made per collection (060).
+-- The storage's own tables. Feature tables are created per collection (060).
 
 -- `former` are the ids and numbers that the storage had before it was forked, oldest first; see
 -- naksha_storage_fork and naksha.model.identity.storage_identity.
@@ -12,14 +12,14 @@ CREATE TABLE IF NOT EXISTS naksha_storage (
 
 CREATE SEQUENCE IF NOT EXISTS naksha_collection_number_seq AS int4 MAXVALUE 1048575 NO CYCLE;
 
--- The truth about collections; the comment on the HEAD table is its public copy.
--- `txn` is the last change of the collection itself, `floor_txn` the oldest readable version,
--- `off_since` the transaction that switched history off (null while it is on).
--- An overlay of a collection (065) is a hidden collection: `base` is the id of the collection it
--- lies over, `overlay` the number of the overlay; the collection itself has 0 and null.
--- `created_txn` is 0 for those that are older than this column. A collection is removed at
--- `delete_at` (0 = never); with `dropped_at` (0 = live) it is hidden meanwhile. `partitions` is the
--- number of leaves of HEAD: 1, or 16 once it has grown (122).
+-- The authoritative data of collections; the comment on the HEAD table is its public copy. `txn` is
+-- the last change of the collection itself, `floor_txn` the oldest readable version, `off_since`
+-- the transaction that switched history off (null while it is on). An overlay of a collection (065)
+-- is a hidden collection: `base` is the id of the collection that it covers, `overlay` the number
+-- of the overlay; the collection itself has null and 0. `created_txn` is 0 for collections older
+-- than this column. A collection is removed at `delete_at` (0 = never); with `dropped_at` (0 =
+-- live) it is hidden until then. `partitions` is the number of leaves of HEAD: 1, or 16 once it has
+-- grown (122).
 CREATE TABLE IF NOT EXISTS naksha_collection (
     id                      text COLLATE "C" PRIMARY KEY,
     number                  int4 NOT NULL UNIQUE DEFAULT nextval('naksha_collection_number_seq'),
@@ -48,20 +48,20 @@ BEGIN
     END IF;
 END $$;
 
--- The overlays there are; a dropped one has no row, a frozen one is not written to any more. Their
--- numbers are never given out again.
+-- Existing overlays; a dropped one has no row, a frozen one is not written to any more. Their
+-- numbers are never reused.
 CREATE SEQUENCE IF NOT EXISTS naksha_overlay_seq AS int4;
 CREATE TABLE IF NOT EXISTS naksha_overlay (
     number int4 PRIMARY KEY,
     frozen bool NOT NULL DEFAULT false
 );
--- Hidden collections have numbers above those of all others, which are part of state ids; below
--- the numbers that bulk loads are locked by (110).
+-- Hidden collections have numbers above those of all others, which are part of state ids, and below
+-- the numbers that lock bulk loads (110).
 CREATE SEQUENCE IF NOT EXISTS naksha_hidden_number_seq AS int4
     MINVALUE 1048576 MAXVALUE 1073741000 NO CYCLE;
 
--- Collections that are gone: the number and the last `i` of a name's latest one, so that neither
--- they nor the state ids made of them are ever given out again.
+-- Removed collections: the number and the last `i` of the latest collection of each name, so that
+-- neither they nor the state ids made of them are ever reused.
 CREATE TABLE IF NOT EXISTS naksha_former (
     id     text COLLATE "C" PRIMARY KEY,
     number int4 NOT NULL,
@@ -110,7 +110,7 @@ BEGIN
     END IF;
 END $$;
 
--- What is published: one row per transaction, so that a version is found without the log.
+-- Published versions: one row per transaction, so that a version is found without the log.
 CREATE TABLE IF NOT EXISTS naksha_version (
     seq_number int8 PRIMARY KEY,
     txn        int8 NOT NULL UNIQUE,
@@ -123,8 +123,8 @@ BEGIN
     END IF;
 END $$;
 
--- Versions that must stay readable; collection null means all of them. A pin that guards also
--- forbids to drop the collections and to switch their history off.
+-- Versions that must stay readable; collection null means all of them. A guarding pin also forbids
+-- dropping the collections and switching their history off.
 CREATE TABLE IF NOT EXISTS naksha_pin (
     name       text PRIMARY KEY,
     collection text COLLATE "C",
@@ -132,7 +132,7 @@ CREATE TABLE IF NOT EXISTS naksha_pin (
     guards     bool NOT NULL DEFAULT false
 );
 
--- What is kept beside the data: tags, branches, conflicts.
+-- Objects stored with the data: tags, branches, conflicts.
 CREATE TABLE IF NOT EXISTS naksha_kept (
     kind     text COLLATE "C" NOT NULL,
     id       text COLLATE "C" NOT NULL,
@@ -141,7 +141,8 @@ CREATE TABLE IF NOT EXISTS naksha_kept (
     PRIMARY KEY (kind, id)
 );
 
--- Steps done and the fingerprint of the schema files; see naksha.psql.schema.install.
+-- Completed migration steps, and the fingerprint of the schema files; see
+-- naksha.psql.schema.install.
 CREATE TABLE IF NOT EXISTS naksha_migration (
     name text PRIMARY KEY,
     at   timestamptz NOT NULL DEFAULT clock_timestamp()

@@ -1,4 +1,4 @@
--- One transaction: who, when, its number, and what it did (the log).
+-- A single transaction: its author, time and number, and what it changed (the log).
 
 -- Errors carry a JSON detail (collection, feature, field, head) for the client library.
 CREATE OR REPLACE FUNCTION naksha_raise(
@@ -8,21 +8,21 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = code, MESSAGE = message, DETAIL = detail::text, HINT = hint;
 END $$;
 
--- The name of a setting that belongs to this storage: one transaction may write to two of them.
+-- Name of a setting of this storage: one transaction may write to two storages.
 CREATE OR REPLACE FUNCTION naksha_var(name text) RETURNS text
 STABLE
 RETURN 'naksha.' || name || '_' || 'naksha_tx_object_id_seq'::regclass::oid;
 
--- Marks the statements of the calling function as the storage's own, for which triggers stand aside
--- (naksha_trigger_when). Only at the present trigger depth: a trigger of a user that such a
--- statement fires is one deeper, and what it writes is versioned like any plain SQL
+-- Marks the statements of the calling function as the storage's own, which triggers ignore
+-- (naksha_trigger_when). This holds at the present trigger depth only: a user's trigger that such a
+-- statement fires is one level deeper, and its writes are versioned like any plain SQL
 -- (docs/decisions/0092). The caller has `SET naksha.depth = ''` among its settings, which ends the
 -- mark.
 CREATE OR REPLACE FUNCTION naksha_mark_own() RETURNS text
 VOLATILE
 RETURN set_config('naksha.depth', pg_trigger_depth()::text, true);
 
--- Transaction start; a dated transaction (history import) brings its own.
+-- Start time of the transaction; a dated transaction (history import) brings its own.
 CREATE OR REPLACE FUNCTION naksha_now() RETURNS timestamptz
 STABLE
 RETURN coalesce(nullif(current_setting('naksha.now', true), '')::timestamptz, now());
@@ -38,20 +38,22 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF at > clock_timestamp() OR at < '0001-01-01 00:00:00+00' THEN
         PERFORM naksha_raise('N0000', CASE WHEN at > clock_timestamp()
-            THEN format('The time %s lies in the future: a transaction is dated in the past',
-                        naksha_time_text(at))
-            ELSE 'A transaction is dated in the year 1 or later' END, '{"field": "at_ms"}');
+            THEN format('The time %s lies in the future; an imported transaction must have a past '
+                        'time', naksha_time_text(at))
+            ELSE 'The time of an imported transaction must be in the year 1 or later' END,
+            '{"field": "at_ms"}');
     END IF;
     IF at < (SELECT max(seq_ts) FROM naksha_version)
        OR naksha_txn(at, 0) < (SELECT naksha_day_txn(naksha_txn_day(last_value))
                                  FROM naksha_tx_object_id_seq WHERE is_called) THEN
         PERFORM naksha_raise('N0009',
-            'The storage has transactions later than ' || naksha_time_text(at), '{"field": "at"}');
+            'The storage has transactions later than the imported one at ' || naksha_time_text(at),
+            '{"field": "at"}', 'Import the history into a storage without later transactions');
     END IF;
 END $$;
 
--- One transaction has one application, author and time. Another storage of the database may take
--- part in it, with the same ones.
+-- A transaction has one application, author and time. It may include another storage of the
+-- database, with the same values.
 CREATE OR REPLACE FUNCTION naksha_check_started(who text[]) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -63,13 +65,13 @@ BEGIN
     IF current_setting(naksha_var('started'), true) IS NOT DISTINCT FROM xid
        OR who <> ARRAY[current_setting('naksha.app_id'), current_setting('naksha.author'),
                        current_setting('naksha.now')] THEN
-        PERFORM naksha_raise('N0009', 'naksha_tx_start was called before in this transaction',
+        PERFORM naksha_raise('N0009', 'naksha_tx_start was already called in this transaction',
             '{"field": "app_id"}', 'Commit before you start another transaction');
     END IF;
 END $$;
 
--- `at` dates the transaction; a history import must come after everything that is there, an
--- injected clock (`import` false) may say what it likes.
+-- `at` dates the transaction. A history import must be later than everything in the storage; an
+-- injected clock (`import` false) is not checked.
 CREATE OR REPLACE FUNCTION naksha_tx_start(
     app_id text, author text DEFAULT NULL, at timestamptz DEFAULT NULL, import bool DEFAULT true)
 RETURNS void
@@ -80,18 +82,18 @@ BEGIN
                              '{"field": "app_id"}');
     END IF;
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM naksha_raise('N0009', 'Writers need the isolation level READ COMMITTED');
+        PERFORM naksha_raise('N0009', 'Writers must use the isolation level READ COMMITTED');
     END IF;
     IF current_setting('transaction_read_only') = 'on' THEN
         PERFORM naksha_raise('25006', 'The storage is read-only here: the server, the role or the '
-                                      'session allows no writes');
+                                      'session does not allow writes');
     END IF;
     IF import AND at IS NOT NULL THEN
         PERFORM naksha_check_import(at);
     END IF;
     PERFORM naksha_check_started(
         ARRAY[app_id, coalesce(author, ''), coalesce(naksha_time_text(at), '')]);
-    -- The transaction's id comes along, so that a value set for the session is never taken.
+    -- The values carry the transaction's id, so that values set for the session are never used.
     PERFORM set_config('naksha.xid', pg_current_xact_id()::text, true),
             set_config(naksha_var('started'), pg_current_xact_id()::text, true),
             set_config('naksha.app_id', app_id, true),
@@ -103,7 +105,7 @@ CREATE OR REPLACE FUNCTION naksha_app_id() RETURNS text
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF current_setting('naksha.xid', true) IS DISTINCT FROM pg_current_xact_id()::text THEN
-        PERFORM naksha_raise('N0000', 'No application id in this transaction',
+        PERFORM naksha_raise('N0000', 'No application id is set in this transaction',
             '{"field": "app_id"}', 'Call naksha_tx_start(app_id, author) first in the transaction');
     END IF;
     RETURN current_setting('naksha.app_id');
@@ -126,7 +128,7 @@ CREATE OR REPLACE FUNCTION naksha_top_overlay() RETURNS int4
 STABLE
 RETURN coalesce((naksha_branch()->0->>0)::int4, 0);
 
--- What the world calls a collection; an overlay's tables have a name of their own.
+-- The public id of a collection; the tables of an overlay have another name.
 CREATE OR REPLACE FUNCTION naksha_name(c naksha_collection) RETURNS text
 STABLE
 RETURN coalesce(c.base, c.id);
@@ -140,7 +142,8 @@ CREATE OR REPLACE FUNCTION naksha_lock_class() RETURNS int4
 STABLE PARALLEL SAFE
 RETURN 'naksha_tx_object_id_seq'::regclass::oid::int8::bit(32)::int4;
 
--- A session or a prepared transaction for people: pid, application, state and age, last statement.
+-- Description of a session or a prepared transaction: pid, application, state and age, last
+-- statement.
 CREATE OR REPLACE FUNCTION naksha_session(pid int, owner text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 BEGIN
@@ -155,7 +158,7 @@ BEGIN
               FROM pg_stat_activity a WHERE a.pid = naksha_session.pid);
 END $$;
 
--- The sessions that hold an advisory lock of this storage, in one text; null when none does.
+-- The sessions that hold an advisory lock of this storage, in one text; null if there is none.
 CREATE OR REPLACE FUNCTION naksha_lock_holders(key int4) RETURNS text
 LANGUAGE sql STABLE SET search_path FROM CURRENT
 BEGIN ATOMIC
@@ -167,9 +170,9 @@ BEGIN ATOMIC
        AND l.objid = key::bit(32)::int8::oid AND l.pid IS DISTINCT FROM pg_backend_pid();
 END;
 
--- Take an advisory lock of this storage until the end of the transaction. Who waits for one makes
--- others wait behind, so the wait ends after naksha.lock_timeout (30 seconds, or 10 for a lock that
--- keeps all others out), or after lock_timeout if that is less; the error names the holders.
+-- Takes an advisory lock of this storage until the end of the transaction. Later requests queue
+-- behind a waiting one, so the wait ends after naksha.lock_timeout (30 seconds, or 10 for a lock
+-- that excludes all others), or after lock_timeout if that is less; the error names the holders.
 CREATE OR REPLACE FUNCTION naksha_wait_lock(key int4, shared bool, what text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -200,12 +203,12 @@ EXCEPTION WHEN lock_not_available THEN
     PERFORM naksha_raise('55P03', format('Waited longer than %s s for %s, held by %s',
         extract(epoch FROM most)::float8, what,
         coalesce(naksha_lock_holders(key), 'a session that has ended since')), '{}',
-        'Repeat the transaction, or end the session that holds the lock');
+        'Retry the transaction, or end the session that holds the lock');
 END $$;
 
--- Rolls the sequence forward to the day that begins with `first`; never backwards.
--- The lock must end before the transaction does, and whatever happens: it belongs to the
--- subtransaction of this block, which is always rolled back. Sequences are not.
+-- Rolls the sequence forward to the day that begins with `first`; never backwards. The lock must be
+-- released before the transaction ends, in any case: it belongs to the subtransaction of this
+-- block, which is always rolled back. Sequences are not rolled back.
 CREATE OR REPLACE FUNCTION naksha_tx_roll(first int8) RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -222,8 +225,8 @@ EXCEPTION WHEN SQLSTATE 'N0010' THEN
     RETURN n;
 END $$;
 
--- Draws the number. The shared lock on the last number drawn before ours tells the sequencer
--- that something above it is open; see 090.
+-- Draws the number. The shared lock on the last number drawn before it tells the sequencer that a
+-- greater number is open; see 090.
 CREATE OR REPLACE FUNCTION naksha_tx_draw() RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -231,7 +234,7 @@ DECLARE
     n     int8;
 BEGIN
     PERFORM pg_advisory_xact_lock_shared(naksha_lock_class(), 0);
-    -- A query on the sequence would hold one lock more.
+    -- A query on the sequence would hold one more lock.
     PERFORM pg_advisory_xact_lock_shared(
         coalesce(pg_sequence_last_value('naksha_tx_object_id_seq'), 1));
     n := nextval('naksha_tx_object_id_seq');
@@ -250,7 +253,7 @@ DECLARE
     app_id text := naksha_app_id();
     known  text := current_setting(naksha_var('txn'), true);
 BEGIN
-    -- A value set for the session is of another transaction, and never taken.
+    -- A value set for the session belongs to another transaction, and is not used.
     IF split_part(known, ':', 1) = current_setting('naksha.xid') THEN
         RETURN split_part(known, ':', 2)::int8;
     END IF;
@@ -265,9 +268,10 @@ BEGIN
     PERFORM naksha_ensure_day('naksha_tx', txn);
 END $$;
 
--- The partition of the log that a transaction is written to, by its name: a statement on the log as
--- a whole locks all its indices, and those of every partition that it reads. The tail (106) may be
--- replaced by days at any moment, so it is locked, and then it must still be the right one.
+-- Name of the log partition that a transaction is written to: a statement on the log as a whole
+-- locks all its indices, and those of every partition that it reads. The tail (106) may be replaced
+-- by day partitions at any moment, so it is locked first, and then checked to be still the right
+-- one.
 CREATE OR REPLACE FUNCTION naksha_log_partition(txn int8) RETURNS text
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -286,8 +290,8 @@ BEGIN
     RETURN part;
 END $$;
 
--- Adds a signal to the log; the same (action, id) again keeps the first row. No other transaction
--- has our number, so nobody adds the same one between the look and the insert.
+-- Adds a signal to the log; if (action, id) exists the first row is kept. No other transaction has
+-- the same number, so no row can be added between the check and the insert.
 CREATE OR REPLACE FUNCTION naksha_tx_signal(signal_action text, signal_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
@@ -360,7 +364,7 @@ DECLARE
 BEGIN
     PERFORM naksha_mark_own();
     IF sum->>'xid' IS DISTINCT FROM current_setting('naksha.xid') THEN
-        RETURN;  -- With immediate constraints the signal comes before its counts.
+        RETURN;  -- With immediate constraints the signal precedes its counts.
     END IF;
     EXECUTE naksha_planned('int8, text, int8, int8, int8, int8, geometry', format(
         'UPDATE %I SET created = $3, updated = $4, deleted = $5, purged = $6, bbox = $7 '
@@ -371,9 +375,10 @@ BEGIN
                   naksha_box((sum->>'area')::geometry));
 END $$;
 
--- At the end of the transaction: write the counts, wake the sequencer if it sleeps. Whoever gets
--- the shared lock knows that it is awake and will look once more before it sleeps. A transaction
--- that notifies cannot be prepared; one that is going to be says so, and others do the waking.
+-- At the end of the transaction: writes the counts, and wakes the sequencer if it sleeps. If the
+-- shared lock is granted the sequencer is awake, and checks once more before it sleeps. A
+-- transaction that notifies cannot be prepared; one that will be prepared declares it, and leaves
+-- the wake-up to others.
 CREATE OR REPLACE FUNCTION naksha_tx_finish() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN

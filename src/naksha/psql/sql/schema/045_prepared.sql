@@ -1,10 +1,10 @@
--- Statements that name their tables are put together as text, and then parsed and planned whenever
--- they run; for one feature that takes longer than to write it. Here the session keeps their plans,
--- as prepared statements, which outlive a rollback.
+-- Statements that contain names of tables are built as text, and so parsed and planned at each run;
+-- for one feature that takes longer than the write itself. Here the session keeps their plans, as
+-- prepared statements, which survive a rollback.
 
--- Prepare a statement. The parser locks its tables until the end of the transaction, so it is done
--- in a subtransaction that is always rolled back: the locks go with it, the statement stays. When
--- there are `most` statements of this prefix all of them are forgotten.
+-- Prepares a statement. The parser locks its tables until the end of the transaction, so this runs
+-- in a subtransaction that is always rolled back: the locks are released, the statement remains.
+-- When there are `most` statements with this prefix, all of them are deallocated first.
 CREATE OR REPLACE FUNCTION naksha_prepare(
     prefix text, most int, name text, types text, statement text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -24,14 +24,13 @@ EXCEPTION WHEN SQLSTATE 'N0010' THEN
     RETURN;
 END $$;
 
--- The command that runs a statement with the plan that is kept for it; its arguments are to follow,
--- as literals. Another user of the connection may have forgotten the statement, and any commit of
--- another session (ANALYZE, ALTER TABLE) may have made its plan invalid, so both are checked each
--- time, by EXPLAIN, which plans again what is not valid. The planner locks every index of every
--- table it looks at, the plan needs few of them: this, too, is done in a subtransaction that is
--- rolled back (docs/decisions/0095). Callers set enable_seqscan = off and plan_cache_mode =
--- force_generic_plan: the plan is made once for an empty table as for a full one, and without
--- knowing the values.
+-- Returns the command that runs a statement with its kept plan; the caller appends the arguments,
+-- as literals. Another user of the connection may have deallocated the statement, and any commit of
+-- another session (ANALYZE, ALTER TABLE) may have invalidated its plan. So EXPLAIN checks both each
+-- time, and plans again if needed. The planner locks every index of every table it considers, of
+-- which the plan needs few: so this, too, runs in a subtransaction that is rolled back
+-- (docs/decisions/0095). Callers set enable_seqscan = off and plan_cache_mode = force_generic_plan:
+-- the plan is made once, for empty and full tables alike, and without knowing the values.
 CREATE OR REPLACE FUNCTION naksha_kept_plan(prefix text, most int, types text, statement text)
 RETURNS text
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -55,7 +54,7 @@ BEGIN
     RETURN 'EXECUTE ' || wanted;
 END $$;
 
--- The same for the statements that write a leaf, whose plans have about a megabyte each.
+-- The same for statements that write a leaf, whose plans take about a megabyte each.
 CREATE OR REPLACE FUNCTION naksha_prepared(types text, statement text) RETURNS text
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN

@@ -1,26 +1,27 @@
 -- Day partitions of the log and of histories, their guards and indices.
 
--- Direct writes to what only the storage may write are refused; the trigger's argument says what
--- to use instead.
+-- Refuses direct writes to tables that only the storage may write; the trigger's argument names the
+-- function to use instead.
 CREATE OR REPLACE FUNCTION naksha_refuse() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     PERFORM naksha_raise('N0008', format('%s on table %I is not allowed', TG_OP, TG_TABLE_NAME),
         jsonb_build_object('field', TG_TABLE_NAME),
         coalesce(TG_ARGV[0],
-                 'Write to the HEAD table of the collection; the rest follows from it'));
+                 'Write to the HEAD table of the collection; triggers update the other tables'));
     RETURN NULL;
 END $$;
 
--- The condition of all triggers here: the statement is not one of the storage's own functions,
--- which mark the trigger depth that they run at (naksha_mark_own). Triggers made by older versions
--- ask for naksha.managed, which those functions still set; naksha_mend_triggers renews them.
+-- Condition of all triggers here: the statement does not belong to one of the storage's own
+-- functions, which mark the trigger depth that they run at (naksha_mark_own). Triggers made by
+-- older versions test naksha.managed, which those functions still set; naksha_mend_triggers
+-- replaces them.
 CREATE OR REPLACE FUNCTION naksha_trigger_when() RETURNS text
 IMMUTABLE
 RETURN 'current_setting(''naksha.depth'', true) IS DISTINCT FROM pg_trigger_depth()::text';
 
--- Without enable_seqscan = off, a session that planned this with few triggers reads all of them for
--- every new table.
+-- Without enable_seqscan = off, a session that planned this with few triggers would scan all of
+-- them for every new table.
 CREATE OR REPLACE FUNCTION naksha_guard(tbl text, ops text, hint text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off AS $$
 BEGIN
@@ -34,8 +35,8 @@ BEGIN
         coalesce(quote_literal(hint), ''));
 END $$;
 
--- Whether a table was made by this storage: then it has its guard. A user's table may have any
--- name, also one that looks like a history.
+-- Whether a table was created by this storage, and so has its guard. A user's table may have any
+-- name, including one that looks like a history.
 CREATE OR REPLACE FUNCTION naksha_is_ours(tbl regclass) RETURNS bool
 LANGUAGE sql STABLE SET search_path FROM CURRENT
 BEGIN ATOMIC
@@ -44,9 +45,9 @@ BEGIN ATOMIC
                       AND p.pronamespace = quote_ident(current_schema())::regnamespace);
 END;
 
--- Hold a table of the storage's schema until the end of the transaction. From then on its name
--- means that table, also without the schema, and not one of a later schema on the search path or a
--- temporary one, which a caller may have made: functions that run as the owner must not touch
+-- Locks a table of the storage's schema until the end of the transaction. From then on its
+-- unqualified name means that table, and not one of a later schema on the search path or a
+-- temporary one, which a caller may have created: functions that run as the owner must not touch
 -- those.
 CREATE OR REPLACE FUNCTION naksha_hold(tbl text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -54,13 +55,13 @@ BEGIN
     EXECUTE format('LOCK TABLE ONLY %I.%I IN ACCESS SHARE MODE', current_schema(), tbl);
 END $$;
 
--- The same, and refuse a table that the storage did not make.
+-- The same, and refuses a table that the storage did not create.
 CREATE OR REPLACE FUNCTION naksha_hold_own(tbl text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     PERFORM naksha_hold(tbl);
     IF NOT naksha_is_ours(format('%I.%I', current_schema(), tbl)::regclass) THEN
-        PERFORM naksha_raise('N0008', format('%I is not a table of the storage', tbl),
+        PERFORM naksha_raise('N0008', format('Table %I was not created by the storage', tbl),
                              jsonb_build_object('field', tbl));
     END IF;
 END $$;
@@ -98,8 +99,8 @@ BEGIN
         CASE WHEN points_only THEN 'spgist (geo)' ELSE 'gist (geo, naksha_span(jsondata))' END);
 END $$;
 
--- The other indices, which a table gets when it has so many rows that to read all of them takes
--- longer (naksha_tables_to_index).
+-- The secondary indices, which a table gets once it has so many rows that a full scan takes longer
+-- (naksha_tables_to_index).
 CREATE OR REPLACE FUNCTION naksha_create_other_indices(tbl text, kind text, points_only bool)
 RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -125,7 +126,7 @@ BEGIN
                    tbl || '_tags', tbl, live);
 END $$;
 
--- All of them at once, for a table that is full, or will be.
+-- All indices at once, for a table that is full or will be.
 CREATE OR REPLACE FUNCTION naksha_create_indices(tbl text, kind text, points_only bool)
 RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -134,14 +135,15 @@ BEGIN
             naksha_create_other_indices(tbl, kind, points_only);
 END $$;
 
--- About how many rows a table has: the larger one of two estimates, either of which may be missing.
+-- Approximate number of rows of a table: the greater of two estimates, either of which may be
+-- missing.
 CREATE OR REPLACE FUNCTION naksha_about_rows(tbl regclass) RETURNS int8
 STABLE
 RETURN (SELECT greatest(k.reltuples::int8, pg_stat_get_live_tuples(k.oid), 0)
           FROM pg_class k WHERE k.oid = tbl);
 
--- Tables of a collection with its overlays, or of all, that have at least `rows_min` rows and not
--- all indices yet. The one on tags is made last.
+-- Tables of a collection with its overlays, or of all, that have at least `rows_min` rows and lack
+-- indices. The one on tags is created last.
 CREATE OR REPLACE FUNCTION naksha_tables_to_index(
     collection_id text DEFAULT NULL, rows_min int8 DEFAULT 1000,
     OUT tbl text, OUT kind text, OUT points_only bool) RETURNS SETOF record
@@ -163,8 +165,8 @@ BEGIN ATOMIC
      ORDER BY k.relname;
 END;
 
--- Makes the other indices of a table, unless it has them. Its writers wait until the end of the
--- transaction; when one is at work for longer than the time-out the caller tries again later.
+-- Creates the secondary indices of a table, if they are missing. Writers wait until the end of the
+-- transaction; if one holds its lock for longer than the timeout the caller retries later.
 CREATE OR REPLACE FUNCTION naksha_index_table(tbl text, kind text, points_only bool) RETURNS bool
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '500ms' AS $$
 BEGIN
@@ -183,15 +185,15 @@ LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
     day text := parent || '_' || to_char(naksha_txn_day(txn), 'YYYY_MM_DD');
 BEGIN
-    -- A table of that name may be somebody else's.
+    -- A table of that name may belong to a user.
     IF pg_partition_root(to_regclass(quote_ident(day))) = to_regclass(quote_ident(parent)) THEN
         RETURN day;
     END IF;
     RETURN naksha_find_partition(parent, txn);
 END $$;
 
--- The same by its bounds: a longer one may begin in the middle of its month or year. The locks on
--- the catalog that the query takes are given back with a subtransaction that is rolled back.
+-- The same by its bounds: a longer one may begin in the middle of its month or year. The catalog
+-- locks of the query are released by rolling back a subtransaction.
 CREATE OR REPLACE FUNCTION naksha_find_partition(parent text, txn int8) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
@@ -203,7 +205,7 @@ EXCEPTION WHEN SQLSTATE 'N0010' THEN
     RETURN part;
 END $$;
 
--- One at a time makes partitions of a table.
+-- Only one session at a time creates partitions of a table.
 CREATE OR REPLACE FUNCTION naksha_lock_days(parent text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -211,8 +213,8 @@ BEGIN
                              format('the partitions of %I', parent));
 END $$;
 
--- The name of that partition, which is made when it is missing. Readers are not blocked: ATTACH
--- takes SHARE UPDATE EXCLUSIVE on the parent, and the CHECK spares it the scan.
+-- Name of that partition, which is created if it is missing. Readers are not blocked: ATTACH takes
+-- SHARE UPDATE EXCLUSIVE on the parent, and the CHECK avoids its scan.
 CREATE OR REPLACE FUNCTION naksha_ensure_day(parent text, txn int8) RETURNS text
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -229,7 +231,7 @@ DECLARE
     span record;
 BEGIN
     IF parent <> 'naksha_tx' AND parent NOT LIKE '%\_hst' THEN
-        PERFORM naksha_raise('N0008', format('%I is not a history', parent),
+        PERFORM naksha_raise('N0008', format('Table %I is not a history', parent),
                              jsonb_build_object('field', parent));
     END IF;
     PERFORM naksha_hold_own(parent), naksha_lock_days(parent);

@@ -14,14 +14,14 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF collection_id IS NULL OR collection_id !~ '^[a-z][a-z0-9_:-]{0,31}$'
        OR collection_id ~ '(_hst(_.*)?|_del|_meta|_i_seq|_p[0-9a-f])$|^(naksha|sqlite)_' THEN
-        PERFORM naksha_raise('N0006', format('%L is not a collection id', collection_id),
+        PERFORM naksha_raise('N0006', format('%L is not a valid collection id', collection_id),
             jsonb_build_object('field', 'id', 'collection', collection_id),
-            'Lower-case letter first, then at most 31 of a-z 0-9 _ : -, no reserved name');
+            'It must be a lower-case letter and up to 31 of a-z 0-9 _ : -, and no reserved name');
     END IF;
 END $$;
 
--- A table of this name would stand in for another one, or its row type for a type of PostGIS; or
--- PostgreSQL's own of this name would stand in for it.
+-- Refuses an id whose table would shadow another one, or whose row type would shadow a type of
+-- PostGIS; or that PostgreSQL's own catalog would shadow.
 CREATE OR REPLACE FUNCTION naksha_check_free_name(collection_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -29,13 +29,15 @@ BEGIN
        OR EXISTS (SELECT FROM pg_type t WHERE t.typname = collection_id
                      AND t.typnamespace <> 'pg_catalog'::regnamespace
                      AND pg_type_is_visible(t.oid)) THEN
-        PERFORM naksha_raise('N0006', format('The database uses the name %L already',
-            collection_id), jsonb_build_object('field', 'id', 'collection', collection_id));
+        PERFORM naksha_raise('N0006', format('The collection id %L is already used as a name in '
+            'the database', collection_id),
+            jsonb_build_object('field', 'id', 'collection', collection_id),
+            'Choose another collection id');
     END IF;
 END $$;
 
--- The collection on main for writing: waits for the gate (shared), then reads it. Whoever changes
--- the collection itself or has failed too often holds the gate alone.
+-- The collection on main for writing: waits for the gate (shared), then reads it. A session that
+-- changes the collection itself, or that has failed too often, holds the gate exclusively.
 CREATE OR REPLACE FUNCTION naksha_open_main(collection_id text) RETURNS naksha_collection
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -48,7 +50,7 @@ BEGIN
         SELECT * INTO c FROM naksha_collection WHERE id = collection_id AND dropped_at = 0;
     END IF;
     IF NOT FOUND THEN
-        PERFORM naksha_raise('N0002', format('No collection %L', collection_id),
+        PERFORM naksha_raise('N0002', format('The collection %L does not exist', collection_id),
                              jsonb_build_object('collection', collection_id));
     END IF;
     RETURN c;
@@ -67,17 +69,17 @@ BEGIN
                 ELSE naksha_open_overlay(naksha_open_main(collection_id)) END;
 END $$;
 
--- Refuses what can be done on main only.
+-- Refuses an operation on a branch that is possible on main only.
 CREATE OR REPLACE FUNCTION naksha_check_on_main(what text, collection_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF naksha_top_overlay() <> 0 THEN
-        PERFORM naksha_raise('N0009', what || ' on main only, and this transaction is on a branch',
+        PERFORM naksha_raise('N0009', what || ' on main only, but this transaction is on a branch',
                              jsonb_build_object('collection', collection_id));
     END IF;
 END $$;
 
--- Closes the write gate for everybody else until the end of the transaction.
+-- Closes the write gate for all other sessions until the end of the transaction.
 CREATE OR REPLACE FUNCTION naksha_close_gate(collection_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -90,17 +92,17 @@ BEGIN
                      ELSE base = collection_id AND overlay = top END;
 END $$;
 
--- A state, tombstone or collection change from a later transaction than ours is in the way.
+-- Fails if a state, tombstone or collection change of a later transaction exists.
 CREATE OR REPLACE FUNCTION naksha_check_order(latest int8, collection_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF latest > naksha_txn() THEN
-        PERFORM naksha_raise('40001', 'A later transaction was here first',
-            jsonb_build_object('collection', collection_id), 'Repeat the transaction');
+        PERFORM naksha_raise('40001', 'A later transaction changed the same data first',
+            jsonb_build_object('collection', collection_id), 'Retry the transaction');
     END IF;
 END $$;
 
--- Deletion table and history, which a collection and its overlays have alike.
+-- Deletion table and history, the same for a collection and its overlays.
 CREATE OR REPLACE FUNCTION naksha_create_side_tables(name text, points_only bool) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = '' AS $$
@@ -114,13 +116,13 @@ BEGIN
     EXECUTE format('CREATE TABLE %I (%s) PARTITION BY RANGE '
                    '(((jsondata->''properties''->''@ns:com:here:xyz''->>''txn_next'')::int8))',
                    name || '_hst', columns);
-    -- It has no key; a subscriber must know that its partitions send whole rows.
+    -- It has no key, so logical replication must send whole rows of its partitions.
     EXECUTE format('ALTER TABLE %I REPLICA IDENTITY FULL', name || '_hst');
     PERFORM naksha_guard(name || '_hst', 'INSERT OR UPDATE OR DELETE OR TRUNCATE');
 END $$;
 
--- Leaves of HEAD, which a collection and its overlays have alike. A single leaf is light: it has
--- its first indices only.
+-- Leaves of HEAD, the same for a collection and its overlays. A single leaf is light: it has its
+-- first indices only.
 CREATE OR REPLACE FUNCTION naksha_create_leaves(name text, points_only bool, partitions int)
 RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -180,8 +182,8 @@ BEGIN
     RETURN info;
 END $$;
 
--- The settings under the names of the info object; older documents say `history` or
--- `disableHistory`. A name that is not among `known` would do nothing, so it is refused.
+-- The settings under the names of the info object; older documents use `history` or
+-- `disableHistory`. A name that is not among `known` would have no effect, so it is refused.
 CREATE OR REPLACE FUNCTION naksha_collection_settings(
     collection_id text, given jsonb, known text[]) RETURNS jsonb
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -194,17 +196,17 @@ DECLARE
                        WHERE name <> ALL(known));
 BEGIN
     IF unknown IS NOT NULL THEN
-        PERFORM naksha_raise('N0006', format('%L is no setting that can be given here', unknown),
+        PERFORM naksha_raise('N0006', format('%L is not a setting that is accepted here', unknown),
             jsonb_build_object('collection', collection_id, 'field', unknown),
-            'Settings are ' || array_to_string(known, ', '));
+            'Accepted settings are ' || array_to_string(known, ', '));
     END IF;
     IF settings->>'partitions' NOT IN ('1', '16') THEN
-        PERFORM naksha_raise('N0006', format('partitions is 1 or 16, not %s',
+        PERFORM naksha_raise('N0006', format('partitions must be 1 or 16, not %s',
             settings->>'partitions'),
             jsonb_build_object('collection', collection_id, 'field', 'partitions'));
     END IF;
     IF (settings->>'deleteAt')::int8 < 0 THEN
-        PERFORM naksha_raise('N0006', 'deleteAt is a time after 1970, or 0 for never',
+        PERFORM naksha_raise('N0006', 'deleteAt must be 0 (never) or a time in ms after 1970',
             jsonb_build_object('collection', collection_id, 'field', 'deleteAt'));
     END IF;
     RETURN settings;
@@ -221,13 +223,13 @@ BEGIN
     PERFORM naksha_mark_own();
     PERFORM naksha_check_collection_id(collection_id),
             naksha_check_on_main('Collections are created', collection_id);
-    -- An info object that was read somewhere is good enough; what it tells besides is ignored.
+    -- An info object that a client has read is accepted; its other members are ignored.
     settings := naksha_collection_settings(collection_id, settings,
         ARRAY(SELECT jsonb_object_keys(naksha_collection_info(NULL::naksha_collection))));
     INSERT INTO naksha_collection (id, txn, created_txn, floor_txn, off_since, max_age, id_prefix,
                                    author, optimal_partitioning, points_only, delete_at,
                                    partitions)
-    -- A name that was there before has no past before its new beginning.
+    -- A reused name has no history before its new creation.
     VALUES (collection_id, new_txn, new_txn,
             CASE WHEN EXISTS (SELECT FROM naksha_former f WHERE f.id = collection_id)
                  THEN new_txn ELSE 0 END,
@@ -240,7 +242,7 @@ BEGIN
     ON CONFLICT (id) DO NOTHING
     RETURNING * INTO made;
     IF made.id IS NULL THEN
-        PERFORM naksha_raise('N0001', format('Collection %L exists', collection_id),
+        PERFORM naksha_raise('N0001', format('The collection %L already exists', collection_id),
                              jsonb_build_object('collection', collection_id));
     END IF;
     PERFORM pg_advisory_xact_lock(naksha_lock_class(), 16 + made.number);
@@ -250,7 +252,7 @@ BEGIN
     RETURN naksha_write_comment(collection_id);
 END $$;
 
--- Closes the gate and reads the collection for a change of itself; draws the number after that.
+-- Closes the gate, reads the collection for a change of itself, then draws the number.
 CREATE OR REPLACE FUNCTION naksha_open_alone(collection_id text) RETURNS naksha_collection
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -260,14 +262,14 @@ BEGIN
             naksha_close_gate(collection_id);
     SELECT * INTO c FROM naksha_collection WHERE id = collection_id AND overlay = 0 FOR UPDATE;
     IF NOT FOUND THEN
-        PERFORM naksha_raise('N0002', format('No collection %L', collection_id),
+        PERFORM naksha_raise('N0002', format('The collection %L does not exist', collection_id),
                              jsonb_build_object('collection', collection_id));
     END IF;
     PERFORM naksha_check_order(greatest(c.txn, naksha_last_write(c.id, naksha_txn())), c.id);
     RETURN c;
 END $$;
 
--- The last transaction that wrote features of a collection on main, 0 when the log knows none.
+-- The last transaction that wrote features of a collection on main, 0 if the log has none.
 CREATE OR REPLACE FUNCTION naksha_last_write(collection_id text, since int8 DEFAULT 0) RETURNS int8
 STABLE
 RETURN (SELECT coalesce(max(t.txn), 0) FROM naksha_tx t
@@ -275,8 +277,8 @@ RETURN (SELECT coalesce(max(t.txn), 0) FROM naksha_tx t
            AND t.txn > since);
 
 -- The last transaction after `since` that purged features. A purge leaves no tombstone that the
--- order of a later creation could be checked against, so whoever creates looks here. Only the days
--- in which later numbers were drawn are read: mostly none, because ours is the last.
+-- order of a later creation could be checked against, so a creation checks this instead. Only the
+-- days in which later numbers were drawn are read: mostly none, because the own number is the last.
 CREATE OR REPLACE FUNCTION naksha_last_purge(c naksha_collection, since int8) RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -303,7 +305,7 @@ BEGIN
     RETURN last;
 END $$;
 
--- Refuses to take away what a pin needs and guards. Nobody sets a pin between this look and the
+-- Refuses to remove what a guarding pin needs. No session can set a pin between this check and the
 -- end of the transaction.
 CREATE OR REPLACE FUNCTION naksha_check_unguarded(c naksha_collection) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -315,7 +317,7 @@ BEGIN
      WHERE p.guards AND (p.collection = c.id OR (p.collection IS NULL AND c.created_txn <= p.txn))
      ORDER BY p.name LIMIT 1;
     IF FOUND THEN
-        PERFORM naksha_raise('N0007', format('Collection %L is needed by pin %L', c.id, pin),
+        PERFORM naksha_raise('N0007', format('The collection %L is protected by pin %L', c.id, pin),
                              jsonb_build_object('collection', c.id, 'pin', pin),
                              'Remove the pin first, with naksha_pin_remove');
     END IF;
@@ -333,7 +335,7 @@ BEGIN
         '{maxAge,historyEnabled,idPrefix,author,optimalPartitioning,deleteAt,partitions}');
     on_ := coalesce((change->>'historyEnabled')::bool, c.off_since IS NULL);
     IF c.dropped_at <> 0 THEN
-        PERFORM naksha_raise('N0002', format('Collection %L is dropped', collection_id),
+        PERFORM naksha_raise('N0002', format('The collection %L is dropped', collection_id),
                              jsonb_build_object('collection', collection_id));
     END IF;
     IF (c.off_since IS NULL AND NOT on_) OR (change->>'deleteAt')::int8 <> 0 THEN
@@ -349,7 +351,7 @@ BEGIN
         optimal_partitioning =
             coalesce((change->>'optimalPartitioning')::bool, optimal_partitioning),
         delete_at = coalesce((change->>'deleteAt')::int8, delete_at),
-        -- What was written while history was off is the oldest that can be read again.
+        -- The state written while history was off is the oldest one that can be read again.
         floor_txn = CASE WHEN on_ AND off_since IS NOT NULL
             THEN greatest(floor_txn, naksha_last_write(id, off_since - 1)) ELSE floor_txn END,
         off_since = CASE WHEN on_ THEN NULL ELSE coalesce(off_since, naksha_txn()) END
@@ -382,7 +384,7 @@ DECLARE
 BEGIN
     PERFORM naksha_mark_own();
     IF c.dropped_at <> 0 THEN
-        PERFORM naksha_raise('N0002', format('Collection %L is dropped already', collection_id),
+        PERFORM naksha_raise('N0002', format('The collection %L is already dropped', collection_id),
                              jsonb_build_object('collection', collection_id));
     END IF;
     PERFORM naksha_check_unguarded(c);
@@ -407,14 +409,14 @@ BEGIN
     RETURN naksha_write_comment(collection_id);
 END $$;
 
--- Really: tables and rows are gone, those of its overlays too; the number and the state ids are
--- never given out again.
+-- Removes a collection for good: its tables and rows, and those of its overlays. The number and the
+-- state ids are never reused.
 CREATE OR REPLACE FUNCTION naksha_collection_destroy(collection_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = ''
 SET client_min_messages = 'warning' AS $$
 DECLARE
-    -- Somebody's collection may be called so, but not with the name of an overlay's tables.
+    -- A collection of a user may have such a name, but not with the name of an overlay's tables.
     last_table text := CASE WHEN collection_id LIKE 'naksha\_o%' THEN '_ids' ELSE '_meta' END;
 BEGIN
     PERFORM naksha_mark_own();

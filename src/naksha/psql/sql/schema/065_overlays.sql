@@ -1,10 +1,11 @@
--- Branches (docs/decisions/0050): the tables of an overlay, made at the first write to a
--- collection, and the states that come into them from the layers below. A transaction says once
--- that it works on a branch; from then on the functions that write do it there.
+-- Branches (docs/decisions/0050): the tables of an overlay, created at the first write to a
+-- collection, and the states that are copied into them from the layers below. A transaction
+-- declares once that it works on a branch; from then on the writing functions write there.
 --
 -- Tables of overlay o of collection number n: naksha_o{o}_{n} with one leaf, _p0, for all ids, _del
--- and _hst as everywhere, and _ids: what the overlay has ever had a state of. These ids are hidden
--- in the layers below; two writers of a feature that is new to the overlay meet in the table's key.
+-- and _hst as everywhere, and _ids: all ids that the overlay has ever had a state of. These ids are
+-- hidden in the layers below; concurrent writers of a feature that is new to the overlay collide on
+-- that table's key.
 
 CREATE OR REPLACE FUNCTION naksha_overlay_new() RETURNS int4
 LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
@@ -14,7 +15,7 @@ BEGIN ATOMIC
     INSERT INTO naksha_overlay (number) VALUES (nextval('naksha_overlay_seq')) RETURNING number;
 END;
 
--- Waits for those who write to it; maintenance removes the tables. What is not there is fine.
+-- Waits for writers of the overlay; maintenance removes its tables. A missing overlay is ignored.
 CREATE OR REPLACE FUNCTION naksha_overlay_drop(overlay_number int4) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = '' AS $$
@@ -25,8 +26,8 @@ BEGIN
      WHERE overlay = overlay_number AND overlay <> 0;
 END $$;
 
--- Waits for those who write to it, but not for ever: one of them may be waiting for us. Who comes
--- later waits behind us; locks on the row would let them pass.
+-- Waits for writers of the overlay, but not forever: one of them may be waiting for this session.
+-- Later writers queue behind it; a lock on the row would let them pass.
 CREATE OR REPLACE FUNCTION naksha_overlay_freeze(overlay_number int4) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = '' SET lock_timeout = '2s'
@@ -36,11 +37,11 @@ BEGIN
     PERFORM pg_advisory_xact_lock(naksha_lock_class(), -overlay_number);
     UPDATE naksha_overlay SET frozen = true WHERE number = overlay_number;
 EXCEPTION WHEN lock_not_available THEN
-    PERFORM naksha_raise('40001', format('Somebody writes to overlay %s', overlay_number), '{}',
-                         'Repeat the transaction');
+    PERFORM naksha_raise('40001', format('Another transaction is writing to overlay %s',
+                         overlay_number), '{}', 'Retry the transaction');
 END $$;
 
--- This transaction works on a branch: layers topmost first, main (0) last. The first has no `txn`,
+-- Puts this transaction on a branch: layers topmost first, main (0) last. The first has no `txn`,
 -- the others are read at theirs.
 CREATE OR REPLACE FUNCTION naksha_tx_branch(overlays int4[], txns int8[]) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -51,25 +52,26 @@ DECLARE
 BEGIN
     IF depth < 2 OR overlays[depth] <> 0 OR txns[1] IS NOT NULL
        OR array_position(txns[2:depth], NULL) IS NOT NULL OR cardinality(txns) <> depth THEN
-        PERFORM naksha_raise('N0000', 'These are not the layers of a branch that can be written to',
-            '{"field": "layers"}', 'Topmost first and without a txn, main (0) last');
+        PERFORM naksha_raise('N0000', 'The layers do not form a branch that can be written to',
+            '{"field": "layers"}',
+            'Pass the topmost layer first, without a txn, and main (0) last');
     END IF;
     IF split_part(current_setting(naksha_var('txn'), true), ':', 1)
        = current_setting('naksha.xid') THEN
-        PERFORM naksha_raise('N0009', 'A transaction is on a branch from its beginning or not at '
-                             'all');
+        PERFORM naksha_raise('N0009', 'A transaction cannot enter a branch after it has written',
+                             '{}', 'Call naksha_tx_branch before the first write');
     END IF;
     PERFORM pg_advisory_xact_lock_shared(naksha_lock_class(), -overlays[1]);
-    -- Nobody drops them while we write.
+    -- No overlay can be dropped during the write.
     PERFORM FROM naksha_overlay WHERE number = ANY(overlays) ORDER BY number FOR KEY SHARE;
     SELECT o INTO missing FROM unnest(overlays[1:depth - 1]) o
      WHERE NOT EXISTS (SELECT FROM naksha_overlay n WHERE n.number = o) LIMIT 1;
     IF FOUND THEN
-        PERFORM naksha_raise('N0011', format('There is no overlay %s', missing),
+        PERFORM naksha_raise('N0011', format('Overlay %s does not exist', missing),
                              '{"field": "layers"}');
     END IF;
     IF EXISTS (SELECT FROM naksha_overlay n WHERE n.number = overlays[1] AND n.frozen) THEN
-        PERFORM naksha_raise('N0005', 'The branch was put on another base; open it again',
+        PERFORM naksha_raise('N0005', 'The branch was rebased; open it again',
                              '{"field": "layers"}');
     END IF;
     PERFORM set_config(naksha_var('branch'), jsonb_build_object(
@@ -100,7 +102,7 @@ BEGIN
        FROM unnest(ARRAY[name, name || '_p0', name || '_ids']) AS t(tbl);
 END $$;
 
--- The hidden collection of an overlay; two that need it at the same moment make it once.
+-- The hidden collection of an overlay; concurrent sessions that need it create it only once.
 CREATE OR REPLACE FUNCTION naksha_overlay_create(b naksha_collection, top int4)
 RETURNS naksha_collection
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
@@ -122,8 +124,8 @@ BEGIN
     RETURN made;
 END $$;
 
--- Makes them, and the day of the history that is written to at `now_ms`, before a transaction needs
--- them: whoever makes them keeps all other writers of the branch waiting until it ends.
+-- Creates the tables, and the history partition for `now_ms`, before a transaction needs them: the
+-- transaction that creates them blocks all other writers of the branch until it ends.
 CREATE OR REPLACE FUNCTION naksha_overlay_prepare(
     collection_id text, overlay_number int4, now_ms int8 DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -140,8 +142,8 @@ BEGIN
     END IF;
 END $$;
 
--- The overlay of a collection for writing. What the collection itself says of ids and authors holds
--- here too, and a later change of it is in the way as on main.
+-- The overlay of a collection for writing. The collection's own settings of ids and authors apply
+-- here too, and a later change of them is a conflict as on main.
 CREATE OR REPLACE FUNCTION naksha_open_overlay(b naksha_collection) RETURNS naksha_collection
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -150,14 +152,15 @@ DECLARE
     c    naksha_collection;
 BEGIN
     IF b.created_txn > base THEN
-        PERFORM naksha_raise('N0002', format('No collection %L on this branch', b.id),
-                             jsonb_build_object('collection', b.id));
+        PERFORM naksha_raise('N0002', format('The collection %L does not exist on this branch',
+                             b.id), jsonb_build_object('collection', b.id));
     END IF;
-    -- Switched off later, main may still be read at the base; naksha_copy looks whether it can.
+    -- If history was switched off later, main may still be readable at the base; naksha_copy checks
+    -- that.
     IF b.off_since <= base THEN
         PERFORM naksha_raise('N0009', format('Collection %L keeps no history, so it cannot be '
             'written to on a branch', b.id), jsonb_build_object('collection', b.id),
-            'Switch its history on');
+            'Enable the history of the collection');
     END IF;
     SELECT * INTO c FROM naksha_collection h WHERE h.base = b.id AND h.overlay = top;
     IF NOT FOUND THEN
@@ -173,9 +176,9 @@ END $$;
 
 -- ---- From below ---------------------------------------------------------------------------------
 
--- The states that a table has of the ids at transaction `at`, as they were then: without their end.
--- The query locks the table and all its indices; the locks are given back with a subtransaction
--- that is rolled back.
+-- The states of the ids that a table has at transaction `at`, as they were then: without their end.
+-- The query locks the table and all its indices; the locks are released by rolling back a
+-- subtransaction.
 CREATE OR REPLACE FUNCTION naksha_states_at(
     tbl text, at int8, ids text[], OUT keys text[], OUT numbers int8[], OUT geos geometry[],
     OUT documents jsonb[])
@@ -193,8 +196,8 @@ EXCEPTION WHEN SQLSTATE 'N0010' OR undefined_table THEN
     RETURN;
 END $$;
 
--- The partitions of a history that can have a state of transaction `at`, oldest first. The locks on
--- the catalog are given back, too.
+-- The partitions of a history that can contain a state of transaction `at`, oldest first. Its
+-- catalog locks are released, too.
 CREATE OR REPLACE FUNCTION naksha_history_since(collection_id text, at int8) RETURNS text[]
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -209,8 +212,8 @@ END $$;
 
 -- Copies from one layer, table by table: a statement on a whole history would lock all its
 -- partitions and their indices. A state only moves from HEAD or the deletion table to the history,
--- so reading these first finds it wherever it is. When partitions were made or merged meanwhile,
--- those features that were not found are looked for again.
+-- so reading these first finds it wherever it is. If partitions were created or merged meanwhile,
+-- features that were not found are searched again.
 CREATE OR REPLACE FUNCTION naksha_copy(
     c naksha_collection, below naksha_collection, at int8, ids text[]) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
@@ -241,13 +244,13 @@ BEGIN
         EXIT WHEN parts = known OR ids = '{}';
     END LOOP;
     IF at < naksha_floor(below.id) THEN
-        PERFORM naksha_raise('N0012', 'The version that the branch stands on is gone',
+        PERFORM naksha_raise('N0012', 'The base version of the branch has expired',
                              jsonb_build_object('collection', naksha_name(c)));
     END IF;
 END $$;
 
--- Brings the given features, as far as the overlay has not had them yet, from the topmost layer
--- that has them.
+-- Copies the given features that the overlay does not contain yet, each from the topmost layer that
+-- contains it.
 CREATE OR REPLACE FUNCTION naksha_fill(c naksha_collection, ids text[]) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = '' AS $$

@@ -1,14 +1,14 @@
--- Geometries that plain SQL brings, in the column `geo` or as GeoJSON inside jsondata: the same are
--- refused that the library refuses (naksha.model.geo.geometry_rules).
+-- Geometries written by plain SQL, in the column `geo` or as GeoJSON inside jsondata. The rules are
+-- the same as the library's (naksha.model.geo.geometry_rules).
 
--- What is wrong with a geometry, null for nothing. The column type has asked for 4326 and three
+-- The problem of a geometry, null if it is valid. The column type has ensured SRID 4326 and three
 -- dimensions.
 CREATE OR REPLACE FUNCTION naksha_geo_problem(geo geometry) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE STRICT SET search_path FROM CURRENT AS $$
 DECLARE
     kinds record;
 BEGIN
-    -- Written so that NaN, which compares greater than everything, is refused as well.
+    -- NOT (… AND …), so that NaN, which compares greater than everything, is refused as well.
     IF NOT (ST_XMin(geo) >= -180 AND ST_XMax(geo) <= 180
             AND ST_YMin(geo) >= -90 AND ST_YMax(geo) <= 90
             AND abs(ST_ZMin(geo)) < 'Infinity' AND abs(ST_ZMax(geo)) < 'Infinity')
@@ -47,7 +47,7 @@ BEGIN
         'feature', feature_id, 'field', 'geometry'), hint);
 END $$;
 
--- Checks that a geometry can be kept.
+-- Raises an error if a geometry is invalid.
 CREATE OR REPLACE FUNCTION naksha_check_geo(c naksha_collection, feature_id text, geo geometry)
 RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -66,8 +66,8 @@ BEGIN
     END IF;
 END $$;
 
--- What is wrong with the nesting of GeoJSON (PostGIS takes nearly anything), null for nothing; and
--- the numbers that its positions have. What can be seen from the geometry itself is checked there.
+-- The problem of the nesting of GeoJSON (PostGIS accepts nearly anything), null if it is valid; and
+-- the least and greatest size of its positions. Other problems are found in the geometry itself.
 CREATE OR REPLACE FUNCTION naksha_geojson_problem(
     shape jsonb, OUT problem text, OUT least_numbers int, OUT most_numbers int)
 LANGUAGE plpgsql IMMUTABLE SET search_path FROM CURRENT AS $$
@@ -99,7 +99,7 @@ EXCEPTION WHEN data_exception THEN
     problem := format('The arrays of a %s are nested in another way', shape->>'type');
 END $$;
 
--- The geometry that GeoJSON stands for, in two dimensions or three; null for JSON's null.
+-- The geometry of a GeoJSON object, in two or three dimensions; null for JSON's null.
 CREATE OR REPLACE FUNCTION naksha_geojson(c naksha_collection, feature_id text, shape jsonb)
 RETURNS geometry
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -114,15 +114,15 @@ BEGIN
     IF problem IS NOT NULL THEN
         PERFORM naksha_raise_geo(c, feature_id, problem);
     END IF;
-    -- Coordinates are WGS 84; PostGIS would believe a member "crs". It reads long whole numbers as
+    -- Coordinates are WGS 84; PostGIS would honour a member "crs". It reads long whole numbers as
     -- int8, so they get a decimal point.
     RETURN ST_SetSRID(ST_GeomFromGeoJSON(regexp_replace((shape - 'crs')::text,
         '(?<![0-9.])([0-9]{19,})(?![0-9.])', '\1.0', 'g')), 4326);
 END $$;
 
--- The geometry that a row gets, and whether it has three dimensions. It comes in the column or as
--- the member "geometry" of jsondata; the side that differs from the old row counts. JSON's null
--- takes the geometry away, and without the member the column counts.
+-- The geometry that a row gets, and whether it has three dimensions. It is given in the column or
+-- as the member "geometry" of jsondata; the one that differs from the old row is used. JSON's null
+-- removes the geometry, and without the member the column is used.
 CREATE OR REPLACE FUNCTION naksha_shape(
     c naksha_collection, feature_id text, jsondata jsonb, INOUT geo geometry, old_geo geometry,
     old_json jsonb, OUT three_d bool)
@@ -140,7 +140,7 @@ BEGIN
         geo := ST_Force3D(sent);
         three_d := coalesce(ST_NDims(sent) = 3, false);
     ELSE
-        -- A 2D feature stays 2D until somebody gives it heights.
+        -- A 2D feature stays 2D until a write gives it heights.
         three_d := geo IS NOT NULL AND ST_NDims(geo) = 3 AND (
             old_geo IS NULL OR naksha_is_3d(old_json) OR ST_ZMin(geo) <> 0 OR ST_ZMax(geo) <> 0);
     END IF;

@@ -1,7 +1,7 @@
--- Documents that plain SQL brings: jsonb holds some that the library refuses, because clients could
--- not parse them (naksha.model.json_rules).
+-- Documents written by plain SQL: jsonb accepts some that the library refuses, because clients
+-- could not parse them (naksha.model.json_rules).
 
--- What is wrong with a document, null for nothing.
+-- The problem of a document, null if it is valid.
 CREATE OR REPLACE FUNCTION naksha_json_problem(jsondata jsonb) RETURNS text
 IMMUTABLE PARALLEL SAFE
 RETURN CASE
@@ -10,7 +10,7 @@ RETURN CASE
     WHEN jsondata @? 'strict $.** ? (@ > 1.7976931348623157e308 || @ < -1.7976931348623157e308)'
     THEN 'A number in jsondata is out of range' END;
 
--- Checks that a document can be kept.
+-- Raises an error if a document is invalid.
 CREATE OR REPLACE FUNCTION naksha_check_document(
     c naksha_collection, feature_id text, jsondata jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

@@ -1,6 +1,6 @@
--- Plain SQL on HEAD keeps namespace, history, deletion table and log right: a row trigger before,
--- statement triggers with transition tables after. The library's own functions (080) do the same
--- work set-based; for their own statements the triggers stand aside (naksha_trigger_when).
+-- Triggers that maintain namespace, history, deletion table and log for plain SQL on HEAD: a row
+-- trigger before, statement triggers with transition tables after. The library's own functions
+-- (080) do the same work set-based; triggers ignore their statements (naksha_trigger_when).
 
 CREATE OR REPLACE FUNCTION naksha_check_id(c naksha_collection, jsondata jsonb) RETURNS text
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -10,21 +10,22 @@ DECLARE
                                            'field', 'id');
 BEGIN
     IF coalesce(feature_id, '') = '' OR jsonb_typeof(jsondata->'id') <> 'string' THEN
-        PERFORM naksha_raise('N0006', 'A feature needs an id (a string) before it is inserted',
+        PERFORM naksha_raise('N0006', 'A feature must have an id (a string) before it is inserted',
                              detail, 'jsondata must be an object with a member "id"');
     END IF;
     IF octet_length(feature_id) > 512 THEN
-        PERFORM naksha_raise('N0006', 'An id has at most 512 bytes',
+        PERFORM naksha_raise('N0006', 'A feature id is longer than 512 bytes',
                              detail || jsonb_build_object('feature', left(feature_id, 64)));
     END IF;
     IF starts_with(feature_id, c.id_prefix) THEN
-        PERFORM naksha_raise('N0006', format('Ids here are written without the prefix %L',
-                             c.id_prefix), detail, 'Cut the prefix, or use naksha_upsert');
+        PERFORM naksha_raise('N0006', format('The id %L has the prefix %L of the collection, which '
+            'ids are stored without', left(feature_id, 64), c.id_prefix), detail,
+            'Remove the prefix, or use naksha_upsert');
     END IF;
     RETURN feature_id;
 END $$;
 
--- `properties` as an object and the 3D mark set from what came in.
+-- Normalizes `properties` to an object and sets the 3D mark.
 CREATE OR REPLACE FUNCTION naksha_plain_content(jsondata jsonb, three_d bool) RETURNS jsonb
 STABLE
 RETURN (jsondata - ARRAY['geometry', 'naksha:3d', '@ns:naksha:damaged'])
@@ -37,14 +38,14 @@ CREATE OR REPLACE FUNCTION naksha_clock_ms() RETURNS int8
 VOLATILE
 RETURN naksha_epoch_ms(clock_timestamp());
 
--- Where the number of rows is kept that a statement has brought so far, as a text.
+-- Name of the setting that counts the rows which a statement has inserted so far, as text.
 CREATE OR REPLACE FUNCTION naksha_brought_var(c naksha_collection) RETURNS text
 STABLE
 RETURN naksha_var('brought_' || c.number || '_' || pg_trigger_depth());
 
--- ON CONFLICT skips features that exist, or turns into an update what was checked as an insert.
--- Nobody tells a trigger about it, but then fewer rows arrive in the table than were brought. (To
--- look each id up beforehand costs a third more, and overlooks what others are about to commit.)
+-- ON CONFLICT skips existing features, or updates a row that was checked as an insert. Triggers are
+-- not told about it, but fewer rows arrive in the table than were inserted. (A lookup of each id
+-- beforehand would cost a third more, and miss rows that others are about to commit.)
 CREATE OR REPLACE FUNCTION naksha_check_arrived(c naksha_collection, arrived int8) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -52,28 +53,28 @@ DECLARE
     skipped int8 := coalesce(nullif(current_setting(name, true), ''), '0')::int8 - arrived;
 BEGIN
     IF skipped > 0 THEN
-        PERFORM naksha_raise('N0008', format('ON CONFLICT is not allowed; of the features that '
-            'were to be inserted %s exist already', skipped),
+        PERFORM naksha_raise('N0008', format('ON CONFLICT is not allowed, and %s of the inserted '
+            'features already exist', skipped),
             jsonb_build_object('collection', c.id), 'Use naksha_upsert');
     END IF;
     PERFORM set_config(name, '0', true);
 END $$;
 
--- The collection that plain SQL writes to. On a branch the tables are not what is to be changed.
+-- The collection that plain SQL writes to. Refused on a branch, whose states are in other tables.
 CREATE OR REPLACE FUNCTION naksha_open_plain(collection_id text) RETURNS naksha_collection
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF naksha_top_overlay() <> 0 THEN
-        PERFORM naksha_raise('N0009', 'On a branch tables cannot be written to directly',
-            jsonb_build_object('collection', collection_id),
+        PERFORM naksha_raise('N0009', 'Tables cannot be written to directly in a transaction on a '
+            'branch', jsonb_build_object('collection', collection_id),
             'Use naksha_upsert, naksha_restore or naksha_purge');
     END IF;
     RETURN naksha_open_main(collection_id);
 END $$;
 
--- The `i` that must be HEAD's when somebody writes what was read as this state; null for state ids
--- of other collections, storages or systems. Both forms are known: the GUID, whose month and day
--- may be padded, and the 128 bits, in which collection and storage are numbers.
+-- The `i` that HEAD must have for a writer that read this state; null for state ids of other
+-- collections, storages or systems. Both forms are accepted: the GUID, whose month and day may be
+-- padded, and the 128 bits, in which collection and storage are numbers.
 CREATE OR REPLACE FUNCTION naksha_lock_of(c naksha_collection, state_id text) RETURNS int8
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
@@ -133,32 +134,32 @@ BEGIN
     RETURN NEW;
 END $$;
 
--- (Not a function of one expression: its plan would be made at each call.)
+-- Not a single-expression function, whose plan would be made at each call.
 CREATE OR REPLACE FUNCTION naksha_storage_id() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 BEGIN
     RETURN (SELECT s.id FROM naksha_storage s);
 END $$;
 
--- Tags as sent by a client: an array of strings, anything else counts as none.
+-- Tags as sent by a client: an array of strings; anything else counts as no tags.
 CREATE OR REPLACE FUNCTION naksha_sent_tags(xyz jsonb) RETURNS jsonb
 IMMUTABLE
 RETURN CASE WHEN jsonb_typeof(xyz->'tags') = 'array'
                  AND NOT xyz->'tags' @? '$[*] ? (@.type() != "string")'
             THEN xyz->'tags' ELSE '[]' END;
 
--- What an update says about tags: null when they stay, because they are absent or null.
+-- The tags set by an update: null if they are absent or null, and so stay unchanged.
 CREATE OR REPLACE FUNCTION naksha_new_tags(xyz jsonb) RETURNS jsonb
 IMMUTABLE
 RETURN CASE WHEN jsonb_typeof(xyz->'tags') <> 'null' THEN naksha_sent_tags(xyz) END;
 
--- What an update says about the crid: null when it stays, empty when it goes.
+-- The crid set by an update: null if it stays unchanged, empty if it is removed.
 CREATE OR REPLACE FUNCTION naksha_new_crid(xyz jsonb) RETURNS text
 IMMUTABLE
 RETURN CASE WHEN jsonb_typeof(xyz->'crid') = 'null' THEN '' ELSE xyz->>'crid' END;
 
 -- The namespace of the state that follows `old`. A state overwritten inside its own transaction
--- leaves no trace in the chain: its successor stands in its place.
+-- leaves no trace in the chain: its successor takes its place.
 CREATE OR REPLACE FUNCTION naksha_next_xyz(
     old_xyz jsonb, uuid text, muuid text, new_txn int8, now_ms int8, real_ms int8,
     author text, app_id text, tags jsonb, crid text, qrid text) RETURNS jsonb
@@ -188,7 +189,7 @@ BEGIN
         PERFORM naksha_raise('N0006', 'The id of a feature cannot be changed',
             jsonb_build_object('collection', c.id, 'feature', id, 'field', 'id'));
     END IF;
-    -- ON CONFLICT brings what was to be inserted just now, and is refused in the end.
+    -- ON CONFLICT passes the row that was just prepared for the insert, and is refused in the end.
     IF sent->>'uuid' <> old_xyz->>'uuid' AND naksha_lock_of(c, sent->>'uuid') <> OLD.i
        AND NOT (sent->>'txn' = txn::text AND naksha_lock_of(c, sent->>'uuid') > OLD.i) THEN
         PERFORM naksha_raise_verdict(c, jsonb_build_object('feature', id, 'head',
@@ -225,7 +226,7 @@ BEGIN
 END $$;
 
 -- The row trigger reads tombstones without a lock, because a row that waits for the index must not
--- hold one. Whoever deleted, or purged, the same feature since then makes the version wrong.
+-- hold one. If another session deleted or purged the same feature since then, the version is wrong.
 CREATE OR REPLACE FUNCTION naksha_check_tombs(c naksha_collection, ids text[], versions int8[])
 RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
@@ -271,7 +272,7 @@ BEGIN
         PERFORM naksha_check_tombs(c, array_agg(jsondata->>'id'),
                                    array_agg((naksha_xyz(jsondata)->>'version')::int8))
            FROM new_rows;
-        -- What has no tombstone needs no history, whose day may have to be made.
+        -- Features without a tombstone need no history, whose partition would have to be created.
         SELECT u.latest INTO latest FROM naksha_untomb(c, naksha_txn(), (
             SELECT array_agg(jsondata->>'id') FROM new_rows
              WHERE (naksha_xyz(jsondata)->>'version')::int8 > 1)) AS u;
@@ -336,8 +337,8 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- A trigger that stands aside for the library's own functions. `timing` is before or after, `op`
--- insert, update or delete; the trigger has the name of its function.
+-- Creates a trigger that ignores the library's own functions. `timing` is before or after, `op`
+-- insert, update or delete; the trigger is named after its function.
 CREATE OR REPLACE FUNCTION naksha_create_trigger(
     tbl text, timing text, op text, scope text, collection_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$

@@ -1,8 +1,8 @@
--- The library's writes: set-based, one statement per leaf, doing the triggers' work themselves.
--- Input comes sorted by (leaf, id); `counts` says how many rows each of the 16 leaves gets.
--- Order of work: gate, lock rows in id order, draw the number, write, check the order.
--- The statements themselves are made by 081 and 082. (The functions that make them are stable, not
--- immutable, as format is: else the planner would not inline them into naksha_write.)
+-- The library's writes: set-based, one statement per leaf, doing the triggers' work themselves. The
+-- input is sorted by (leaf, id); `counts` is the number of rows for each of the 16 leaves. Order of
+-- work: gate, lock rows in id order, draw the number, write, check the order. The statements are
+-- built by 081 and 082. (The functions that build them are stable, not immutable, because format
+-- is: otherwise the planner would not inline them into naksha_write.)
 
 DO $$
 BEGIN
@@ -19,13 +19,13 @@ BEGIN
     END IF;
 END $$;
 
--- A single leaf takes what goes to all sixteen.
+-- With a single leaf, it takes the rows of all sixteen.
 CREATE OR REPLACE FUNCTION naksha_one_leaf(counts int[]) RETURNS int[]
 IMMUTABLE
 RETURN (SELECT sum(n)::int FROM unnest(counts) n) || array_fill(0, ARRAY[15]);
 
--- Locks what is there of the given ids in HEAD and among the tombstones, and gives how many states
--- that are; on a branch they come there first from the layers below.
+-- Locks the existing HEAD states and tombstones of the given ids, and returns their number; on a
+-- branch they are copied from the layers below first.
 CREATE OR REPLACE FUNCTION naksha_lock_known(c naksha_collection, ids text[], counts int[])
 RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off
@@ -68,17 +68,17 @@ BEGIN
     PERFORM naksha_lock_known(c, ids, counts);
 END $$;
 
--- Where the history of this transaction goes; NULL when the collection keeps none.
+-- The history partition of this transaction; NULL if the collection keeps no history.
 CREATE OR REPLACE FUNCTION naksha_history_day(c naksha_collection, txn int8) RETURNS text
 VOLATILE
 RETURN CASE WHEN c.off_since IS NULL THEN naksha_ensure_day(c.id || '_hst', txn) END;
 
--- A CTE that copies states to the history, and none when there is no history.
+-- A CTE that copies states to the history, or nothing without history.
 CREATE OR REPLACE FUNCTION naksha_kept_sql(day text, states text) RETURNS text
 IMMUTABLE
 RETURN coalesce(', kept AS (INSERT INTO ' || quote_ident(day) || ' ' || states || ')', '');
 
--- Takes the tombstones of re-created features out of the deletion table; with history they go
+-- Removes the tombstones of re-created features from the deletion table; with history they move
 -- there as [deleted, re-created). Returns their sorted numbers `i`, null for none, and the latest
 -- transaction among them.
 CREATE OR REPLACE FUNCTION naksha_untomb(
@@ -104,7 +104,7 @@ BEGIN
        INTO removed, latest USING ids, txn;
 END $$;
 
--- The version of a feature's tombstone, null when it has none.
+-- The version of a feature's tombstone, null if it has none.
 CREATE OR REPLACE FUNCTION naksha_tomb_version(c naksha_collection, feature_id text) RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -147,25 +147,25 @@ RETURN format($sql$, numbered AS (
     SELECT old_i, geo, naksha_closed(old_json, $1) FROM tombs UNION ALL
     SELECT i, geo, naksha_closed(jsondata, $1) FROM tombs$sql$), c.id || '_del');
 
--- Says what a verdict means.
+-- Raises the error of a verdict.
 CREATE OR REPLACE FUNCTION naksha_raise_verdict(c naksha_collection, bad jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     detail jsonb := bad - 'verdict' || jsonb_build_object('collection', naksha_name(c));
 BEGIN
     CASE bad->>'verdict'
-        WHEN 'MISSING' THEN PERFORM naksha_raise('N0004', 'There is no such feature', detail);
-        WHEN 'EXISTS' THEN PERFORM naksha_raise('N0003', 'The feature exists already', detail);
+        WHEN 'MISSING' THEN PERFORM naksha_raise('N0004', 'The feature does not exist', detail);
+        WHEN 'EXISTS' THEN PERFORM naksha_raise('N0003', 'The feature already exists', detail);
         WHEN 'LIVE' THEN PERFORM naksha_raise('N0005', 'The feature is not deleted', detail);
-        -- A later transaction was here, or somebody created the feature, and maybe changed or
-        -- deleted it, after we looked for rows to lock.
+        -- A later transaction changed the feature, or another session created it, and maybe changed
+        -- or deleted it, after the rows to lock were looked up.
         WHEN 'OVERTAKEN' THEN PERFORM naksha_check_order(9223372036854775807, naksha_name(c));
         ELSE PERFORM naksha_raise('N0005', 'The feature was changed since it was read',
                                   detail || '{"field": "uuid"}');
     END CASE;
 END $$;
 
--- After one leaf is written: refuse, check the order with a new snapshot, count.
+-- After one leaf is written: raises verdicts, checks the order with a new snapshot, counts.
 CREATE OR REPLACE FUNCTION naksha_leaf_done(c naksha_collection, txn int8, r naksha_written)
 RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -186,7 +186,7 @@ BEGIN
         ELSIF naksha_dead(c, r.created, 9223372036854775807) IS NOT NULL THEN
             PERFORM naksha_raise_verdict(c, '{"verdict": "OVERTAKEN"}');
         END IF;
-        -- In a statement of its own, which sees the purge that the one before may have waited for.
+        -- In a separate statement, which sees a purge that the previous one may have waited for.
         buried := greatest(buried, naksha_last_purge(c, txn));
     END IF;
     IF gone IS DISTINCT FROM r.tombs OR greatest(r.latest, buried, c.txn) > txn THEN
@@ -197,8 +197,8 @@ BEGIN
     END IF;
 END $$;
 
--- Runs the statement of a leaf by a plan that is kept: made without knowing the values, and once
--- for an empty table as for a full one, so it has to use the indices.
+-- Runs the statement of a leaf with a kept plan: made without knowing the values, and once for
+-- empty and full tables alike, so it has to use the indices.
 CREATE OR REPLACE FUNCTION naksha_write_few(statement text, literals text) RETURNS naksha_written
 LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off
 SET plan_cache_mode = force_generic_plan SET array_nulls = on AS $$
@@ -266,7 +266,7 @@ BEGIN
         counts := naksha_one_leaf(counts);
     END IF;
     prefix := naksha_guid_prefix(naksha_storage_id(), naksha_name(c), txn);
-    -- Features that are new leave nothing to the history, whose day may have to be made.
+    -- New features leave nothing to the history, whose partition would have to be created.
     day := CASE WHEN known > 0 THEN naksha_history_day(c, txn)
                 WHEN c.off_since IS NULL THEN naksha_partition_of(c.id || '_hst', txn) END;
     FOR leaf IN 1..16 LOOP

@@ -1,8 +1,8 @@
 -- Create, update and upsert.
 
--- Statement text for one leaf; its parameters are at naksha_write.
--- Tags and crid that are not given stay as they are; an empty crid takes it away. New content may
--- have a version in its namespace, which the feature had elsewhere: its own continues after it.
+-- Statement text for one leaf; its parameters are documented at naksha_write. Tags and crid that
+-- are not given stay unchanged; an empty crid removes it. New content may have a version in its
+-- namespace, which the feature had elsewhere: its own version continues after that one.
 CREATE OR REPLACE FUNCTION naksha_put_sql(c naksha_collection, leaf text, day text) RETURNS text
 STABLE
 RETURN format($sql$WITH input AS (
@@ -73,9 +73,9 @@ SELECT (SELECT array_agg((id, verdict, xyz->>'uuid', (xyz->>'version')::int8,
     naksha_kept_sql(day, 'SELECT old_i, old_geo, naksha_closed(old_json, $1) FROM states '
                          'WHERE old_i IS NOT NULL'));
 
--- One feature from plain SQL, where INSERT … ON CONFLICT cannot be used: GeoJSON in, with its
--- geometry inside or given apart; a prefix of the collection is cut from the id. With `lock`, a
--- uuid of this collection must be HEAD's; without, it is ignored.
+-- Writes one feature from plain SQL, where INSERT … ON CONFLICT cannot be used: the GeoJSON
+-- contains its geometry, or it is a separate argument; the collection's prefix is removed from the
+-- id. With `lock`, a uuid of this collection must be HEAD's; without, it is ignored.
 CREATE OR REPLACE FUNCTION naksha_upsert(
     collection_id text, feature jsonb, geo geometry DEFAULT NULL, lock bool DEFAULT true)
 RETURNS text

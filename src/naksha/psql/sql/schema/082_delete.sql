@@ -1,7 +1,7 @@
 -- Delete, restore and purge.
 
--- Statement text for one leaf; its parameters are at naksha_write. A tombstone masks the feature of
--- the same id in the layers below, unless its namespace says `"masks": false`.
+-- Statement text for one leaf; its parameters are documented at naksha_write. A tombstone masks the
+-- feature of the same id in the layers below, unless its namespace contains `"masks": false`.
 CREATE OR REPLACE FUNCTION naksha_delete_sql(c naksha_collection, leaf text, day text) RETURNS text
 STABLE
 RETURN format($sql$WITH old AS (
@@ -57,7 +57,7 @@ SELECT array_agg((id, 'RESTORED', naksha_xyz(jsondata)->>'uuid',
     naksha_kept_sql(day, $sql$SELECT old_i, geo, naksha_closed(old_json, $1) FROM states
      WHERE (xyz->>'txn')::int8 < $1$sql$), leaf);
 
--- Those of the ids whose tombstones are not younger than a transaction.
+-- The ids whose tombstones are not younger than a transaction.
 CREATE OR REPLACE FUNCTION naksha_dead(c naksha_collection, ids text[], at int8) RETURNS text[]
 LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off
 SET plan_cache_mode = force_generic_plan SET array_nulls = on AS $$
@@ -106,7 +106,8 @@ BEGIN
                         NULL::text, NULL::int8, NULL::bytea FROM unnest(ids) n;
 END $$;
 
--- Ids as the functions above want them: each once, sorted by (leaf, id), and counted per leaf.
+-- Ids in the form that the functions above require: distinct, sorted by (leaf, id), and counted per
+-- leaf.
 CREATE OR REPLACE FUNCTION naksha_batch(given text[], OUT counts int[], OUT ids text[])
 LANGUAGE sql IMMUTABLE SET search_path FROM CURRENT
 BEGIN ATOMIC

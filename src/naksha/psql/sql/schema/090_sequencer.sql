@@ -1,13 +1,13 @@
 -- Publication: every committed transaction gets a dense number, in txn order, once no lower txn
 -- can still appear.
 --
--- A writer reads the last number drawn, L, takes a shared lock on L and only then draws, so its
--- own number is greater than L. Whoever sees no such lock below a number knows that all smaller
--- numbers are decided. The order of the three reads here matters: first the last number drawn,
--- then the locks, then, with a new snapshot, the log.
+-- A writer reads the last number drawn, L, takes a shared lock on L and only then draws, so its own
+-- number is greater than L. If there is no such lock below a number, all smaller numbers are
+-- decided. The order of the three reads here matters: first the last number drawn, then the locks,
+-- then, with a new snapshot, the log.
 
--- `owner` tells whose locks they are: a backend's, or a prepared transaction's, which has no pid.
--- Replacing a view locks everybody out who reads it, so a change of it is a migration step.
+-- `owner` is the holder of the locks: a backend, or a prepared transaction, which has no pid.
+-- Replacing a view locks out all its readers, so a change of it is a migration step.
 DO $$
 BEGIN
     IF to_regclass('naksha_open_draws') IS NULL THEN
@@ -36,8 +36,8 @@ BEGIN
     RETURN least(drawn, lowest);
 END $$;
 
--- Take the lock of publication. Another publisher is waited for; but one that is idle inside its
--- transaction, or prepared, would be waited for until somebody ends it.
+-- Takes the publication lock. It waits for another publisher, except one that is idle in its
+-- transaction, or prepared, which might not end for long.
 CREATE OR REPLACE FUNCTION naksha_publish_lock() RETURNS bool
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '200ms' AS $$
 BEGIN
@@ -46,8 +46,8 @@ BEGIN
             PERFORM pg_advisory_xact_lock(naksha_lock_class(), 2);
             RETURN true;
         EXCEPTION WHEN lock_not_available THEN
-            -- One that works publishes for us, too. The pid of a prepared transaction is null; the
-            -- state of a session is hidden from other roles.
+            -- A working publisher publishes for this session, too. The pid of a prepared
+            -- transaction is null; the state of a session is hidden from other roles.
             EXIT WHEN NOT EXISTS (
                 SELECT FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
                  WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.granted AND l.objid = 2
@@ -59,9 +59,9 @@ BEGIN
     RETURN pg_try_advisory_xact_lock(naksha_lock_class(), 2);
 END $$;
 
--- Publishes at most `most` transactions; tells how many, the last version, and whether committed
--- transactions remain unpublished. Nobody can tell the planner how many wait: it takes them for
--- one, and would compare each of thousands with every other.
+-- Publishes at most `most` transactions; returns how many, the last version, and whether committed
+-- transactions remain unpublished. The planner cannot know how many wait: it estimates one, and
+-- would compare each of thousands with every other.
 CREATE OR REPLACE FUNCTION naksha_publish(
     most int DEFAULT 10000, OUT published int8, OUT last_seq int8, OUT last_txn int8,
     OUT remaining bool)
@@ -75,10 +75,11 @@ BEGIN
     PERFORM naksha_mark_own();
     -- The log must be read with a snapshot newer than the locks.
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM naksha_raise('N0009', 'Publication needs the isolation level READ COMMITTED');
+        PERFORM naksha_raise('N0009', 'naksha_publish() must run at the isolation level '
+                             'READ COMMITTED');
     END IF;
-    -- What is published becomes visible with the end of this transaction, and until then nobody
-    -- else can publish. So one that has written before, and may go on, is the wrong place.
+    -- Published versions become visible at the end of this transaction, and until then no other
+    -- session can publish. So a transaction that has written before, and may continue, is refused.
     IF pg_current_xact_id_if_assigned() IS NOT NULL THEN
         PERFORM naksha_raise('N0009', 'naksha_publish() must not be called in a transaction that '
                              'writes', '{}', 'Call it outside a transaction, after the commit');
@@ -88,8 +89,8 @@ BEGIN
           INTO published, last_seq, last_txn, remaining FROM naksha_version v;
         RETURN;
     END IF;
-    -- A transaction that has read the log before takes no notice of days that others added to it,
-    -- unless it asks for a lock that it does not hold.
+    -- A transaction that has read the log before does not notice partitions that others added to
+    -- it, unless it requests a lock that it does not hold.
     PERFORM pg_relation_size('naksha_migration');
     bound := naksha_publish_bound();
     SELECT v.seq_number, v.txn, v.seq_ts INTO last_seq, last_txn, last_ts
@@ -122,8 +123,8 @@ BEGIN
        INTO remaining USING last_txn, (SELECT s.last_value FROM naksha_tx_object_id_seq s);
 END $$;
 
--- The oldest transaction that a collection can be read at. (Not one expression: its plan would name
--- the log, and lock all days of it, also for a collection that has its history.)
+-- The oldest transaction that a collection can be read at. Not a single expression, whose plan
+-- would contain the log, and lock all its partitions even for a collection that has its history.
 CREATE OR REPLACE FUNCTION naksha_floor(collection_id text) RETURNS int8
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
@@ -136,18 +137,18 @@ BEGIN
     RETURN c.floor_txn;
 END $$;
 
--- How far publication is, and who holds it back.
+-- The progress of publication, and what holds it back.
 CREATE OR REPLACE FUNCTION naksha_publication(
     OUT last_seq int8, OUT last_txn int8, OUT unpublished int8, OUT held_by text,
     OUT held_since timestamptz)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    -- In one snapshot: what is published between two would be neither the last nor unpublished.
+    -- In one snapshot: a version published between two would be neither the last nor unpublished.
     SELECT coalesce(max(v.seq_number), 0), coalesce(max(v.txn), 0),
            (SELECT count(DISTINCT t.txn) FROM naksha_tx t WHERE t.seq_number IS NULL)
       INTO last_seq, last_txn, unpublished FROM naksha_version v;
-    -- A publisher that does not end holds back everything, an open transaction what is above it. A
-    -- publisher that has just begun is the sequencer at work.
+    -- A publisher that does not end holds back everything, an open transaction the numbers above
+    -- it. A publisher that has just begun is the sequencer at work.
     SELECT naksha_session(h.pid, h.owner), coalesce(p.prepared, a.xact_start)
       INTO held_by, held_since
       FROM (SELECT l.pid, l.virtualtransaction AS owner, 0 AS txn FROM pg_locks l

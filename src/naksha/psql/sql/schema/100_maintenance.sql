@@ -1,7 +1,6 @@
 -- Maintenance: partitions merged by age, history and log expired, dropped collections removed,
--- statistics. naksha.psql.maintenance.rounds calls these functions one transaction at a time; what
--- cannot
--- run inside a function (VACUUM, DETACH CONCURRENTLY) it does itself.
+-- statistics. naksha.psql.maintenance.rounds calls these functions one transaction at a time, and
+-- itself runs statements that cannot run inside a function (VACUUM, DETACH CONCURRENTLY).
 
 -- The partitions of a history or of the log with their bounds, oldest first.
 CREATE OR REPLACE FUNCTION naksha_partitions(parent text)
@@ -33,7 +32,7 @@ BEGIN
     END IF;
 END $$;
 
--- The month, year or decade of a day as far as no partition is there yet.
+-- The part of the month, year or decade of a day that no partition covers yet.
 CREATE OR REPLACE FUNCTION naksha_free_span(
     parent text, day date, letters int, OUT label text, OUT from_day date, OUT to_day date)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -51,9 +50,9 @@ BEGIN
     END IF;
 END $$;
 
--- What a new partition for `day` spans: the day itself; but where nobody has merged days for long,
--- the rest of the month, year or decade, so that the number of partitions is bounded whatever
--- happens: 50 days, 26 months, 24 years, then decades.
+-- The range of a new partition for `day`: the day itself; but if days have not been merged for
+-- long, the rest of the month, year or decade, so that the number of partitions is always bounded:
+-- 50 days, 26 months, 24 years, then decades.
 CREATE OR REPLACE FUNCTION naksha_new_span(
     parent text, day date, OUT label text, OUT from_day date, OUT to_day date)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -89,23 +88,23 @@ CREATE OR REPLACE FUNCTION naksha_utc_day(epoch_ms int8) RETURNS date
 IMMUTABLE PARALLEL SAFE
 RETURN (to_timestamp(epoch_ms / 1000.0) AT TIME ZONE 'UTC')::date;
 
--- The first transaction that is young enough to be kept for `keep_days`.
+-- The first transaction that is recent enough to be kept for `keep_days`.
 CREATE OR REPLACE FUNCTION naksha_cutoff(now_ms int8, keep_days int8) RETURNS int8
 IMMUTABLE PARALLEL SAFE
 RETURN naksha_day_txn(naksha_utc_day(now_ms) - least(keep_days, 2000000)::int);
 
 -- ---- Merging ------------------------------------------------------------------------------------
 
--- The next period of `parent` to merge into one partition, null when there is none. Days become
+-- The next period of `parent` to merge into one partition, null if there is none. Days become
 -- months and months years as soon as these are settled, but only where that does not keep expired
--- states for much longer than `keep_days`; more than 24 years become decades. When there are too
--- many partitions (held by pins) the number matters more.
+-- states much longer than `keep_days`; more than 24 years become decades. With too many partitions
+-- (held by pins) reducing their number takes precedence.
 CREATE OR REPLACE FUNCTION naksha_merge_next(
     parent text, keep_days int8, OUT label text, OUT from_day date, OUT to_day date)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     settled int8 := naksha_settled();
-    -- "For ever" is a number near the end of int8, which cannot be doubled.
+    -- "Forever" is a number near the end of int8, which cannot be doubled.
     twice   int8 := least(keep_days, 700000) * 2;
     levels  int[];
 BEGIN
@@ -128,7 +127,8 @@ BEGIN
      ORDER BY letters DESC, q.from_day LIMIT 1;
 END $$;
 
--- The number that tells a table made for this collection from one made for a namesake.
+-- The number that distinguishes a table of this collection from one of a former collection of the
+-- same name.
 CREATE OR REPLACE FUNCTION naksha_parent_number(parent text) RETURNS int
 STABLE
 RETURN coalesce((SELECT c.number FROM naksha_collection c WHERE c.id || '_hst' = parent), 0);
@@ -151,10 +151,10 @@ BEGIN
                    tbl);
 END $$;
 
--- Makes the merged table beside the old ones, under a name of its own, all in one transaction: a
--- table that is there is complete. One that an earlier round could not bring in is taken again.
--- Rows are by the month they began in, so that what was valid at an older version lies together,
--- then in the order of `geo` (PostGIS sorts along a Hilbert curve), so that a box is in few pages.
+-- Builds the merged table beside the old ones, under a name of its own, in one transaction: so an
+-- existing table is complete, and one that an earlier round could not attach is used again. Rows
+-- are ordered by the month they began in, so that states valid at an older version lie together,
+-- then by `geo` (PostGIS sorts along a Hilbert curve), so that a box is in few pages.
 CREATE OR REPLACE FUNCTION naksha_merge_build(
     parent text, label text, from_day date, to_day date) RETURNS text
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
@@ -195,9 +195,9 @@ BEGIN
     RETURN tbl;
 END $$;
 
--- Transactions under way in this database (of `among`, when given), by virtual transaction id. A
+-- Running transactions of this database (of `among`, if given), by virtual transaction id. A
 -- snapshot older than the merged table would see it empty, so those that may have one must end
--- before it takes the place of the old ones. pg_locks is open to every role.
+-- before it replaces the old ones. pg_locks is readable by every role.
 CREATE OR REPLACE FUNCTION naksha_running(among text[] DEFAULT NULL) RETURNS text[]
 LANGUAGE sql STABLE SET search_path FROM CURRENT
 BEGIN ATOMIC
@@ -209,8 +209,9 @@ BEGIN ATOMIC
        AND (among IS NULL OR l.virtualxid = ANY(among));
 END;
 
--- The moment itself: the old partitions go, the merged one comes. Readers of the history wait for
--- it; whoever reads or writes longer than the time-out makes us fail, and try again later.
+-- The swap: detaches the old partitions and attaches the merged one. Readers of the history wait
+-- for it; if a reader or writer holds its lock for longer than the timeout, the swap fails, and is
+-- retried later.
 CREATE OR REPLACE FUNCTION naksha_merge_swap(
     parent text, label text, from_day date, to_day date) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '100ms' AS $$
@@ -238,9 +239,9 @@ END $$;
 
 -- ---- Expiry -------------------------------------------------------------------------------------
 
--- The oldest transaction that must stay readable because somebody said so. Pins are held still, so
--- that none is set on what is about to go. The pins of a collection hold its overlays too: a branch
--- keeps all that was written to it for as long as its base is pinned.
+-- The oldest transaction that a pin keeps readable. The pins are locked, so that none is set on
+-- what is about to be removed. The pins of a collection apply to its overlays too: a branch keeps
+-- everything written to it for as long as its base is pinned.
 CREATE OR REPLACE FUNCTION naksha_lowest_pin(collection_id text) RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -272,11 +273,11 @@ BEGIN ATOMIC
 END;
 
 -- The next step of expiring a collection's history that ended before a transaction, the first one
--- of a day. Gives the partition, and how it goes:
+-- of a day. Returns the partition, and how it is removed:
 --   detach: the floor is raised; the caller commits, then detaches and drops it
 --   rows:   a pin needs some of it; what no pin needs was deleted
---   gone:   it was dropped here, under the write gate, because its day is not settled (nobody has
---           written since, or the caller's clock is ahead), so that a writer could still come
+--   gone:   it was dropped here, under the write gate, because its day is not settled (no write
+--           since then, or the caller's clock is ahead), so that a writer could still come
 --   busy:   the same, but writers are at work
 CREATE OR REPLACE FUNCTION naksha_expire_before(
     collection_id text, cutoff int8, OUT part text, OUT how text)
@@ -332,9 +333,10 @@ BEGIN ATOMIC
      WHERE c.id = collection_id;
 END;
 
--- The next partition of the log to go, null for none: older than the storage keeps it, all of it
--- settled, below every pin and below the last version. Its versions go first, so that asking for
--- one gives Expired; and what the floor of a collection without history is read from is kept.
+-- The next partition of the log to expire, null for none: older than the retention of the storage,
+-- completely settled, below every pin and below the last version. Its versions are removed first,
+-- so that a request for one fails with Expired; rows that determine the floor of a collection
+-- without history are kept.
 CREATE OR REPLACE FUNCTION naksha_log_expire_next(now_ms int8) RETURNS text
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = ''
@@ -358,7 +360,7 @@ END $$;
 
 -- ---- What was left behind -----------------------------------------------------------------------
 
--- Detaches that were interrupted; only expiry detaches, so they are to be finished.
+-- Interrupted detaches; only expiry detaches, so they are to be completed.
 CREATE OR REPLACE FUNCTION naksha_pending_detaches(OUT parent text, OUT part text)
 RETURNS SETOF record
 LANGUAGE sql STABLE SET search_path FROM CURRENT
@@ -370,8 +372,8 @@ BEGIN ATOMIC
      WHERE p.pending;
 END;
 
--- Drops tables that are partitions no more (or not yet) and that nobody will come back for:
--- expired ones, and those of collections that are gone. Others are not ours to judge.
+-- Drops tables that are not partitions any more (or not yet) and that no process will return to:
+-- expired ones, and those of removed collections. Other tables are left alone.
 CREATE OR REPLACE FUNCTION naksha_sweep() RETURNS text[]
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '100ms' AS $$
 DECLARE
@@ -401,7 +403,7 @@ BEGIN
     RETURN dropped;
 END $$;
 
--- Drop a table, or report why it stays: one that cannot be dropped keeps no other from it.
+-- Drops a table, or reports why it stays: one that cannot be dropped does not prevent the others.
 CREATE OR REPLACE FUNCTION naksha_drop_swept(tbl text) RETURNS bool
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -415,8 +417,8 @@ EXCEPTION WHEN dependent_objects_still_exist OR lock_not_available THEN
     RETURN false;
 END $$;
 
--- Merged tables of `parent` that did not come in and are of no use any more. The bounds let the
--- index on names find them.
+-- Merged tables of `parent` that were not attached and are of no use any more. The bounds let the
+-- query use the index on names.
 CREATE OR REPLACE FUNCTION naksha_sweep_merges(parent text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '100ms' AS $$
 DECLARE
@@ -436,8 +438,8 @@ END $$;
 -- ---- Collections --------------------------------------------------------------------------------
 
 -- Removes a dropped collection that is due, unless it is pinned: by its name, or by a pin on all
--- collections from a time when it was still there. What was written to a dropped overlay is wanted
--- by nobody.
+-- collections from a time when it still existed. The states of a dropped overlay are not needed by
+-- any reader.
 CREATE OR REPLACE FUNCTION naksha_destroy_due(collection_id text, now_ms int8) RETURNS bool
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '100ms' AS $$
 DECLARE

@@ -1,7 +1,7 @@
--- Triggers that are missing or outdated. ATTACH PARTITION clones the row triggers of a collection,
--- not its statement triggers: a leaf attached by hand lacks history and log for statements that
--- name the leaf itself, until maintenance has installed them (naksha_attach_leaf does so at once).
--- Triggers made before decision 0092 stand aside for the triggers of users, too, and are renewed.
+-- Missing or outdated triggers. ATTACH PARTITION clones the row triggers of a collection, not its
+-- statement triggers: a leaf attached by hand lacks history and log for statements that name the
+-- leaf itself, until maintenance has installed them (naksha_attach_leaf does so at once). Triggers
+-- made before decision 0092 also ignore the statements of users' triggers, and are replaced.
 
 -- The condition of outdated triggers, as PostgreSQL prints it.
 CREATE OR REPLACE FUNCTION naksha_outdated_when() RETURNS text
@@ -46,8 +46,8 @@ BEGIN ATOMIC
      ORDER BY 1;
 END;
 
--- Installs what one table lacks, and renews what is outdated. Writers of the table wait for the end
--- of the transaction, so each table has one of its own.
+-- Installs missing triggers of a table, and replaces outdated ones. Writers of the table wait for
+-- the end of the transaction, so each table has one of its own.
 CREATE OR REPLACE FUNCTION naksha_mend_triggers(of_table text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '100ms' AS $$
 DECLARE

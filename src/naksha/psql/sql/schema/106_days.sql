@@ -1,17 +1,17 @@
--- Partitions of the coming days, made ahead in short transactions of their own: a transaction that
--- makes one keeps everybody waiting who needs it. Partitions themselves are made by 050.
+-- Partitions of the coming days, created ahead in short transactions of their own: a transaction
+-- that creates one blocks all others that need it. The partitions themselves are created by 050.
 
--- The day that transactions fall on at `now_ms`, the present when null: numbers only roll forward.
+-- The day of transactions at `now_ms`, or now if null: numbers only roll forward.
 CREATE OR REPLACE FUNCTION naksha_writing_day(now_ms int8) RETURNS date
 LANGUAGE sql STABLE SET search_path FROM CURRENT
 BEGIN ATOMIC
-    -- A query on the sequence would hold one lock more.
+    -- A query on the sequence would hold one more lock.
     SELECT greatest(naksha_utc_day(coalesce(now_ms, naksha_epoch_ms(clock_timestamp()))),
                     naksha_txn_day(pg_sequence_last_value('naksha_tx_object_id_seq')));
 END;
 
--- The log always has a partition for all that comes after the days that are made, up to the year
--- 9000: {log}_from_{first day}. So a writer finds a place for its log row without making one.
+-- The log always has a partition for all days after the existing day partitions, up to the year
+-- 9000: {log}_from_{first day}. So a writer finds a place for its log row without creating one.
 CREATE OR REPLACE FUNCTION naksha_log_tail(OUT name text, OUT lo int8)
 LANGUAGE sql STABLE SET search_path FROM CURRENT
 BEGIN ATOMIC
@@ -90,7 +90,7 @@ BEGIN ATOMIC
     SELECT naksha_create_log_indices('naksha_tx_' || label);
 END;
 
--- Take the tail away, or end it before `stop` when it has rows.
+-- Detaches the tail, or ends it before `stop` if it has rows.
 CREATE OR REPLACE FUNCTION naksha_close_tail(tail text, used bool, stop date) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -100,7 +100,8 @@ BEGIN
     EXECUTE format('LOCK TABLE ONLY naksha_tx, %I IN ACCESS EXCLUSIVE MODE', tail);
     EXECUTE format('SELECT EXISTS (SELECT FROM %I)', tail) INTO is_used;
     IF is_used <> used THEN
-        PERFORM naksha_raise('55P03', 'The log was written to while its days were made');
+        PERFORM naksha_raise('55P03', 'The transaction log was written to while partitions were '
+                             'created; retry later');
     ELSIF used THEN
         EXECUTE format('ALTER TABLE naksha_tx DETACH PARTITION %I', tail);
         PERFORM naksha_attach_partition('naksha_tx', tail, naksha_txn_day(lo), stop);
@@ -109,8 +110,8 @@ BEGIN
     END IF;
 END $$;
 
--- Make today's partition of a collection's history before a transaction needs it, in a short one
--- of its own: who makes it keeps all others waiting who need it, until the end.
+-- Creates today's partition of a collection's history before a transaction needs it, in a short
+-- transaction of its own: until its end the creating transaction blocks all others that need it.
 CREATE OR REPLACE FUNCTION naksha_prepare_history(
     collection_id text, overlay_number int4 DEFAULT 0, now_ms int8 DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT
@@ -122,8 +123,8 @@ BEGIN
         AND (CASE WHEN overlay_number = 0 THEN c.id ELSE c.base END) = collection_id;
 END $$;
 
--- Whether it is there, or not needed; null when it is not needed yet, because all features of the
--- collection will be new. (It is not looked for in a longer span, which takes locks.)
+-- Whether the partition exists or is not needed; null if it is not needed yet, because all features
+-- of the collection will be new. (A longer partition is not searched for, which takes locks.)
 CREATE OR REPLACE FUNCTION naksha_history_ready(
     collection_id text, overlay_number int4 DEFAULT 0, now_ms int8 DEFAULT NULL) RETURNS bool
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$

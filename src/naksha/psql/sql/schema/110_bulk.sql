@@ -1,7 +1,7 @@
--- Bulk load: tables are filled and indexed by many connections, each in transactions of its own,
--- where nobody sees them; one transaction, the coordinator's, then puts them in the place of the
--- empty leaves and writes the log. All or nothing: whoever dies leaves only tables that belong to
--- no collection, and those are swept.
+-- Bulk load: many connections fill and index tables, invisibly, each in transactions of its own;
+-- one transaction, the coordinator's, then puts them in the place of the empty leaves and writes
+-- the log. All or nothing: an interrupted load leaves only tables that belong to no collection, and
+-- those are swept.
 --
 -- Tables of job n: naksha_stage_n_s0 … _sf hold what was staged, without a number;
 -- naksha_stage_n_p0 … _pf become the leaves.
@@ -17,7 +17,7 @@ CREATE OR REPLACE FUNCTION naksha_stage_name(job int, kind text, leaf text) RETU
 IMMUTABLE PARALLEL SAFE
 RETURN 'naksha_stage_' || job || '_' || kind || leaf;
 
--- A new job of this session. The lock comes before the first table.
+-- A new job of this session. It takes the lock before it creates the first table.
 CREATE OR REPLACE FUNCTION naksha_stage_open() RETURNS int
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -31,9 +31,9 @@ BEGIN
     END LOOP;
 END $$;
 
--- Refuse the job of another role, and one that no session holds. The connections of a load are of
--- one role; one of them holds the job. What makes and drops the tables of jobs runs as the owner
--- (160), and the tables are named by the caller.
+-- Refuses the job of another role, and one that no session holds. All connections of a load have
+-- the same role; one of them holds the job. The functions that create and drop the tables of jobs
+-- run as the owner (160), and the caller passes the names of the tables.
 CREATE OR REPLACE FUNCTION naksha_check_job(job int, leaf text DEFAULT '0') RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -53,8 +53,8 @@ BEGIN
     END IF;
 END $$;
 
--- Features of one leaf, taken apart where the storage's part of the namespace goes in between:
--- `head` ends inside `properties`, `tail` begins with the tags. `n` orders what was staged.
+-- Features of one leaf, cut at the place of the storage's part of the namespace: `head` ends inside
+-- `properties`, `tail` begins with the tags. `n` is the staging order.
 CREATE OR REPLACE FUNCTION naksha_stage_create(job int, leaf text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -64,7 +64,7 @@ BEGIN
                    naksha_stage_name(job, 's', leaf));
 END $$;
 
--- A table that can become a leaf. The CHECK spares ATTACH the scan.
+-- A table that can become a leaf. The CHECK avoids the scan of ATTACH.
 CREATE OR REPLACE FUNCTION naksha_stage_create_leaf(job int, leaf text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -76,8 +76,8 @@ BEGIN
                    naksha_stage_name(job, 'p', leaf), leaf);
 END $$;
 
--- Moves what was staged into the leaf table. `mark` and `after_i` are the parts of the namespace
--- that all rows share, before and after the row's number.
+-- Moves staged rows into the leaf table. `mark` and `after_i` are the parts of the namespace that
+-- all rows share, before and after the row's number.
 CREATE OR REPLACE FUNCTION naksha_stage_fill(
     job int, leaf text, first_i int8, mark text, after_i text, in_order bool) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -90,7 +90,7 @@ BEGIN
         naksha_stage_name(job, 's', leaf)) USING first_i, mark, after_i;
 END $$;
 
--- Of rows with the same id the one with the highest number stays.
+-- Of several rows with the same id the one with the highest number is kept.
 CREATE OR REPLACE FUNCTION naksha_stage_last_wins(job int, leaf text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -100,8 +100,8 @@ BEGIN
                    naksha_stage_name(job, 'p', leaf));
 END $$;
 
--- Indices of one filled leaf table; an id that came twice is found out by its index. Tells how
--- many features there are, and where.
+-- Builds the indices of a filled leaf table; its unique index detects duplicate ids. Returns the
+-- number of features, and their area.
 CREATE OR REPLACE FUNCTION naksha_stage_index(
     job int, leaf text, points_only bool, OUT features int8, OUT area geometry)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
@@ -119,8 +119,8 @@ BEGIN
        INTO features, area;
 END $$;
 
--- One leaf of a staged load, from the staged rows to the indexed table. The rows get numbers in
--- the order they lie in; only when an id came twice does the order matter, and is made.
+-- Processes one leaf of a staged load, from the staged rows to the indexed table. Rows are numbered
+-- in their physical order; only if an id occurs twice does the order matter, and they are sorted.
 CREATE OR REPLACE FUNCTION naksha_stage_leaf(
     job int, leaf text, first_i int8, mark text, after_i text, points_only bool,
     OUT features int8, OUT area geometry)
@@ -154,8 +154,8 @@ DECLARE
 BEGIN
     EXECUTE format('SELECT EXISTS (SELECT FROM %I)', c.id) INTO found;
     IF found THEN
-        PERFORM naksha_raise('N0005', 'The collection has features; a bulk load fills only an '
-                             'empty one', detail, 'Write to it in a normal transaction');
+        PERFORM naksha_raise('N0005', 'The collection has features; a bulk load requires an empty '
+                             'collection', detail, 'Write to it in a normal transaction');
     END IF;
     EXECUTE format('SELECT EXISTS (SELECT FROM %I)', c.id || '_del') INTO found;
     IF found THEN
@@ -164,7 +164,7 @@ BEGIN
     END IF;
 END $$;
 
--- Whether the load can begin, and with which settings: null when the collection is new.
+-- Checks that the load can begin, and returns the settings of the collection: null if it is new.
 CREATE OR REPLACE FUNCTION naksha_bulk_look(collection_id text) RETURNS jsonb
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -176,16 +176,16 @@ BEGIN
         RETURN NULL;
     END IF;
     IF c.dropped_at <> 0 THEN
-        PERFORM naksha_raise('N0001', 'The collection exists and is dropped',
-                             jsonb_build_object('collection', collection_id));
+        PERFORM naksha_raise('N0001', 'The collection exists already, but is dropped; restore it '
+            'or choose another id', jsonb_build_object('collection', collection_id));
     END IF;
     PERFORM naksha_bulk_check_empty(c);
     RETURN naksha_collection_info(c);
 END $$;
 
--- Makes the collection (without leaves), or closes the gate of the one that is there, and draws the
--- number; gives what the rows need: the first `i` and the common parts of the namespace. `known` is
--- what the client has checked its features against.
+-- Creates the collection (without leaves), or closes the gate of an existing one, and draws the
+-- number; returns the common values of all rows: the first `i` and the shared parts of the
+-- namespace. `known` are the settings that the client has checked its features against.
 CREATE OR REPLACE FUNCTION naksha_bulk_begin(
     collection_id text, settings jsonb, known jsonb,
     OUT txn int8, OUT first_i int8, OUT mark text, OUT after_i text)
@@ -203,8 +203,8 @@ BEGIN
         c := naksha_open_alone(collection_id);
         -- Estimates may be refreshed at any time.
         IF naksha_bulk_look(collection_id) - estimates <> known - estimates THEN
-            PERFORM naksha_raise('40001', 'The collection was changed while it was loaded',
-                jsonb_build_object('collection', collection_id), 'Repeat the load');
+            PERFORM naksha_raise('40001', 'The collection was changed during the load',
+                jsonb_build_object('collection', collection_id), 'Retry the load');
         END IF;
     END IF;
     txn := naksha_txn();
@@ -217,8 +217,8 @@ BEGIN
     after_i := '",';
 END $$;
 
--- The loaded table becomes the leaf: it takes the place of the empty one, if there is one, with
--- its name and all its belongings. Part of naksha_bulk_finish, which has checked the arguments.
+-- Attaches the loaded table as the leaf: it replaces an existing empty one, with its name and all
+-- its dependent objects. Part of naksha_bulk_finish, which has checked the arguments.
 CREATE OR REPLACE FUNCTION naksha_bulk_attach(collection_id text, job int, leaf text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
 DECLARE
@@ -234,7 +234,8 @@ BEGIN
         EXECUTE format('SELECT EXISTS (SELECT FROM %I)', part) INTO used;
         IF used THEN
             PERFORM naksha_raise('N0005', format('Leaf %s of %L has features', leaf, collection_id),
-                jsonb_build_object('collection', collection_id), 'Only an empty leaf is replaced');
+                jsonb_build_object('collection', collection_id),
+                'Only an empty leaf can be replaced');
         END IF;
         EXECUTE format('DROP TABLE %I', part);
     END IF;
@@ -250,8 +251,8 @@ BEGIN
     PERFORM naksha_create_leaf_triggers(part, collection_id);
 END $$;
 
--- Everything is loaded: attach it, log it, and forget what was staged. `last_i` is the highest
--- number used.
+-- Completes a load: attaches the tables, writes the log, and drops the staged rows. `last_i` is the
+-- highest number used.
 CREATE OR REPLACE FUNCTION naksha_bulk_finish(
     collection_id text, job int, last_i int8, features int8, area geometry) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
@@ -263,7 +264,7 @@ BEGIN
     PERFORM setval(s.name, greatest(last_i, pg_sequence_last_value(s.name), 1))
        FROM to_regclass(format('%I.%I', current_schema(), collection_id || '_i_seq')) AS s(name);
     EXECUTE format('LOCK TABLE ONLY %I IN ACCESS EXCLUSIVE MODE', collection_id);
-    -- The first one takes the place of a single leaf, too, which is for all digits.
+    -- The first table also replaces a single leaf, which holds all digits.
     FOR leaf IN SELECT to_hex(n) FROM generate_series(0, 15) n LOOP
         PERFORM naksha_bulk_attach(collection_id, job, leaf);
         EXECUTE format('DROP TABLE IF EXISTS %I.%I', current_schema(),
@@ -290,8 +291,8 @@ BEGIN
     RETURN dropped;
 END $$;
 
--- Drops what loads left behind whose owner is gone; gives the number of tables. A backend may still
--- be at work for a client that died; its tables are left to the next time.
+-- Drops the tables of loads whose owner has ended; returns their number. A backend may still be
+-- working for a client that died; its tables are left to the next call.
 CREATE OR REPLACE FUNCTION naksha_sweep_staging() RETURNS int
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '100ms' AS $$
 DECLARE

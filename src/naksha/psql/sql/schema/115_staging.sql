@@ -1,9 +1,9 @@
--- Features that jobs bring from many processes (naksha.spi.staging). Each attempt has a table of
--- its own and a row here, which says what its features were checked against, how many there are in
--- each leaf (null while it is open), and whether any must follow a certain state. Until `until` it
--- is left alone. Whoever applies parts has their rows locked; sweeping and renewing pass by rows
--- that are. All of it is logged: what was staged survives a crash of the server, as it must when
--- the other parts of the job do.
+-- Features staged by jobs from many processes (naksha.spi.staging). Each attempt has a table of its
+-- own and a row here, which contains the settings that its features were checked against, their
+-- number in each leaf (null while it is open), and whether any has a lock. It is kept until
+-- `until`. A process that applies parts locks their rows; sweeping and renewing skip locked rows.
+-- All of it is logged: staged features survive a crash of the server, as they must when the other
+-- parts of the job do.
 
 CREATE TABLE IF NOT EXISTS naksha_staged (
     name        text COLLATE "C" PRIMARY KEY,
@@ -20,7 +20,7 @@ BEGIN
     IF to_regclass('naksha_staged_job') IS NULL THEN
         CREATE INDEX naksha_staged_job ON naksha_staged (job);
     END IF;
-    -- Some features of parts, sorted as naksha_write wants them. `twice` is an id that comes twice.
+    -- Some features of parts, sorted as naksha_write requires. `twice` is an id that occurs twice.
     IF to_regtype('naksha_staged_batch') IS NULL THEN
         CREATE TYPE naksha_staged_batch AS (
             twice text, leaves int2[], ids text[], contents jsonb[], wkbs bytea[], qrids text[],
@@ -28,7 +28,7 @@ BEGIN
     END IF;
 END $$;
 
--- The settings of a collection that a job may write to, null when it is new; and whether it can be
+-- The settings of a collection that a job may write to, null if it is new; and whether it can be
 -- filled by the bulk path.
 CREATE OR REPLACE FUNCTION naksha_staged_look(
     collection_id text, OUT info jsonb, OUT is_empty bool)
@@ -43,8 +43,8 @@ BEGIN
         RETURN;
     END IF;
     IF c.dropped_at <> 0 THEN
-        PERFORM naksha_raise('N0001', 'The collection exists and is dropped',
-                             jsonb_build_object('collection', collection_id));
+        PERFORM naksha_raise('N0001', 'The collection exists already, but is dropped; restore it '
+            'or choose another id', jsonb_build_object('collection', collection_id));
     END IF;
     info := naksha_collection_info(c);
     EXECUTE format('SELECT NOT EXISTS (SELECT FROM %I) AND NOT EXISTS (SELECT FROM %I)',
@@ -53,7 +53,7 @@ END $$;
 
 -- ---- Attempts -----------------------------------------------------------------------------------
 
--- What a job has staged stays until then. Who is being applied needs no renewal.
+-- Extends the lease of a job's staged features. Parts that are being applied need no renewal.
 CREATE OR REPLACE FUNCTION naksha_staged_renew(job_id text, new_until timestamptz) RETURNS void
 LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = ''
@@ -64,15 +64,16 @@ BEGIN ATOMIC
     UPDATE naksha_staged s SET until = new_until FROM mine WHERE s.name = mine.name;
 END;
 
--- Whether a name is one that naksha_staged_open makes. Rows of naksha_staged may be forged; what
--- they name is changed and dropped by functions that run as the owner (160).
+-- Whether a name has the form of those made by naksha_staged_open. Rows of naksha_staged may be
+-- forged; functions that run as the owner (160) change and drop the tables named there.
 CREATE OR REPLACE FUNCTION naksha_is_staged(tbl text) RETURNS bool
 IMMUTABLE PARALLEL SAFE
 RETURN tbl ~ '^naksha_staged_[0-9a-f]{8}_[0-9a-f]{32}$';
 
--- A new attempt; gives the name of its table. `head` and `tail` are the feature's JSON without its
--- namespace, as in 110; `given` says whether the client gave tags (1) and a crid (2), `lock` is the
--- `i` that must be HEAD's. What is large is not compressed: it is read once.
+-- Begins an attempt; returns the name of its table. `head` and `tail` are the feature's JSON
+-- without its namespace, as in 110; `given` is the sum of 1 if the client gave tags and 2 if it
+-- gave a crid, `lock` is the `i` that HEAD must have. Large values are not compressed: they are
+-- read once.
 CREATE OR REPLACE FUNCTION naksha_staged_open(
     job_id text, collection_id text, prefix text, only_points bool, new_until timestamptz)
 RETURNS text
@@ -94,7 +95,7 @@ BEGIN
     RETURN tbl;
 END $$;
 
--- The attempt is over, and has so many features in each leaf. False when it was swept.
+-- Closes an attempt with its number of features in each leaf. False if it was swept.
 CREATE OR REPLACE FUNCTION naksha_staged_close(
     tbl text, features int8[], any_locks bool, new_until timestamptz) RETURNS bool
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
@@ -102,7 +103,7 @@ SET naksha.depth = '' AS $$
 BEGIN
     PERFORM naksha_mark_own();
     IF NOT naksha_is_staged(tbl) THEN
-        PERFORM naksha_raise('N0008', format('%I is not a table of staged features', tbl),
+        PERFORM naksha_raise('N0008', format('Table %I does not hold staged features', tbl),
                              jsonb_build_object('field', tbl));
     END IF;
     UPDATE naksha_staged s SET counts = features, has_locks = any_locks,
@@ -114,7 +115,7 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- Lets go of what a job has staged, or of one attempt: it is swept next.
+-- Releases everything that a job has staged, or one attempt: it is swept next.
 CREATE OR REPLACE FUNCTION naksha_staged_release(job_id text, tbl text DEFAULT NULL) RETURNS void
 LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = ''
@@ -124,8 +125,8 @@ BEGIN ATOMIC
      WHERE s.job = job_id AND s.name = coalesce(tbl, s.name);
 END;
 
--- Drops attempts that are over, some at a time (each takes locks until the end of the transaction);
--- gives their number. A table that somebody works with is left to the next time.
+-- Drops released and expired attempts, some at a time (each takes locks until the end of the
+-- transaction); returns their number. A table in use is left to the next call.
 CREATE OR REPLACE FUNCTION naksha_sweep_staged(at timestamptz, at_most int DEFAULT 100)
 RETURNS int
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
@@ -151,7 +152,7 @@ BEGIN
     RETURN dropped;
 END $$;
 
--- Forgets jobs that were applied before then; no repetition comes so late.
+-- Deletes the records of jobs applied before then; they are not repeated so late.
 CREATE OR REPLACE FUNCTION naksha_sweep_jobs(before_ms int8) RETURNS void
 LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = ''
@@ -162,8 +163,8 @@ END;
 
 -- ---- Filling a collection that is new or empty --------------------------------------------------
 
--- Moves what is staged for a leaf in some parts into the leaf table of a load (110). The rows of
--- the n-th part get numbers from `firsts[n]` on; there must be `counts[n]` of them.
+-- Moves the staged features of a leaf from some parts into the leaf table of a load (110). The rows
+-- of the n-th part are numbered from `firsts[n]` on; there must be `counts[n]` of them.
 CREATE OR REPLACE FUNCTION naksha_staged_fill(
     load int, leaf text, tables text[], firsts int8[], counts int8[], mark text, after_i text)
 RETURNS void
@@ -181,8 +182,8 @@ BEGIN
           USING firsts[n], mark, after_i, ('x0' || leaf)::bit(8)::int::int2;
         GET DIAGNOSTICS moved = ROW_COUNT;
         IF moved <> counts[n] THEN
-            PERFORM naksha_raise('N0011', format('Of the part %L %s features are left of %s',
-                                                 tables[n], moved, counts[n]));
+            PERFORM naksha_raise('N0011', format('The staged part %L has only %s of its %s '
+                'features; stage it again', tables[n], moved, counts[n]));
         END IF;
     END LOOP;
 END $$;
@@ -190,11 +191,11 @@ END $$;
 CREATE OR REPLACE FUNCTION naksha_raise_staged_twice(feature_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    PERFORM naksha_raise('N0000', 'The feature is staged twice',
+    PERFORM naksha_raise('N0000', format('The feature %L is staged more than once', feature_id),
                          jsonb_build_object('feature', feature_id, 'field', 'id'));
 END $$;
 
--- Indices of one filled leaf table. Tells how many features there are, and where.
+-- Builds the indices of a filled leaf table. Returns the number of features, and their area.
 CREATE OR REPLACE FUNCTION naksha_staged_index(
     load int, leaf text, points_only bool, OUT features int8, OUT area geometry)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
@@ -225,7 +226,7 @@ RETURN (SELECT 'SELECT NULL::int2 AS leaf, NULL::int2 AS given, NULL::int8 AS lo
             format(' UNION ALL SELECT leaf, given, lock, id, geo, head, tail FROM %I', t.name), ''
             ORDER BY t.name), '') FROM unnest(tables) AS t(name));
 
--- The content of a staged feature, and what its client says in the namespace.
+-- The content of a staged feature, and the namespace members that its client gave.
 CREATE OR REPLACE FUNCTION naksha_staged_content(head text) RETURNS jsonb
 IMMUTABLE PARALLEL SAFE
 RETURN (rtrim(head, ',') || '}}')::jsonb;
@@ -234,16 +235,16 @@ CREATE OR REPLACE FUNCTION naksha_staged_xyz(tail text) RETURNS jsonb
 IMMUTABLE PARALLEL SAFE
 RETURN ('{' || rtrim(tail, '}') || '}')::jsonb;
 
--- How many rows go to each of the 16 leaves.
+-- The number of rows for each of the 16 leaves.
 CREATE OR REPLACE FUNCTION naksha_leaf_counts(leaves int2[]) RETURNS int[]
 IMMUTABLE PARALLEL SAFE
 RETURN (SELECT array_agg((SELECT count(*)::int FROM unnest(leaves) l WHERE l = n) ORDER BY n)
           FROM generate_series(0, 15) n);
 
--- Writes what is staged for some leaves, at most so many features and about so many bytes at once:
--- an array has less than 1 GiB, and one feature up to 10 MiB. Gives of each time how many were
--- created, updated and retained. Batches are fetched one by one; a loop over the query would hold
--- fifty of them. What is large is not read for its size.
+-- Writes the staged features of some leaves, in batches limited in features and approximate bytes:
+-- an array must be below 1 GiB, and one feature has up to 10 MiB. Returns for each batch how many
+-- were created, updated and retained. Batches are fetched one by one; a loop over the query would
+-- hold fifty of them. Large values are not read to determine their size.
 CREATE OR REPLACE FUNCTION naksha_staged_put(
     collection_id text, mode text, tables text[], leaves int2[], at_most int, bytes_at_most int8)
 RETURNS TABLE (action text, features int8)
@@ -283,15 +284,15 @@ BEGIN
     CLOSE batches;
 END $$;
 
--- What a document has at a key, as an expression. Names are those of objects: `#>` would take the
--- name 0 for the first element of an array, too.
+-- The value of a document at a key, as an expression. Names are those of objects: `#>` would take
+-- the name 0 for the first element of an array, too.
 CREATE OR REPLACE FUNCTION naksha_staged_value(document text, key text[]) RETURNS text
 STABLE
 RETURN (SELECT document || string_agg(format('->%L::text', k.name), '' ORDER BY k.n)
           FROM unnest(key) WITH ORDINALITY AS k(name, n));
 
--- Condition for states of HEAD that are to be deleted if they are not staged: all of them, or those
--- that have a value at the key that a staged feature has, too.
+-- Condition for states of HEAD that are deleted unless they are staged: all of them, or those whose
+-- value at the key is that of a staged feature.
 CREATE OR REPLACE FUNCTION naksha_staged_where(tables text[], key text[]) RETURNS text
 STABLE
 RETURN CASE WHEN key IS NULL THEN 'true' ELSE
@@ -300,8 +301,8 @@ RETURN CASE WHEN key IS NULL THEN 'true' ELSE
            naksha_staged_value('naksha_staged_content(k.head)', key), naksha_staged_rows(tables))
     END;
 
--- Deletes what is not staged, as naksha_staged_where says; gives how many. The gate must be closed,
--- else others add to it meanwhile.
+-- Deletes the features that are not staged, as naksha_staged_where defines; returns their number.
+-- The gate must be closed, otherwise others add features meanwhile.
 CREATE OR REPLACE FUNCTION naksha_staged_delete(
     collection_id text, tables text[], key text[], at_most int) RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT SET work_mem = '64MB' AS $$
@@ -325,9 +326,9 @@ BEGIN
     RETURN deleted;
 END $$;
 
--- What is deleted on a branch, which is read in layers, is found in three steps, some features at a
--- time. The first notes the ids of what is staged for the rest of the transaction, and what it has
--- at a key, if there is one.
+-- On a branch, which is read in layers, the features to delete are found in three steps, in
+-- batches. The first records the staged ids for the rest of the transaction, and their values at a
+-- key, if there is one.
 CREATE OR REPLACE FUNCTION naksha_staged_note(tables text[], key text[]) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -342,14 +343,14 @@ BEGIN
                        'WHERE k.value <> ''null''',
                        naksha_staged_value('naksha_staged_content(head)', key),
                        naksha_staged_rows(tables));
-        -- By hash: a value may be larger than what a tree takes.
+        -- A hash index: a value may be too large for a b-tree.
         CREATE INDEX ON pg_temp.naksha_noted_value USING hash (value);
     END IF;
     ANALYZE pg_temp.naksha_noted, pg_temp.naksha_noted_value;
 END $$;
 
--- Of some features that the branch has those are noted that are to be deleted: they are not staged,
--- and have a value at the key that is, if the values are given.
+-- Records which of some features of the branch are to be deleted: they are not staged, and their
+-- value at the key is staged, if values are given.
 CREATE OR REPLACE FUNCTION naksha_staged_compare(ids text[], values_there jsonb[]) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -361,7 +362,7 @@ BEGIN
       USING ids, values_there;
 END $$;
 
--- Some of what is to be deleted, after an id.
+-- A batch of the ids to be deleted, after an id.
 CREATE OR REPLACE FUNCTION naksha_staged_absent(after text, at_most int) RETURNS SETOF text
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -369,7 +370,7 @@ BEGIN
                                 'naksha_absent') USING after, at_most;
 END $$;
 
--- Puts all rows of some parts into one table, when there are too many tables for one transaction.
+-- Copies all rows of some parts into one table, if there are too many tables for one transaction.
 CREATE OR REPLACE FUNCTION naksha_staged_gather(tbl text, tables text[]) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN

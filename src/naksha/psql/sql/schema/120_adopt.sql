@@ -1,6 +1,6 @@
--- An existing XYZ-Hub table (jsondata, geo, i, maybe deleted) becomes a collection, and back.
+-- Conversion of an XYZ-Hub table (jsondata, geo, i, maybe deleted) into a collection, and back.
 
--- Whether the table has the column `deleted`; an error when it lacks one that is needed.
+-- Whether the table has the column `deleted`; an error if a required column is missing.
 CREATE OR REPLACE FUNCTION naksha_adopt_layout(source regclass) RETURNS bool
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
@@ -14,14 +14,14 @@ BEGIN
      WHERE types->>k IS DISTINCT FROM v;
     IF missing IS NOT NULL OR NOT EXISTS (SELECT FROM pg_class WHERE oid = source
                                              AND relkind IN ('r', 'p')) THEN
-        PERFORM naksha_raise('N0006', format('%s is not a table of XYZ-Hub; it lacks: %s', source,
-            coalesce(missing, 'being a table')), '{"field": "source"}');
+        PERFORM naksha_raise('N0006', format('%s is not a table of XYZ-Hub: %s', source,
+            coalesce('it lacks: ' || missing, 'it is not a table')), '{"field": "source"}');
     END IF;
     RETURN types->>'deleted' IS NOT DISTINCT FROM 'boolean';
 END $$;
 
--- Gives way when the table stands where the collection's own tables will be. Sequence and table
--- are found by their oid later, so only the names change.
+-- Renames the table if its name is needed for the collection's own tables. Sequence and table are
+-- later found by their oid, so only the names change.
 CREATE OR REPLACE FUNCTION naksha_adopt_set_aside(source regclass, collection_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -41,14 +41,14 @@ BEGIN
                          collection_id || '_del', collection_id || '_meta');
     IF taken IS NOT NULL AND NOT EXISTS (SELECT FROM naksha_collection WHERE id = collection_id)
     THEN
-        PERFORM naksha_raise('N0001', format('These names are taken: %s', taken),
+        PERFORM naksha_raise('N0001', format('Required names are taken: %s', taken),
                              jsonb_build_object('collection', collection_id, 'field', 'source'));
     END IF;
 END $$;
 
--- Statement text that gives the rows as they are taken over: number (the first of twins keeps it,
--- unless it is one of the `used` first, which a former collection had), id without the collection's
--- prefix, geometry in the layout of HEAD.
+-- Statement text that selects the rows in their adopted form: number (the first of duplicates keeps
+-- it, unless it is one of the `used` first, which a former collection had), id without the
+-- collection's prefix, geometry in the layout of HEAD.
 CREATE OR REPLACE FUNCTION naksha_adopt_rows(
     source regclass, id_prefix text, has_deleted bool, used int8)
 RETURNS text STABLE
@@ -62,7 +62,7 @@ RETURN format($sql$SELECT i, i BETWEEN %5$s + 1 AND 1099511627775
   FROM %4$s$sql$, id_prefix, coalesce(length(id_prefix), 0) + 1,
     CASE WHEN has_deleted THEN 'coalesce(deleted, false)' ELSE 'false' END, source, used);
 
--- Refuses, naming the row, what can be no feature of this storage.
+-- Raises an error that names the row if a row cannot be a feature of this storage.
 CREATE OR REPLACE FUNCTION naksha_adopt_check(c naksha_collection, rows text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -89,7 +89,7 @@ BEGIN
                    'count(naksha_check_document($1, id, jsondata)) FROM (%s) AS r', rows) USING c;
 END $$;
 
--- A time that the old namespace has, else the given one, which is now: no state is from later, so
+-- A time of the old namespace, otherwise the given one, which is now: no state is from later, so
 -- that the day of a txn is never before the time of its states.
 CREATE OR REPLACE FUNCTION naksha_adopt_ms(sent jsonb, key text, otherwise int8) RETURNS int8
 IMMUTABLE PARALLEL SAFE
@@ -125,8 +125,8 @@ SELECT count(*) FILTER (WHERE NOT dead) AS live, count(*) FILTER (WHERE dead) AS
     SELECT i, geo, naksha_closed(jsondata, $1) FROM states WHERE dead
 )$sql$, day) END);
 
--- Takes the indices off the empty leaves of a new collection, and puts them back when the leaves
--- are full: filling first and indexing then is several times faster.
+-- Drops the indices of the empty leaves of a new collection, and creates them again when the leaves
+-- are full: filling first and indexing afterwards is several times faster.
 CREATE OR REPLACE FUNCTION naksha_adopt_indices(c naksha_collection, put_back bool) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -146,10 +146,11 @@ BEGIN
     END LOOP;
 END $$;
 
--- Makes a collection of an XYZ-Hub table, in one transaction, and drops the table; the rows keep
--- tags, crid, times and their number `i`, and the sequence {collection}_i_seq goes on where the
--- old one was. With {"keepSource": true} in the settings the table stays. Gives live and dead.
--- The number is drawn at the beginning, so publication waits for all of it.
+-- Converts an XYZ-Hub table into a collection, in one transaction, and drops the table; the rows
+-- keep tags, crid, times and their number `i`, and the sequence {collection}_i_seq continues the
+-- old one. With {"keepSource": true} in the settings the table stays. Returns the numbers of live
+-- and deleted features. The transaction number is drawn at the beginning, so publication waits for
+-- all of it.
 CREATE OR REPLACE FUNCTION naksha_adopt(
     source regclass, collection_id text, settings jsonb DEFAULT '{}', OUT live int8, OUT dead int8)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
@@ -192,7 +193,7 @@ BEGIN
     END IF;
 END $$;
 
--- Refuses to lose more than was asked for.
+-- Refuses to lose data that the caller has not agreed to lose.
 CREATE OR REPLACE FUNCTION naksha_release_check(
     c naksha_collection, target text, drop_history bool) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -201,7 +202,7 @@ DECLARE
 BEGIN
     PERFORM naksha_check_unguarded(c);
     IF to_regclass(target) <> to_regclass(quote_ident(c.id)) THEN
-        PERFORM naksha_raise('N0001', format('%s exists', target),
+        PERFORM naksha_raise('N0001', format('The target %s already exists', target),
                              jsonb_build_object('collection', c.id, 'field', 'target'));
     END IF;
     EXECUTE format('SELECT EXISTS (SELECT FROM %I) OR EXISTS (SELECT FROM %I)', c.id || '_hst',
@@ -213,9 +214,9 @@ BEGIN
     END IF;
 END $$;
 
--- Gives the live features back as a table in the layout of XYZ-Hub, whose `i` numbers itself, and
--- ends the collection. The target may name a schema; the collection's own name is free again. What
--- was 2D has the height 0 there, and a later adoption takes heights of 0 for 2D.
+-- Converts the live features into a table in the layout of XYZ-Hub, whose `i` numbers itself, and
+-- ends the collection. The target may name a schema; the collection's own name becomes free. 2D
+-- features get the height 0 there, and a later adoption takes heights of 0 for 2D.
 CREATE OR REPLACE FUNCTION naksha_release(
     collection_id text, target text, drop_history bool DEFAULT false) RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'

@@ -1,20 +1,19 @@
--- Growing: HEAD of a collection gets sixteen leaves in the place of its only one. Sixteen tables
--- are filled and indexed beside it (as those of a bulk load, 110) and attached within a moment. It
--- is not a version: states, their numbers and the history stay as they are.
+-- Growth: HEAD of a collection gets sixteen leaves in place of its only one. Sixteen tables are
+-- filled and indexed beside it (like those of a bulk load, 110) and attached within a moment. It is
+-- not a version: states, their numbers and the history are unchanged.
 --
--- The rows of the new leaves are newer than the snapshots of transactions that are under way, to
--- which the collection would seem empty. So naksha.psql.maintenance.growth fills them in a
--- transaction of its
--- own while another one holds the write gate, and waits for older transactions before the swap.
--- naksha_grow does all in one transaction, for plain SQL.
+-- The rows of the new leaves are newer than the snapshots of running transactions, to which the
+-- collection would seem empty. So naksha.psql.maintenance.growth fills them in a separate
+-- transaction while another one holds the write gate, and waits for older transactions before the
+-- swap. naksha_grow does everything in one transaction, for plain SQL.
 
--- Whether HEAD of a collection is sent to a logical replica, which does not follow by itself.
+-- Whether HEAD of a collection is published to a logical replica, which does not follow by itself.
 CREATE OR REPLACE FUNCTION naksha_is_published(collection_id text) RETURNS bool
 STABLE
 RETURN EXISTS (SELECT FROM pg_publication_tables t
                 WHERE t.schemaname = current_schema() AND t.tablename = collection_id || '_p0');
 
--- Collections that are so large that they should grow, and may.
+-- Collections that are large enough to grow, and may.
 CREATE OR REPLACE FUNCTION naksha_collections_to_grow(rows_min int8) RETURNS SETOF text
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
@@ -30,9 +29,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- Keeps all writers out until the end of the transaction: those of the library by the gate, plain
--- SQL by a lock on the tables, which readers do not notice. Plain SQL has the tables when it comes
--- to the gate; so we do not wait long for them, and the caller begins again with neither.
+-- Blocks all writers until the end of the transaction: those of the library by the gate, plain SQL
+-- by a lock on the tables, which readers do not notice. Plain SQL has already locked the tables
+-- when it reaches the gate; so the wait for them is short, and on a timeout the caller starts over
+-- with neither.
 CREATE OR REPLACE FUNCTION naksha_grow_begin(collection_id text) RETURNS naksha_collection
 LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '500ms' AS $$
 DECLARE
@@ -42,7 +42,7 @@ BEGIN
             naksha_close_gate(collection_id);
     SELECT * INTO c FROM naksha_collection WHERE id = collection_id AND overlay = 0;
     IF NOT FOUND THEN
-        PERFORM naksha_raise('N0002', format('No collection %L', collection_id),
+        PERFORM naksha_raise('N0002', format('The collection %L does not exist', collection_id),
                              jsonb_build_object('collection', collection_id));
     END IF;
     IF c.partitions = 1 THEN
@@ -52,8 +52,8 @@ BEGIN
     RETURN c;
 END $$;
 
--- Fills the tables of a job from the only leaf, in one pass; indices that a user has made of the
--- collection come along.
+-- Fills the tables of a job from the only leaf, in one pass; user-made indices of the collection
+-- are copied.
 CREATE OR REPLACE FUNCTION naksha_grow_fill(collection_id text, job int) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
 DECLARE
@@ -79,8 +79,8 @@ BEGIN
     EXECUTE format('DROP TABLE %I', whole);
 END $$;
 
--- Who waits for the write gate or HEAD of a collection, by virtual transaction id, and whether they
--- have read HEAD before: then we would wait for each other.
+-- The sessions that wait for the write gate or HEAD of a collection, by virtual transaction id, and
+-- whether they have read HEAD before: then this session and they would wait for each other.
 CREATE OR REPLACE FUNCTION naksha_grow_waiting(collection_id text)
 RETURNS TABLE (id text, has_read bool)
 LANGUAGE sql STABLE SET search_path FROM CURRENT
@@ -98,21 +98,21 @@ BEGIN ATOMIC
                 AND w.objid = (16 + c.number)::oid));
 END;
 
--- Gives way to a transaction that has read the collection and waits for us, before the server takes
--- it for a deadlock and ends it.
+-- Raises an error if a transaction that has read the collection waits for this one, before the
+-- server detects a deadlock and aborts it.
 CREATE OR REPLACE FUNCTION naksha_grow_give_way(collection_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF EXISTS (SELECT FROM naksha_grow_waiting(collection_id) w WHERE w.has_read) THEN
-        PERFORM naksha_raise('40P01', format('A transaction that has read collection %L waits to '
-            'write to it', collection_id), jsonb_build_object('collection', collection_id),
-            'Repeat it when the other transaction has ended');
+        PERFORM naksha_raise('40P01', format('Collection %L cannot grow now: a transaction that '
+            'has read it waits to write to it', collection_id),
+            jsonb_build_object('collection', collection_id),
+            'Retry when the other transaction has ended');
     END IF;
 END $$;
 
--- Transactions under way (of `among`, when given) that may have a snapshot from before now. Those
--- that wait for us are writers, which read committed: a statement takes its snapshot after its
--- locks.
+-- Running transactions (of `among`, if given) that may have a snapshot from before now. Those that
+-- wait for this one are writers at READ COMMITTED: a statement takes its snapshot after its locks.
 CREATE OR REPLACE FUNCTION naksha_grow_older(collection_id text, among text[] DEFAULT NULL)
 RETURNS text[]
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -122,8 +122,8 @@ BEGIN
                   WHERE r.id NOT IN (SELECT w.id FROM naksha_grow_waiting(collection_id) w));
 END $$;
 
--- The moment itself. Readers wait for it; a reader that takes longer than the time-out makes us
--- fail, and the caller try again. The time-out is less than deadlock_timeout (1 s).
+-- The swap. Readers wait for it; if a reader holds its lock for longer than the timeout, the swap
+-- fails, and the caller retries. The timeout is less than deadlock_timeout (1 s).
 CREATE OR REPLACE FUNCTION naksha_grow_swap(collection_id text, job int) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning'
 SET lock_timeout = '500ms' AS $$
@@ -136,7 +136,7 @@ BEGIN
     PERFORM naksha_set_grown(collection_id);
 END $$;
 
--- The collection has sixteen leaves now.
+-- Records that the collection has sixteen leaves.
 CREATE OR REPLACE FUNCTION naksha_set_grown(collection_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = '' AS $$
@@ -146,7 +146,7 @@ BEGIN
     PERFORM naksha_write_comment(collection_id);
 END $$;
 
--- Tries the swap again and again, for about ten seconds; what was filled stays meanwhile.
+-- Retries the swap for about ten seconds; the filled tables are kept meanwhile.
 CREATE OR REPLACE FUNCTION naksha_grow_patiently(collection_id text, job int) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -163,10 +163,10 @@ BEGIN
     END LOOP;
 END $$;
 
--- Grows a collection in the present transaction; whether there was anything to do. Transactions
--- that began before must end first, for which we wait a few seconds. A transaction that begins
--- between now and the commit, with an isolation level above READ COMMITTED, must not read the
--- collection for the first time after the commit: as after ALTER TABLE, it would find nothing.
+-- Grows a collection in the current transaction; returns whether it had to grow. Transactions that
+-- began before must end first, which is waited for a few seconds. A transaction that begins between
+-- now and the commit, with an isolation level above READ COMMITTED, must not read the collection
+-- for the first time after the commit: as after ALTER TABLE, it would find nothing.
 CREATE OR REPLACE FUNCTION naksha_grow(collection_id text) RETURNS bool
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -188,9 +188,9 @@ BEGIN
         older := naksha_grow_older(c.id, older);
         EXIT WHEN older = '{}';
         IF clock_timestamp() > deadline THEN
-            PERFORM naksha_raise('55P03', format('Collection %L does not grow while %s older '
+            PERFORM naksha_raise('55P03', format('Collection %L cannot grow while %s older '
                 'transactions are open, which would find it empty', c.id, cardinality(older)),
-                jsonb_build_object('collection', c.id), 'Repeat it when they have ended');
+                jsonb_build_object('collection', c.id), 'Retry when they have ended');
         END IF;
         PERFORM pg_sleep(0.05);
     END LOOP;
@@ -199,13 +199,13 @@ BEGIN
     RETURN true;
 END $$;
 
--- Changes the number of leaves to the given one, if there is any.
+-- Changes the number of leaves to the given one, if it is not null.
 CREATE OR REPLACE FUNCTION naksha_change_partitions(c naksha_collection, wanted int) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF wanted < c.partitions THEN
-        PERFORM naksha_raise('N0009', format('Collection %L has %s partitions, which do not become '
-            'fewer', c.id, c.partitions),
+        PERFORM naksha_raise('N0009', format('Collection %L has %s partitions; their number cannot '
+            'be reduced', c.id, c.partitions),
             jsonb_build_object('collection', c.id, 'field', 'partitions'));
     ELSIF wanted > c.partitions THEN
         PERFORM naksha_grow(c.id);

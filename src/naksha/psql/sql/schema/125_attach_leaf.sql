@@ -1,8 +1,9 @@
 -- Bulk load by hand (docs/storage.md): tables are filled without triggers, one for each leaf, and
 -- attached in the transaction that is logged for them.
 
--- The document of a new feature as a table to be attached has it: what the trigger would have made.
--- `txn` is the number of the transaction that will attach it, which other sessions are told.
+-- The document of a new feature in a table to be attached: the one that the trigger would have
+-- built. `txn` is the number of the transaction that will attach it, which is passed to other
+-- sessions.
 CREATE OR REPLACE FUNCTION naksha_leaf_document(
     collection_id text, feature jsonb, geo geometry, i int8, txn int8) RETURNS jsonb
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
@@ -20,7 +21,8 @@ BEGIN
             naksha_qrid(geo)));
 END $$;
 
--- The first row of a table that cannot be a new feature in this leaf: its `i`, its id and why.
+-- The first row of a table that cannot be a new feature in this leaf: its `i`, its id and the
+-- reason.
 CREATE OR REPLACE FUNCTION naksha_leaf_problem(
     c naksha_collection, leaf text, source text, OUT row_i int8, OUT id text, OUT problem text)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -45,22 +47,22 @@ BEGIN
                  OR s.jsondata ? 'geometry'
             THEN 'is not a feature without geometry, with type and properties'
             WHEN NOT coalesce(x.xyz ?& $6 AND x.xyz - $6 = '{}', false)
-            THEN 'has not the members of a namespace'
+            THEN 'does not have exactly the members of a namespace'
             WHEN x.xyz->>'txn' <> $4::text OR x.xyz->>'txn_next' <> '0'
-            THEN 'is not of transaction ' || $4
+            THEN 'is not a state of transaction ' || $4
             WHEN x.xyz->>'action' <> 'CREATE' OR x.xyz->'version' <> '1'
                  OR x.xyz->>'puuid' IS NOT NULL
             THEN 'is not the first state of a feature'
-            WHEN x.xyz->>'uuid' <> $5 || s.i THEN 'has another uuid than ' || $5 || s.i
+            WHEN x.xyz->>'uuid' <> $5 || s.i THEN 'has a uuid other than ' || $5 || s.i
             WHEN x.xyz->>'appId' <> naksha_app_id() OR x.xyz->>'author' IS NULL
-            THEN 'is signed by another application, or has no author'
+            THEN 'has another application id, or no author'
             WHEN jsonb_typeof(x.xyz->'createdAt') <> 'number'
                  OR jsonb_typeof(x.xyz->'updatedAt') <> 'number'
                  OR x.xyz->'tags' IS DISTINCT FROM naksha_sent_tags(x.xyz)
-            THEN 'has times that are not numbers, or tags that are not texts'
+            THEN 'has times that are not numbers, or tags that are not strings'
             WHEN x.xyz->>'qrid' IS DISTINCT FROM naksha_qrid(s.geo)
                  OR x.xyz->>'mrid' IS DISTINCT FROM coalesce(x.xyz->>'crid', x.xyz->>'qrid')
-            THEN 'has another qrid or mrid than its geometry and crid'
+            THEN 'has a qrid or mrid that does not match its geometry and crid'
             ELSE coalesce(naksha_json_problem(s.jsondata), naksha_geo_problem(s.geo))
             END AS problem
           FROM %I s, naksha_xyz(s.jsondata) AS x(xyz)) AS f
@@ -69,7 +71,7 @@ BEGIN
      USING c.id_prefix, leaf, coalesce(last_i, 0), naksha_txn(), prefix, keys;
 END $$;
 
--- Refuses what must not be attached, naming the row.
+-- Raises an error that names the row if a row must not be attached.
 CREATE OR REPLACE FUNCTION naksha_check_leaf(c naksha_collection, leaf text, source text)
 RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -135,13 +137,13 @@ BEGIN
     EXECUTE format('SELECT EXISTS (SELECT FROM %I)', part) INTO is_used;
     IF is_used THEN
         PERFORM naksha_raise('N0005', format('Leaf %s of %L has features', leaf, c.id), detail,
-                             'Only an empty leaf is replaced');
+                             'Only an empty leaf can be replaced');
     END IF;
 END $$;
 
--- Makes a filled table a leaf of a collection: checked, indexed, with triggers, and logged, in the
--- transaction whose number its rows have. A collection with one leaf grows first. Gives how many
--- features came.
+-- Attaches a filled table as a leaf of a collection: checked, indexed, with triggers, and logged,
+-- in the transaction whose number its rows have. A collection with one leaf grows first. Returns
+-- the number of added features.
 CREATE OR REPLACE FUNCTION naksha_attach_leaf(collection_id text, leaf text, source text)
 RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
@@ -165,8 +167,8 @@ BEGIN
     BEGIN
         PERFORM naksha_create_indices(part, 'head', c.points_only);
     EXCEPTION WHEN unique_violation THEN
-        PERFORM naksha_raise('N0006', format('Table %I has an id or a number twice: %s', source,
-            SQLERRM), jsonb_build_object('collection', c.id, 'field', source));
+        PERFORM naksha_raise('N0006', format('Table %I contains an id or a number more than once: '
+            '%s', source, SQLERRM), jsonb_build_object('collection', c.id, 'field', source));
     END;
     EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES IN (%L%s)', collection_id, part,
                    leaf, CASE leaf WHEN '0' THEN ', NULL' ELSE '' END);

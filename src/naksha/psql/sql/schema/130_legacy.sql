@@ -1,10 +1,10 @@
--- Names that older documents and clients use. Each is a thin wrapper of what replaced it.
+-- Names that older documents and clients use. Each is a thin wrapper of its replacement.
 
 CREATE OR REPLACE FUNCTION naksha_uid() RETURNS int8
 RETURN naksha_txn();
 
--- The same for a transaction that is about to write to a collection: its write gate comes first, so
--- that whoever changes the collection itself is not overtaken.
+-- The same for a transaction that is about to write to a collection: it takes the write gate first,
+-- so that it cannot overtake a session that changes the collection itself.
 CREATE OR REPLACE FUNCTION naksha_uid(collection_id text) RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -41,7 +41,7 @@ BEGIN
     END IF;
 END $$;
 
--- Only tables of this storage's schema are collections; null stands for it.
+-- Only tables of this storage's schema are collections; null stands for that schema.
 CREATE OR REPLACE FUNCTION naksha_space_set_history(
     space_schema text, space_table text, enabled bool) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -67,7 +67,7 @@ RETURN naksha_space_set_history(space_schema, space_table, false);
 CREATE OR REPLACE FUNCTION naksha_space_disable_history(space_table text) RETURNS void
 RETURN naksha_space_set_history(NULL, space_table, false);
 
--- Statements that give a view that is made anew the owner, grants and comment of the present one.
+-- Statements that restore owner, grants and comment of a view after it is created again.
 CREATE OR REPLACE FUNCTION naksha_view_rights(name text) RETURNS text[]
 LANGUAGE sql STABLE SET search_path FROM CURRENT
 BEGIN ATOMIC
@@ -82,9 +82,10 @@ BEGIN ATOMIC
      WHERE v.oid = to_regclass(name) GROUP BY v.oid, v.relowner;
 END;
 
--- Makes or changes views that stand on each other: the first one is the query, each other one all
--- of the one before. PostgreSQL replaces a view only when its columns stay; else all of them are
--- made anew, with their rights. A view of somebody else on top makes that fail, and is named.
+-- Creates or replaces views that depend on each other: the first one is the query, each other one
+-- selects everything from the one before. PostgreSQL replaces a view only if its columns stay the
+-- same; otherwise all of them are created again, with their rights. That fails if a user's view
+-- depends on them, and the error names it.
 CREATE OR REPLACE FUNCTION naksha_put_views(names text[], query text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -108,7 +109,7 @@ EXCEPTION WHEN invalid_table_definition THEN
     END LOOP;
 END $$;
 
--- The storage schema that xyz_config speaks for, null when nobody's.
+-- The storage schema that xyz_config belongs to, null if there is none.
 CREATE OR REPLACE FUNCTION naksha_legacy_owner() RETURNS text
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 BEGIN
@@ -116,9 +117,9 @@ BEGIN
               FROM pg_class c WHERE c.oid = to_regclass('xyz_config.transactions'));
 END $$;
 
--- The log as the table xyz_config.transactions had it: one row per table and per message. A
--- transaction that only changed a collection shows too, so that `id` has no holes.
--- Replacing a view locks its readers out, so that is done only when the text has changed.
+-- The log in the layout of the table xyz_config.transactions: one row per table and per message. A
+-- transaction that only changed a collection is included, so that `id` has no holes. Replacing a
+-- view locks its readers out, so that is done only if the text has changed.
 DO $do$
 DECLARE
     query text := $view$
@@ -149,8 +150,8 @@ BEGIN
     END IF;
 END $do$;
 
--- Gives older clients the schema xyz_config. One database has one, so one storage gets it, and
--- only on request; another one takes it over with `take_over`.
+-- Creates the schema xyz_config for older clients. A database has only one, so one storage gets it,
+-- and only on request; another one takes it over with `take_over`.
 CREATE OR REPLACE FUNCTION naksha_install_legacy(take_over bool DEFAULT false) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
 DECLARE
@@ -189,7 +190,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Takes away what naksha_install_legacy made, and the schema when nothing else is in it.
+-- Removes everything that naksha_install_legacy created, and the schema if nothing else is in it.
 CREATE OR REPLACE FUNCTION naksha_uninstall_legacy() RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE

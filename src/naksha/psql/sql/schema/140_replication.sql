@@ -1,9 +1,9 @@
 -- Logical replication of a storage to a second database; how to use it is in docs/replication.md.
 --
--- Two publications, because leaves of HEAD are known by their key `i`, which only the leaf has,
--- while history and log go by their root: the two databases may cut them into days and months
--- differently. The tables are named one by one: a schema publication would also send the tables
--- that maintenance makes, which the replica does not have.
+-- Two publications, because leaves of HEAD are identified by their key `i`, which only the leaf
+-- has, while history and log are published by their root: the two databases may cut them into days
+-- and months differently. The tables are listed one by one: a schema publication would also send
+-- the tables that maintenance creates, which the replica does not have.
 
 CREATE OR REPLACE FUNCTION naksha_replicated_tables(by_root bool) RETURNS SETOF text
 LANGUAGE sql STABLE SET search_path FROM CURRENT
@@ -22,7 +22,7 @@ BEGIN ATOMIC
      WHERE s.is_root = by_root AND coalesce(s.of_overlays = (c.overlay <> 0), true);
 END;
 
--- On the source: makes the publications {name}_rows and {name}_days, and adds what is missing.
+-- On the source: creates the publications {name}_rows and {name}_days, and adds missing tables.
 CREATE OR REPLACE FUNCTION naksha_publish_tables(name text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -46,8 +46,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- Sixteen empty leaves in the place of the only one, when the collection has grown on the source:
--- they are new tables of the publication, and copied when the subscription is refreshed.
+-- Replaces the only leaf by sixteen empty ones, if the collection has grown on the source: they are
+-- new tables of the publication, and copied when the subscription is refreshed.
 CREATE OR REPLACE FUNCTION naksha_replica_grow(c naksha_collection) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -58,8 +58,8 @@ BEGIN
     END IF;
 END $$;
 
--- On the replica: makes the tables of collections that have come, and partitions for the days
--- ahead, a month each, since DDL is not replicated.
+-- On the replica: creates the tables of new collections, and partitions for the days ahead, a month
+-- each, since DDL is not replicated.
 CREATE OR REPLACE FUNCTION naksha_replica_prepare(
     first date DEFAULT (now() AT TIME ZONE 'UTC')::date - 1, days int DEFAULT 62) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -79,7 +79,7 @@ BEGIN
                     naksha_write_comment(c.id);
         END IF;
     END LOOP;
-    -- By catalog, because at first the tables are there while the rows are not.
+    -- Tables are found in the catalog, because at first they exist while their rows do not.
     FOR parent IN SELECT k.relname FROM pg_class k
                    WHERE k.relnamespace = quote_ident(current_schema())::regnamespace
                      AND k.relkind = 'p'
@@ -94,8 +94,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- On the replica, when it takes over for good: sequences are not replicated, so they are set to
--- what the rows say.
+-- On the replica, when it takes over for good: sequences are not replicated, so they are set from
+-- the rows.
 CREATE OR REPLACE FUNCTION naksha_replica_promote() RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -113,7 +113,7 @@ BEGIN
        FROM (SELECT number FROM naksha_overlay UNION ALL SELECT overlay FROM naksha_collection
              UNION ALL SELECT max(overlay) FROM naksha_tx) AS k
      HAVING max(k.number) > 0;
-    -- A collection before its overlays, which have their numbers from it.
+    -- A collection precedes its overlays, which take their numbers from it.
     FOR c IN SELECT * FROM naksha_collection ORDER BY overlay LOOP
         PERFORM setval(naksha_numbers(c), l.last_i)
            FROM naksha_last_i(c) AS l(last_i) WHERE l.last_i IS NOT NULL;

@@ -1,6 +1,7 @@
--- The storage's own tables are written by functions only; who tries it directly is told which.
+-- The storage's own tables are written by functions only; the error of a direct write names the
+-- function.
 
--- The storage says who it is once; the next one finds it said.
+-- Sets the identity of the storage once; later calls find it set.
 CREATE OR REPLACE FUNCTION naksha_storage_name(storage_id text, number int8) RETURNS void
 LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = ''
@@ -28,8 +29,8 @@ BEGIN
      ORDER BY k.place;
 END $$;
 
--- The last row number that a collection has given out. Sequences are not replicated, so the rows
--- are asked, too.
+-- The last row number that a collection has used. Sequences are not replicated, so the rows are
+-- checked, too.
 CREATE OR REPLACE FUNCTION naksha_last_i(c naksha_collection) RETURNS int8
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
@@ -43,9 +44,9 @@ BEGIN
     RETURN found;
 END $$;
 
--- Gives a copy of a storage an id and a number of its own. What was written before keeps its ids,
--- and the storage still answers to them. Nobody else may have the storage open: the elected
--- sequencer holds lock 5, a writer holds lock 0.
+-- Gives a copy of a storage an id and a number of its own. Existing states keep their ids, and the
+-- storage still accepts them. The storage must not be open anywhere else: the elected sequencer
+-- holds lock 5, a writer holds lock 0.
 CREATE OR REPLACE FUNCTION naksha_storage_fork(new_id text, new_number int8) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = '' AS $$
@@ -68,7 +69,8 @@ BEGIN
            SELECT FROM jsonb_array_elements(s.former) AS f(value)
             WHERE f.value->>'id' = new_id OR (f.value->>'number')::int8 = new_number) THEN
         PERFORM naksha_raise('N0005', format('The storage has, or had, the id %L or the number %s',
-            new_id, new_number), '{"field": "id"}', 'A fork needs an id that it never had');
+            new_id, new_number), '{"field": "id"}',
+            'Give the fork an id and a number that the storage never had');
     END IF;
     SELECT coalesce(jsonb_object_agg(k.name, k.last_i), '{}') INTO rows_
       FROM (SELECT naksha_name(c), coalesce(max(naksha_last_i(c)), 0) FROM naksha_collection c
@@ -80,7 +82,7 @@ BEGIN
                'version', (SELECT coalesce(max(v.seq_number), 0) FROM naksha_version v)));
 END $$;
 
--- How many days the log and its versions are kept.
+-- Sets how many days the log and its versions are kept.
 CREATE OR REPLACE FUNCTION naksha_storage_keep_log(days int8) RETURNS void
 LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = ''
@@ -89,8 +91,8 @@ BEGIN ATOMIC
     UPDATE naksha_storage SET tx_log_days = days;
 END;
 
--- Keeps what reading at a version needs, of one collection or (null) of all. The same name again
--- moves the pin. One that guards also forbids to drop the collections and to switch their history
+-- Pins what reading at a version needs, of one collection or (null) of all. The same name again
+-- moves the pin. A guarding pin also forbids dropping the collections and switching their history
 -- off.
 CREATE OR REPLACE FUNCTION naksha_pin_set(
     pin_name text, pin_txn int8, collection_id text DEFAULT NULL, is_guard bool DEFAULT false)
@@ -113,7 +115,7 @@ BEGIN ATOMIC
     DELETE FROM naksha_pin WHERE name = pin_name;
 END;
 
--- The revision of a kept object is not the one that somebody expects.
+-- Raises the error for a kept object that does not have the expected revision.
 CREATE OR REPLACE FUNCTION naksha_raise_kept(object_kind text, object_id text, expected int8)
 RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -122,13 +124,13 @@ DECLARE
                     WHERE k.kind = object_kind AND k.id = object_id);
 BEGIN
     PERFORM naksha_raise('N0005', format('%s %L is %s, not %s', object_kind, object_id,
-        coalesce('at revision ' || found, 'not there'),
+        coalesce('at revision ' || found, 'absent'),
         CASE expected WHEN 0 THEN 'absent' ELSE 'at revision ' || expected END),
         '{"field": "expected"}');
 END $$;
 
--- Keeps an object and gives its revision. `expected` is the revision that must be there, 0 for none
--- at all; null for whatever there is.
+-- Stores an object and returns its revision. `expected` is the revision that must exist, 0 for none
+-- at all, null for any.
 CREATE OR REPLACE FUNCTION naksha_keep(
     object_kind text, object_id text, object jsonb, expected int8 DEFAULT NULL) RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
@@ -175,9 +177,9 @@ BEGIN
     END IF;
 END $$;
 
--- Stores a feature beside the collection; the same id again replaces it. What Naksha itself notes
--- there (ids that begin with "naksha:") is of a version, and one of a later version stays. The
--- number follows from the id, so that two writers meet in one row.
+-- Stores a meta feature of the collection; the same id again replaces it. Naksha's own meta
+-- features (ids that begin with "naksha:") belong to a version, and are not replaced by those of an
+-- earlier one. The number follows from the id, so that concurrent writers collide on one row.
 CREATE OR REPLACE FUNCTION naksha_meta_put(collection_id text, feature_id text, feature jsonb)
 RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
@@ -193,7 +195,7 @@ BEGIN
       USING feature_id, jsonb_set(feature, '{id}', to_jsonb(feature_id));
 END $$;
 
--- Removes a feature from beside the collection; whether there was one.
+-- Removes a meta feature of the collection; returns whether it existed.
 CREATE OR REPLACE FUNCTION naksha_meta_delete(collection_id text, feature_id text) RETURNS bool
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = '' AS $$
@@ -207,7 +209,7 @@ BEGIN
     RETURN removed > 0;
 END $$;
 
--- The steps that are done, and the fingerprint of the files that were run last.
+-- Records completed migration steps, and the fingerprint of the files that were run last.
 CREATE OR REPLACE FUNCTION naksha_migration_done(steps text[], fingerprint text) RETURNS void
 LANGUAGE sql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = ''

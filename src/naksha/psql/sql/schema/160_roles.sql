@@ -1,9 +1,9 @@
 -- Roles that do not own the storage: readers, and writers.
 
--- Functions that make tables run with the rights of the owner, so that every table belongs to the
--- owner and the default privileges below hold for it. Their search_path is fixed, and they check
--- their arguments: a writer must not get at tables of others, or at data of the storage, through
--- them. Only writers may call them, and roles that were granted by hand what writers have.
+-- Functions that create tables run with the rights of the owner, so that every table belongs to the
+-- owner and the default privileges below apply to it. Their search_path is fixed, and they check
+-- their arguments: a writer must not reach tables of others, or data of the storage, through them.
+-- Only writers may call them, and roles that were granted the writers' rights by hand.
 DO $$
 DECLARE
     f    regprocedure;
@@ -26,18 +26,18 @@ BEGIN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', f, role);
         END LOOP;
     END LOOP;
-    -- These ran as the owner once.
+    -- These formerly ran as the owner.
     GRANT EXECUTE ON FUNCTION naksha_ensure_day, naksha_create_side_tables, naksha_bulk_attach
        TO PUBLIC;
 END $$;
 
--- Who owns the storage.
+-- The owner of the storage.
 CREATE OR REPLACE FUNCTION naksha_owner() RETURNS name
 STABLE
 RETURN (SELECT pg_get_userbyid(c.relowner) FROM pg_class c
          WHERE c.oid = 'naksha_storage'::regclass);
 
--- Takes all rights of a role on the storage back.
+-- Revokes all rights of a role on the storage.
 CREATE OR REPLACE FUNCTION naksha_revoke(role text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
@@ -52,7 +52,7 @@ BEGIN
 END $$;
 
 -- Functions that run as the owner find PostGIS in its schema. A role that creates functions there
--- can make them call its own.
+-- can make them call its own functions.
 CREATE OR REPLACE FUNCTION naksha_check_writer(role text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -68,13 +68,13 @@ BEGIN
     END IF;
 END $$;
 
--- Makes a role a reader or a writer of the storage, which it stays for tables that are made later.
--- For the owner of the storage, and superusers.
+-- Makes a role a reader or a writer of the storage, including tables that are created later. For
+-- the owner of the storage, and superusers.
 CREATE OR REPLACE FUNCTION naksha_grant(role text, kind text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF kind IS NULL OR kind NOT IN ('reader', 'writer') THEN
-        PERFORM naksha_raise('N0000', format('%L is not a kind of role: reader or writer', kind),
+        PERFORM naksha_raise('N0000', format('Role kind must be reader or writer, not %L', kind),
                              '{"field": "kind"}');
     END IF;
     IF kind = 'writer' THEN

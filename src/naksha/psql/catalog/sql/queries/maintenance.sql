@@ -28,7 +28,8 @@ WITH deleted AS (
 SELECT count(*) FROM deleted;
 
 -- name: pointers_delete_some
--- So many at once that nobody waits long; as a literal, so that the plan knows that they are few.
+-- A limit that keeps lock waits short; it is a literal, so that the planner knows that the rows are
+-- few.
 WITH deleted AS (
     DELETE FROM {{schema}}.p
     USING (SELECT n FROM {{schema}}.p WHERE r = $1::text ORDER BY n LIMIT 1000) AS doomed

@@ -1,5 +1,5 @@
--- Every call is one statement, in a transaction of its own. Batches come as arrays, in the order of
--- their keys, so that two of them lock the same rows in the same order.
+-- Every call is one statement, in a transaction of its own. Batches are arrays, in the order of
+-- their keys, so that concurrent calls lock the same rows in the same order.
 
 -- name: pointer_create
 INSERT INTO {{schema}}.p (r, n, t, c, e, v)
@@ -18,7 +18,7 @@ SELECT count(*) FROM made;
 SELECT n, t, c, e, v FROM {{schema}}.p WHERE r = $1::text AND n = ANY ($2::text[]);
 
 -- name: pointers_list
--- The last name of the page before is in the range, but is not wanted.
+-- The range includes the last name of the previous page, which is excluded.
 SELECT n, t, c, e, v FROM {{schema}}.p
 WHERE r = $1::text AND n >= $2::text AND n < $3::text AND n <> $4::text
 ORDER BY n LIMIT $5::int8;
@@ -46,8 +46,8 @@ ON CONFLICT (r, i, a) DO UPDATE
     SET k = excluded.k, y = excluded.y, v = excluded.v, c = excluded.c, x = excluded.x;
 
 -- name: publish
--- Objects and pointer in one transaction, hence with one write to the disk. The objects are
--- written whether or not the pointer is as expected.
+-- Objects and pointer in one transaction, hence with one flush to disk. The objects are written
+-- whether or not the pointer is as expected.
 WITH written AS (
     INSERT INTO {{schema}}.o (r, i, a, k, y, v, c, x)
     SELECT $1::text, * FROM unnest(

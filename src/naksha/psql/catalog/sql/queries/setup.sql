@@ -1,9 +1,9 @@
 -- name: setup_lock
--- Who sets up waits for others that do.
+-- Concurrent setups wait for each other.
 SELECT pg_advisory_xact_lock(hashtextextended('naksha catalog ' || $1::text, 0));
 
 -- name: foreign_tables
--- How many relations a schema has, and whether ours is among them.
+-- The number of relations of a schema, and whether the catalog's are among them.
 SELECT count(*) AS tables, coalesce(bool_or(relname = 'catalog_version'), false) AS is_ours
 FROM pg_class WHERE relnamespace = to_regnamespace(quote_ident($1::text));
 

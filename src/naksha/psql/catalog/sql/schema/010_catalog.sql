@@ -1,4 +1,4 @@
--- The two tables of the catalog, and the version of their form. Texts are compared and ordered
+-- The two tables of the catalog, and the version of their layout. Texts are compared and ordered
 -- byte by byte, whatever the collation of the database.
 
 CREATE SCHEMA IF NOT EXISTS {{schema}};
@@ -8,8 +8,8 @@ CREATE TABLE IF NOT EXISTS {{schema}}.catalog_version (
     version int4 NOT NULL
 );
 
--- Pointers: realm, name, target, created, epoch, previous. They are updated in place again and
--- again: half of each page is left free, so that no index changes with them.
+-- Pointers: realm, name, target, created, epoch, previous. They are updated in place frequently:
+-- half of each page is left free, so that no index entry changes with them.
 CREATE TABLE IF NOT EXISTS {{schema}}.p (
     r text COLLATE "C" NOT NULL,
     n text COLLATE "C" NOT NULL,
@@ -33,5 +33,5 @@ CREATE TABLE IF NOT EXISTS {{schema}}.o (
     PRIMARY KEY (r, i, a)
 );
 
--- Values are packed already; to pack them again only takes time.
+-- Values are already compressed; compressing them again only costs time.
 ALTER TABLE {{schema}}.o ALTER COLUMN v SET STORAGE EXTERNAL;
