@@ -334,7 +334,7 @@ def test_properties_as_variants_and_by_a_schema(spark: SparkSession, town: Town)
 
 REFUSED: list[tuple[dict[str, str], str]] = [
     ({"version": "1..3"}, "means several versions"),
-    ({"version": "nobody"}, "There is no tag or branch 'nobody'"),
+    ({"version": "nobody"}, "Tag or branch 'nobody' does not exist"),
     ({"version": "999"}, "Version 999 is not published yet"),
     ({"collection": "nobody"}, "No collection 'nobody'"),
     ({"storage": "file:nobody.naksha"}, "There is no file"),
