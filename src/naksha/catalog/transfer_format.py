@@ -124,7 +124,7 @@ async def read_records(chunks: AsyncIterable[bytes]) -> AsyncIterator[Record]:
         last = record
         at += _HEAD.size + len(payload)
     if not isinstance(last, Trailer):
-        raise _damaged(at, "it is truncated")
+        raise _damaged(at, "it ends before the trailer")
 
 
 async def _payloads(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
