@@ -244,5 +244,8 @@ def _behind(pointer: Pointer, commit: Object[H] | None) -> Cursor:
 
 def _checked(limit: int) -> int:
     if not 1 <= limit <= limits.LOG_PAGE_MAX:
-        raise InvalidArgument(f"limit must be between 1 and {limits.LOG_PAGE_MAX:,}", field="limit")
+        raise InvalidArgument(
+            f"The limit of a log page must be between 1 and {limits.LOG_PAGE_MAX:,} commits",
+            field="limit",
+        )
     return limit

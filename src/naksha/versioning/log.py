@@ -71,7 +71,10 @@ async def changesets(
             only an area falls back to the boxes of the changesets instead.
     """
     if not 1 <= limit <= limits.PAGE_MAX:
-        raise InvalidArgument(f"limit must be between 1 and {limits.PAGE_MAX}", field="limit")
+        raise InvalidArgument(
+            f"The limit of a log page must be between 1 and {limits.PAGE_MAX} changesets",
+            field="limit",
+        )
     asked = where or MAIN_LOG
     if asked.bbox is not None or asked.overlays != MAIN_LOG.overlays:
         raise InvalidArgument(

@@ -256,7 +256,8 @@ def _pin_key(pointer: str, consumer: str) -> str:
     check_pointer_name(pointer)
     if not 0 < len(consumer.encode()) <= limits.CONSUMER_BYTES_MAX:
         raise InvalidArgument(
-            f"consumer must have 1 to {limits.CONSUMER_BYTES_MAX} bytes", field="consumer"
+            f"The consumer of a pin must have a name of 1 to {limits.CONSUMER_BYTES_MAX} bytes",
+            field="consumer",
         )
     return f"{_PIN}{_digest(pointer)}/{consumer}"
 
@@ -264,7 +265,8 @@ def _pin_key(pointer: str, consumer: str) -> str:
 def _checked_seconds(seconds: float) -> float:
     if not 0 < seconds <= limits.HISTORY_PIN_SECONDS_MAX:
         raise InvalidArgument(
-            f"seconds must be greater than 0 and at most {limits.HISTORY_PIN_SECONDS_MAX:,.0f}",
+            "The seconds of a pin must be greater than 0 and at most"
+            f" {limits.HISTORY_PIN_SECONDS_MAX:,.0f}",
             field="seconds",
         )
     return seconds

@@ -22,7 +22,8 @@ class Retention(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.commits < 1 or self.seconds < 0:
             raise InvalidArgument(
-                "commits must be at least 1, and seconds must not be negative", field="retention"
+                "A retention must keep at least 1 commit and must not have negative seconds",
+                field="retention",
             )
 
     def keeps(self, commit: Commit, newer: Commit, head: Commit, now_us: int) -> bool:

@@ -120,7 +120,7 @@ async def parent_of(storage: Storage, branch: Branch) -> str:
         ):
             return record.name
     raise NotFound(
-        f"The parent of branch {branch.name!r} was deleted; give the new base as onto", field="onto"
+        f"The parent of branch {branch.name!r} was deleted; give a new base in onto", field="onto"
     )
 
 
