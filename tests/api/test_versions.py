@@ -217,7 +217,7 @@ def test_a_rebase_is_tried_decided_and_given_up(db: Database) -> None:  # noqa: 
 
 
 def test_a_log_with_a_filter_that_it_does_not_have(db: Database) -> None:  # noqa: F811
-    with pytest.raises(InvalidArgument, match="one area"):
+    with pytest.raises(InvalidArgument, match="give only one of them"):
         db.versions.log(area=(1, 2, 3, 4), bbox=(1, 2, 3, 4))
     with pytest.raises(InvalidArgument, match="'overlays' is not a parameter"):
         db.versions.log(overlays=None)

@@ -80,7 +80,7 @@ async def test_three_errors_for_versions_that_are_not_there(storage: Storage) ->
         await place_of(storage, str(Uuid.of_txn(last.txn, storage.number ^ 1)))
     with pytest.raises(NotFound, match="'nowhere'"):
         await place_of(storage, "nowhere")
-    with pytest.raises(NotFound, match="branch 'nowhere'"):
+    with pytest.raises(NotFound, match="Branch 'nowhere'"):
         await place_of(storage, "nowhere:HEAD")
     with pytest.raises(InvalidArgument, match="not a range"):
         await place_of(storage, "1..2")

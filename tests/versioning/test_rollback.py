@@ -178,7 +178,7 @@ async def test_what_is_no_changeset_is_not_reverted(storage: Storage) -> None:
     here = await put(storage, place("a", n=3))
     main = await line_of(storage, "main")
     for line, ref, reason in (
-        (main, "0", "before everything"),
+        (main, "0", "Version 0 is the empty storage"),
         (main, str(there.seq_number), "another branch"),
         (fix, f"fix:{here.seq_number}", "another branch"),
         (main, "1", "collections .places. and no features"),

@@ -59,7 +59,7 @@ async def test_a_tag_names_a_version_for_good(storage: Storage) -> None:
 async def test_names_are_checked_and_not_shared_with_branches(storage: Storage) -> None:
     await make(storage)
     await put(storage, place("a"))
-    with pytest.raises(InvalidArgument, match="is no name"):
+    with pytest.raises(InvalidArgument, match="is not a valid tag or branch name"):
         await create_tag(storage, "main", ANN)
     await create_branch(storage, "fix", ANN)
     for force in (False, True):

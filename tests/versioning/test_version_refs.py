@@ -66,20 +66,20 @@ def test_what_is_meant(text: str, ref: object) -> None:
     ("text", "reason"),
     [
         ("HEAD..9", "cannot start at HEAD"),
-        ("..9", "is no version"),
-        ("3..", "is no version"),
-        ("3..9..12", "is no version"),
-        ("a..b..c", "is no version"),
-        ("a b", "is no version"),
-        ("1x", "is no version"),
+        ("..9", "is not a valid version"),
+        ("3..", "is not a valid version"),
+        ("3..9..12", "is not a valid version"),
+        ("a..b..c", "is not a valid version"),
+        ("a b", "is not a valid version"),
+        ("1x", "is not a valid version"),
         ("-1", None),
-        ("99999999999999999999", "is no version"),
+        ("99999999999999999999", "is not a valid version"),
         ("9223372036854775808", "too large"),
         ("2026-13-01T00:00:00Z", "ISO 8601"),
-        ("a:b:c", "is no version"),
-        ("a b:3", "no name of a branch"),
-        ("3..*", "is no version"),
-        ("x" * 51, "is no version"),
+        ("a:b:c", "is not a valid version"),
+        ("a b:3", "not a valid branch name"),
+        ("3..*", "is not a valid version"),
+        ("x" * 51, "is not a valid version"),
     ],
 )
 def test_what_is_not(text: str, reason: str | None) -> None:
@@ -96,7 +96,7 @@ def test_what_is_not(text: str, reason: str | None) -> None:
     "name", ["main", "HEAD", "*", "", "1a", "a b", "a:b", "a..b", "x" * 51, UUID, "a\n"]
 )
 def test_names_that_nothing_can_have(name: str) -> None:
-    with pytest.raises(InvalidArgument, match="is no name"):
+    with pytest.raises(InvalidArgument, match="is not a valid tag or branch name"):
         check_name(name)
 
 
@@ -117,7 +117,7 @@ def test_any_text_is_a_reference_or_an_error_that_says_why(text: str) -> None:
         parse_ref(text)
     except InvalidArgument as error:
         reason = str(error)
-    assert not reason or "is no version reference" in reason
+    assert not reason or "is not a valid version reference" in reason
 
 
 @given(st.uuids(version=4))

@@ -15,18 +15,18 @@ from naksha.spi.catalog import CatalogBackend
 from naksha.spi.locations import CATALOGS
 
 OPEN_SECONDS_MAX: Final = 30.0
-"""How long a database may take to answer and to be set up."""
+"""Time limit for connecting to a database and setting it up."""
 
 
 async def open_backend(location: str, **options: Any) -> CatalogBackend:
-    """The backend at a location, set up when it is new; whoever opened it closes it.
+    """Open the backend at a location, and set it up if it is new; the caller closes it.
 
-    `options` go to the backend as they are, for example `schema` of PostgreSQL.
+    `options` are passed to the backend unchanged, for example `schema` of PostgreSQL.
 
     Raises:
-        InvalidArgument: The location is none, or no backend knows its scheme.
-        NotSupported: Something else is there, or what a newer version wrote.
-        Unavailable: There is no server, or it refuses us.
+        InvalidArgument: The location is not valid, or no backend is registered for its scheme.
+        NotSupported: The location holds something else, or data of a newer version.
+        Unavailable: The server does not exist, or it refuses the connection.
     """
     opener = CATALOGS.find(location)
     try:
@@ -34,7 +34,8 @@ async def open_backend(location: str, **options: Any) -> CatalogBackend:
             backend: CatalogBackend = await opener.open(location, **options)
     except TimeoutError as error:
         raise Unavailable(
-            f"The catalog did not answer within {OPEN_SECONDS_MAX:.0f} seconds"
+            f"The catalog could not be opened within {OPEN_SECONDS_MAX:.0f} seconds; check that"
+            " its database is reachable"
         ) from error
     except ValueError as error:
         raise CATALOGS.unreadable(location) from error

@@ -1,15 +1,17 @@
-"""What a catalog keeps in memory: immutable objects for ever, pointers for a limited time; together
-never more than a number of bytes, the least recently used go first.
+"""In-memory cache of a catalog: immutable objects without expiry, pointers for a limited time.
 
-A pointer that is read while it moves must not stay in the cache. So whoever reads one from the
-database takes a mark before, and what was read is kept only if nothing happened to it since:
+The cache has a limit in bytes and evicts the least recently used entries first.
+
+A pointer that moves while it is read must not enter the cache. Before reading one from the database
+the caller therefore takes a mark, and the result is stored only if nothing happened to the pointer
+since:
 
     mark = cache.mark(realm, name)
     pointer = …                                  # from the database
     cache.put_pointer(realm, name, pointer, mark)
 
-The time limit of a pointer counts from that mark. Neither being read from the cache nor messages of
-other instances prolong it: it is how stale a reader can be when messages are lost.
+The time limit of a pointer starts at that mark. Neither cache hits nor messages of other instances
+extend it: it bounds how stale a reader can be when messages are lost.
 """
 
 from __future__ import annotations
@@ -24,35 +26,35 @@ from naksha.spi.clock import Clock
 
 
 class Absent:
-    """That there is no pointer of a name, where that is kept."""
+    """Cache value for a pointer that does not exist."""
 
 
 ABSENT: Final = Absent()
 
 
 class Mark(NamedTuple):
-    """When a read from the database began, and what had been evicted by then."""
+    """Start of a read from the database: the time, and the epoch of the pointer's slot."""
 
     epoch: int
     at_ms: int
 
 
 class CacheCounts(NamedTuple):
-    """What a cache has done."""
+    """Statistics of a cache."""
 
     hits: int
     misses: int
     evictions: int
-    """Entries that made room for others."""
+    """Entries evicted to make room for others."""
     expirations: int
     fenced: int
-    """Pointers that were not kept because they may have moved while they were read."""
+    """Pointers that were not stored because they may have moved while they were read."""
     bytes: int
     entries: int
 
 
 class _Entry:
-    """`sequence`: which state of the pointer it is, when that is known."""
+    """A cached value. `sequence` is the state number of a pointer, if known."""
 
     __slots__ = ("expires_ms", "sequence", "size", "value")
 
@@ -64,7 +66,7 @@ class _Entry:
 
 
 class CatalogCache:
-    """A cache of one process, for the event loop's thread."""
+    """Cache of one process; must only be used in the thread of the event loop."""
 
     def __init__(
         self,
@@ -103,7 +105,7 @@ class CatalogCache:
     # ---- Objects -----------------------------------------------------------------------------
 
     def get(self, realm: str, id: int) -> Object[Any] | None:
-        """The object, if it is here."""
+        """Return the cached object, or None."""
         entry = self._entries.get((realm, id))
         if entry is None:
             self.misses += 1
@@ -114,20 +116,23 @@ class CatalogCache:
         return found
 
     def put(self, realm: str, found: Object[Any], size: int) -> None:
-        """Keep an object whose encoding has `size` bytes. One that may change is not kept: of a
-        type that says so, of an unknown type, or written conditionally."""
+        """Store an object whose encoding has `size` bytes.
+
+        Objects that may change are not stored: those of uncached or unknown types, and those that
+        were written conditionally.
+        """
         known = known_type(type_id(found.value))
         if known is not None and known.is_cached and found.token is None:
             self._put((realm, found.id), _Entry(found, size, 0, None))
 
     def evict(self, realm: str, id: int) -> None:
-        """Forget an object, because it was deleted."""
+        """Evict an object that was deleted."""
         self._drop((realm, id))
 
     # ---- Pointers ----------------------------------------------------------------------------
 
     def pointer(self, realm: str, name: str) -> Pointer | Absent | None:
-        """The pointer, if it is here and not too old; None: ask the database."""
+        """Return the cached pointer, or None if it is absent or expired and must be read."""
         key = (realm, name)
         entry = self._entries.get(key)
         if entry is not None and self._now_ms() >= entry.expires_ms:
@@ -143,7 +148,7 @@ class CatalogCache:
         return found
 
     def mark(self, realm: str, name: str) -> Mark:
-        """To be taken before a pointer is read from the database, or moved there."""
+        """Return a mark; call this before reading or moving a pointer in the database."""
         return Mark(self._epochs[self._slot(realm, name)], self._now_ms())
 
     def put_pointer(
@@ -154,13 +159,16 @@ class CatalogCache:
         mark: Mark,
         sequence: int | None = None,
     ) -> None:
-        """Keep a pointer as it was read after the mark (None: there was none), unless it was
-        evicted, moved or read by somebody else since."""
+        """Store a pointer that was read after the mark; None means that it does not exist.
+
+        It is discarded if the pointer was evicted, moved or read by another task since the mark.
+        """
         slot = self._slot(realm, name)
         if self._epochs[slot] != mark.epoch:
             self.fenced += 1
             return
-        # A writer who took its mark before cannot know whether this state is after its own.
+        # A writer that took its mark before this read cannot tell whether its own move or this
+        # state is the later one, so invalidate its mark.
         self._epochs[slot] += 1
         if pointer is not None:
             self._put_state(realm, pointer, sequence, mark.at_ms + self._pointer_ms)
@@ -171,8 +179,11 @@ class CatalogCache:
     def pointer_moved(
         self, realm: str, pointer: Pointer, sequence: int, mark: Mark | None = None
     ) -> None:
-        """A pointer is at the state `sequence` of its life: moved here after the mark, or as
-        another instance says, which may be late. Reads that are under way do not get in."""
+        """Record that a pointer reached the state `sequence` of its life.
+
+        With `mark`, the move was made here after the mark; otherwise another instance reported it,
+        possibly late. Concurrent reads are not stored.
+        """
         key = (realm, pointer.name)
         slot = self._slot(realm, pointer.name)
         is_latest = mark is not None and mark.epoch == self._epochs[slot]
@@ -181,22 +192,24 @@ class CatalogCache:
         if mark is not None and is_latest:
             self._put_state(realm, pointer, sequence, mark.at_ms + self._pointer_ms)
         elif entry is None:
-            return  # what a late message says may be old already, and there is nothing to compare
+            return  # A late message may be outdated, and there is no entry to compare it with.
         elif isinstance(entry.value, Absent) or entry.sequence is None:
             self._drop(key)
         elif entry.value.created != pointer.created:
-            self._drop(key)  # of another life; which one is the later one only the database knows
+            self._drop(key)  # Another life of the name; only the database knows the later one.
         elif sequence > entry.sequence:
             self._put_state(realm, pointer, sequence, entry.expires_ms)
 
     def evict_pointer(self, realm: str, name: str) -> None:
-        """Forget a pointer: it was deleted, or a move of it failed or may have failed. Reads that
-        are under way do not bring it back."""
+        """Evict a pointer that was deleted, or whose move failed or may have failed.
+
+        Concurrent reads do not store it again.
+        """
         self._epochs[self._slot(realm, name)] += 1
         self._drop((realm, name))
 
     def evict_realm(self, realm: str) -> None:
-        """Forget all of a realm."""
+        """Evict everything of a realm."""
         self._epochs = [epoch + 1 for epoch in self._epochs]
         for key in [key for key in self._entries if key[0] == realm]:
             self._drop(key)
@@ -217,7 +230,7 @@ class CatalogCache:
         entry.size += limits.CACHE_ENTRY_BYTES
         self._drop(key)
         if entry.size > self._bytes_max // 2:
-            return  # it would cost too many others their place
+            return  # It would evict too many other entries.
         self._bytes += entry.size
         self._entries[key] = entry
         while self._bytes > self._bytes_max:

@@ -1,4 +1,4 @@
-"""An open catalog: this process is one of its nodes, with ids, a cache, and ways to the others.
+"""An open catalog: this process is one of its nodes, with ids, a cache, and links to its peers.
 
 catalog = await Catalog.open(backend)
 realm = await catalog.realm("maps")
@@ -35,19 +35,21 @@ from naksha.spi.catalog import CatalogBackend
 
 
 class Tuning(msgspec.Struct, frozen=True, kw_only=True):
-    """What may differ between installations, and in tests."""
+    """Settings that differ between installations, and in tests."""
 
     cache_bytes_max: int = limits.CACHE_BYTES_MAX
     pointer_seconds: float = limits.POINTER_SECONDS_MAX
     lease: LeaseTimes = LeaseTimes()
     quarantine_seconds: float = limits.REALM_QUARANTINE_SECONDS
     listen: str = ""
-    """Where other instances send their messages, for example 127.0.0.1; none: only time heals."""
+    """Address to receive messages of peers on, for example 127.0.0.1.
+
+    If it is empty, caches are only refreshed by their time limits.
+    """
 
 
 class OpenRealm:
-    """A realm that serves, and what is done in it by this process: everything that commits to one
-    pointer waits in one line."""
+    """A serving realm as this process uses it; all commits to one pointer share one queue."""
 
     def __init__(self, persistence: Persistence, realm: Realm) -> None:
         self.persistence = persistence
@@ -55,7 +57,7 @@ class OpenRealm:
         self._entities: dict[str, Entities] = {}
 
     def entities(self, pointer: str) -> Entities:
-        """The entities behind a pointer, which must exist."""
+        """Return the entities behind a pointer, which must exist."""
         found = self._entities.get(pointer)
         if found is None:
             found = self._entities[pointer] = Entities(self.persistence, pointer)
@@ -63,7 +65,7 @@ class OpenRealm:
 
 
 class Catalog:
-    """A node of a catalog, for one event loop. Made by `Catalog.open`."""
+    """A node of a catalog, for one event loop. Use `Catalog.open` to create it."""
 
     def __init__(
         self,
@@ -83,7 +85,8 @@ class Catalog:
         self.system = self._persistence(SYSTEM_REALM, None)
         self.realms = Realms(self.system, quarantine_s=tuning.quarantine_seconds)
         self._closing = closing
-        # A realm is open once, so that there is one line for each pointer. The used last are kept.
+        # Each realm is open once, so that each pointer has a single commit queue. The most recently
+        # used realms are kept.
         self._open: WeakValueDictionary[str, OpenRealm] = WeakValueDictionary()
         self._kept: OrderedDict[str, OpenRealm] = OrderedDict()
         self._opening: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -97,8 +100,10 @@ class Catalog:
         tuning: Tuning | None = None,
         clock: MonotonicClock | None = None,
     ) -> Catalog:
-        """Join the catalog in a database, which is closed with it. `identity` is what this process
-        has in common with its next life."""
+        """Join the catalog in a database; closing the catalog closes the database.
+
+        `identity` identifies this process across restarts.
+        """
         tuning = tuning or Tuning()
         clock = clock or MonotonicClock()
         cache = CatalogCache(
@@ -134,12 +139,14 @@ class Catalog:
         return catalog
 
     async def close(self) -> None:
-        """Give the node back, and close the database."""
+        """Release the node and close the database."""
         await self._closing.aclose()
 
     async def realm(self, id: str) -> OpenRealm:
-        """A realm that serves, else RealmInactive or RealmNotFound. What is cached of it may be a
-        few seconds old; writes are exact."""
+        """Return a serving realm, else raise RealmInactive or RealmNotFound.
+
+        Its cached data may be a few seconds old; writes are always checked against the database.
+        """
         known = self._open.get(id)
         if known is None or await self.realms.recent(id) != known.realm:
             async with self._opening.setdefault(id, asyncio.Lock()):
@@ -148,7 +155,7 @@ class Catalog:
         return known
 
     async def _opened(self, id: str) -> OpenRealm:
-        """A realm as it is now: the open one, unless it has changed its state."""
+        """Return a realm as it is now: the open one, unless its state has changed."""
         try:
             fence = await self.realms.opened(id)
         except (RealmInactive, RealmNotFound):
@@ -168,14 +175,20 @@ class Catalog:
             self._kept.popitem(last=False)
 
     async def realm_in_the_making(self, realm: Realm) -> Persistence:
-        """A realm that does not serve yet, for those who set it up or import it."""
+        """Return a realm that does not serve yet, for setting it up or importing it."""
         if realm.status not in (Status.LOADING, Status.INITIALIZING):
-            raise RealmInactive(f"The realm {realm.id!r} is {realm.status}, nobody makes it now")
+            raise RealmInactive(
+                f"The realm {realm.id!r} is {realm.status}; it must be LOADING or INITIALIZING to"
+                " be set up"
+            )
         return await self.persistence_of(realm)
 
     async def persistence_of(self, realm: Realm) -> Persistence:
-        """A realm in the state in which it was found, whatever that is, for its maintenance;
-        RealmInactive or RealmChanged if it has left that."""
+        """Return a realm in the state in which it was found, for maintenance.
+
+        Raises:
+            RealmInactive, RealmChanged: The realm has left that state.
+        """
         return self._persistence(realm.id, await self.realms.reopened(realm))
 
     def _persistence(self, realm: str, fence: RealmFence | None) -> Persistence:
@@ -196,7 +209,7 @@ def _hearing(cache: CatalogCache, moves: Moves) -> Callable[[Move], None]:
 
 def _telling(peers: Peers) -> Listener:
     def tell(realm: str, pointer: Pointer, sequence: int | None) -> None:
-        # A move whose order is not known makes the others read it anew.
+        # Report a move with an unknown order as deleted, so that peers read the pointer again.
         peers.tell(Move(realm, pointer.to_row(), sequence or 0, is_deleted=sequence is None))
 
     return tell

@@ -1,8 +1,8 @@
-"""The log of a pointer: its commits in either direction, page by page, from a cursor that resumes.
+"""The log of a pointer: its commits in either direction, in pages with a cursor to resume from.
 
-A cursor names one commit of one life of a pointer. A cursor that was never true is
-`VersionNotFound`; one whose commits are gone, or lead to some that are, is `Expired`: nobody
-mistakes a gap for the end.
+A cursor identifies one commit of one life of a pointer. A cursor that was never valid raises
+`VersionNotFound`; a cursor whose commits, or whose successors, are no longer kept raises `Expired`.
+A gap is therefore never mistaken for the end of the log.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from naksha.model.errors import Expired, InvalidArgument, VersionNotFound
 _CURSOR: Final = re.compile(r"([0-9a-f]{1,16})\.([0-9]{1,18})\.([0-9a-f]{1,16})")
 POLL_SECONDS_MIN: Final = 0.05
 POLL_SECONDS_MAX: Final = 1.0
-"""How often a waiting reader looks for what other processes have committed."""
+"""Longest interval at which a waiting reader polls for commits of other processes."""
 
 
 class Cursor(msgspec.Struct, frozen=True):
-    """A place in the log: behind one commit, or at the beginning (`seq` 0)."""
+    """A place in the log: after one commit, or at the beginning (`seq` 0)."""
 
     created: int
     seq: int
@@ -43,13 +43,16 @@ class Cursor(msgspec.Struct, frozen=True):
     def parse(cls, text: str) -> Cursor:
         found = _CURSOR.fullmatch(text)
         if found is None:
-            raise InvalidArgument(f"{text[:80]!r} is no cursor of a log", field="cursor")
+            raise InvalidArgument(
+                f"{text[:80]!r} is not a valid log cursor; use one that the log returned",
+                field="cursor",
+            )
         created, seq, id = found.groups()
         return cls(int(created, 16), int(seq), int(id, 16))
 
 
 class LogPage(msgspec.Struct, Generic[H], frozen=True):
-    """Some commits, and where to go on. When there are none, that is where it was asked for."""
+    """Some commits and the cursor to continue from; without commits, the requested one."""
 
     commits: list[Object[H]]
     cursor: str
@@ -65,7 +68,7 @@ class CommitLog(Generic[H]):
         self._type = type_id_of(kind)
 
     async def cursor(self) -> str:
-        """The place behind the newest commit: from there on only what is new comes."""
+        """Return the cursor after the newest commit; only later commits follow it."""
         pointer = await self._persistence.pointer_now(self._name)
         head = await self._head(pointer)
         return str(_behind(pointer, head))
@@ -73,7 +76,7 @@ class CommitLog(Generic[H]):
     async def newest_first(
         self, before: str | None = None, limit: int = limits.COMMIT_TAIL_MAX
     ) -> LogPage[H]:
-        """Commits from the head, or from what lies before a cursor's commit, down to the first."""
+        """Return commits in descending order, from the head or from before a cursor's commit."""
         pointer = await self._persistence.pointer_now(self._name)
         head = await self._head(pointer)
         place = Cursor.parse(before) if before is not None else None
@@ -91,7 +94,7 @@ class CommitLog(Generic[H]):
     async def oldest_first(
         self, after: str | None = None, limit: int = limits.COMMIT_TAIL_MAX
     ) -> LogPage[H]:
-        """Commits behind a cursor, or from the very first, up to the newest."""
+        """Return commits in ascending order, from after a cursor or from the first one."""
         pointer = await self._persistence.pointer_now(self._name)
         head = await self._head(pointer)
         place = Cursor.parse(after) if after is not None else Cursor(pointer.created, 0, 0)
@@ -105,7 +108,7 @@ class CommitLog(Generic[H]):
         return LogPage(commits, str(_behind(pointer, commits[-1]) if commits else place))
 
     async def before(self, at_us: int) -> str:
-        """Return the cursor behind the last commit that was made before a time.
+        """Return the cursor after the last commit that was made before a time.
 
         Raises:
             Expired: Commits since then may be gone.
@@ -115,7 +118,7 @@ class CommitLog(Generic[H]):
         if head is None or head.value.at_us < at_us:
             return str(_behind(pointer, head))
         first, known, newest = head, 1, head.value.seq
-        while known < newest:  # `newest` was made at or after the time, all before `known` earlier.
+        while known < newest:  # Commit `newest` is not before the time; all before `known` are.
             middle = (known + newest) // 2
             try:
                 commit = await self._fetch(await self._id_at(head, middle), middle)
@@ -137,8 +140,10 @@ class CommitLog(Generic[H]):
     async def wait(
         self, after: str, limit: int = limits.COMMIT_TAIL_MAX, seconds: float = 30.0
     ) -> LogPage[H]:
-        """As `oldest_first`, but when nothing is new, it is waited for; an empty page when nothing
-        came in time."""
+        """Return `oldest_first`, but wait for new commits if there are none.
+
+        The page is empty if no commit is made in time.
+        """
         deadline = time.monotonic() + min(seconds, limits.LOG_WAIT_SECONDS_MAX)
         pause = POLL_SECONDS_MIN
         while True:
@@ -152,7 +157,11 @@ class CommitLog(Generic[H]):
             pause = min(2 * pause, POLL_SECONDS_MAX)
 
     async def has(self, pointer: Pointer, seq: int, id: int) -> bool:
-        """Whether a commit is behind the pointer; Expired when that cannot be said any more."""
+        """Return whether a commit is behind the pointer.
+
+        Raises:
+            Expired: The log does not go back far enough to tell.
+        """
         head = await self._head(pointer)
         return head is not None and await self._is_behind(head, seq, id)
 
@@ -162,20 +171,22 @@ class CommitLog(Generic[H]):
         return await head_of(self._persistence, pointer, self._kind)
 
     async def _check(self, pointer: Pointer, head: Object[H] | None, place: Cursor) -> None:
-        """Whether the cursor is of this log."""
+        """Raise VersionNotFound if the cursor does not belong to this log."""
         is_ours = place.created == pointer.created
         if is_ours and place.seq > 0:
             is_ours = head is not None and await self._is_behind(head, place.seq, place.id)
         if not is_ours:
             raise VersionNotFound(
-                f"The log of pointer {self._name!r} never was at {place}", field="cursor"
+                f"The log of pointer {self._name!r} has no position {place}; the cursor belongs to"
+                " another log or to a deleted pointer",
+                field="cursor",
             )
 
     async def _is_behind(self, head: Object[H], seq: int, id: int) -> bool:
         return seq <= head.value.seq and await self._id_at(head, seq) == id
 
     async def _id_at(self, head: Object[H], seq: int) -> int:
-        """The id of the commit with that number, which is not after the head."""
+        """Return the id of the commit with a number that is not after the head."""
         commit = head
         while True:
             gap = commit.value.seq - seq
@@ -186,7 +197,7 @@ class CommitLog(Generic[H]):
             commit = await self._fetch(_step_towards(commit.value, seq), seq)
 
     async def _down(self, head: Object[H] | None, last: int, first: int) -> list[Object[H]]:
-        """The commits from `last` down to `first`, as far as they are still there."""
+        """Return the commits from `last` down to `first`, as far as they still exist."""
         if head is None or last < first:
             return []
         try:
@@ -211,13 +222,13 @@ class CommitLog(Generic[H]):
 
     def _expired(self, seq: int) -> Expired:
         return Expired(
-            f"Commit {seq} of pointer {self._name!r} is not kept any more; "
-            "read the present state, and go on from there"
+            f"Commit {seq} of pointer {self._name!r} is no longer kept; read the current state and"
+            " continue from there"
         )
 
 
 def _step_towards(commit: Commit, seq: int) -> int:
-    """The ancestor that lies nearest to `seq`, but not below it, of those that a commit names."""
+    """Return the ancestor that a commit names which is nearest to `seq`, but not below it."""
     for level in reversed(range(len(commit.anchors))):
         step = ANCHOR_STEPS[level]
         if (commit.seq - 1) // step * step >= seq:
@@ -234,6 +245,7 @@ def _behind(pointer: Pointer, commit: Object[H] | None) -> Cursor:
 def _checked(limit: int) -> int:
     if not 1 <= limit <= limits.LOG_PAGE_MAX:
         raise InvalidArgument(
-            f"A page of the log has 1 to {limits.LOG_PAGE_MAX:,} commits", field="limit"
+            f"The limit of a log page must be between 1 and {limits.LOG_PAGE_MAX:,} commits",
+            field="limit",
         )
     return limit

@@ -1,4 +1,4 @@
-"""Commits: what a pointer points to when it has a log, and what a change may do to make one."""
+"""Commits: the log entries that a pointer refers to, and the attempts that create them."""
 
 from __future__ import annotations
 
@@ -17,28 +17,31 @@ V = TypeVar("V")
 R = TypeVar("R")
 
 ANCHOR_STEPS: Final = (256, 4_096, 65_536, 1_048_576)
-"""A commit names its last ancestor whose number is a multiple of each of these, so that any point
-of a long log is a few dozen reads away."""
+"""Distances of the anchors of a commit.
+
+For each of these numbers a commit names its last ancestor whose number is a multiple of it, so that
+any point of a long log is a few dozen reads away.
+"""
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """What every commit has; a struct that is committed derives from it. All of it is filled in."""
+    """Base of all committed structs; its fields are set by the committer."""
 
     seq: int = 0
-    """1 for the first commit of a pointer, one more for each that follows."""
+    """1 for the first commit of a pointer, then one more for each that follows."""
     tail: tuple[int, ...] = ()
     """The ids of its ancestors, nearest first, at most COMMIT_TAIL_MAX."""
     anchors: tuple[int, ...] = ()
-    """See ANCHOR_STEPS; shorter while there are none."""
+    """See ANCHOR_STEPS; shorter while the log is."""
     at_us: int = 0
-    """When it was made, in microseconds; never before its ancestor's."""
+    """Time of the commit in microseconds; never before its ancestor's."""
 
 
 H = TypeVar("H", bound=Commit)
 
 
 def child_of(parent: Object[H] | None, value: H, now_us: int) -> H:
-    """The value as the commit that follows `parent`."""
+    """Return the value as the commit that follows `parent`."""
     if parent is None:
         return msgspec.structs.replace(value, seq=1, tail=(), anchors=(), at_us=now_us)
     before = parent.value
@@ -61,44 +64,45 @@ def _anchors_after(parent: Object[H]) -> tuple[int, ...]:
 
 
 async def head_of(persistence: Persistence, pointer: Pointer, kind: type[H]) -> Object[H] | None:
-    """What a pointer points to; None while that is nothing."""
+    """Return the object that a pointer refers to; None if it refers to nothing."""
     if pointer.target is None:
         return None
     head = await persistence.fetch(pointer.target, kind)
     if head is None:
         raise StorageCorrupt(
             f"Pointer {pointer.name!r} of realm {persistence.realm!r} points to object "
-            f"{pointer.target.id}, which is not there"
+            f"{pointer.target.id}, which is missing"
         )
     return head
 
 
 class Draft:
-    """One change on its way to be a commit, over all attempts: what it has written so far."""
+    """The objects that one change has written so far, over all its attempts."""
 
     def __init__(self) -> None:
         self.kept: dict[str, Object[Any]] = {}
-        """What its keys stand for now."""
+        """The current objects by key."""
         self.own: list[Object[Any]] = []
-        """What only the attempt of now writes."""
+        """Objects that only the current attempt writes."""
         self.superseded: list[ObjectRef] = []
-        """What earlier attempts wrote and later ones did not use."""
+        """Objects that earlier attempts wrote and later ones did not use."""
         self.seen: set[int] = set()
-        """What attempts have read: not ours to delete."""
+        """Ids that attempts have read; they do not belong to this change and must not be deleted.
+        """
 
     def leftovers(self, committed: Collection[int] = ()) -> list[ObjectRef]:
-        """All that it wrote and nobody needs, once it is sure what was committed."""
+        """Return the written objects that are not needed, once it is certain what was committed."""
         things = (*self.kept.values(), *self.own)
         written = [*self.superseded, *(thing.ref for thing in things)]
         return [ref for ref in written if ref.id not in self.seen and ref.id not in committed]
 
 
 class Attempt(Generic[H]):
-    """What a change is given: the head it stands on, and the means to write.
+    """One attempt of a change: the head it is based on, and the means to read and write.
 
-    A change may run several times, on other heads, before one of its attempts counts; what it
-    returns or raises then is what its caller gets. A change that does not call `commit` is a look
-    at the head, and must not have written anything.
+    A change may run several times, on different heads, before one of its attempts counts; its
+    caller receives what that attempt returns or raises. A change that does not call `commit` only
+    reads the head, and must not write anything.
     """
 
     def __init__(self, persistence: Persistence, draft: Draft, head: Object[H] | None) -> None:
@@ -112,17 +116,17 @@ class Attempt(Generic[H]):
 
     @property
     def used(self) -> list[Object[Any]]:
-        """What this attempt writes."""
+        """The objects that this attempt writes."""
         return [*self._used.values(), *self._draft.own]
 
     async def fetch(self, ref: ObjectRef, kind: type[V]) -> Object[V] | None:
-        """An object, also one that this change has written and not yet committed."""
+        """Return an object, including one that this change has written but not yet committed."""
         return (await self.fetch_many([ref], kind))[0]
 
     async def fetch_many(
         self, refs: Sequence[ObjectRef | None], kind: type[V]
     ) -> list[Object[V] | None]:
-        """Objects at the places of their references, also those that this change has written."""
+        """Return objects in the order of their references, including uncommitted ones."""
         mine = {thing.id: thing for thing in self.used}
         others = [ref if ref is not None and ref.id not in mine else None for ref in refs]
         self._draft.seen.update(ref.id for ref in others if ref is not None)
@@ -135,30 +139,35 @@ class Attempt(Generic[H]):
     def write_intent(self, key: str, value: V) -> Object[V]:
         """Write an object under a key that this attempt has not used."""
         if key in self._used:
-            raise InvalidArgument(f"The key {key!r} was used already", field="key")
+            raise InvalidArgument(
+                f"The key {key!r} is already used by this attempt; use another key", field="key"
+            )
         return self.write_or_replace(key, value)
 
     def write_if_new(self, key: str, value: V) -> Object[V]:
-        """Write an object, or keep the one that an earlier attempt wrote under the key."""
+        """Write an object, or reuse the one that an earlier attempt wrote under the key."""
         kept = self._draft.kept.get(key)
         if kept is None:
             return self._put(key, value)
         if type_id(kept.value) != type_id(value):
-            raise InvalidArgument(f"The key {key!r} stands for another type", field="key")
+            raise InvalidArgument(
+                f"The key {key!r} is already used for an object of another type; use another key",
+                field="key",
+            )
         self._used[key] = kept
         return kept
 
     def write_or_replace(self, key: str, value: V) -> Object[V]:
-        """Write an object in the place of what was written under the key before."""
+        """Write an object in place of the one written under the key before."""
         self.take_back(key)
         return self._put(key, value)
 
     def write_object(self, thing: Object[Any]) -> None:
-        """Write an object that has its id already, and is made anew by every attempt."""
+        """Write an object that already has an id and is created again by every attempt."""
         self._draft.own.append(thing)
 
     def take_back(self, key: str) -> None:
-        """What was written under the key is not wanted after all."""
+        """Discard what was written under the key."""
         self._used.pop(key, None)
         replaced = self._draft.kept.pop(key, None)
         if replaced is not None:
@@ -167,7 +176,9 @@ class Attempt(Generic[H]):
     def commit(self, value: H) -> None:
         """Propose the commit that follows the head."""
         if self.proposed is not None:
-            raise InvalidArgument("A change makes one commit", field="commit")
+            raise InvalidArgument(
+                "A change can make only one commit; call commit once per attempt", field="commit"
+            )
         self.proposed = value
 
     def _put(self, key: str, value: V) -> Object[V]:
@@ -177,4 +188,4 @@ class Attempt(Generic[H]):
 
 
 Change = Callable[[Attempt[H]], Awaitable[R]]
-"""What a caller wants to be done on top of the head. It runs in the caller's context."""
+"""A change to apply on top of the head. It runs in the caller's context."""

@@ -1,4 +1,4 @@
-"""Entities behind one pointer: a key for each, several changed with one commit.
+"""Entities behind one pointer: each has a key, and one commit can change several.
 
     entities = Entities(persistence, "config")
 
@@ -9,7 +9,7 @@
     await entities.commit(change, message="streets are roads now")
     space = await (await entities.now()).get("space/roads", Space)
 
-The commit holds an index from keys to objects, and what was changed, so that the pointer's log is
+The commit holds an index from keys to objects and the list of changes, so the log of the pointer is
 the log of the entities.
 """
 
@@ -32,11 +32,11 @@ V = TypeVar("V")
 R = TypeVar("R")
 Action = Literal["create", "update", "delete"]
 LIST_PAGE: Final = 100
-"""How many entities of a list are fetched together."""
+"""Number of entities of a list that are fetched together."""
 
 
 class Reader(Protocol):
-    """Where objects are fetched from."""
+    """Source of objects."""
 
     async def fetch_many(
         self, refs: Sequence[ObjectRef | None], kind: type[V]
@@ -44,14 +44,14 @@ class Reader(Protocol):
 
 
 class EntityChange(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a commit did to one entity."""
+    """A change of one entity by a commit."""
 
     action: Action
     key: str
     ref: bytes = b""
-    """The object that it is now; none when it was deleted."""
+    """The new object; empty if it was deleted."""
     old: bytes = b""
-    """The object that it was."""
+    """The previous object; empty if it was created."""
 
 
 @object_type("entities")
@@ -69,7 +69,7 @@ _COMMIT: Final = type_id_of(EntitiesCommit)
 
 
 class Snapshot:
-    """All entities as one commit left them."""
+    """All entities as of one commit."""
 
     def __init__(self, reader: Reader, commit: Object[EntitiesCommit] | None, index: Index) -> None:
         self.commit = commit
@@ -78,11 +78,11 @@ class Snapshot:
 
     @property
     def changed_keys(self) -> Collection[str]:
-        """The keys that an edit has changed since the commit; none of a snapshot."""
+        """The keys that an edit has changed since the commit; always empty for a snapshot."""
         return ()
 
     async def commits(self) -> AsyncIterator[Object[EntitiesCommit]]:
-        """The commits that led here, newest first, as far as they are kept."""
+        """Iterate over the commits up to this one, newest first, as far as they are kept."""
         found, batch = [self.commit], 1
         while found:
             tail: Sequence[int] = ()
@@ -95,15 +95,15 @@ class Snapshot:
             found, batch = await self._reader.fetch_many(refs, EntitiesCommit), 2 * batch
 
     async def ref(self, key: str) -> ObjectRef | None:
-        """The object that an entity is."""
+        """Return the reference to the object of an entity, or None."""
         return ObjectRef.from_bytes(await self._index.get(_bytes(key)) or b"")
 
     async def get(self, key: str, kind: type[V]) -> Object[V] | None:
-        """An entity, or None."""
+        """Return an entity, or None."""
         return (await self.get_many([key], kind))[0]
 
     async def get_many(self, keys: Sequence[str], kind: type[V]) -> list[Object[V] | None]:
-        """Entities at the places of their keys."""
+        """Return entities in the order of their keys."""
         found = await self._index.get_many([_bytes(key) for key in keys])
         refs = [ObjectRef.from_bytes(found.get(_bytes(key), b"")) for key in keys]
         return await self._fetched(keys, refs, kind)
@@ -125,7 +125,7 @@ class Snapshot:
             if ref is not None and thing is None:
                 seq = self.commit.value.seq if self.commit is not None else 0
                 raise Expired(
-                    f"{key!r} of commit {seq} is not kept any more; read the present state",
+                    f"The entity {key!r} of commit {seq} is no longer kept; read the current state",
                     field="key",
                 )
         return things
@@ -133,7 +133,7 @@ class Snapshot:
     async def list(
         self, prefix: str, kind: type[V], after: str | None = None
     ) -> AsyncIterator[tuple[str, Object[V]]]:
-        """Entities whose keys begin with `prefix`, after a key, in the order of their bytes."""
+        """Iterate over entities whose keys begin with `prefix`, after a key, in byte order."""
         behind = _bytes(after) if after is not None else None
         page: list[tuple[str, ObjectRef | None]] = []
         async for key, ref in self._index.prefix(_bytes(prefix), after=behind):
@@ -147,7 +147,7 @@ class Snapshot:
 
 
 class Edit(Snapshot):
-    """The entities as a change finds them, and what it does to them. Reads see its own writes."""
+    """The entities as a change finds them, with its modifications; reads see its own writes."""
 
     def __init__(self, attempt: Attempt[EntitiesCommit], index: Index) -> None:
         super().__init__(attempt, attempt.head, index.copy())
@@ -156,14 +156,14 @@ class Edit(Snapshot):
         self._changed: dict[str, bytes] = {}
 
     def put(self, key: str, value: V) -> Object[V]:
-        """An entity is this from now on."""
+        """Create or replace an entity."""
         thing = self._attempt.write_or_replace(key, value)
         ref = self._changed[key] = thing.ref.to_bytes()
         self._index.change(_bytes(key), ref)
         return thing
 
     def remove(self, key: str) -> None:
-        """There is no such entity any more."""
+        """Remove an entity."""
         self._attempt.take_back(key)
         self._index.change(_bytes(key), None)
         self._changed[key] = b""
@@ -173,7 +173,7 @@ class Edit(Snapshot):
         return self._changed.keys()
 
     async def propose(self, message: str, author: str, app_id: str) -> Index:
-        """Make a commit of all that was changed; of nothing, none. The index as it is then."""
+        """Propose a commit of all changes, if there are any, and return the resulting index."""
         changes = await self._changes()
         if not changes:
             return self._before
@@ -210,11 +210,11 @@ class Entities:
         self.log = self._committer.log
 
     async def now(self) -> Snapshot:
-        """As they are in the database."""
+        """Return the entities as they are in the database."""
         return await self._snapshot(await self._persistence.pointer_now(self._pointer))
 
     async def recent(self) -> Snapshot:
-        """As they were not long ago: what was read or written here last, or what peers told of."""
+        """Return the entities as last read or written here, or reported by a peer."""
         return await self._snapshot(await self._persistence.pointer(self._pointer))
 
     async def commit(
@@ -225,7 +225,7 @@ class Entities:
         author: str = "",
         app_id: str = "",
     ) -> R:
-        """Change some of them with one commit; gives what the change returned."""
+        """Change entities with one commit and return the result of the change."""
 
         async def attempt_of(attempt: Attempt[EntitiesCommit]) -> R:
             edit = Edit(attempt, self._index_of(attempt.head))
@@ -236,7 +236,7 @@ class Entities:
         return await self._committer.commit(attempt_of)
 
     async def _snapshot(self, pointer: Pointer) -> Snapshot:
-        """The same one, as long as the pointer does not move."""
+        """Return the snapshot of a pointer, the same one as long as the pointer does not move."""
         if self._last is not None and self._last[0] is pointer:
             return self._last[1]
         commit = await head_of(self._persistence, pointer, EntitiesCommit)
@@ -245,8 +245,11 @@ class Entities:
         return snapshot
 
     def _index_of(self, commit: Object[EntitiesCommit] | None) -> Index:
-        """The index of a commit: the last one that was used, when it is that, since the pages that
-        it has loaded are good for many reads and changes. Nobody changes it but a copy."""
+        """Return the index of a commit.
+
+        The last used index is reused if it belongs to this commit, because its loaded pages serve
+        many reads and changes. Only copies of it are modified.
+        """
         container = commit.value.index if commit is not None else EMPTY_CONTAINER
         if self._index is None or self._index.container is not container:
             self._index = Index(self._persistence.fetch_values, container)
@@ -257,4 +260,6 @@ def _bytes(key: str) -> bytes:
     try:
         return key.encode()
     except UnicodeEncodeError:
-        raise InvalidArgument(f"{key[:80]!r} is no text", field="key") from None
+        raise InvalidArgument(
+            f"The key {key[:80]!r} cannot be encoded as UTF-8", field="key"
+        ) from None

@@ -1,8 +1,8 @@
-"""Writing what no older row can fence: first written, then the realm is looked at, then taken back.
+"""Fenced writes of rows that have no older row to compare: write, check the realm, then undo.
 
-A swap compares the epoch inside its row. A new row has nothing to compare, so whoever makes one
-looks at the realm's record afterwards. If that still had the old epoch, the write was before the
-change of state; otherwise it must not count.
+A swap compares the epoch inside its row. A new row has nothing to compare, so the writer reads the
+realm's record afterwards. If it still has the old epoch, the write preceded the change of state and
+counts; otherwise it must be undone.
 """
 
 from __future__ import annotations
@@ -17,36 +17,37 @@ Step = Callable[[], Awaitable[bool]]
 
 
 class Fence(Protocol):
-    """What is known of the realm since it was opened."""
+    """The state of the realm when it was opened."""
 
     @property
     def epoch(self) -> int: ...
 
     async def check(self) -> None:
-        """Look at the realm's record now: RealmChanged if its epoch is another one."""
+        """Read the realm's record now; raise RealmChanged if its epoch differs."""
 
 
 class Unfenced:
-    """The fence of a realm that always serves."""
+    """Fence of a realm that always serves."""
 
     epoch: Final = 0
 
     async def check(self) -> None:
-        """Nothing to look at."""
+        """Do nothing: the realm never changes its state."""
 
 
 async def write_fenced(fence: Fence, write: Step, undo: Step) -> bool:
-    """Whether something was written, and counts. `undo` says whether nothing of it is left and
-    nobody has built on it.
+    """Write, and return whether something was written and counts.
+
+    `undo` returns whether nothing of the write is left and no other client uses it.
 
     Raises:
-        RealmChanged: It was taken back.
-        OutcomeUnknown: It may be there, or may be yet.
+        RealmChanged: The write was undone.
+        OutcomeUnknown: The write may exist, or may still take effect.
     """
     try:
         is_written = await write()
     except OutcomeUnknown:
-        # What may be there is taken back; what may come later can not be.
+        # Undo the write if it took effect already. One that takes effect later cannot be undone.
         with contextlib.suppress(NakshaError):
             await check_written(fence, undo)
         raise
@@ -56,20 +57,22 @@ async def write_fenced(fence: Fence, write: Step, undo: Step) -> bool:
 
 
 async def check_written(fence: Fence, undo: Step) -> None:
-    """Look at the realm after something was written. No error but RealmChanged may say that nothing
-    was."""
+    """Check the realm after a write.
+
+    Only RealmChanged may report that nothing was written.
+    """
     try:
         await fence.check()
     except RealmChanged as changed:
         if await _is_undone(undo):
             raise
         raise OutcomeUnknown(
-            "The realm changed while this was written, and others have used it already"
+            "The realm changed during the write, and other clients already use what was written"
         ) from changed
     except NakshaError as error:
         raise OutcomeUnknown(
-            "It was written, but whether the realm still served is not known; look before it is "
-            "repeated"
+            "The write succeeded, but the realm could not be checked and may have changed"
+            " meanwhile; check the result before retrying"
         ) from error
 
 
@@ -78,5 +81,5 @@ async def _is_undone(undo: Step) -> bool:
         return await undo()
     except NakshaError as error:
         raise OutcomeUnknown(
-            "The realm changed while this was written, and it could not be taken back"
+            "The realm changed during the write, and the write could not be undone"
         ) from error

@@ -1,14 +1,15 @@
-"""Group commit: changes on one pointer wait in line, and are committed together.
+"""Group commit: concurrent changes of one pointer are queued and committed together.
 
-Whoever finds nobody at work leads. The leader takes what waits, lets each change make its commit on
-top of the one before, writes the whole chain at once and moves the pointer with one swap: one
-commit for each change, in the order they came, none starved. Nobody learns of a result, nor of an
-error that his change raised, before the swap has decided that the heads they stood on are true.
+A change that finds no leader at work starts one. The leader takes the queued changes, lets each
+make its commit on top of the one before, writes the whole chain at once and moves the pointer with
+one compare-and-swap: one commit for each change, in order of arrival, so none is starved. No caller
+receives a result, or an error that its change raised, before the swap has confirmed that the heads
+the change was based on are current.
 
-A swap whose outcome is unknown is looked for: when the chain is found behind the pointer, it is
-done; when the pointer has moved on without it, it can never be done any more, and the changes run
-again; while the pointer has not moved, the very same swap is tried again. So no change is ever
-applied twice, and none is called failed that may still come true.
+A swap with an unknown outcome is resolved by reading the pointer. If the chain is found behind it,
+the changes are committed. If the pointer has moved on without the chain, the swap can no longer
+succeed, and the changes run again. While the pointer has not moved, the identical swap is repeated.
+So no change is ever applied twice, and none is reported as failed that may still take effect.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ _log: Final = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CommitStatistics:
-    """How one group of changes went."""
+    """Statistics of one group of changes."""
 
     outcomes: Mapping[str, int]
-    """How many of them were done, retryable, unknown, or an error; done includes looks."""
+    """Number of changes that were done, retryable, unknown, or an error; done includes reads."""
     retries: int
     slept_s: float
     duration_s: float
@@ -58,7 +59,7 @@ class CommitStatistics:
 
 @dataclass(slots=True, eq=False)
 class _Request(Generic[H]):
-    """A change that waits for its turn, and what its last attempt gave."""
+    """A queued change, with the result of its last attempt."""
 
     change: Change[H, Any]
     deadline: float
@@ -68,7 +69,7 @@ class _Request(Generic[H]):
     result: Any = None
     error: BaseException | None = None
     committed: set[int] = field(default_factory=set)
-    """The ids of what its last attempt put into the chain."""
+    """The ids of the objects that its last attempt added to the chain."""
 
     @property
     def outcome(self) -> str:
@@ -80,7 +81,7 @@ class _Request(Generic[H]):
 
     def deliver(self) -> None:
         if self.answer.done():
-            return  # nobody waits for it any more
+            return  # The caller no longer waits for it.
         if isinstance(self.error, asyncio.CancelledError):
             self.answer.cancel()
         elif self.error is not None:
@@ -95,7 +96,7 @@ class _Request(Generic[H]):
 
 @dataclass(slots=True)
 class _Base(Generic[H]):
-    """Where the pointer stands: as it was read, or as our own last swap left it."""
+    """The state of the pointer, as it was read or as the last swap of this process left it."""
 
     pointer: Pointer
     head: Object[H] | None
@@ -105,11 +106,11 @@ class _Base(Generic[H]):
 
 @dataclass(slots=True)
 class _Chain(Generic[H]):
-    """The commits of a group, the last one being where the pointer is to go."""
+    """The commits of a group; the pointer is to be moved to the last one."""
 
     base: _Base[H]
     requests: list[_Request[H]] = field(default_factory=list)
-    """Those that were tried, also when they made no commit."""
+    """The changes that were tried, including those that made no commit."""
     commits: list[Object[H]] = field(default_factory=list)
     written: Written = field(default_factory=list)
     size: int = 0
@@ -124,12 +125,12 @@ class _Chain(Generic[H]):
 
     @property
     def deadline(self) -> float:
-        """Until when it is worth to find out what became of it."""
+        """The time until which resolving an unknown outcome is worthwhile."""
         return max(request.deadline for request in self.requests)
 
 
 class Committer(Generic[H]):
-    """All commits of this process on one pointer, which must exist."""
+    """All commits of this process to one pointer, which must exist."""
 
     def __init__(
         self,
@@ -153,15 +154,16 @@ class Committer(Generic[H]):
         self._last: _Base[H] | None = None
 
     async def commit(self, change: Change[H, R]) -> R:
-        """Carry a change out on top of the head; gives what it returned in the attempt that counts.
+        """Apply a change on top of the head, and return the result of the attempt that counts.
 
         Raises:
-            Retryable: Others were faster all the time; nothing was written.
-            OutcomeUnknown: It may have been committed, or may be yet.
+            Retryable: Other writers moved the pointer each time; nothing was written.
+            OutcomeUnknown: The change may be committed, or may still be.
         """
         if len(self._waiting) >= limits.COMMIT_QUEUE_MAX:
             raise Retryable(
-                f"{limits.COMMIT_QUEUE_MAX:,} changes wait for pointer {self._name!r} already"
+                f"Server is busy: {limits.COMMIT_QUEUE_MAX:,} changes already wait for pointer "
+                f"{self._name!r}; retry later"
             )
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         request = _Request(change, time.monotonic() + self._seconds_max, answer)
@@ -177,7 +179,7 @@ class Committer(Generic[H]):
     # ---- The leader --------------------------------------------------------------------------
 
     def _see_to_it(self) -> None:
-        """Have somebody lead while there is somebody who waits."""
+        """Start a leader if changes are waiting and there is none."""
         if self._leader is None and any(not request.answer.done() for request in self._waiting):
             self._leader = asyncio.create_task(self._lead())
             self._leader.add_done_callback(self._leader_ended)
@@ -200,7 +202,7 @@ class Committer(Generic[H]):
         except asyncio.CancelledError:
             _fail(group, self._doubt())
             raise
-        except Exception as error:  # noqa: BLE001 - it is told to everybody who waits
+        except Exception as error:  # noqa: BLE001 - it is reported to all waiting callers
             _fail(group, error)
         self._tell_observer(everybody, retries, time.monotonic() - began)
 
@@ -213,11 +215,11 @@ class Committer(Generic[H]):
         statistics = CommitStatistics(outcomes, retries.count, retries.slept_s, duration_s)
         try:
             self._observe(statistics)
-        except Exception:  # noqa: BLE001 - whatever it is, commits go on
+        except Exception:  # noqa: BLE001 - commits must continue
             _log.exception("An observer of commits failed")
 
     async def _try(self, group: list[_Request[H]], retries: Retries) -> None:
-        """Let the changes of a group run until each is decided; they leave it as they are."""
+        """Run the changes of a group until each is decided and removed from the group."""
         while group:
             retries.begin()
             cause: NakshaError | None = None
@@ -231,7 +233,7 @@ class Committer(Generic[H]):
             await self._end_late(group, retries, cause)
 
     async def _try_on(self, base: _Base[H], group: list[_Request[H]], retries: Retries) -> bool:
-        """One attempt; whether some of the group were decided by it, and have left."""
+        """Make one attempt, and return whether it decided some changes, which are then removed."""
         chain = _Chain(base)
         try:
             await self._run(chain, group)
@@ -262,7 +264,7 @@ class Committer(Generic[H]):
         return _Base(pointer, head, is_fresh=True)
 
     async def _run(self, chain: _Chain[H], group: list[_Request[H]]) -> None:
-        """One attempt of each change, as far as they fit into one write."""
+        """Make one attempt of each change, as long as they fit into one write."""
         for request in group:
             if chain.size > limits.COMMIT_GROUP_BYTES_MAX:
                 break
@@ -286,23 +288,26 @@ class Committer(Generic[H]):
             if not running.cancelled() or is_cancelled():
                 running.cancel()
                 raise
-            request.error = error  # by the change itself
-        except Exception as error:  # noqa: BLE001 - it is the caller's, once it is true
+            request.error = error  # The change itself was cancelled.
+        except Exception as error:  # noqa: BLE001 - for the caller, once the head is confirmed
             is_late = limit.expired() and isinstance(error, TimeoutError)
-            late = Retryable("The change took longer than a commit may take")
+            late = Retryable(
+                "The change exceeded the time limit of a commit; retry, or make it smaller"
+            )
             request.error = late if is_late else error
 
     def _add(self, chain: _Chain[H], attempt: Attempt[H], request: _Request[H]) -> None:
-        """Put the commit that an attempt proposes onto the chain."""
+        """Append the commit that an attempt proposes to the chain."""
         if attempt.proposed is None:
             if attempt.used:
                 raise InvalidArgument(
-                    "A change that commits nothing must not write", field="commit"
+                    "A change that wrote objects must also commit; call commit, or do not write",
+                    field="commit",
                 )
             return
         if type(attempt.proposed) is not self._kind:
             raise InvalidArgument(
-                f"Pointer {self._name!r} has commits that are {self._kind.__name__}, "
+                f"Commits of pointer {self._name!r} must be {self._kind.__name__}, "
                 f"not {type(attempt.proposed).__name__}",
                 field="commit",
             )
@@ -310,9 +315,9 @@ class Committer(Generic[H]):
         commit = Object(self._persistence.new_id(), child_of(chain.head, attempt.proposed, now))
         written = self._persistence.prepared([*attempt.used, commit])
         for _, rows in written:
-            decode(rows[0].type, b"".join(row.value for row in rows))  # or nobody could read it
+            decode(rows[0].type, b"".join(row.value for row in rows))  # Must be readable.
         chain.written += written
-        self._persistence.hold(thing for thing, _ in written)  # for those who follow in the chain
+        self._persistence.hold(thing for thing, _ in written)  # For later changes.
         chain.commits.append(written[-1][0])
         chain.size += sum(len(row.value) for _, rows in written for row in rows)
         request.committed = {thing.id for thing, _ in written}
@@ -320,7 +325,10 @@ class Committer(Generic[H]):
     # ---- The swap ----------------------------------------------------------------------------
 
     async def _is_true(self, chain: _Chain[H], retries: Retries) -> bool:
-        """Write the chain and move the pointer; whether that was done, beyond doubt."""
+        """Write the chain and move the pointer; return whether that is certain to have happened.
+
+        A chain without commits only read the head: it holds if the pointer is still there.
+        """
         if not chain.commits:
             return await self._is_still(chain.base)
         is_in_doubt = False
@@ -341,7 +349,7 @@ class Committer(Generic[H]):
             await self._pause_in_doubt(chain, retries)
 
     async def _is_still(self, base: _Base[H]) -> bool:
-        """Whether nobody has moved the pointer since we left it there."""
+        """Return whether the pointer is still where this process last saw it."""
         if base.is_fresh:
             return True
         pointer = await self._persistence.pointer_now(self._name)
@@ -358,8 +366,10 @@ class Committer(Generic[H]):
         return True
 
     async def _find(self, chain: _Chain[H], retries: Retries) -> bool | None:
-        """Whether a chain in doubt was committed; None while the pointer has not moved, and the
-        same swap decides it."""
+        """Return whether a chain with an unknown outcome was committed.
+
+        None means that the pointer has not moved yet and the same swap must be repeated.
+        """
         while True:
             try:
                 return await self._look_for(chain)
@@ -369,10 +379,18 @@ class Committer(Generic[H]):
                 raise self._doubt() from error
 
     async def _look_for(self, chain: _Chain[H]) -> bool | None:
+        """Look once for a chain with an unknown outcome; see `_find`.
+
+        Every commit has a new id, so commits never return a pointer to an earlier target. The swap
+        compares target, life and epoch; a pending one can therefore only take effect while the
+        pointer is still at the base. Repeating it there is safe: whichever of the two takes effect,
+        the pointer moves to the same head, and the other one fails. Once the pointer has left the
+        base, its log decides: the head is either part of it or never will be.
+        """
         base, head = chain.base.pointer, chain.commits[-1]
         pointer = await self._persistence.pointer_as_it_is(self._name)
         if pointer is None or pointer.created != base.created:
-            raise self._doubt()  # it was deleted since, and its log with it
+            raise self._doubt()  # The pointer was deleted since, together with its log.
         self._last = None
         if pointer.target is not None and head.id == pointer.target.id:
             self._persistence.moves.tell(self._persistence.realm, pointer, head.value.seq)
@@ -380,10 +398,10 @@ class Committer(Generic[H]):
         if head.id in pointer.previous:
             return True
         if pointer.target == base.target:
-            # Fenced meanwhile: the swap cannot come true any more.
+            # With another epoch the pointer was fenced, and the swap cannot take effect any more.
             return None if pointer.epoch == base.epoch else False
         if base.target is not None and base.target.id in pointer.previous:
-            return False  # all that it pointed to since is listed
+            return False  # All targets since the base are listed, and the head is not among them.
         return await self.log.has(pointer, head.value.seq, head.id)
 
     async def _pause_in_doubt(self, chain: _Chain[H], retries: Retries) -> None:
@@ -393,14 +411,14 @@ class Committer(Generic[H]):
 
     def _doubt(self) -> OutcomeUnknown:
         return OutcomeUnknown(
-            f"Whether pointer {self._name!r} was moved is not known; look at its log before the "
-            "change is repeated"
+            f"It is unknown whether pointer {self._name!r} was moved; check its log before"
+            " retrying the change"
         )
 
     # ---- Afterwards --------------------------------------------------------------------------
 
     async def _discard(self, refs: Iterable[ObjectRef]) -> None:
-        """Delete what nothing points to; what cannot be deleted now, maintenance will."""
+        """Delete objects that nothing refers to; maintenance deletes those that remain."""
         doomed = list(refs)
         if doomed:
             with contextlib.suppress(NakshaError):
@@ -409,7 +427,7 @@ class Committer(Generic[H]):
     async def _end_late(
         self, group: list[_Request[H]], retries: Retries, cause: NakshaError | None
     ) -> None:
-        """Give up the changes whose time is over."""
+        """Fail the changes whose time or number of attempts is exhausted."""
         now = time.monotonic()
         is_over = retries.count >= limits.COMMIT_RETRIES_MAX
         late = [each for each in group if is_over or each.deadline <= now or each.answer.done()]
@@ -418,8 +436,8 @@ class Committer(Generic[H]):
             request.fail(
                 cause
                 or Retryable(
-                    f"Others moved pointer {self._name!r} all the time, "
-                    f"in {retries.count} attempts; nothing was written"
+                    f"Other writers moved pointer {self._name!r} during all of {retries.count}"
+                    " attempts; nothing was written, retry later"
                 )
             )
         await self._discard(ref for each in late for ref in each.draft.leftovers())

@@ -1,4 +1,4 @@
-"""Objects as rows: a large one is cut into several, and put together again."""
+"""Objects as database rows: large objects are split into parts and joined on reading."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Rows = Mapping[ObjectKey, ObjectRow]
 
 
 def rows_of(thing: Object[Any], created_us: int) -> list[ObjectRow]:
-    """The rows of a plain write, in as many parts as its size needs."""
+    """Return the rows of a plain write, in as many parts as its size requires."""
     check_id(thing.id)
     data = encode(thing.value)
     if len(data) > limits.CATALOG_OBJECT_BYTES_MAX:
         raise LimitExceeded(
-            f"Object {thing.id} has {len(data):,} bytes, "
-            f"at most {limits.CATALOG_OBJECT_BYTES_MAX:,} are allowed"
+            f"Object {thing.id} has {len(data):,} bytes; at most"
+            f" {limits.CATALOG_OBJECT_BYTES_MAX:,} are allowed"
         )
     size = limits.CATALOG_ROW_BYTES_MAX
     parts = max(1, -(-len(data) // size))
@@ -41,26 +41,26 @@ def rows_of(thing: Object[Any], created_us: int) -> list[ObjectRow]:
 
 
 def conditional_row(id: int, value: object, created_us: int, token: str | None = None) -> ObjectRow:
-    """The one row of a conditional write, with a token of its own if none is given."""
+    """Return the single row of a conditional write, with a new token if none is given."""
     check_id(id)
     kind = type_id(value)
     check_type_id(kind)
     data = encode(value)
     if len(data) > limits.CATALOG_ROW_BYTES_MAX:
         raise LimitExceeded(
-            f"Object {id} has {len(data):,} bytes; what is written conditionally must fit one row "
-            f"of {limits.CATALOG_ROW_BYTES_MAX:,}"
+            f"Object {id} has {len(data):,} bytes; a conditional write must fit one row of"
+            f" {limits.CATALOG_ROW_BYTES_MAX:,}"
         )
     return ObjectRow(id, 0, 1, kind, data, created_us, token or secrets.token_hex(8))
 
 
 def hinted_keys(ref: ObjectRef) -> list[ObjectKey]:
-    """The rows that a reference leads to expect; at least the first."""
+    """Return the keys of the rows that a reference announces; at least the first one."""
     return [ObjectKey(ref.id, part) for part in range(max(1, ref.parts))]
 
 
 def missing_keys(id: int, rows: Rows) -> list[ObjectKey]:
-    """The rows of an object that the reference did not lead to expect."""
+    """Return the keys of the rows of an object beyond those that were fetched."""
     first = rows.get(ObjectKey(id))
     if first is None:
         return []
@@ -69,10 +69,10 @@ def missing_keys(id: int, rows: Rows) -> list[ObjectKey]:
 
 
 def assembled(ref: ObjectRef, rows: Rows) -> Object[Any] | None:
-    """The object of a reference; None when it is not there.
+    """Return the object of a reference, or None if it does not exist.
 
     Raises:
-        InvalidArgument: It is of another type than the reference says.
+        InvalidArgument: Its type differs from the type in the reference.
         StorageCorrupt: A part of it is missing.
     """
     first = rows.get(ObjectKey(ref.id))
@@ -85,12 +85,16 @@ def assembled(ref: ObjectRef, rows: Rows) -> Object[Any] | None:
     found = [rows.get(ObjectKey(ref.id, part)) for part in range(first.parts)]
     parts = [row.value for row in found if row is not None and row.type == first.type]
     if len(parts) != first.parts:
-        raise StorageCorrupt(f"Object {ref.id} has {first.parts} parts, {len(parts)} were found")
+        raise StorageCorrupt(
+            f"Object {ref.id} is damaged: only {len(parts)} of its {first.parts} parts were found"
+        )
     value = decode(first.type, parts[0] if first.parts == 1 else b"".join(parts))
     return Object(ref.id, value, first.token, first.parts, first.created_us)
 
 
 def check_id(id: int) -> None:
-    """Raises InvalidArgument for a number that is no id."""
+    """Raise InvalidArgument unless a number is a valid id."""
     if not 0 <= id <= limits.INT8_MAX:
-        raise InvalidArgument(f"{id} is no object id; it has 63 bits", field="id")
+        raise InvalidArgument(
+            f"{id} is not a valid object id; it must be an integer from 0 to 2^63 - 1", field="id"
+        )

@@ -4,8 +4,8 @@
     class SpaceObject(msgspec.Struct, frozen=True):
         title: str
 
-A type has a name, which is in the database, and a frozen struct. What this program does not know is
-read as `UnknownValue` and written back byte for byte.
+A type has a name, which is stored in the database, and a frozen struct. Values of types that this
+program does not know are read as `UnknownValue` and written back byte for byte.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _PARTS_MAX: Final = 1 << 32
 
 
 class ObjectRef(NamedTuple):
-    """What points to an object. Only the id is its key; type and parts are what is to be expected.
+    """Reference to an object. Only the id is its key; type and parts are expectations.
 
     In bytes: a header (the length of the type less one, two bits of version, whether parts follow),
-    the type, the id as 8 bytes, the parts less one as 4 bytes if there are more than one. No
-    reference is no bytes.
+    the type, the id as 8 bytes, the parts less one as 4 bytes if there are more than one. No bytes
+    stand for no reference.
     """
 
     type: str
@@ -42,9 +42,14 @@ class ObjectRef(NamedTuple):
     def to_bytes(self) -> bytes:
         check_type_id(self.type)
         if not 0 <= self.id <= limits.INT8_MAX:
-            raise InvalidArgument(f"{self.id} is no object id; it has 63 bits", field="id")
+            raise InvalidArgument(
+                f"{self.id} is not a valid object id; it must be an integer from 0 to 2^63 - 1",
+                field="id",
+            )
         if not 1 <= self.parts <= _PARTS_MAX:
-            raise InvalidArgument(f"An object has 1 or more parts, not {self.parts}", field="parts")
+            raise InvalidArgument(
+                f"parts must be between 1 and 2^32, not {self.parts}", field="parts"
+            )
         name = self.type.encode("ascii")
         header = len(name) - 1
         if self.parts == 1:
@@ -54,13 +59,13 @@ class ObjectRef(NamedTuple):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> ObjectRef | None:
-        """The reference; None for no bytes."""
+        """Parse a reference; None for no bytes."""
         if not data:
             return None
         header = data[0]
         end = 2 + (header & _LENGTH)
         if header & _VERSION or len(data) != end + 8 + (4 if header & _HAS_PARTS else 0):
-            raise StorageCorrupt(f"This is no reference to an object: {data.hex()}")
+            raise StorageCorrupt(f"A stored object reference is damaged: {data.hex()}")
         name = data[1:end].decode("ascii", "replace")
         id = int.from_bytes(data[end : end + 8], "big")
         parts = 1 + int.from_bytes(data[end + 8 :], "big")
@@ -73,7 +78,7 @@ class ObjectType(NamedTuple):
     id: str
     struct: type[Any]
     is_cached: bool
-    """Whether its objects never change once written, so that they may be kept for ever."""
+    """Whether its objects never change once written, so that they can be cached without expiry."""
 
 
 class UnknownValue(msgspec.Struct, frozen=True):
@@ -84,18 +89,18 @@ class UnknownValue(msgspec.Struct, frozen=True):
 
     @property
     def attributes(self) -> dict[str, Any]:
-        """What is in it, as plain values."""
+        """Its content as plain values."""
         found: dict[str, Any] = msgspec.msgpack.decode(self.raw)
         return found
 
 
 class Object(msgspec.Struct, Generic[V], frozen=True):
-    """A value with the id under which it is kept, and how it is kept."""
+    """A value with the id and the properties of its storage."""
 
     id: int
     value: V
     token: str | None = None
-    """Not None for an object that is written conditionally; it differs after every write."""
+    """Token of a conditionally written object, different after every write; otherwise None."""
     parts: int = 1
     created_us: int = 0
 
@@ -114,10 +119,14 @@ def object_type(id: str, *, is_cached: bool = True) -> Callable[[S], S]:
 
     def register(struct: S) -> S:
         if not struct.__struct_config__.frozen:
-            raise InvalidArgument(f"{struct.__name__} must be frozen", field="type")
+            raise InvalidArgument(
+                f"The struct {struct.__name__} must be frozen to be an object type", field="type"
+            )
         known = _BY_ID.get(id)
         if known is not None and known.struct is not struct:
-            raise InvalidArgument(f"The object type {id!r} is taken already", field="type")
+            raise InvalidArgument(
+                f"The object type {id!r} is already registered; choose another id", field="type"
+            )
         _BY_ID[id] = _BY_STRUCT[struct] = ObjectType(id, struct, is_cached)
         return struct
 
@@ -125,52 +134,55 @@ def object_type(id: str, *, is_cached: bool = True) -> Callable[[S], S]:
 
 
 def check_type_id(id: str) -> None:
-    """Raises InvalidArgument for what is no id of a type."""
+    """Raise InvalidArgument unless a text is a valid type id."""
     if not (
         id.isascii()
         and limits.OBJECT_TYPE_BYTES_MIN <= len(id) <= limits.OBJECT_TYPE_BYTES_MAX
         and id.isprintable()
     ):
         raise InvalidArgument(
-            f"The id of an object type has {limits.OBJECT_TYPE_BYTES_MIN} to "
-            f"{limits.OBJECT_TYPE_BYTES_MAX} printable ASCII characters, not {id[:200]!r}",
+            f"An object type id must have {limits.OBJECT_TYPE_BYTES_MIN} to"
+            f" {limits.OBJECT_TYPE_BYTES_MAX} printable ASCII characters, not {id[:200]!r}",
             field="type",
         )
 
 
 def known_type(id: str) -> ObjectType | None:
-    """The registered type of that id."""
+    """Return the registered type with this id, if any."""
     return _BY_ID.get(id)
 
 
 def type_id(value: object) -> str:
-    """The id of the type that a value is of."""
+    """Return the type id of a value."""
     if isinstance(value, UnknownValue):
         return value.type
     return type_id_of(type(value))
 
 
 def type_id_of(struct: type[Any]) -> str:
-    """The id of a registered struct."""
+    """Return the type id of a registered struct."""
     found = _BY_STRUCT.get(struct)
     if found is None:
-        raise InvalidArgument(f"{struct.__name__} is no object type of the catalog", field="type")
+        raise InvalidArgument(
+            f"{struct.__name__} is not a registered object type; register it with object_type",
+            field="type",
+        )
     return found.id
 
 
 def encode(value: object) -> bytes:
-    """The value in the form that is kept."""
+    """Return the value in its stored form."""
     if isinstance(value, UnknownValue):
         return value.raw
     return msgspec.msgpack.encode(value)
 
 
 def decode(type_id: str, data: bytes) -> Any:
-    """The value of that type; attributes that the type does not have are left out."""
+    """Decode a value of a type; attributes unknown to the type are dropped."""
     known = _BY_ID.get(type_id)
     if known is None:
         return UnknownValue(type_id, data)
     try:
         return msgspec.msgpack.decode(data, type=known.struct)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise StorageCorrupt(f"An object of type {type_id!r} cannot be read: {error}") from error
+        raise StorageCorrupt(f"An object of type {type_id!r} cannot be decoded: {error}") from error

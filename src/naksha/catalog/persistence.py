@@ -1,11 +1,11 @@
-"""What is kept in one realm: objects and named pointers, checked, typed and cached.
+"""Typed, checked and cached access to the objects and named pointers of one realm.
 
-Plain writes are eventually consistent: they may be large, and are made before something points to
+Plain writes are eventually consistent: they may be large, and precede the pointers that lead to
 them. Conditional writes and pointers are strongly consistent and must fit one row.
 
-A realm has an epoch, which grows whenever the realm stops to serve. Pointers carry it, so that
-nobody who opened the realm before can move one; what cannot carry it (new pointers and conditional
-objects) is checked against the realm's own record after it was written, and undone.
+A realm has an epoch, which grows whenever the realm stops serving. Pointers carry it, so a client
+that opened the realm before cannot move one. New pointers and conditional objects cannot carry it;
+they are checked against the realm's own record after the write, and undone if it has changed.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from naksha.spi.catalog import CatalogBackend, ObjectRow
 
 V = TypeVar("V")
 BUCKET: Final = 16
-"""How many objects of a stream are fetched together."""
+"""Number of objects of a stream that are fetched together."""
 
 
 class Ids(Protocol):
-    """Where new ids come from."""
+    """Generator of new ids."""
 
     def next_id(self) -> int: ...
 
@@ -73,21 +73,23 @@ class Persistence:
         self._pending: dict[int, Object[Any]] = {}
 
     def new_id(self) -> int:
-        """An id that nothing else has."""
+        """Return a unique id."""
         return self._ids.next_id()
 
     # ---- Objects -----------------------------------------------------------------------------
 
     async def fetch(self, ref: ObjectRef, kind: type[V]) -> Object[V] | None:
-        """The object, or None."""
+        """Return the object, or None."""
         return (await self.fetch_many([ref], kind))[0]
 
     async def fetch_many(
         self, refs: Sequence[ObjectRef | None], kind: type[V]
     ) -> list[Object[V] | None]:
-        """The objects at the places of their references; None for None, and for what is absent."""
+        """Return objects in the order of their references; None for None and for absent objects."""
         if len(refs) > limits.CATALOG_BATCH_MAX:
-            raise LimitExceeded(f"At most {limits.CATALOG_BATCH_MAX:,} objects at once")
+            raise LimitExceeded(
+                f"At most {limits.CATALOG_BATCH_MAX:,} objects can be fetched at once"
+            )
         found = {ref.id: self._known(ref.id) for ref in refs if ref}
         wanted = {ref.id: ref for ref in refs if ref and found[ref.id] is None}
         found |= await self._fetch_now(wanted.values())
@@ -98,16 +100,16 @@ class Persistence:
         return self._pending.get(id) or self._cache.get(self.realm, id)
 
     def hold(self, things: Iterable[Object[Any]]) -> None:
-        """Let objects be found that are about to be written."""
+        """Make objects readable that are about to be written."""
         self._pending.update((thing.id, thing) for thing in things)
 
     def release(self, things: Iterable[Object[Any]]) -> None:
-        """They have been written, or will not be."""
+        """Forget held objects that were written or will not be."""
         for thing in things:
             self._pending.pop(thing.id, None)
 
     async def _fetch_now(self, refs: Collection[ObjectRef]) -> dict[int, Object[Any] | None]:
-        """From the backend: what was expected, then the parts that turn out to be there too."""
+        """Fetch from the backend: the expected rows first, then parts that the references omit."""
         if not refs:
             return {}
         keys = [key for ref in refs for key in hinted_keys(ref)]
@@ -123,12 +125,12 @@ class Persistence:
         return found
 
     async def fetch_values(self, refs: Sequence[ObjectRef]) -> list[Any]:
-        """The values of objects of any type."""
+        """Return the values of objects of any type."""
         objects = await self.fetch_many(refs, object)
         return [found.value if found is not None else None for found in objects]
 
     async def stream(self, refs: Iterable[ObjectRef], kind: type[V]) -> AsyncIterator[Object[V]]:
-        """The objects that are there, fetched in buckets as they are asked for."""
+        """Iterate over the existing objects, fetched in batches on demand."""
         bucket: list[ObjectRef] = []
         for ref in refs:
             bucket.append(ref)
@@ -142,16 +144,18 @@ class Persistence:
                 yield thing
 
     async def write(self, objects: Sequence[Object[V]]) -> list[Object[V]]:
-        """Write objects that nothing points to yet, over whatever has their ids."""
+        """Write objects that nothing refers to yet, replacing existing rows with their ids."""
         written = self.prepared(objects)
         await self.backend.write(self.realm, [row for _, rows in written for row in rows])
         self.remember(written)
         return [thing for thing, _ in written]
 
     def prepared(self, objects: Sequence[Object[V]]) -> list[tuple[Object[V], list[ObjectRow]]]:
-        """Objects as they will be, and their rows."""
+        """Return objects as they will be stored, with their rows."""
         if len(objects) > limits.CATALOG_BATCH_MAX:
-            raise LimitExceeded(f"At most {limits.CATALOG_BATCH_MAX:,} objects at once")
+            raise LimitExceeded(
+                f"At most {limits.CATALOG_BATCH_MAX:,} objects can be written at once"
+            )
         now = self.clock.now_us()
         prepared = []
         for thing in objects:
@@ -161,12 +165,12 @@ class Persistence:
         return prepared
 
     def remember(self, written: Iterable[tuple[Object[Any], list[ObjectRow]]]) -> None:
-        """Keep in the cache what has been written."""
+        """Add written objects to the cache."""
         for thing, rows in written:
             self._cache.put(self.realm, thing, sum(len(row.value) for row in rows))
 
     async def delete(self, refs: Collection[ObjectRef]) -> None:
-        """Delete objects with as many parts as the references say."""
+        """Delete objects with as many parts as the references announce."""
         for ref in refs:
             self._cache.evict(self.realm, ref.id)
         await self.backend.delete(self.realm, [key for ref in refs for key in hinted_keys(ref)])
@@ -176,7 +180,7 @@ class Persistence:
     # ---- Conditional objects -----------------------------------------------------------------
 
     async def insert(self, id: int, value: V) -> Object[V] | None:
-        """Write an object where none is; None when there is one."""
+        """Write an object unless its id exists; return None if it does."""
         row = conditional_row(id, value, self.clock.now_us())
         token = _token_of(row)
         is_done = await write_fenced(
@@ -187,7 +191,7 @@ class Persistence:
         return Object(id, value, token, 1, row.created_us) if is_done else None
 
     async def replace(self, expected: Object[Any], value: V) -> Object[V] | None:
-        """Write over an object that is still as expected; None when it is not."""
+        """Replace an object that is still as expected; return None if it is not."""
         row = conditional_row(expected.id, value, self.clock.now_us())
         if row.type != expected.ref.type:
             raise InvalidArgument(
@@ -203,9 +207,9 @@ class Persistence:
         return Object(expected.id, value, token, 1, row.created_us) if is_done else None
 
     async def delete_if(self, expected: Object[Any]) -> bool:
-        """Delete an object that is still as expected."""
+        """Delete an object that is still as expected; return whether it was deleted."""
         old = _row_of(expected)
-        # In doubt nothing is taken back: somebody else may be the one who has deleted it.
+        # If the outcome is unknown, nothing is undone: another client may have deleted it.
         if not await self.backend.delete_if(self.realm, old.key, _token_of(old)):
             return False
         await check_written(self._fence, lambda: self.backend.insert(self.realm, old))
@@ -214,19 +218,19 @@ class Persistence:
     # ---- Pointers ----------------------------------------------------------------------------
 
     async def create_pointer(self, name: str, target: ObjectRef | None = None) -> Pointer:
-        """Make a pointer, else PointerExists."""
+        """Create a pointer, else raise PointerExists."""
         check_pointer_name(name)
         while True:
             pointer = Pointer(name, target, self.new_id(), self._fence.epoch)
             row = pointer.to_row()
             if await self._make([pointer], partial(self.backend.create_pointer, self.realm, row)):
                 return pointer
-            # Again when it was a leftover of somebody who was fenced, and is gone now.
+            # Retry if the existing pointer was a leftover of a fenced client and is gone now.
             if await self._current(name) is not None:
-                raise PointerExists(f"The pointer {name!r} exists already")
+                raise PointerExists(f"The pointer {name!r} already exists")
 
     async def ensure_pointers(self, names: Collection[str]) -> None:
-        """Make those that are not there, pointing to nothing."""
+        """Create the pointers that do not exist, with no target."""
         for name in names:
             check_pointer_name(name)
         wanted = set(names)
@@ -239,7 +243,7 @@ class Persistence:
             wanted = {name for name in others if await self._current(name) is None}
 
     async def _make_all(self, pointers: Sequence[Pointer]) -> bool:
-        """Make those that are not there; whether that were all of them."""
+        """Create the pointers that do not exist; return whether all of them were created."""
         count = 0
 
         async def create() -> bool:
@@ -252,7 +256,7 @@ class Persistence:
         return count == len(pointers)
 
     async def _make(self, pointers: Sequence[Pointer], create: Step) -> bool:
-        """Make new pointers, which no old row fences."""
+        """Create new pointers, which no existing row fences."""
 
         async def undo() -> bool:
             for pointer in pointers:
@@ -266,44 +270,47 @@ class Persistence:
                 self._cache.evict_pointer(self.realm, pointer.name)
 
     async def _take_back(self, pointer: Pointer) -> None:
-        """Delete a pointer that we made, also when it has got the new epoch meanwhile."""
+        """Delete a pointer created here, even if it has received the new epoch meanwhile."""
         while (found := await self.pointer_as_it_is(pointer.name)) is not None:
             if found.created != pointer.created:
                 return
             if found.target != pointer.target:
                 raise OutcomeUnknown(
-                    f"Pointer {pointer.name!r} was made while realm {self.realm!r} changed, "
-                    "and others use it already"
+                    f"Pointer {pointer.name!r} was created while realm {self.realm!r} changed, and"
+                    " other clients already use it"
                 )
             if await self.backend.delete_pointer(self.realm, found.to_row()):
                 return
 
     async def pointer(self, name: str) -> Pointer:
-        """The pointer as it was not long ago, else PointerNotFound."""
+        """Return the pointer from the cache or the database, else raise PointerNotFound."""
         cached = self._cache.pointer(self.realm, name)
-        # The cache is shared with those who opened the realm before or after.
+        # The cache is shared with persistences that opened the realm in another epoch.
         if isinstance(cached, Pointer) and cached.epoch == self._fence.epoch:
             return cached
         return await self.pointer_now(name)
 
     async def pointer_now(self, name: str) -> Pointer:
-        """The pointer as it is in the database, else PointerNotFound."""
+        """Return the pointer as it is in the database, else raise PointerNotFound."""
         check_pointer_name(name)
         mark = self._cache.mark(self.realm, name)
         pointer = await self._current(name)
         self._cache.put_pointer(self.realm, name, pointer, mark)
         if pointer is None:
-            raise PointerNotFound(f"There is no pointer {name!r} in realm {self.realm!r}")
+            raise PointerNotFound(f"Pointer {name!r} does not exist in realm {self.realm!r}")
         return pointer
 
     async def pointer_as_it_is(self, name: str) -> Pointer | None:
-        """What is in the database, whatever the realm's epoch."""
+        """Return the pointer from the database, whatever the realm's epoch."""
         rows = await self.backend.fetch_pointers(self.realm, [name])
         return Pointer.from_row(rows[name]) if name in rows else None
 
     async def _current(self, name: str) -> Pointer | None:
-        """The pointer of this epoch. Another epoch means that we are fenced; or else that it was
-        made by somebody who was: that one never counted, and is removed."""
+        """Return the pointer of this epoch, if any.
+
+        A pointer of another epoch means that this client is fenced, which the check reports; or
+        else that a fenced client created it: it never counted, and is removed.
+        """
         while (pointer := await self.pointer_as_it_is(name)) is not None:
             if pointer.epoch == self._fence.epoch:
                 return pointer
@@ -312,13 +319,15 @@ class Persistence:
                 if await self.backend.delete_pointer(self.realm, pointer.to_row()):
                     return None
             except OutcomeUnknown as error:
-                raise Unavailable(f"A leftover of pointer {name!r} cannot be removed") from error
+                raise Unavailable(
+                    f"An invalid leftover of pointer {name!r} could not be removed; retry later"
+                ) from error
         return None
 
     async def list_pointers(
         self, prefix: str = "", after: str = "", limit: int = limits.CATALOG_BATCH_MAX
     ) -> list[Pointer]:
-        """Pointers in the order of their names' bytes, after a name."""
+        """Return pointers in the byte order of their names, after a name."""
         found: list[Pointer] = []
         while True:
             wanted = limit - len(found)
@@ -332,7 +341,7 @@ class Persistence:
             after = rows[-1].name
 
     async def move_pointer(self, pointer: Pointer, target: ObjectRef) -> Pointer | None:
-        """Move a pointer that is still as it was read; None when somebody else was first."""
+        """Move a pointer that is still as it was read; return None if it was moved concurrently."""
         return await self.publish([], pointer, target)
 
     async def publish(
@@ -342,7 +351,10 @@ class Persistence:
         target: ObjectRef,
         sequence: int | None = None,
     ) -> Pointer | None:
-        """Write objects, then move the pointer; `sequence` grows with every move of its life."""
+        """Write objects, then move the pointer; return None if it was moved concurrently.
+
+        `sequence` grows with every move in the pointer's life.
+        """
         self._check_epoch(pointer)
         moved = pointer.moved(target)
         rows = [row for _, rows in written for row in rows]
@@ -362,7 +374,7 @@ class Persistence:
         return moved
 
     async def delete_pointer(self, pointer: Pointer) -> bool:
-        """Delete a pointer that is still as it was read."""
+        """Delete a pointer that is still as it was read; return whether it was deleted."""
         self._check_epoch(pointer)
         try:
             is_done = await self.backend.delete_pointer(self.realm, pointer.to_row())
@@ -373,19 +385,23 @@ class Persistence:
         return is_done
 
     def _check_epoch(self, pointer: Pointer) -> None:
-        """Only what was read in this life of the realm can be compared by a swap."""
+        """Raise RealmChanged unless the pointer was read in this epoch of the realm.
+
+        Only then can a swap compare it.
+        """
         if pointer.epoch != self._fence.epoch:
             raise RealmChanged(
-                f"Pointer {pointer.name!r} was read when realm {self.realm!r} had another state"
+                f"Pointer {pointer.name!r} was read before realm {self.realm!r} changed its state;"
+                " open the realm again"
             )
 
     def forget(self, realm: str) -> None:
-        """Keep nothing of a realm in memory, because its state has changed."""
+        """Evict a realm from the cache because its state has changed."""
         self._cache.evict_realm(realm)
 
 
 def of_kind(thing: Object[Any], kind: type[V]) -> Object[V]:
-    """The object, else InvalidArgument when its value is none of that kind."""
+    """Return the object, else raise InvalidArgument if its value is not of that kind."""
     if not isinstance(thing.value, kind):
         raise InvalidArgument(
             f"Object {thing.id} is of type {thing.ref.type!r}, not {kind.__name__}", field="type"
@@ -394,9 +410,13 @@ def of_kind(thing: Object[Any], kind: type[V]) -> Object[V]:
 
 
 def _row_of(thing: Object[Any]) -> ObjectRow:
-    """The row of an object that was written conditionally."""
+    """Return the row of a conditionally written object."""
     if thing.token is None:
-        raise InvalidArgument(f"Object {thing.id} was not written conditionally", field="token")
+        raise InvalidArgument(
+            f"Object {thing.id} was not written conditionally and cannot be compared; read it"
+            " again",
+            field="token",
+        )
     return conditional_row(thing.id, thing.value, thing.created_us, thing.token)
 
 

@@ -1,4 +1,4 @@
-"""Named pointers: a name, what it points to, and what it pointed to before."""
+"""Named pointers: a name, its target, and its previous targets."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ class Pointer(msgspec.Struct, frozen=True):
     name: str
     target: ObjectRef | None
     created: int
-    """Unique to this life of the name: a pointer that was deleted and made anew has another one."""
+    """Unique to this life of the name: a pointer that is deleted and created again has another one.
+    """
     epoch: int
     """The epoch of its realm."""
     previous: tuple[int, ...] = ()
-    """The ids of what it pointed to before, nearest first, at most PREVIOUS_POINTERS_MAX."""
+    """The ids of its previous targets, nearest first, at most PREVIOUS_POINTERS_MAX."""
 
     def to_row(self) -> PointerRow:
         target = self.target.to_bytes() if self.target is not None else b""
@@ -32,21 +33,26 @@ class Pointer(msgspec.Struct, frozen=True):
     @classmethod
     def from_row(cls, row: PointerRow) -> Pointer:
         if len(row.previous) % 8:
-            raise StorageCorrupt(f"Pointer {row.name!r} does not say what it pointed to before")
+            raise StorageCorrupt(
+                f"Pointer {row.name!r} is damaged: its list of previous targets has an invalid"
+                " length"
+            )
         previous = struct.unpack(f">{len(row.previous) // 8}q", row.previous)
         target = ObjectRef.from_bytes(row.target)
         return cls(row.name, target, row.created, row.epoch, previous)
 
     def moved(self, target: ObjectRef) -> Pointer:
-        """The pointer after it was moved; never back to nothing, to itself or to another type."""
+        """Return the moved pointer. It never moves to nothing, to itself or to another type."""
         if self.target is None:
             return msgspec.structs.replace(self, target=target)
         if target.id == self.target.id:
-            raise InvalidArgument(f"Pointer {self.name!r} points there already", field="target")
+            raise InvalidArgument(
+                f"Pointer {self.name!r} already points to this target", field="target"
+            )
         if target.type != self.target.type:
             raise InvalidArgument(
-                f"Pointer {self.name!r} points to objects of type {self.target.type!r}, "
-                f"not {target.type!r}",
+                f"Pointer {self.name!r} must point to an object of type {self.target.type!r}, not"
+                f" {target.type!r}",
                 field="target",
             )
         previous = (self.target.id, *self.previous)[: limits.PREVIOUS_POINTERS_MAX]
@@ -54,14 +60,14 @@ class Pointer(msgspec.Struct, frozen=True):
 
 
 def check_pointer_name(name: str) -> None:
-    """Raises InvalidArgument for a name that no database should be asked to keep."""
+    """Raise InvalidArgument unless a name is valid for a pointer."""
     try:
         length = len(name.encode("utf-8"))
     except UnicodeEncodeError:
         length = 0
     if not 0 < length <= limits.POINTER_NAME_BYTES_MAX or "\0" in name:
         raise InvalidArgument(
-            f"The name of a pointer has 1 to {limits.POINTER_NAME_BYTES_MAX} bytes in UTF-8 "
-            f"and no NUL, not {name[:80]!r}",
+            f"A pointer name must have 1 to {limits.POINTER_NAME_BYTES_MAX} bytes in UTF-8 and no"
+            f" NUL, not {name[:80]!r}",
             field="name",
         )

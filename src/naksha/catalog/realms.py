@@ -1,9 +1,9 @@
-"""Realms: tenants of one catalog, each with a life of its own.
+"""Realms: tenants of one catalog, each with its own life cycle.
 
 Only an ACTIVE realm serves. Every change of state gives the realm a new epoch and then *fences* it:
-the epoch is written into each of its pointers, so that whoever opened the realm before can move
-none of them. A realm whose fence is not finished (somebody died meanwhile) is finished by the next
-one who wants to change or open it.
+the epoch is written into each of its pointers, so that no client that opened the realm before can
+move them. If the process dies before the fence is complete, the next one that changes or opens the
+realm completes it.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ _NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.REALM_ID_LENGTH_MAX}}}")
 
 
 class Status(StrEnum):
-    """Where a realm is in its life."""
+    """State in the life cycle of a realm."""
 
     CREATED = "CREATED"
-    """The name is reserved, nothing is there."""
+    """The name is reserved; there is no data."""
     LOADING = "LOADING"
-    """What was exported elsewhere is being imported."""
+    """An export is being imported."""
     INITIALIZING = "INITIALIZING"
     """It is being set up."""
     ACTIVE = "ACTIVE"
     INACTIVE = "INACTIVE"
-    """It does not serve; all is there."""
+    """It does not serve, but keeps all its data."""
     PURGING = "PURGING"
-    """Its rows are being deleted; there is no way back."""
+    """Its rows are being deleted; this cannot be undone."""
     PURGED = "PURGED"
-    """Nothing is left; the name can be given free."""
+    """No data is left; the name can be released."""
 
 
 NEXT: Final[Mapping[Status, frozenset[Status]]] = {
@@ -68,32 +68,34 @@ NEXT: Final[Mapping[Status, frozenset[Status]]] = {
     Status.PURGING: frozenset({Status.PURGING, Status.PURGED}),
     Status.PURGED: frozenset({Status.PURGED}),
 }
-"""Which state may follow which; a state that follows itself may get other properties."""
+"""Permitted state transitions; a state that may follow itself allows changing properties."""
 
 
 @object_type("realm")
 class Realm(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a realm."""
+    """The record of a realm."""
 
     id: str
     status: Status = Status.CREATED
     epoch: int = 0
-    """Another one after every change of state."""
+    """Different after every change of state."""
     old_epoch: int = 0
-    """What pointers have that are to get the epoch; any other is a leftover."""
+    """Epoch of pointers that are to receive the current one; any other is a leftover."""
     is_fenced: bool = True
     """Whether all pointers of the realm have the epoch."""
     is_released: bool = False
-    """Whether a realm that is being purged holds nothing outside of the catalog any more. Its
-    rows, which tell what it holds, are deleted only then."""
+    """Whether a realm that is being purged holds nothing outside of the catalog any more.
+
+    Its rows, which describe what it holds, are deleted only then.
+    """
     created_us: int = 0
     status_us: int = 0
-    """Since when it is in its state."""
+    """Start of its current state."""
     packed: msgspec.Raw = msgspec.field(default=_NO_PROPERTIES, name="properties")
 
     @property
     def properties(self) -> dict[str, Any]:
-        """A copy of what its owner has noted; the realm itself is shared by all who read it."""
+        """A copy of the owner's properties; the realm itself is shared by all its readers."""
         found: dict[str, Any] = msgspec.msgpack.decode(self.packed)
         return found
 
@@ -109,25 +111,25 @@ class Realms:
         self._quarantine_us = int(quarantine_s * 1_000_000)
         self._seen: Snapshot | None = None
         self._realms_seen: dict[str, Realm] = {}
-        """What was found in it."""
+        """The realms that were found in it."""
 
     async def setup(self) -> None:
-        """Make the pointer to the realms."""
+        """Create the pointer to the realms."""
         await self._system.ensure_pointers([POINTER])
 
     async def list(self) -> list[Realm]:
-        """All realms in the order of their ids."""
+        """Return all realms ordered by id."""
         snapshot = await self._entities.now()
         return [realm.value async for _, realm in snapshot.list("", Realm)]
 
     async def get(self, id: str) -> Realm:
-        """A realm as it is now, else RealmNotFound."""
+        """Return a realm as it is now, else raise RealmNotFound."""
         check_realm_id(id)
         snapshot = await self._entities.now()
         return _found(id, await snapshot.get(id, Realm))
 
     async def recent(self, id: str) -> Realm | None:
-        """A realm as it was not long ago."""
+        """Return a realm as it was recently."""
         snapshot = await self._entities.recent()
         if snapshot is not self._seen:
             self._seen, self._realms_seen = snapshot, {}
@@ -142,14 +144,14 @@ class Realms:
         return known
 
     async def create(self, id: str, properties: Mapping[str, Any] | None = None) -> Realm:
-        """Reserve a name, else Conflict."""
+        """Reserve a name, else raise Conflict."""
         check_realm_id(id)
         packed = _packed(properties or {})
         now = self._system.clock.now_us()
 
         async def change(edit: Edit) -> Realm:
             if await edit.get(id, Realm) is not None:
-                raise Conflict(f"The realm {id!r} exists already", field="realm")
+                raise Conflict(f"The realm {id!r} already exists; choose another id", field="realm")
             realm = Realm(
                 id=id,
                 epoch=self._system.new_id(),
@@ -168,13 +170,14 @@ class Realms:
         status: Status,
         properties: Mapping[str, Any] | None = None,
     ) -> Realm:
-        """Bring a realm that is as expected into a state; returns when nobody who opened it before
-        can write any more.
+        """Change the state of a realm that is as expected.
+
+        When it returns, no client that opened the realm before can write any more.
 
         Raises:
-            Conflict: It is not as expected, or the state cannot follow.
-            OutcomeUnknown: It may be in the state; or it is, and those who opened it before may
-                not be shut out yet. Whoever opens it next goes on with that.
+            Conflict: It is not as expected, or the transition is not permitted.
+            OutcomeUnknown: It may be in the new state; or it is, but clients that opened it before
+                may not be fenced yet. Whoever opens it next completes the fence.
         """
         _check_step(expected, status)
         packed = None if properties is None else _packed(properties)
@@ -186,7 +189,10 @@ class Realms:
         async def change(edit: Edit) -> Realm:
             realm = _found(expected.id, await edit.get(expected.id, Realm))
             if not _is_expected(realm, expected):
-                raise Conflict(f"The realm {realm.id!r} is not as expected", field="realm")
+                raise Conflict(
+                    f"The realm {realm.id!r} was changed concurrently; read it again and retry",
+                    field="realm",
+                )
             realm = msgspec.structs.replace(
                 realm,
                 status=status,
@@ -207,23 +213,24 @@ class Realms:
                 self._system.forget(realm.id)
 
     async def _fence_changed(self, realm: Realm) -> Realm:
-        """The fence after a change of state that is committed: no error may say that it is not."""
+        """Fence a realm after a committed change of state; no error may deny that commit."""
         try:
             return await self.fence(realm)
         except (RealmChanged, RealmNotFound):
-            # Nobody changes or deletes a realm whose fence he has not finished first.
+            # A realm can only be changed or deleted after its fence is complete.
             return msgspec.structs.replace(realm, is_fenced=True)
         except NakshaError as error:
             raise OutcomeUnknown(
-                f"The realm {realm.id!r} is {realm.status}, but those who opened it before may "
-                "still write; whoever opens it next goes on"
+                f"The realm {realm.id!r} is {realm.status}, but clients that opened it before may"
+                " still write until it is opened again"
             ) from error
 
     async def delete(self, expected: Realm) -> None:
-        """Give the name of a purged realm free."""
+        """Delete the record of a purged realm, which releases its name."""
         if expected.status is not Status.PURGED:
             raise Conflict(
-                f"The realm {expected.id!r} is {expected.status}; only a PURGED one can be deleted",
+                f"The realm {expected.id!r} is {expected.status}; only a PURGED realm can be"
+                " deleted",
                 field="realm",
             )
         expected = await self.fence(expected)
@@ -231,7 +238,10 @@ class Realms:
         async def change(edit: Edit) -> None:
             realm = _found(expected.id, await edit.get(expected.id, Realm))
             if not _is_expected(realm, expected):
-                raise Conflict(f"The realm {realm.id!r} is not as expected", field="realm")
+                raise Conflict(
+                    f"The realm {realm.id!r} was changed concurrently; read it again and retry",
+                    field="realm",
+                )
             edit.remove(realm.id)
 
         await self._entities.commit(change, message=f"delete realm {expected.id}")
@@ -240,11 +250,11 @@ class Realms:
     # ---- Fencing -----------------------------------------------------------------------------
 
     async def fence(self, realm: Realm) -> Realm:
-        """Write the epoch into all pointers of the realm, and note that it is done.
+        """Write the epoch into all pointers of the realm, and record that this is done.
 
         Raises:
-            RealmChanged: Somebody else has finished it, and changed the realm since.
-            Unavailable: It is not finished, or that is not noted; it can be repeated.
+            RealmChanged: Another process has completed it and changed the realm since.
+            Unavailable: It is not complete, or that could not be recorded; it can be repeated.
         """
         if realm.is_fenced:
             return realm
@@ -252,14 +262,18 @@ class Realms:
             await _stamp_pointers(self._system.backend, RealmFence(self, realm))
             return await self._note_fence(realm)
         except OutcomeUnknown as error:
-            raise Unavailable(f"The fence of realm {realm.id!r} is not finished") from error
+            raise Unavailable(
+                f"The fence of realm {realm.id!r} could not be completed; retry"
+            ) from error
 
     async def _note_fence(self, realm: Realm) -> Realm:
 
         async def change(edit: Edit) -> Realm:
             now = _found(realm.id, await edit.get(realm.id, Realm))
             if now.epoch != realm.epoch:
-                raise RealmChanged(f"The realm {realm.id!r} was changed by somebody else")
+                raise RealmChanged(
+                    f"The realm {realm.id!r} was changed by another process; open it again"
+                )
             if not now.is_fenced:
                 now = msgspec.structs.replace(now, is_fenced=True)
                 edit.put(now.id, now)
@@ -268,7 +282,7 @@ class Realms:
         return await self._entities.commit(change, message=f"realm {realm.id}: fenced")
 
     async def note_released(self, realm: Realm) -> Realm:
-        """Note that a realm which is being purged holds nothing outside of the catalog."""
+        """Record that a realm which is being purged holds nothing outside of the catalog."""
 
         async def change(edit: Edit) -> Realm:
             now = _found(realm.id, await edit.get(realm.id, Realm))
@@ -281,34 +295,37 @@ class Realms:
         return await self._entities.commit(change, message=f"realm {realm.id}: released")
 
     async def opened(self, id: str, status: Status = Status.ACTIVE) -> RealmFence:
-        """The fence of a realm that is in the state, which for all but its makers is ACTIVE."""
+        """Return the fence of a realm in a state, which is ACTIVE except during setup."""
         realm = await self.fence(await self.get(id))
         if realm.status is not status:
-            raise RealmInactive(f"The realm {id!r} is {realm.status}, not {status}")
+            raise RealmInactive(f"The realm {id!r} is {realm.status}, but must be {status}")
         return RealmFence(self, realm)
 
     async def reopened(self, realm: Realm) -> RealmFence:
-        """The fence of a realm that has neither left its state since it was read nor its life."""
+        """Return the fence of a realm that has not changed its state since it was read."""
         fence = await self.opened(realm.id, realm.status)
         if fence.epoch != realm.epoch:
-            raise RealmChanged(f"The realm {realm.id!r} is {realm.status} again, not still")
+            raise RealmChanged(
+                f"The realm {realm.id!r} is {realm.status} again, but has changed its state since"
+                " it was read"
+            )
         return fence
 
     def _check_quarantine(self, realm: Realm, status: Status) -> None:
-        """A realm that has served is not purged before it was inactive for a while."""
+        """Raise Conflict if a realm is to be purged before it was inactive for long enough."""
         if realm.status is not Status.INACTIVE or status is not Status.PURGING:
             return
         rest_us = realm.status_us + self._quarantine_us - self._system.clock.now_us()
         if rest_us > 0:
             raise Conflict(
-                f"The realm {realm.id!r} can be purged in {rest_us / 3.6e9:.1f} hours; until then "
-                "it can become ACTIVE again",
+                f"The realm {realm.id!r} cannot be purged yet: {rest_us / 3.6e9:.1f} hours of its"
+                " quarantine remain, in which it can become ACTIVE again",
                 field="realm",
             )
 
 
 class RealmFence:
-    """What a realm was when it was opened."""
+    """The state of a realm when it was opened."""
 
     def __init__(self, realms: Realms, realm: Realm) -> None:
         self.realm = realm
@@ -319,29 +336,29 @@ class RealmFence:
         return self.realm.epoch
 
     async def check(self) -> None:
-        """RealmChanged if it is not that realm any more, or not in that state."""
+        """Raise RealmChanged if the realm was deleted or has changed its state."""
         try:
             now = await self._realms.get(self.realm.id)
         except RealmNotFound:
             now = None
         if now is None or now.epoch != self.realm.epoch:
             raise RealmChanged(
-                f"The realm {self.realm.id!r} has changed since it was opened; open it anew"
+                f"The realm {self.realm.id!r} has changed since it was opened; open it again"
             )
 
 
 def check_realm_id(id: str) -> None:
-    """Raises InvalidArgument for what is no realm's id."""
+    """Raise InvalidArgument unless a text is a valid realm id."""
     if _NAME.fullmatch(id) is None:
         raise InvalidArgument(
-            f"A realm's id has 1 to {limits.REALM_ID_LENGTH_MAX} letters, digits, _ and -, "
-            f"not {id[:200]!r}",
+            f"A realm id must have 1 to {limits.REALM_ID_LENGTH_MAX} letters, digits, _ and -, not"
+            f" {id[:200]!r}",
             field="realm",
         )
 
 
 def _is_expected(realm: Realm, expected: Realm) -> bool:
-    """Whether a realm is as its reader knows it. What maintenance notes is not a change."""
+    """Return whether a realm is as the caller knows it, apart from notes of maintenance."""
     return msgspec.structs.replace(realm, is_released=expected.is_released) == expected
 
 
@@ -357,7 +374,7 @@ def _check_step(realm: Realm, status: Status) -> None:
 
 def _found(id: str, realm: Any) -> Realm:
     if realm is None:
-        raise RealmNotFound(f"There is no realm {id!r}", field="realm")
+        raise RealmNotFound(f"The realm {id!r} does not exist", field="realm")
     value: Realm = realm.value
     return value
 
@@ -367,13 +384,16 @@ def _packed(properties: Mapping[str, Any]) -> msgspec.Raw:
         return msgspec.Raw(msgspec.msgpack.encode(dict(properties)))
     except (TypeError, OverflowError) as error:
         raise InvalidArgument(
-            f"Properties of a realm are plain JSON values: {error}", field="properties"
+            f"Properties of a realm must be plain JSON values: {error}", field="properties"
         ) from error
 
 
 async def _stamp_pointers(backend: CatalogBackend, fence: RealmFence) -> None:
-    """Each pointer by itself, again when somebody moved it in between: he is fenced afterwards.
-    What fails is tried again for a while, since the change of state cannot be taken back."""
+    """Write the epoch into each pointer, again if it was moved meanwhile.
+
+    A move before the stamp was permitted; one after it fails. Failures are retried for a while,
+    because the change of state cannot be undone.
+    """
     realm, after = fence.realm.id, ""
     retries, deadline = Retries(), time.monotonic() + limits.FENCE_SECONDS_MAX
     while True:
@@ -394,13 +414,14 @@ async def _stamp_pointers(backend: CatalogBackend, fence: RealmFence) -> None:
 
 
 async def _is_stamped(backend: CatalogBackend, fence: RealmFence, row: PointerRow) -> bool:
-    """Whether a pointer is done with; False when it was moved meanwhile."""
+    """Stamp a pointer and return whether it is done; False if it was moved meanwhile."""
     realm = fence.realm
     if row.epoch == realm.epoch:
         return True
     if row.epoch != realm.old_epoch:
-        # Either of a later change of state than ours, whose record was there before the row. Or
-        # made by somebody who was fenced before, and died before he could take it back.
+        # The epoch belongs either to a later change of state, whose record was written before this
+        # row, so the check below fails; or to a process that was fenced before and died before it
+        # could undo its write, so the pointer is a leftover.
         await fence.check()
         return await backend.delete_pointer(realm.id, row)
     stamped = msgspec.structs.replace(row, epoch=realm.epoch)

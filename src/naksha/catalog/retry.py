@@ -1,4 +1,4 @@
-"""Trying again: pauses that grow, are random, count the attempt itself, and end at a deadline."""
+"""Retries with random, exponentially growing pauses that end at a deadline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from naksha.model import limits
 
 
 class Retries:
-    """The attempts of one group of commits."""
+    """Attempts of one group of commits."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class Retries:
         self._began = monotonic()
 
     def begin(self) -> None:
-        """An attempt begins; its time counts as a part of the pause that follows it."""
+        """Start an attempt; its duration counts towards the pause that follows it."""
         self._began = self._monotonic()
 
     async def pause(self, deadline: float) -> None:

@@ -1,5 +1,7 @@
-"""What a catalog knows about itself: objects of the realm `::system::` with ids that no generator
-gives. They have no pointer to them; maintenance keeps them for ever."""
+"""Objects of the catalog itself: in the realm `::system::`, with ids that no generator produces.
+
+No pointer leads to them; maintenance keeps them without limit.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,11 @@ SYSTEM_REALM: Final = "::system::"
 
 ID_SPEC_ID: Final = INT8_MAX
 PEER_SECRET_ID: Final = INT8_MAX - 1
-"""Both have the largest timestamp, the largest node and one of the two largest sequences; the
-leases of nodes have the largest timestamp and sequence 0."""
+"""Id of the secret that instances share.
+
+This and ID_SPEC_ID have the largest timestamp, the largest node and one of the two largest
+sequences; the leases of nodes have the largest timestamp and sequence 0.
+"""
 
 _ATTEMPTS_MAX: Final = 10
 
@@ -25,24 +30,26 @@ V = TypeVar("V")
 
 
 def new_token() -> str:
-    """A token for a conditional write; it is never the same again."""
+    """Return a unique token for a conditional write."""
     return secrets.token_urlsafe(12)
 
 
 async def keep_once(backend: CatalogBackend, id: int, value: V, created_us: int) -> V:
-    """Keep a value of the whole catalog that is never changed. Whoever is first decides; everyone
-    gets what is kept."""
+    """Store a constant of the whole catalog unless it exists, and return the stored value.
+
+    The first writer decides it.
+    """
     key = ObjectKey(id)
     row = ObjectRow(id, 0, 1, type_id(value), encode(value), created_us, new_token())
     for _ in range(_ATTEMPTS_MAX):
         found = (await backend.fetch(SYSTEM_REALM, [key])).get(key)
         if found is not None:
             if found.type != row.type:
-                raise StorageCorrupt(f"Object {id} of {SYSTEM_REALM} is no {row.type!r}")
+                raise StorageCorrupt(f"Object {id} of {SYSTEM_REALM} is not of type {row.type!r}")
             kept: V = decode(found.type, found.value)
             return kept
-        # An insert that comes true late changes nothing: the first one counts, and is read.
+        # An insert that takes effect late is harmless: the first one counts, and the loop reads it.
         with contextlib.suppress(OutcomeUnknown):
             if await backend.insert(SYSTEM_REALM, row):
                 return value
-    raise Unavailable(f"The catalog could not tell whether its {row.type!r} is kept; try again")
+    raise Unavailable(f"The catalog could not confirm that its {row.type!r} is stored; retry later")

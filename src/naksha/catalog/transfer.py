@@ -5,9 +5,9 @@
 
     realm = await import_realm(catalog, "maps", chunks)
 
-Ids stay what they are, and objects of unknown types go along byte by byte. While a realm is
-exported, others may write: pointers are read first, and since an object is written before a pointer
-leads to it and is never changed, each pointer is exported with all that it led to then.
+Ids are preserved, and objects of unknown types are copied byte by byte. Other clients may write
+during an export: pointers are read first, and since an object is written before a pointer leads to
+it and is never changed, each pointer is exported with everything that it led to then.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from naksha.model.errors import Conflict, InvalidArgument, RealmNotFound
 from naksha.spi.catalog import CatalogBackend, ObjectRow, PointerRow, ScannedObject
 
 _BATCH: Final = 100
-"""Rows that are read or written together; each may have CATALOG_ROW_BYTES_MAX."""
+"""Rows read or written together; each may have CATALOG_ROW_BYTES_MAX."""
 
 
 class ImportsRealms(Protocol):
-    """What an import needs of a catalog."""
+    """The part of a catalog that an import needs."""
 
     realms: Realms
 
     async def realm_in_the_making(self, realm: Realm) -> Persistence:
-        """A realm that does not serve yet."""
+        """Return a realm that does not serve yet."""
 
 
 async def export_realm(backend: CatalogBackend, realm: str, now_us: int) -> AsyncIterator[bytes]:
-    """All of a realm, in whatever state it is."""
+    """Export a whole realm, in whatever state it is."""
     check_realm_id(realm)
     writer = RecordWriter()
     yield writer.record(Header(FORMAT, VERSION, realm, now_us))
@@ -58,7 +58,7 @@ async def export_realm(backend: CatalogBackend, realm: str, now_us: int) -> Asyn
         keys = [row.key for row in page if isinstance(row, ScannedObject) and row.realm == realm]
         for some in batches(keys, _BATCH):
             found = await backend.fetch(realm, some)
-            # What is gone since was needed by nobody.
+            # Objects deleted since the scan were garbage.
             for row in (found[key] for key in some if key in found):
                 yield writer.record(
                     ObjectRecord(row.id, row.part, row.parts, row.type, row.value, row.token)
@@ -74,25 +74,29 @@ async def import_realm(
     status: Status = Status.ACTIVE,
     is_repeated: bool = False,
 ) -> Realm:
-    """Make a realm of what was exported, under the same name or another one. It is there when all
-    of it is, has been checked, and then in the state ACTIVE or INACTIVE.
+    """Create a realm from an export, under the same name or another one.
 
-    The realm does not exist before, or is CREATED. After a failure it stays LOADING, and can be
-    purged, or the same import is repeated.
+    It leaves the state LOADING for ACTIVE or INACTIVE only after everything was imported and
+    checked.
+
+    The realm must not exist, or must be CREATED. After a failure it remains LOADING; it can then be
+    purged, or the same import can be repeated.
 
     Raises:
-        InvalidArgument: The stream is no export, damaged or incomplete.
-        Conflict: The realm is in use, or what was exported is not consistent.
+        InvalidArgument: The stream is not an export, or is damaged or incomplete.
+        Conflict: The realm is in use, or the export is not consistent.
     """
     if status not in (Status.ACTIVE, Status.INACTIVE):
-        raise InvalidArgument("An imported realm is ACTIVE or INACTIVE", field="status")
+        raise InvalidArgument(
+            "status must be ACTIVE or INACTIVE for an imported realm", field="status"
+        )
     realm = await _loading(catalog.realms, realm_id, is_repeated)
     persistence = await catalog.realm_in_the_making(realm)
     pointers = await _import_objects(persistence, chunks)
     await _import_pointers(persistence.backend, realm, pointers)
     check = await check_realm(RealmReader(persistence.backend, realm.id))
     if check.consistency is not Consistency.CONSISTENT:
-        raise Conflict(f"What was imported is not consistent: {_first_finding(check)}")
+        raise Conflict(f"The imported realm is not consistent: {_first_finding(check)}")
     return await catalog.realms.update(realm, status)
 
 
@@ -105,7 +109,8 @@ async def _loading(realms: Realms, id: str, is_repeated: bool) -> Realm:
         return await realms.fence(realm)
     if realm.status is not Status.CREATED:
         raise Conflict(
-            f"The realm {id!r} is {realm.status}; a realm is imported under a new name",
+            f"The realm {id!r} is {realm.status} and cannot be imported into; import under a new"
+            " name",
             field="realm",
         )
     return await realms.update(realm, Status.LOADING)
@@ -114,8 +119,10 @@ async def _loading(realms: Realms, id: str, is_repeated: bool) -> Realm:
 async def _import_objects(
     persistence: Persistence, chunks: AsyncIterable[bytes]
 ) -> list[PointerRecord]:
-    """Write all objects; gives the pointers, which are made when the whole stream is known to be
-    right."""
+    """Write all objects and return the pointers.
+
+    The pointers are created only after the whole stream was validated.
+    """
     pointers: list[PointerRecord] = []
     rows: list[ObjectRow] = []
     largest = 0
@@ -129,10 +136,10 @@ async def _import_objects(
                 await persistence.backend.write(persistence.realm, rows)
                 rows = []
     await persistence.backend.write(persistence.realm, rows)
-    if largest >= persistence.new_id():  # else it might be given a second time
+    if largest >= persistence.new_id():  # Otherwise the id could be generated again.
         raise InvalidArgument(
-            f"Object {largest} has an id of the future: a clock, here or where the realm was "
-            "exported, is wrong",
+            f"Object {largest} has an id from the future: the clock of this machine, or of the"
+            " machine that exported the realm, is wrong",
             field="export",
         )
     return pointers
@@ -141,7 +148,9 @@ async def _import_objects(
 def _row(record: ObjectRecord, now_us: int) -> ObjectRow:
     check_id(record.id)
     if len(record.value) > limits.CATALOG_ROW_BYTES_MAX:
-        raise InvalidArgument(f"Object {record.id} is too large for a row", field="export")
+        raise InvalidArgument(
+            f"Object {record.id} of the export is too large for a row", field="export"
+        )
     return ObjectRow(
         record.id, record.part, record.parts, record.type, record.value, now_us, record.token
     )
@@ -156,11 +165,11 @@ async def _import_pointers(
             for each in some
         ]
         await backend.create_pointers(realm.id, rows)
-        # An earlier attempt may have made some of them, from the same stream.
+        # An earlier attempt may have created some of them from the same stream.
         there = await backend.fetch_pointers(realm.id, [row.name for row in rows])
         others = [row.name for row in rows if there.get(row.name) != row]
         if others:
-            raise Conflict(f"The realm {realm.id!r} has other pointers already: {others[0]!r}")
+            raise Conflict(f"The realm {realm.id!r} already has a different pointer {others[0]!r}")
 
 
 def _first_finding(check: RealmCheck) -> str:

@@ -1,10 +1,10 @@
-"""The form of an exported realm: a stream of records.
+"""Stream format of an exported realm.
 
-Each record is 4 bytes of length, 4 bytes of CRC-32 (of the length and what follows), both unsigned
-and big-endian, and that many bytes of MessagePack: an array whose first element says what it is.
-The first record is a `Header`, the last one a `Trailer` with the numbers of all others and a digest
-of them, so that a stream which ends early, or of which a part is lost, doubled or changed, is
-refused. What comes later in another version of the format is refused by its number.
+A stream consists of records: 4 bytes of length, 4 bytes of CRC-32 (of the length and what follows),
+both unsigned and big-endian, and that many bytes of MessagePack: an array whose first element is
+the record type. The first record is a `Header`, the last one a `Trailer` with the numbers of all
+others and a digest of them, so a stream that is truncated, or in which a part is lost, duplicated
+or changed, is rejected. Other versions of the format are rejected by their number.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HEAD: Final = struct.Struct(">II")
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True, tag_field="record", tag="header"):
-    """What the stream is."""
+    """Format, version and origin of the stream."""
 
     format: str
     version: int
@@ -39,7 +39,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, tag_field="record", t
 class PointerRecord(
     msgspec.Struct, frozen=True, array_like=True, tag_field="record", tag="pointer"
 ):
-    """A pointer, without the epoch, which is that of its realm."""
+    """A pointer without its epoch, which is that of its realm."""
 
     name: str
     target: bytes
@@ -48,7 +48,7 @@ class PointerRecord(
 
 
 class ObjectRecord(msgspec.Struct, frozen=True, array_like=True, tag_field="record", tag="object"):
-    """A row of an object, without the time, which is that of its import."""
+    """A row of an object without its time, which becomes the time of the import."""
 
     id: int
     part: int
@@ -59,7 +59,7 @@ class ObjectRecord(msgspec.Struct, frozen=True, array_like=True, tag_field="reco
 
 
 class Trailer(msgspec.Struct, frozen=True, array_like=True, tag_field="record", tag="trailer"):
-    """What was in the stream."""
+    """Counts and digest of the stream."""
 
     pointers: int
     objects: int
@@ -73,7 +73,7 @@ _decoder: Final = msgspec.msgpack.Decoder(Record)
 
 
 class RecordWriter:
-    """Makes the bytes of a stream."""
+    """Encoder of a stream."""
 
     def __init__(self) -> None:
         self._digest = hashlib.blake2b(digest_size=32)
@@ -87,24 +87,25 @@ class RecordWriter:
         return _framed(payload)
 
     def trailer(self) -> bytes:
-        """The end of the stream."""
+        """Return the end of the stream."""
         trailer = Trailer(self._pointers, self._objects, self._digest.digest())
         return _framed(msgspec.msgpack.encode(trailer))
 
 
 async def read_records(chunks: AsyncIterable[bytes]) -> AsyncIterator[Record]:
-    """The records of a stream, however it is cut into chunks. Only when the trailer has come, all
-    of them are known to be right.
+    """Parse the records of a stream, however it is split into chunks.
+
+    The records are known to be complete and correct only once the trailer has been read.
 
     Raises:
-        InvalidArgument: It is no export, of another version, damaged, or ends too early.
+        InvalidArgument: It is not an export, has another version, is damaged, or is truncated.
     """
     digest = hashlib.blake2b(digest_size=32)
     pointers = objects = at = 0
     last: Record | None = None
     async for payload in _payloads(chunks):
         if isinstance(last, Trailer):
-            raise _damaged(at, "there is something behind its end")
+            raise _damaged(at, "there is data after its end")
         try:
             record = _decoder.decode(payload)
         except msgspec.MsgspecError as error:
@@ -112,10 +113,10 @@ async def read_records(chunks: AsyncIterable[bytes]) -> AsyncIterator[Record]:
         if last is None:
             _check_header(record)
         elif isinstance(record, Header):
-            raise _damaged(at, "it begins a second time")
+            raise _damaged(at, "it contains a second header")
         whole = Trailer(pointers, objects, digest.digest())
         if isinstance(record, Trailer) and record != whole:
-            raise _damaged(at, "its records are not those that were written")
+            raise _damaged(at, "its records do not match the trailer")
         pointers += isinstance(record, PointerRecord)
         objects += isinstance(record, ObjectRecord)
         digest.update(payload)
@@ -123,7 +124,7 @@ async def read_records(chunks: AsyncIterable[bytes]) -> AsyncIterator[Record]:
         last = record
         at += _HEAD.size + len(payload)
     if not isinstance(last, Trailer):
-        raise _damaged(at, "it ends too early")
+        raise _damaged(at, "it ends before the trailer")
 
 
 async def _payloads(chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
@@ -157,16 +158,16 @@ def _framed(payload: bytes) -> bytes:
 
 def _check_header(record: Record) -> None:
     if not isinstance(record, Header) or record.format != FORMAT:
-        raise InvalidArgument("This is no exported realm", field="export")
+        raise InvalidArgument("The input is not an exported realm", field="export")
     if record.version != VERSION:
         raise InvalidArgument(
-            f"The exported realm has version {record.version} of the format, this program reads "
-            f"version {VERSION}",
+            f"The exported realm has format version {record.version}; this program reads version"
+            f" {VERSION}",
             field="export",
         )
 
 
 def _damaged(at: int, why: str) -> InvalidArgument:
     return InvalidArgument(
-        f"The exported realm is damaged behind byte {at:,}: {why}; export it anew", field="export"
+        f"The exported realm is damaged after byte {at:,}: {why}; export it again", field="export"
     )

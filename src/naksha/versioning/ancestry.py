@@ -1,8 +1,8 @@
-"""What a line has in it: which overlays, up to which transaction, by layers, merges and rebases.
+"""Contents of a line: the overlays it contains, and up to which transaction of each.
 
-Two lines have in common what both have in them; the latest of that is the base of a merge between
-them (`naksha.versioning.merges.bases`). All of it is told by the records of the branches, so nobody
-walks through the history.
+A line obtains contents from its layers, from merges and from rebases. The latest contents that two
+lines share are the base of a merge between them (`naksha.versioning.merges.bases`). Everything is
+derived from the records of the branches; the history itself is never scanned.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from naksha.versioning.records import MAIN_LAYERS, Branch, Epoch, everywhere, go
 from naksha.versioning.version_refs import MAIN_BRANCH
 
 Contents = dict[int, int]
-"""By overlay, the last transaction of it that is in a line."""
+"""For each overlay, the last transaction of it that a line contains."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Transaction `txn` of one overlay brought another one, up to a transaction of that."""
+    """A merge in transaction `txn` of one overlay that brought in overlay `source`.
+
+    It brought everything of `source` up to transaction `source_txn`.
+    """
 
     txn: int
     source: int
@@ -34,7 +37,7 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class CommonVersion:
-    """A version that two lines have in common, and all that it contains."""
+    """A version that two lines share, with everything that it contains."""
 
     line: Line
     txn: int
@@ -42,8 +45,10 @@ class CommonVersion:
 
 
 class Ancestry:
-    """All branches of a storage, and what went from one to the other; or of these what is known
-    about some overlays only."""
+    """The branches of a storage and the merges between them.
+
+    `about` narrows it to the merges between some of the overlays.
+    """
 
     def __init__(self, storage: Storage, live: Iterable[Branch], gone: Iterable[Branch]) -> None:
         self._storage = storage
@@ -57,7 +62,7 @@ class Ancestry:
 
     @classmethod
     async def of(cls, storage: Storage, reader: Reader) -> Ancestry:
-        """As it is now, or as somebody sees it who reads inside a session."""
+        """Read the branch records; inside a session, as that session sees them."""
         records = [known.record for known in await everywhere(reader)]
         live = [each for each in records if isinstance(each, Branch)]
         return cls(storage, live, await gone_branches(reader))
@@ -71,13 +76,16 @@ class Ancestry:
             merges = [Merge(ours, source, theirs) for ours, theirs in point.all]
             self._merges.setdefault(own, []).extend(merges)
         if epoch.replayed is not None:
-            # A rebase brought all that the branch had on its former base.
+            # A rebase replays everything that the branch had on its former base, so it counts as a
+            # merge of the former overlay.
             former, txn = epoch.replayed
             self._merges.setdefault(own, []).append(Merge(epoch.since, former, txn))
 
     def about(self, overlays: frozenset[int]) -> Ancestry:
-        """The same for a collection that only these overlays can have: a merge with another one
-        did not bring it."""
+        """Return the ancestry for a collection that can exist only on these overlays.
+
+        A merge with any other overlay did not bring the collection, so it is ignored.
+        """
         found = copy(self)
         found._merges = {
             target: [merge for merge in merges if merge.source in overlays]
@@ -89,8 +97,11 @@ class Ancestry:
     async def overlays_of(
         self, reader: WriteSession | Storage, names: Sequence[str]
     ) -> dict[str, frozenset[int]]:
-        """Which overlays can have states of a collection: those of branches that are about it and
-        were made since it is there."""
+        """Return, for each collection, the overlays that can have states of it.
+
+        These are main and the overlays of the branches whose scope covers the collection and that
+        were created after the collection.
+        """
         found = {name: {MAIN} for name in names}
         unseen = set(names)
         by_base: dict[int, list[int]] = {}
@@ -98,7 +109,8 @@ class Ancestry:
             by_base.setdefault(epoch.below[-1].txn or 0, []).append(overlay)
         for _, overlays in sorted(by_base.items()):
             if unseen:
-                # What one base has the later ones have, too, so most often it is asked for once.
+                # A collection that exists at one base also exists at the later ones, so a name is
+                # usually looked up only once.
                 layers = self._owners[overlays[0]][1].layers
                 unseen -= {info.id for info in await reader.on_branch(layers).collections()}
             for overlay in overlays:
@@ -109,8 +121,7 @@ class Ancestry:
         return {name: frozenset(overlays) for name, overlays in found.items()}
 
     def brings(self, branch: Branch) -> set[int]:
-        """The overlays of other branches, still there, that came along where this one was merged
-        into."""
+        """Return the live overlays of other branches that a merge of this branch brought along."""
         found: Contents = {}
         if any(epoch.merged_into for epoch in branch.epochs):
             self._add(found, branch.now.layers, INT8_MAX, INT8_MAX)
@@ -118,8 +129,10 @@ class Ancestry:
         return (found.keys() & self._owners.keys()) - self._gone - own
 
     def latest_common(self, one: Contents, other: Contents) -> list[CommonVersion]:
-        """The latest versions that two lines have in common, none of which contains another one;
-        the one that contains most comes first."""
+        """Return the latest versions that two lines share, the one that contains the most first.
+
+        None of the returned versions contains another one.
+        """
         shared = {
             overlay: min(txn, other[overlay])
             for overlay, txn in one.items()
@@ -130,8 +143,10 @@ class Ancestry:
             self._add(inside[overlay], self._line(overlay).layers, txn, txn)
 
         def lateness(overlay: int) -> tuple[int, int, int]:
-            # The one that has all the others in it, be its number larger or not; two lines that
-            # were merged without a change have the same last transaction.
+            # Order by the number of other candidates that a version contains, not by its
+            # transaction: a version may contain one with a larger transaction, and two lines that
+            # were merged without a change end at the same transaction. A version is therefore
+            # always visited before the ones it contains, which the loop below then drops.
             found = inside[overlay]
             has = sum(found.get(other, -1) >= txn for other, txn in shared.items())
             return has, shared[overlay], overlay
@@ -151,7 +166,10 @@ class Ancestry:
         return line_of_branch(self._storage, *self._owners[overlay])
 
     def contents(self, place: Place) -> Contents:
-        """HEAD has all merges that are recorded, published or not."""
+        """Return what a version of a line contains.
+
+        HEAD contains every recorded merge, published or not.
+        """
         found: Contents = {}
         until = INT8_MAX if place.at == HEAD else place.version.txn
         self._add(found, place.line.layers, place.version.txn, until)

@@ -1,4 +1,4 @@
-"""What a branch stands on, and what is protected for it."""
+"""Bases of branches: the layers below a branch, and the pins that protect them."""
 
 from __future__ import annotations
 
@@ -21,38 +21,52 @@ from naksha.versioning.records import (
 
 
 def layers_below(place: Place) -> tuple[Layer, ...]:
-    """What a branch has below it that starts at a place: all layers, none newer than that."""
+    """Return the layers below a branch that starts at a place, none newer than the place.
+
+    Raises:
+        LimitExceeded: The branch would have more than the permitted number of branches below it.
+    """
     txn = place.version.txn
     layers = tuple(
         Layer(each.overlay, txn if each.txn is None else min(each.txn, txn))
         for each in place.line.layers
     )
-    # Until its base a branch is what is below it.
+    # At its base a branch is identical to what is below it, so the topmost layer is redundant.
     while len(layers) > 1 and layers[1].txn == txn:
         layers = layers[1:]
     if len(layers) >= LAYERS_MAX:
-        raise LimitExceeded(f"A branch has at most {LAYERS_MAX - 1} branches below it")
+        raise LimitExceeded(
+            f"A branch can have at most {LAYERS_MAX - 1} branches below it; start from main or from"
+            " a branch closer to it"
+        )
     return layers
 
 
 async def stand_on(session: WriteSession, line: Line) -> None:
-    """Make sure that a branch is not deleted while something is made that needs it; to be done
-    before anything else that a deletion waits for."""
+    """Prevent a branch from being deleted while something that needs it is created.
+
+    It rewrites the branch record, the same row that a deletion removes, so one of the two fails.
+    Call it before anything else that a deletion waits for.
+
+    Raises:
+        NotFound: There is no such branch any more.
+        NotSupported: The branch exists only to resolve a conflict.
+    """
     if line.overlay == MAIN:
         return
     known = await branch_over(session, line.overlay)
     if known is None:
-        raise NotFound(f"There is no branch {line.name!r}", field="branch")
+        raise NotFound(f"Branch {line.name!r} does not exist", field="branch")
     if known[0].solves is not None:
         raise NotSupported(
-            f"{line.name!r} goes when its conflict is solved; nothing can be made from it",
+            f"Branch {line.name!r} only exists until its conflict is resolved; use another base",
             field="branch",
         )
     await change_branch(session, *known)
 
 
 async def pin_base(session: WriteSession, epoch: Epoch, scope: Scope, version: Version) -> None:
-    """Protect what a branch stands on."""
+    """Pin the version that a branch is based on."""
     if version.seq_number == 0:
         return
     for name, collection in _pins(epoch, scope):
@@ -62,8 +76,11 @@ async def pin_base(session: WriteSession, epoch: Epoch, scope: Scope, version: V
 async def pin_merge(
     session: WriteSession, branch: Branch, version: Version, merged: Collection[str]
 ) -> None:
-    """Protect the last version that was merged: the next merge begins there. Of the collections of
-    a branch the other one may not have all."""
+    """Pin the last version that was merged, where the next merge begins.
+
+    A branch that is limited to some collections pins only those that were merged; the other line
+    may lack the rest.
+    """
     if version.seq_number > 0:
         for name, collection in _pins(branch.now, branch.scope, "merged"):
             if collection is None or collection in merged:
@@ -71,11 +88,11 @@ async def pin_merge(
 
 
 async def unpin_base(session: WriteSession, epoch: Epoch, scope: Scope) -> None:
-    """Protect nothing for it any longer."""
+    """Remove the pins of a branch's base and of its merges."""
     for name, _ in [*_pins(epoch, scope), *_pins(epoch, scope, "merged")]:
         await session.unpin(name)
 
 
 def _pins(epoch: Epoch, scope: Scope, what: str = "branch") -> list[tuple[str, str | None]]:
-    # By the number, which stays when the branch is renamed.
+    # Pins are named by the branch number, which does not change when the branch is renamed.
     return pins_of(f"{what}:{epoch.overlay}", scope)

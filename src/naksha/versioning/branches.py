@@ -1,4 +1,4 @@
-"""Branches: made in no time, written like main, and kept in the storage itself."""
+"""Branches: created without copying data, written like main, stored in the storage itself."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ async def create_branch(
     *,
     scope: Scope = STORAGE,
 ) -> Branch:
-    """Branch off from a version of main or of another branch.
+    """Create a branch from a version of main or of another branch.
 
     Args:
-        storage: Where.
-        name: The name; must be free.
-        signed: Who, and a description as message.
-        base: The version to start from; a name alone is a tag, or the head of a branch.
-        scope: All collections (of the storage, or of a space), or some.
+        storage: The storage.
+        name: The name; must not be in use.
+        signed: Author and app id, with the description as message.
+        base: The version to start from; a bare name is a tag, or the head of a branch.
+        scope: All collections (of the storage or of a space), or some of them.
     """
     check_name(name)
     place = await place_of(storage, base, scope)
@@ -80,7 +80,7 @@ async def create_branch(
 
 
 async def branches(storage: Storage, *, space: str | None = None) -> list[Branch]:
-    """All branches, ordered by name; main is not among them."""
+    """List all branches except main, ordered by name."""
     known = await every(storage, space)
     return [each.record for each in known if isinstance(each.record, Branch)]
 
@@ -88,11 +88,15 @@ async def branches(storage: Storage, *, space: str | None = None) -> list[Branch
 async def rename_branch(
     storage: Storage, name: str, new_name: str, signed: Signed, *, scope: Scope = STORAGE
 ) -> Branch:
-    """Give a branch another name; what was branched off from it knows it by its number."""
+    """Rename a branch; branches made from it refer to it by number."""
     check_name(new_name)
     branch, revision = await branch_of(storage, scope, name)
     if branch.solves is not None:
-        raise InvalidArgument(f"{name!r} has the name of the branch that it is for", field="name")
+        raise InvalidArgument(
+            f"Branch {name!r} cannot be renamed: it resolves a conflict and is named after the"
+            " branch in conflict",
+            field="name",
+        )
     renamed = msgspec.structs.replace(branch, name=new_name)
 
     async def work(session: WriteSession) -> None:
@@ -108,7 +112,7 @@ async def rename_branch(
 
 
 async def _rename_in(session: WriteSession, known: Known, branch: Branch) -> None:
-    """Tell a tag or another branch the new name of the branch that it is of."""
+    """Record the new name of a branch in a tag or branch that refers to it."""
     record, expected = known.record, known.revision
     told: Tag | Branch = record
     if isinstance(record, Tag):
@@ -117,7 +121,7 @@ async def _rename_in(session: WriteSession, known: Known, branch: Branch) -> Non
     elif record.parent_number == branch.number:
         told = msgspec.structs.replace(record, parent=branch.name)
     if isinstance(record, Branch) and record.solves in branch.conflicts:
-        # It has the name of the branch that it is for.
+        # A branch that resolves a conflict is named after the branch in conflict.
         await session.forget(REF, record.scope.key(record.name), expected=expected)
         told, expected = msgspec.structs.replace(told, name=SOLVING + branch.name), 0
     if told != record:
@@ -127,7 +131,7 @@ async def _rename_in(session: WriteSession, known: Known, branch: Branch) -> Non
 async def describe_branch(
     storage: Storage, name: str, signed: Signed, *, scope: Scope = STORAGE
 ) -> Branch:
-    """Say anew, as message, what a branch is for."""
+    """Replace the description of a branch with `signed.message`."""
 
     async def work(session: WriteSession) -> Branch:
         branch, revision = await branch_of(session, scope, name)
@@ -141,8 +145,13 @@ async def describe_branch(
 async def delete_branch(
     storage: Storage, name: str, signed: Signed, *, scope: Scope = STORAGE
 ) -> None:
-    """Remove a branch and all that was written on it, unless something stands on it. Without the
-    branch that a conflict is to be solved on, that is given up."""
+    """Delete a branch and all that was written on it, unless a tag or another branch needs it.
+
+    Deleting the branch on which a conflict is resolved gives up that conflict.
+
+    Raises:
+        InUse: A tag or another branch has this branch below it.
+    """
     found, _ = await branch_of(storage, scope, name)
     if found.solves is not None:
         await give_up_conflict(storage, found.solves, signed)
@@ -150,7 +159,8 @@ async def delete_branch(
 
     async def work(session: WriteSession) -> None:
         branch, revision = await branch_of(session, scope, name)
-        # First of all: who stands on it said so in the same row.
+        # Remove the record first: `stand_on` rewrites the same row, so a tag or branch that is
+        # created concurrently either fails or is visible below.
         await session.forget(REF, scope.key(name), expected=revision)
         for conflict in await conflicts(session):
             if branch.number in (conflict.source, conflict.target):
@@ -158,7 +168,7 @@ async def delete_branch(
         own = {epoch.overlay for epoch in branch.epochs}
         user = _user_of(own, branch, await everywhere(session))
         if user is not None:
-            raise InUse(f"Branch {name!r} is needed by {user}", field="branch")
+            raise InUse(f"Branch {name!r} cannot be deleted: {user} is based on it", field="branch")
         for epoch in branch.epochs:
             await unpin_base(session, epoch, branch.scope)
             await session.drop_overlay(epoch.overlay)
@@ -168,8 +178,11 @@ async def delete_branch(
 
 
 async def _remember_gone(session: WriteSession, storage: Storage, branch: Branch) -> None:
-    """What came over a branch to others did come, whether the branch is still there or not; known
-    as long as what came is there."""
+    """Keep the record of a deleted branch as long as the merge history needs it.
+
+    What a merge brought over the deleted branch stays merged. The record is needed while a branch
+    that it brought along still exists.
+    """
     records = [known.record for known in await everywhere(session)]
     live = [each for each in records if isinstance(each, Branch)]
     gone = [*await gone_branches(session), branch]
@@ -182,12 +195,12 @@ async def _remember_gone(session: WriteSession, storage: Storage, branch: Branch
 
 
 async def open_branch(storage: Storage, name: str, *, scope: Scope = STORAGE) -> Line:
-    """A branch to be read and written; main is one too."""
+    """Return the line to read and write a branch or main."""
     return await line_of(storage, name, scope)
 
 
 def _user_of(overlays: set[int], branch: Branch, known: Iterable[Known]) -> str | None:
-    """A tag or a branch that has one of the overlays below it."""
+    """Return the tag or branch that has one of these overlays below it, if any."""
     for each in known:
         record = each.record
         if record == branch:

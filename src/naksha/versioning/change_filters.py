@@ -1,9 +1,9 @@
-"""Filters on changes: which features are meant, and who changed them when.
+"""Split a query on changes into a filter on features and a filter on the changes themselves.
 
-A query on changes has two parts. Ids, properties, tags and area describe a feature and hold for its
-old or its new state, so a feature that leaves an area is found there. Author, app id, action, time
-and transaction describe the change itself and hold for the state that the change made: a rollback
-of what Ann did leaves alone what others did to features that Ann wrote before.
+Ids, properties, tags and area describe a feature and apply to its old or its new state, so a
+feature that leaves an area is found there. Author, app id, action, time and transaction describe
+the change and apply to the state that the change made: rolling back Ann's changes does not touch
+what others changed in features that Ann wrote before.
 """
 
 from __future__ import annotations

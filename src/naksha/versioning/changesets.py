@@ -1,4 +1,4 @@
-"""Changesets: who changed what, where, when and why."""
+"""Changesets: published transactions with author, time, message and touched collections."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from naksha.spi.support.query_parts import boxes_of
 from naksha.versioning.lines import Line
 
 MESSAGE: Final = "message"
-"""The id of the message that is the commit message."""
+"""The id of the signal that holds the commit message."""
 Box = tuple[float, float, float, float]
 
 
 class Touched(msgspec.Struct, frozen=True):
-    """What a changeset did to a collection."""
+    """The effect of a changeset on one collection."""
 
     collection: str
     created: int
@@ -39,14 +39,14 @@ class Changeset(msgspec.Struct, frozen=True, kw_only=True):
     message: str | None
     touched: tuple[Touched, ...]
     collections_changed: tuple[str, ...]
-    """Collections that were created, changed, dropped or restored themselves."""
+    """Collections that were themselves created, changed, dropped or restored."""
     attachments: tuple[Signal, ...]
-    """All messages, the commit message among them."""
+    """All messages, including the commit message."""
     overlay: int
 
     @property
     def bbox(self) -> Box | None:
-        """Around all changes, old and new."""
+        """The box around all old and new geometries, None without any."""
         boxes = [each.bbox for each in self.touched if each.bbox is not None]
         if not boxes:
             return None
@@ -55,14 +55,18 @@ class Changeset(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def changeset(line: Line, version: Version) -> Changeset:
-    """The one that made a version."""
+    """Return the changeset that made a version."""
     return changeset_of(await line.storage.transaction(version.txn))
 
 
 def changeset_of(transaction: Transaction) -> Changeset:
-    """A transaction of the log; it must be published."""
+    """Return the changeset of a transaction from the log.
+
+    Raises:
+        InvalidArgument: The transaction is not published.
+    """
     if transaction.seq_number is None or transaction.published_ms is None:
-        raise InvalidArgument(f"Transaction {transaction.txn} is not published", field="txn")
+        raise InvalidArgument(f"Transaction {transaction.txn} is not published yet", field="txn")
     signals = transaction.signals
     messages = tuple(s for s in signals if s.action == "MESSAGE")
     return Changeset(
@@ -83,7 +87,7 @@ def changeset_of(transaction: Transaction) -> Changeset:
 
 
 def box_of(area: Spatial | None) -> Bbox | None:
-    """The box that the changes must meet; that of a box may cross the date line."""
+    """Return the box that changes must intersect; a `Bbox` may cross the antimeridian."""
     if area is None or isinstance(area, Bbox):
         return area
     (box,) = boxes_of(area)

@@ -1,10 +1,10 @@
-"""The difference between two versions, on one line or on two.
+"""Differences between two versions, on one line or on two.
 
-What changed is found by the transactions that changed it, so the cost follows the number of
-changes, not the size of the collection. Where one version comes from the other, the states that
-began since then and are valid now, and those that were valid then and have ended since, are all
-there is to know. Between two lines, what began after the place where they part gives the ids, and
-these are looked up in both versions.
+Changes are found by the transactions that made them, so the cost depends on the number of changes,
+not on the size of the collection. If one version is an ancestor of the other, the states that began
+since then and are still valid, and those that were valid then and have ended since, describe the
+whole difference. Between two lines, the states that began after the fork give the ids, which are
+then looked up in both versions.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from naksha.versioning.lines import Place
 CHUNK: Final = 10_000
 """Features looked up at once."""
 KEPT_MAX: Final = 50_000
-"""States kept in memory; of more only the ids."""
+"""States held in memory at once; beyond that only their ids are held."""
 _NAMESPACE: Final = f'"{XYZ}"'.encode()
 
 
 class Action(StrEnum):
-    """What became of a feature between two versions."""
+    """Kind of difference of a feature between two versions."""
 
     CREATED = "created"
     UPDATED = "updated"
@@ -43,7 +43,7 @@ class Action(StrEnum):
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """A feature that is not the same in two versions."""
+    """A feature that differs between two versions."""
 
     collection: str
     id: str
@@ -57,11 +57,11 @@ class Change(msgspec.Struct, frozen=True, gc=False):
         return Action.DELETED if self.new is None else Action.UPDATED
 
     def paths(self) -> list[str]:
-        """The places that changed, as JSON pointers into the feature, tags and `crid` included."""
+        """Return the changed paths as JSON pointers into the feature, including tags and `crid`."""
         return merge.changed_paths(self._content(self.old), self._content(self.new))
 
     def patch(self) -> list[dict[str, Any]]:
-        """The RFC 6902 patch from the old feature to the new one."""
+        """Return the RFC 6902 patch from the old feature to the new one."""
         return merge.json_patch(self._content(self.old), self._content(self.new))
 
     @staticmethod
@@ -70,8 +70,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 def visible(state: State) -> dict[str, Any]:
-    """A feature without what the storage says about it; of the namespace only what is the
-    client's."""
+    """Return a feature without storage metadata, keeping the client's members of the namespace."""
     content = content_of(state.feature)
     content["properties"] = {**content["properties"], XYZ: content.pop(XYZ)}
     return content
@@ -80,18 +79,24 @@ def visible(state: State) -> dict[str, Any]:
 async def diff(
     old: Place, new: Place, collection: str, query: Query | None = None
 ) -> AsyncIterator[Change]:
-    """The features that differ between two versions, ordered by id.
+    """Iterate over the features that differ between two versions, ordered by id.
 
-    Those that are different but equal in content (changed and changed back) are left out. With a
-    query only those that matched it in some state in between, or in one of the two versions; its
-    authors, app ids, actions and times are those of the states in between (see `filters`). Its
-    `limit` and `cursor` are about pages of states and refused here.
+    Features that were changed and changed back are left out. A query keeps only features that
+    matched it in some state in between, or in one of the two versions; its authors, app ids,
+    actions and times apply to the states in between (see `naksha.versioning.change_filters`).
+    `limit`, `cursor` and `states` of the query refer to pages of states and are rejected.
     """
     asked = query or Query()
     if asked.limit is not None or asked.cursor is not None or asked.states is not States.LIVE:
-        raise InvalidArgument("A difference has no limit, cursor or kind of states", field="query")
+        raise InvalidArgument(
+            "A diff does not support limit, cursor or states; remove them from the query",
+            field="query",
+        )
     if asked.replaced_since is not None:
-        raise InvalidArgument("A difference has its own two versions", field="query")
+        raise InvalidArgument(
+            "A diff does not support replaced_since; it compares the two given versions",
+            field="query",
+        )
     for place in (old, new):
         await check_readable(place, collection)
     fork = fork_of(old, new)
@@ -112,29 +117,30 @@ async def diff(
 async def diff_all(
     old: Place, new: Place, query: Query | None = None, collections: Iterable[str] | None = None
 ) -> AsyncIterator[Change]:
-    """The same over several collections, or all of the storage, in their order."""
+    """Iterate over the differences of several collections, or all, ordered by collection and id."""
     for name in await names_in(old, new, collections):
         async for change in diff(old, new, name, query):
             yield change
 
 
 async def names_in(old: Place, new: Place, collections: Iterable[str] | None) -> list[str]:
-    """The collections to look at: those given, or all that are there now."""
+    """Return the given collections, or all that exist now, in order."""
     if collections is not None:
         return sorted(collections)
     return sorted({info.id for place in (old, new) for info in await place.storage.collections()})
 
 
 def is_change(change: Change) -> bool:
-    """Whether there is a difference that somebody can see."""
+    """Return whether two states differ in what a client can see."""
     old, new = change.old, change.new
     if old is None or new is None:
         return old is not new
     one, other = old.heading(), new.heading()
     if one.uuid == other.uuid:
         return False
-    # A state is followed by an equal one only when it was changed and changed back at once: then it
-    # is written as it was, and one need not look inside of all the others.
+    # Fast path: a successor equals its predecessor in content only if a feature was changed and
+    # changed back within one transaction. The storage then writes it byte for byte as before, so
+    # different bytes between direct neighbours mean different content and parsing is unnecessary.
     is_next = one.uuid == other.puuid or other.uuid == one.puuid
     if is_next and not _spelled_the_same(old, new):
         return True
@@ -142,8 +148,12 @@ def is_change(change: Change) -> bool:
 
 
 def _spelled_the_same(old: State, new: State) -> bool:
-    """Whether two states have the same bytes around their namespaces, which may still be different
-    in what is the client's. Where a brace stands in a text of the namespace, it may be so."""
+    """Return whether two states may be equal, judged by the bytes around their namespaces.
+
+    The namespaces themselves may still differ in the client's members. A namespace with a brace
+    inside a string cannot be delimited this way, so the answer is True, and the caller compares the
+    content.
+    """
     one, other = old.raw, new.raw
     begin, begin_other = one.find(_NAMESPACE), other.find(_NAMESPACE)
     if begin != begin_other or one[:begin] != other[:begin]:
@@ -155,14 +165,17 @@ def _spelled_the_same(old: State, new: State) -> bool:
 
 
 async def check_readable(place: Place, collection: str) -> None:
-    """What has expired leaves no trace, and must not pass for what never changed."""
+    """Raise Expired when a version is no longer kept.
+
+    Expired states leave no trace, so the diff would silently miss them.
+    """
     if place.version.seq_number > 0 and place.at != HEAD:
         with suppress(CollectionNotFound):
             await place.storage.resolve(place.at, collection)
 
 
 async def states_of(place: Place, collection: str, query: Query) -> AsyncIterator[State]:
-    """The states of a version; none where the collection is unknown."""
+    """Iterate over the states of a version; none where the collection is unknown."""
     try:
         async for state in place.storage.states(collection, query, place.at):
             yield state
@@ -171,7 +184,7 @@ async def states_of(place: Place, collection: str, query: Query) -> AsyncIterato
 
 
 async def lookup(place: Place, collection: str, ids: Sequence[str]) -> dict[str, State]:
-    """The live features of a version with these ids."""
+    """Return the live features of a version with these ids."""
     found: dict[str, State] = {}
     if place.version.seq_number == 0:
         return found
@@ -183,8 +196,10 @@ async def lookup(place: Place, collection: str, ids: Sequence[str]) -> dict[str,
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The ids of all features that may have changed, and those that are live in either version;
-    None where these are too many to keep."""
+    """Ids of features that may have changed, and their states in the old and the new version.
+
+    `old` and `new` are None when there are too many states to hold in memory.
+    """
 
     ids: Collection[str]
     old: dict[str, State] | None = None
@@ -192,7 +207,7 @@ class Found(msgspec.Struct, frozen=True):
 
 
 async def _changed(fork: Fork, collection: str, among: tuple[str, ...] | None) -> Found:
-    """What was written since the two versions parted."""
+    """Return what was written since the two versions diverged."""
     if fork.in_order is None:
         written = Query(ids=among, states=States.ALL, txn_from=fork.txn + 1)
         sides = [await _ids(place, collection, written) for place in fork.sides]
@@ -208,9 +223,9 @@ async def _changed(fork: Fork, collection: str, among: tuple[str, ...] | None) -
 async def _changed_at_version(
     place: Place, collection: str, since: int, among: tuple[str, ...] | None
 ) -> Found:
-    """What has ended and what has begun until a version, which nobody changes any more."""
+    """Return what ended and what began up to a fixed version, which no writer can change."""
     if place.line.session is not None:
-        # A session asks one thing after the other.
+        # A session runs one query at a time.
         ended, old = await _ended(place, collection, since, among)
         begun, new = await _gather(place, collection, Query(ids=among, txn_from=since + 1))
         return Found(ended | begun, old, new)
@@ -227,8 +242,11 @@ async def _changed_at_version(
 async def _changed_at_head(
     place: Place, collection: str, since: int, among: tuple[str, ...] | None
 ) -> Found:
-    """The same while others write: what is different is settled by one look at all that was
-    written, tombstones too. What has ended by then is found afterwards."""
+    """Return what changed up to HEAD while other clients write.
+
+    One query over everything written since, tombstones included, determines the changed features.
+    The old states are read afterwards, so they include that of every changed feature in this set.
+    """
     written = Query(ids=among, states=States.ALL, txn_from=since + 1)
     ids, last = await _gather(place, collection, written)
     _, old = await _ended(place, collection, since, among)
@@ -240,7 +258,7 @@ async def _changed_at_head(
 async def _ended(
     place: Place, collection: str, since: int, among: tuple[str, ...] | None
 ) -> tuple[set[str], dict[str, State] | None]:
-    """The features of an earlier version that have changed."""
+    """Return the features of an earlier version that were changed or deleted since."""
     if since == 0:
         return set(), {}
     return await _gather(place, collection, Query(ids=among, replaced_since=since))
@@ -249,7 +267,7 @@ async def _ended(
 async def _gather(
     place: Place, collection: str, query: Query
 ) -> tuple[set[str], dict[str, State] | None]:
-    """The last one of the states of each feature; of too many only the ids."""
+    """Return the latest state of each feature; None instead of states when there are too many."""
     found: dict[str, State] = {}
     more: set[str] = set()
     async for state in states_of(place, collection, query):
@@ -266,8 +284,11 @@ async def _ids(place: Place, collection: str, query: Query) -> set[str]:
 
 
 async def _matching(fork: Fork, collection: str, changed: list[str], query: Query) -> list[str]:
-    """Those of the changed features that match in any state since, or in one of the versions, and
-    of which a state since then was made by the authors and in the time that are asked for."""
+    """Return the changed features that match a query, in the same order.
+
+    A feature matches if any state since the fork, or its state in one of the versions, passes the
+    filter on features, and if a state since the fork passes the filter on changes.
+    """
     features, change = split(query)
     found = set(changed)
     if change != ALL:
@@ -279,7 +300,7 @@ async def _matching(fork: Fork, collection: str, changed: list[str], query: Quer
 
 
 async def _written(fork: Fork, collection: str, query: Query) -> set[str]:
-    """The features with a state since the fork that matches."""
+    """Return the features that have a matching state since the fork."""
     first = max(fork.txn + 1, query.txn_from or 0)
     since = msgspec.structs.replace(query, states=States.ALL, txn_from=first)
     found: set[str] = set()
@@ -291,7 +312,7 @@ async def _written(fork: Fork, collection: str, query: Query) -> set[str]:
 async def _matching_features(
     fork: Fork, collection: str, changed: list[str], query: Query
 ) -> set[str]:
-    """The features that match in any state since the fork, or in one of the versions."""
+    """Return the features that match in any state since the fork, or in one of the versions."""
     found = await _written(fork, collection, query) & set(changed)
     for place in (fork.old, fork.new):
         left = [id_ for id_ in changed if id_ not in found]

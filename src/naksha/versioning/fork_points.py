@@ -1,4 +1,4 @@
-"""Where two lines part."""
+"""The point where two lines diverge."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from naksha.versioning.lines import Place, seen_at
 
 @dataclass(frozen=True, slots=True)
 class Fork:
-    """Two versions and the last transaction that both have."""
+    """Two versions and the last transaction that both contain."""
 
     old: Place
     new: Place
@@ -18,25 +18,33 @@ class Fork:
 
     @property
     def sides(self) -> tuple[Place, ...]:
-        """The versions that have transactions after the fork; on one line that is the later one."""
+        """The versions that have transactions after the fork; on one line only the later one."""
         if self.old.line.layers == self.new.line.layers:
-            # Of the same version HEAD has what is not published yet.
+            # For the same version number, HEAD also contains what is not published yet.
             return (max(self.old, self.new, key=lambda it: (it.version, it.at == HEAD)),)
         return (self.old, self.new)
 
     @property
     def in_order(self) -> tuple[Place, Place] | None:
-        """The earlier version and the later one, when the later comes from the earlier one: then
-        reading the line of the later one at the fork is reading the earlier one."""
+        """The earlier and the later version if one is the ancestor of the other, else None.
+
+        Reading the line of the later version at the fork then yields the earlier version.
+        """
         for first, last in ((self.old, self.new), (self.new, self.old)):
-            # HEAD may have more than the version that is told with it.
+            # HEAD may contain more than its version number says, so it never counts as the earlier
+            # one.
             if first.at != HEAD and seen_at(first)[-1][1] == self.txn:
                 return first, last
         return None
 
 
 def fork_of(old: Place, new: Place) -> Fork:
-    """Go up from main through the layers that both have; the last of them is where they part."""
+    """Return the fork of two versions.
+
+    Compare the layers from main upwards: two lines are identical up to the lower bound of each
+    layer they share, and they diverge at the first layer that differs or that one of them leaves
+    earlier.
+    """
     txn = 0
     for one, other in zip(seen_at(old), seen_at(new), strict=False):
         if one[0] != other[0]:

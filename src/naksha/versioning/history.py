@@ -1,4 +1,4 @@
-"""The history of features: each of their states with who, when and what."""
+"""The history of features: each of their states with author, time and changes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from naksha.versioning.records import Epoch
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A state of a feature, and the one before it, if there was one."""
+    """A state of a feature, with the state before it, if any."""
 
     id: str
     state: State
@@ -27,13 +27,13 @@ class Step(msgspec.Struct, frozen=True):
 
     @property
     def who(self) -> tuple[str | None, str]:
-        """Author and app id."""
+        """The author and the app id."""
         xyz = self.state.xyz
         return xyz["author"], xyz["appId"]
 
     @property
     def when_ms(self) -> int:
-        """The start of the transaction, epoch milliseconds."""
+        """The start of the transaction in epoch milliseconds."""
         return int(self.state.xyz["updatedAt"])
 
     @property
@@ -42,16 +42,16 @@ class Step(msgspec.Struct, frozen=True):
         return str(self.state.xyz["action"])
 
     def paths(self) -> list[str]:
-        """The places that changed, as JSON pointers; nothing for a deletion."""
+        """Return the changed paths as JSON pointers; none for a deletion."""
         return merge.changed_paths(self._before(), visible(self.state))
 
     def patch(self) -> list[dict[str, Any]]:
-        """The RFC 6902 patch from the state before."""
+        """Return the RFC 6902 patch from the previous state."""
         return merge.json_patch(self._before(), visible(self.state))
 
     def _before(self) -> dict[str, Any]:
-        # What is created anew after a deletion comes from nothing; a rebase creates anew what was
-        # there before.
+        # A feature that is created again after a deletion has no predecessor. A CREATE over a live
+        # state comes from a rebase, which creates again what existed before; it does have one.
         previous = self.previous
         if previous is None or (self.action == "CREATE" and previous.xyz["action"] == "DELETE"):
             return {}
@@ -61,16 +61,19 @@ class Step(msgspec.Struct, frozen=True):
 async def history(
     first: Place, last: Place, collection: str, query: Query | None = None
 ) -> AsyncIterator[Step]:
-    """All states that began after one version, until and with a later one, ordered by feature and
-    time. With a query only states that match it.
+    """Iterate over the states that began after one version, up to and including a later one.
 
-    The first version must be in the past of the last one: on its line, or on what that was made
-    from. Where a branch was put on another base in between, each feature that became another one
-    by that has a step to the state that it had then, whoever wrote it on the new base.
+    The states are ordered by feature and time. With a query only states that match it.
+
+    The first version must be in the past of the last one: on its line, or on one that it was made
+    from. If the branch was rebased in between, each feature that differs on the new base has a step
+    to its state there, whoever wrote it on the new base.
     """
     asked = query or Query()
     if asked.limit is not None or asked.cursor is not None or asked.replaced_since is not None:
-        raise InvalidArgument("A history has no limit, cursor or other versions", field="query")
+        raise InvalidArgument(
+            "A history does not support limit, cursor or replaced_since", field="query"
+        )
     parts: list[AsyncIterator[Step]] = []
     for begin, end in await _stretches(first, last):
         for place in (begin, end):
@@ -82,7 +85,10 @@ async def history(
 
 
 async def _stretches(first: Place, last: Place) -> list[tuple[Place, Place]]:
-    """From version to version, each the past of the next one, or the two sides of a rebase."""
+    """Split the way between two versions into pairs of versions.
+
+    Each pair is a version and one of its ancestors, or the two sides of a rebase.
+    """
     found: list[tuple[Place, Place]] = []
     begin, branch = first, last.line.branch
     for epoch in _rebases(first, last):
@@ -95,15 +101,15 @@ async def _stretches(first: Place, last: Place) -> list[tuple[Place, Place]]:
     if not all(_is_past(*stretch) for stretch in found[::2]):
         raise InvalidArgument(
             f"Version {first.version.seq_number} of {first.line.name!r} is not in the past of"
-            f" version {last.version.seq_number} of {last.line.name!r}: a history is of one line,"
-            " from an earlier version to a later one; a diff compares any two versions",
+            f" version {last.version.seq_number} of {last.line.name!r}; a history needs an earlier"
+            " and a later version of one line, use a diff to compare any two versions",
             field="first",
         )
     return found
 
 
 def _rebases(first: Place, last: Place) -> list[Epoch]:
-    """The bases that a branch was put on between two versions of it."""
+    """Return the epochs that rebases began between two versions of a branch."""
     branch = last.line.branch
     if branch is None:
         return []
@@ -112,12 +118,12 @@ def _rebases(first: Place, last: Place) -> list[Epoch]:
 
 
 def _is_past(old: Place, new: Place) -> bool:
-    """Whether a version has everything in it that an older one has."""
+    """Return whether a version contains everything of an older one."""
     return fork_of(old, new).txn == old.version.txn
 
 
 async def _steps(first: Place, last: Place, collection: str, asked: Query) -> AsyncIterator[Step]:
-    """The states that began since, ordered by feature and time."""
+    """Iterate over the states that began since a version, ordered by feature and time."""
     begin = first.version.txn + 1
     since = msgspec.structs.replace(
         asked, states=States.ALL, txn_from=max(begin, asked.txn_from or 0)
@@ -137,8 +143,10 @@ async def _steps(first: Place, last: Place, collection: str, asked: Query) -> As
 
 
 async def _moved(before: Place, after: Place, collection: str, asked: Query) -> AsyncIterator[Step]:
-    """What a rebase made of features: those that it wrote, and those that are others on the new
-    base. Ordered by feature."""
+    """Iterate over the features that a rebase changed, ordered by id.
+
+    These are the features that it wrote, and those that differ on the new base.
+    """
     txn = after.version.txn
     written = Query(states=States.ALL, txn_from=txn, txn_to=txn + 1)
     changed = {state.id async for state in states_of(after, collection, written)}
@@ -156,7 +164,7 @@ async def _moved(before: Place, after: Place, collection: str, asked: Query) -> 
 
 
 async def _by_feature(parts: list[AsyncIterator[Step]]) -> AsyncIterator[Step]:
-    """All of them ordered by feature, those of one feature in the order of the parts."""
+    """Merge several iterators by feature; steps of one feature keep the order of the parts."""
     heads = [await anext(part, None) for part in parts]
     while left := [head.id for head in heads if head is not None]:
         id_ = min(left)

@@ -1,7 +1,7 @@
-"""Loading an edit history that exists already, with its true dates.
+"""Import of an existing edit history with its true dates.
 
-Every step becomes a transaction of its own time. The storage must not have later ones, so an
-import comes first, and a second one goes on after the first.
+Every step becomes a transaction dated to its own time. The storage must not contain later ones, so
+an import comes first, and a second import continues after the first.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from naksha.versioning.state_writer import as_written, in_parts
 
 Feature: TypeAlias = Mapping[str, Any]
 TRANSACTIONS: Final = "transactions"
-"""In what is kept of an import that is done: how many it has made."""
+"""Key of a finished import's record: the number of transactions that it made."""
 PUBLICATION_SECONDS: Final = 1.0
-"""How long is waited for the publication of what was written before, at a time."""
+"""Longest single wait for the publication of earlier transactions."""
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """All features of a collection at a time: what is absent is deleted then."""
+    """All features of a collection at a time; features that are absent are deleted then."""
 
     at_ms: int
     features: list[Feature]
@@ -40,7 +40,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Edits(msgspec.Struct, frozen=True):
-    """What was changed at a time."""
+    """The changes at a time."""
 
     at_ms: int
     put: list[Feature] = []
@@ -52,7 +52,7 @@ Step: TypeAlias = Snapshot | Edits
 
 
 class Imported(msgspec.Struct, frozen=True):
-    """What a step became: its transaction (None when it changed nothing) and its counts."""
+    """The result of a step: its transaction (None if it changed nothing) and its counts."""
 
     at_ms: int
     txn: int | None
@@ -70,21 +70,21 @@ async def import_history(
     job: str | None = None,
     after_each: Callable[[], None] = lambda: None,
 ) -> list[Imported]:
-    """Load dated snapshots or edits into a collection, which is created with the first step.
+    """Load dated snapshots or edits into a collection, which the first step creates.
 
-    A `job` that was begun before and begins again goes on after the last step that it has made.
-    With its last one the storage remembers that it is done, as it does for staged writes: then
-    others may have written since, and nothing is left to be done. `after_each` is called for each
-    step that is over: it was made, now or before.
+    A `job` that was interrupted continues after the last step that it completed. With the last step
+    the storage records that the job is done, as for staged writes: from then on other clients may
+    write, and repeating the job does nothing. `after_each` is called for every completed step,
+    whether it was made now or before.
 
     Raises:
         InvalidArgument: A step is not later than the one before it, or not later than the last
             transaction of the storage.
-        Unavailable: What was written before is not published in time.
+        Unavailable: Earlier transactions were not published in time.
     """
     if job is not None and await storage.kept(JOB, job) is not None:
         return []
-    # First: it waits for what was made before, which is seen only then.
+    # This must come first: it waits for earlier transactions, which are visible only afterwards.
     before = None if job is None else await _made_before(storage, job)
     ids, known = await _ids(storage, info.id)
     target = Target(info.id, None if known else info, (known or info).id_prefix or "")
@@ -95,7 +95,8 @@ async def import_history(
         number += 1
         if last is not None and step.at_ms <= last:
             raise InvalidArgument(
-                f"Step {number} is dated {step.at_ms}, not after the one before it", field="at_ms"
+                f"Step {number} is dated {step.at_ms}; it must be later than the step before it",
+                field="at_ms",
             )
         last = step.at_ms
         if before is None or step.at_ms > before:
@@ -108,14 +109,14 @@ async def import_history(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The collection that is loaded: still to be made, and with a prefix of ids, or not."""
+    """The collection to load: the definition to create it from, if it is new, and its id prefix."""
 
     name: str
     new: CollectionInfo | None
     id_prefix: str
 
     def plain(self, id_: object) -> str:
-        """An id as it is stored."""
+        """Return an id as it is stored."""
         return str(id_).removeprefix(self.id_prefix)
 
 
@@ -128,11 +129,15 @@ async def _import(
     job: str | None,
     before: Sequence[Imported] | None,
 ) -> Imported:
-    """Do one step; `ids` are those of the collection before, and afterwards those after it. With
-    the last one come the steps `before`, so that the job is known to be done."""
+    """Execute one step and update `ids`, the ids of the collection, to the state after it.
+
+    The last step receives the steps `before` it, to record the job as done.
+    """
     put = step.features if isinstance(step, Snapshot) else step.put
     if any(feature.get("id") is None for feature in put):
-        raise InvalidArgument("Every feature of an import needs an id", field="id")
+        raise InvalidArgument(
+            "A feature of an import has no id; give every feature an id", field="id"
+        )
     coming = {target.plain(feature["id"]) for feature in put}
     named = set() if isinstance(step, Snapshot) else {target.plain(id_) for id_ in step.deleted}
     gone = ids - coming if isinstance(step, Snapshot) else ids & named
@@ -165,15 +170,17 @@ async def _import(
 
 
 async def _tell(session: WriteSession, texts: Mapping[str, str | None]) -> None:
-    """Messages of a transaction, as far as there are some."""
+    """Add the messages that are not None to the transaction."""
     for kind, text in texts.items():
         if text is not None:
             await session.message(kind, text)
 
 
 def _record_of(collection: str, steps: Sequence[Imported]) -> dict[str, object]:
-    """What is kept of a job that is done: the same as of a staged write, and how many transactions
-    it has made."""
+    """Return the record of a finished job.
+
+    It is that of a staged write plus the number of transactions made.
+    """
     made = [step.txn for step in steps if step.txn is not None]
     applied = Applied(
         txn=made[-1] if made else None,
@@ -187,15 +194,17 @@ def _record_of(collection: str, steps: Sequence[Imported]) -> dict[str, object]:
 
 
 async def _made_before(storage: Storage, job: str) -> int | None:
-    """The time of the last step that a job has made, if it has made the last transaction: since
-    then nobody else can have made one, as steps have times of the past."""
+    """Return the time of the last step of a job, if that is the storage's last transaction.
+
+    Steps are dated in the past, so no other client can have written since such a step.
+    """
     deadline = time.monotonic() + limits.IMPORT_PUBLICATION_SECONDS_MAX
     status = await storage.publication()
     while status.unpublished:
         if time.monotonic() >= deadline:
             raise Unavailable(
-                f"{status.unpublished} transactions wait for publication, held back by"
-                f" {status.held_back_by or 'others that write'}: the history cannot go on"
+                f"The import cannot continue: {status.unpublished} transactions wait for"
+                f" publication, held back by {status.held_back_by or 'other writers'}; retry later"
             )
         await storage.wait_beyond(status.last_seq_number, PUBLICATION_SECONDS)
         status = await storage.publication()
@@ -207,7 +216,7 @@ async def _made_before(storage: Storage, job: str) -> int | None:
 
 
 async def _ids(storage: Storage, collection: str) -> tuple[set[str], CollectionInfo | None]:
-    """The ids that are there, and the collection, unless it is still to be made."""
+    """Return the ids that exist, and the collection, or None if it is yet to be created."""
     try:
         info = await storage.collection(collection)
         return {state.id async for state in storage.states(collection, Query())}, info
@@ -216,7 +225,7 @@ async def _ids(storage: Storage, collection: str) -> tuple[set[str], CollectionI
 
 
 async def _with_end(steps: AsyncIterable[Step]) -> AsyncIterator[tuple[Step, bool]]:
-    """Each step, and whether it is the last one."""
+    """Iterate over the steps, each with whether it is the last one."""
     waiting: Step | None = None
     async for step in steps:
         if waiting is not None:

@@ -1,4 +1,4 @@
-"""Where versions are: lines (main and branches) and places on them."""
+"""Lines (main and branches), and places: versions on a line."""
 
 from __future__ import annotations
 
@@ -34,9 +34,12 @@ from naksha.versioning.version_refs import (
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Main or a branch, now or on a former base; `storage` reads and writes it like any storage,
-    `root` is the one without branches. `session` is the one that it is read in, if any: there
-    nobody else changes what is read."""
+    """Main or a branch, now or on a former base.
+
+    `storage` reads and writes the line like any storage; `root` is the storage without branches.
+    `session` is the session that the line is read in, if any: there no other client can change what
+    is read.
+    """
 
     name: str
     root: Storage
@@ -45,27 +48,29 @@ class Line:
     branch: Branch | None
     session: WriteSession | None = None
     number: int | None = None
-    """That of the branch which it is called by, whatever its name is now; None for main. At a
-    version before its own ones a branch is what it was made from, and a tag knows the layers
-    only."""
+    """Number of the branch that the line was named by; None for main.
+
+    It stays when the branch is renamed. It is set even if `branch` is None: at a version before its
+    own ones a branch is identical to its parent, and a tag stores only the layers.
+    """
 
     @property
     def reader(self) -> Reader:
-        """Where it is read."""
+        """The reader of the line: its storage, or the session."""
         return self.storage if self.session is None else self.session.on_branch(self.layers)
 
     def read_in(self, session: WriteSession | None) -> Line:
-        """The same, read in a session."""
+        """Return the same line, read in a session."""
         return replace(self, session=session)
 
     @property
     def overlay(self) -> int:
-        """The number of the overlay that its writes go to."""
+        """The number of the overlay that receives writes."""
         return self.layers[0].overlay
 
     @property
     def overlays(self) -> tuple[int, ...]:
-        """All that it was ever written to, on whatever base: what its log is about."""
+        """All overlays that the line was ever written to, on any base; its log covers these."""
         if self.branch is None:
             return (self.overlay,)
         return tuple(epoch.overlay for epoch in self.branch.epochs)
@@ -73,7 +78,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A version on a line. For HEAD `at` says so, and `version` is the last published one."""
+    """A version on a line.
+
+    For HEAD, `at` is HEAD and `version` is the last published version.
+    """
 
     line: Line
     version: Version
@@ -84,12 +92,12 @@ class Place:
         return self.line.reader
 
     def read_in(self, session: WriteSession | None) -> Place:
-        """The same, read in a session."""
+        """Return the same place, read in a session."""
         return replace(self, line=self.line.read_in(session))
 
 
 async def line_of(storage: Storage, name: str, scope: Scope = STORAGE) -> Line:
-    """Main, or a branch."""
+    """Return the line of main or of a branch."""
     if name == MAIN_BRANCH:
         return line_on(storage, name, MAIN_LAYERS)
     branch, _ = await branch_of(storage, scope, name)
@@ -97,13 +105,15 @@ async def line_of(storage: Storage, name: str, scope: Scope = STORAGE) -> Line:
 
 
 def line_of_branch(storage: Storage, branch: Branch, epoch: Epoch | None = None) -> Line:
-    """A branch as it is now, or as it was on a former base."""
+    """Return a branch as it is now, or as it was on a former base."""
     return line_on(storage, branch.name, (epoch or branch.now).layers, branch)
 
 
 async def line_then(storage: Storage, branch: Branch, txn: int) -> Line:
-    """A branch as it was at a transaction: on the base that it had then; before its first one it
-    is what it was made from."""
+    """Return a branch as it was at a transaction, on the base that it had then.
+
+    Before its first transaction, a branch is identical to its parent.
+    """
     epoch = branch.epoch_at(txn)
     base = epoch.below[0]
     if epoch is branch.epochs[0] and txn <= (base.txn or 0):
@@ -125,7 +135,7 @@ def line_on(
     *,
     number: int | None = None,
 ) -> Line:
-    """A line of these layers."""
+    """Return the line of these layers."""
     if branch is not None:
         number = branch.number
     if layers[0].overlay == MAIN:
@@ -135,16 +145,20 @@ def line_on(
 
 
 async def place_of(storage: Storage, ref: Ref | str, scope: Scope = STORAGE) -> Place:
-    """The one version that is meant."""
+    """Return the single version that a reference selects."""
     parsed = parse_ref(ref) if isinstance(ref, str) else ref
     if not isinstance(parsed, One):
-        raise InvalidArgument("One version is needed, not a range", field="versionRef")
+        raise InvalidArgument(
+            "Expected a reference to one version, not a range", field="versionRef"
+        )
     return await _place(storage, parsed.branch, parsed.point, scope)
 
 
 async def range_of(storage: Storage, ref: Ref | str, scope: Scope = STORAGE) -> tuple[Place, Place]:
-    """The two versions between which the changes are that are meant; one version alone means what
-    it changed itself."""
+    """Return the two versions that enclose the changes which a reference selects.
+
+    A single version selects the changes that it made itself.
+    """
     parsed = parse_ref(ref) if isinstance(ref, str) else ref
     if isinstance(parsed, Range):
         return (
@@ -161,7 +175,7 @@ async def range_of(storage: Storage, ref: Ref | str, scope: Scope = STORAGE) -> 
 
 
 async def place_before(place: Place) -> Place:
-    """One version earlier; a branch may have been on another base then."""
+    """Return the previous version; a branch may have been on another base then."""
     line, version = place.line, await place.line.root.resolve(AtSeq(place.version.seq_number - 1))
     if line.branch is not None:
         line = await line_then(line.root, line.branch, version.txn)
@@ -169,21 +183,26 @@ async def place_before(place: Place) -> Place:
 
 
 async def at(line: Line, selector: VersionSelector) -> Place:
-    """A version on a line."""
+    """Return a version on a line."""
     version = await line.reader.resolve(selector)
     fixed = HEAD if isinstance(selector, Head) else AtSeq(version.seq_number)
     return Place(line, version, fixed)
 
 
 async def check_protectable(place: Place, scope: Scope) -> None:
-    """What is to be protected must still be there, and go on being kept."""
+    """Raise an error unless all collections of a scope can keep a version from expiring.
+
+    Raises:
+        NotSupported: A collection has no history.
+        Expired: The version is no longer kept.
+    """
     for info in await place.storage.collections():
         if not scope.covers(info.id):
             continue
         if not info.history_enabled:
             raise NotSupported(
-                "A collection without history cannot be protected; switch its history on, or leave"
-                " it out of the scope",
+                "A collection without history cannot be protected; enable its history, or exclude"
+                " it from the scope",
                 collection_id=info.id,
             )
         if place.version.seq_number > 0:
@@ -207,7 +226,7 @@ async def _place(storage: Storage, branch: str, point: Point, scope: Scope) -> P
 async def _named(storage: Storage, branch: str, name: str, scope: Scope) -> Place:
     known = await find(storage, scope, name)
     if known is None:
-        raise NotFound(f"There is no tag or branch {name!r}", field="versionRef")
+        raise NotFound(f"Tag or branch {name!r} does not exist", field="versionRef")
     if isinstance(known.record, Branch):
         if branch != MAIN_BRANCH:
             raise InvalidArgument(f"{name!r} is a branch, not a version", field="versionRef")
@@ -219,20 +238,24 @@ async def _named(storage: Storage, branch: str, name: str, scope: Scope) -> Plac
 
 
 async def _check_on(tagged: Place, tag: Tag, branch: str, scope: Scope) -> None:
-    """Refuse a tag of another branch: the version with its number has something else on this
-    one."""
+    """Reject a tag of another branch whose version is not part of this one.
+
+    The version with the same number has different contents on this branch.
+    """
     here = await _place(tagged.line.root, branch, AtSeq(tag.version.seq_number), scope)
     if seen_at(here) != seen_at(tagged):
         raise InvalidArgument(
-            f"Tag {tag.name!r} is a version of {tag.branch!r} that {branch!r} has not in it; say"
-            f" '{MAIN_BRANCH}:{tag.name}' if that one is meant",
+            f"Tag {tag.name!r} is a version of {tag.branch!r} that is not part of {branch!r}; use"
+            f" '{MAIN_BRANCH}:{tag.name}' to refer to it",
             field="versionRef",
         )
 
 
 def seen_at(place: Place) -> list[tuple[int, int]]:
-    """(overlay, last transaction seen of it), main first; nothing is seen beyond the version, and
-    what began later is left out."""
+    """Return (overlay, last visible transaction) of each layer, main first.
+
+    Nothing is visible beyond the version, so layers that began later are left out.
+    """
     last = place.version.txn
     found = [
         (layer.overlay, last if layer.txn is None else min(layer.txn, last))
@@ -244,7 +267,7 @@ def seen_at(place: Place) -> list[tuple[int, int]]:
 
 
 async def place_of_tag(storage: Storage, tag: Tag) -> Place:
-    """The version that a tag names, on the branch as it was then."""
+    """Return the version that a tag names, on the branch as it was then."""
     line = line_on(storage, tag.branch, tag.layers, number=tag.branch_number)
     return await at(line, AtSeq(tag.version.seq_number))
 
@@ -254,5 +277,5 @@ async def _txn_of(storage: Storage, point: AtUuid) -> int:
     if found.type == TYPE_TRANSACTION:
         return storage.identity.txn_of(point.uuid)
     if not storage.identity.knows(found):
-        raise VersionNotFound(f"{point.uuid} is of another storage")
+        raise VersionNotFound(f"{point.uuid} belongs to another storage")
     return (await storage.state(point.uuid)).txn

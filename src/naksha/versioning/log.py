@@ -1,6 +1,6 @@
-"""The log of a line: changesets in their order, found by who, when, what and where.
+"""The log of a line: changesets in order, filtered by author, time, collection, text and area.
 
-The log itself knows collections, authors, apps, times, texts and boxes. Filters on features are
+The log itself records collections, authors, apps, times, texts and boxes. Filters on features are
 tested on the states that each changeset made and replaced, for a page of the log at once.
 """
 
@@ -32,11 +32,11 @@ from naksha.versioning.feed.state_reader import (
 from naksha.versioning.lines import Line, line_of_branch
 
 CHANGES_AT_ONCE: Final = 10_000
-"""Changed features that are held in memory while a page of the log is tested."""
+"""Changed features held in memory while a page of the log is tested."""
 
 
 class ChangesetPage(msgspec.Struct, frozen=True):
-    """Some changesets and, when there may be more, the version to go on after."""
+    """Some changesets and, if there may be more, the version to continue after."""
 
     changesets: list[Changeset]
     after: int | None
@@ -55,25 +55,33 @@ async def changesets(
     """Read a page of the log of a line.
 
     Args:
-        line: Main or a branch, whose own transactions are given.
+        line: Main or a branch; only its own transactions are returned.
         area: A changed feature was or is there: short for a query with this spatial test.
         where: Collections, authors, apps, times and texts of the transactions; its box and
             overlays follow from `query` and `line`.
         query: A changed feature matched before or after the change. Authors, app ids, actions and
-            times are those of the states that the change made (see `filters`).
-        after: Go on after this version; 0 for the beginning, or the end when newest first.
-        limit: At most so many.
-        newest_first: Backwards.
+            times are those of the states that the change made (see
+            `naksha.versioning.change_filters`).
+        after: Continue after this version; 0 for the beginning, or the end if newest first.
+        limit: Return at most this many.
+        newest_first: Whether to read backwards.
 
     Raises:
-        Expired: The states that a filter on features needs are gone. Of an area the box of a
-            changeset is known all the same, and decides.
+        Expired: The states that a filter on features needs are no longer kept. A filter that has
+            only an area falls back to the boxes of the changesets instead.
     """
     if not 1 <= limit <= limits.PAGE_MAX:
-        raise InvalidArgument(f"limit must be between 1 and {limits.PAGE_MAX}", field="limit")
+        raise InvalidArgument(
+            f"The limit of a log page must be between 1 and {limits.PAGE_MAX} changesets",
+            field="limit",
+        )
     asked = where or MAIN_LOG
     if asked.bbox is not None or asked.overlays != MAIN_LOG.overlays:
-        raise InvalidArgument("A log is of one line; where, is said by its area", field="where")
+        raise InvalidArgument(
+            "where must not contain a bbox or overlays; use area for the bbox and line for the"
+            " overlays",
+            field="where",
+        )
     features = _with_area(query or ALL, area)
     if isinstance(features.spatial, Intersects) and shapely.is_empty(geometry_of(features.spatial)):
         return ChangesetPage([], None)
@@ -89,7 +97,10 @@ def _with_area(query: Query, area: Spatial | None) -> Query:
     if area is None:
         return query
     if query.spatial is not None:
-        raise InvalidArgument("Give one area: area, or that of the query", field="area")
+        raise InvalidArgument(
+            "area and the spatial test of the query are mutually exclusive; give only one of them",
+            field="area",
+        )
     return msgspec.structs.replace(query, spatial=area)
 
 
@@ -113,7 +124,7 @@ async def _read(
 
 
 def _log_filter(line: Line, query: Query, where: LogFilter) -> LogFilter:
-    """The filter on the log, with what it can test of the query."""
+    """Return the filter on the log, including the parts of the query that the log can test."""
     _, change = split(query)
     asked = msgspec.structs.replace(
         where,
@@ -138,12 +149,12 @@ def _earliest(*bounds: int | None) -> int | None:
 
 
 async def _hits(line: Line, page: Sequence[Changeset], where: FeedFilter) -> set[int]:
-    """The transactions that changed a feature which is asked for."""
+    """Return the transactions that changed a matching feature."""
     hit: set[int] = set()
     for overlay, group in groupby(page, key=lambda each: each.overlay):
         own = line
         if line.branch is not None:
-            # Written on the base that the branch had then.
+            # It was written on the base that the branch had at that time.
             own = line_of_branch(line.root, line.branch, line.branch.epoch_on(overlay))
         by_collection: dict[str, list[Touching]] = {}
         for changeset in group:
@@ -166,7 +177,7 @@ async def _hits(line: Line, page: Sequence[Changeset], where: FeedFilter) -> set
 async def _found(
     feed: CollectionFeed, transactions: Sequence[Touching]
 ) -> tuple[set[int], set[int]]:
-    """The transactions with changes that are asked for, and those that nobody can tell this of."""
+    """Return the transactions with matching changes, and those whose changes are not known."""
     try:
         changes, gone = await feed.changes(transactions, CHANGES_AT_ONCE)
         return {each.txn for each in changes}, gone
@@ -187,16 +198,16 @@ async def _found(
 
 
 async def check_kept(line: Line, collection: str, gone: Sequence[int]) -> None:
-    """Expired for versions whose states are gone; a collection that was dropped has none."""
+    """Raise Expired for versions whose states are gone; a dropped collection has none."""
     for number in gone:
         try:
             await line.storage.collection(collection)
             await line.storage.resolve(AtSeq(number), collection)
         except CollectionNotFound:
             return
-        # The version is there, but what it replaced is not.
+        # The version itself is kept, but the states that it replaced are not.
         raise Expired(
-            f"What version {number} replaced is gone",
+            f"The states that version {number} replaced are no longer kept",
             oldest=number + 1,
             collection_id=collection,
         )

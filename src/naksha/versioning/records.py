@@ -1,7 +1,7 @@
-"""What is kept in the storage about tags, branches and conflicts, and under which names.
+"""Stored records of tags, branches and conflicts, and the names they are stored under.
 
-A tag and a branch must not have the same name, so both are objects of one kind. A name belongs to
-a scope: the storage, or a space of the hub that has names of its own.
+A tag and a branch must not have the same name, so both are objects of one kind. A name belongs to a
+scope: the storage, or a space of the hub that has names of its own.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from naksha.model.version import Version
 from naksha.spi.storage import KeptObject, Layer, Reader, WriteSession
 
 REF: Final = "ref"
-"""The kind of tags and branches."""
+"""Object kind of tags and branches."""
 CONFLICT: Final = "conflict"
-"""The kind of merges that somebody has to decide."""
+"""Object kind of merges that wait for a decision."""
 CONFLICT_PART: Final = "conflict-part"
-"""The kind of what they are about."""
+"""Object kind of the features of a conflict."""
 GONE: Final = "gone-branch"
-"""The kind of deleted branches that brought others to where they were merged into."""
+"""Object kind of deleted branches whose merges brought other branches along."""
 LAYERS_MAX: Final = 9
-"""Overlays of a branch, and main."""
+"""Most layers of a branch: its overlay, those below it, and main."""
 
 T = TypeVar("T")
 
 
 class Signed(msgspec.Struct, frozen=True):
-    """Who does it, and why."""
+    """App id and author of a change, and its message."""
 
     app_id: str
     author: str | None = None
@@ -39,27 +39,30 @@ class Signed(msgspec.Struct, frozen=True):
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """Where a name is unique, and which collections it is about; None for all."""
+    """The scope that a name is unique in, and the collections it refers to; None for all."""
 
     space: str | None = None
     collections: tuple[str, ...] | None = None
 
     def key(self, name: str) -> str:
-        """The id of the object that is kept."""
+        """Return the id of the stored object."""
         return f"{self.space or ''}:{name}"
 
     def covers(self, collection: str) -> bool:
-        """Whether a collection belongs to it."""
+        """Return whether the scope includes a collection."""
         return self.collections is None or collection in self.collections
 
 
 STORAGE: Final = Scope()
-"""All collections, names of the storage itself."""
+"""All collections, with names of the storage itself."""
 
 
 class Tag(msgspec.Struct, frozen=True, kw_only=True, tag="tag"):
-    """A name for a version. `layers` are those of the branch that it was given on, as they were
-    then; `protects`: what is tagged cannot expire, nor be dropped."""
+    """A name for a version.
+
+    `layers` are those of the branch at the time of tagging. If `protects` is true, what is tagged
+    cannot expire or be dropped.
+    """
 
     name: str
     scope: Scope
@@ -67,10 +70,10 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True, tag="tag"):
     layers: tuple[Layer, ...]
     branch: str
     branch_number: int | None = None
-    """The number of that branch, whatever its name; None: main."""
+    """Number of that branch, which stays when it is renamed; None for main."""
     protects: bool = True
     system: bool = False
-    """Whether a program has given it for itself; people are shown it when they ask."""
+    """Whether a program created it for its own use; clients list it only on request."""
     description: str | None = None
     author: str | None = None
     app_id: str
@@ -78,10 +81,11 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True, tag="tag"):
 
 
 class MergePoint(msgspec.Struct, frozen=True):
-    """Two transactions, one on each of two lines, after which one had all of the other.
+    """Two transactions on two lines, after which one line contains all of the other.
 
-    `before` are the earlier ones of the same two, latest first: who was made from one of the lines
-    in between, or got it by a merge, has these and not the last one."""
+    `before` lists earlier points of the same two lines, latest first: a branch that was made from
+    one of the lines in between, or received it by a merge, contains these and not the last one.
+    """
 
     ours: int
     theirs: int
@@ -89,12 +93,14 @@ class MergePoint(msgspec.Struct, frozen=True):
 
     @property
     def all(self) -> tuple[tuple[int, int], ...]:
-        """This one and the earlier ones, (ours, theirs)."""
+        """This point and the earlier ones, as (ours, theirs)."""
         return ((self.ours, self.theirs), *self.before)
 
     def after(self, known: MergePoint | None) -> MergePoint:
-        """This one, behind those that are known. A merge that was planned earlier may end later;
-        the last point never moves back."""
+        """Return this point combined with the known ones.
+
+        A merge that was planned earlier may be committed later; the last point never moves back.
+        """
         if known is None:
             return self
         first, *rest = sorted({*self.all, *known.all}, reverse=True)
@@ -102,11 +108,12 @@ class MergePoint(msgspec.Struct, frozen=True):
 
 
 class Epoch(msgspec.Struct, frozen=True, kw_only=True):
-    """A branch on one base: from transaction `since` on, until the next rebase.
+    """A branch on one base, from transaction `since` until the next rebase.
 
-    `merged_into` and `merged_from` tell of the merges with other overlays (by number; 0 is
-    main): `ours` is on this branch, `theirs` on the other one. `replayed` is what a rebase brought
-    from the base before: that overlay, and the last transaction of it."""
+    `merged_into` and `merged_from` record merges with other overlays (by number; 0 is main): `ours`
+    is on this branch, `theirs` on the other one. `replayed` is what a rebase brought from the
+    previous base: that overlay, and its last transaction.
+    """
 
     overlay: int
     below: tuple[Layer, ...]
@@ -117,31 +124,31 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def layers(self) -> tuple[Layer, ...]:
-        """As it is read and written now."""
+        """The layers that the branch is read and written through."""
         return (Layer(self.overlay, None), *self.below)
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True, tag="branch"):
-    """A branch; its present is the last epoch."""
+    """A branch; its last epoch is the current one."""
 
     name: str
     scope: Scope
     parent: str
     parent_number: int | None = None
-    """The number of the branch that it was made from, whatever its name; None: main."""
+    """Number of the branch that it was made from, which stays on renames; None for main."""
     epochs: tuple[Epoch, ...]
     description: str | None = None
     author: str | None = None
     app_id: str
     created_ms: int
     conflicts: tuple[str, ...] = ()
-    """Merges and rebases of it that wait for a decision."""
+    """Ids of its merges and rebases that wait for a decision."""
     solves: str | None = None
-    """The conflict that it is there for: it has what the merge would come to."""
+    """Id of the conflict that the branch exists to resolve; it contains the result of the merge."""
 
     @property
     def number(self) -> int:
-        """What it is known by, whatever its name: its first overlay."""
+        """Permanent number of the branch, whatever its name: its first overlay."""
         return self.epochs[0].overlay
 
     @property
@@ -154,17 +161,17 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, tag="branch"):
         return "IN_CONFLICT" if self.conflicts else "OPEN"
 
     def epoch_at(self, txn: int) -> Epoch:
-        """The epoch that a version belongs to; the first one also tells what was before it."""
+        """Return the epoch of a version; the first epoch for versions before it."""
         fitting = [epoch for epoch in self.epochs if epoch.since <= txn]
         return fitting[-1] if fitting else self.epochs[0]
 
     def epoch_on(self, overlay: int) -> Epoch:
-        """The epoch whose overlay this is."""
+        """Return the epoch of an overlay."""
         return next(epoch for epoch in self.epochs if epoch.overlay == overlay)
 
 
 class Undecided(msgspec.Struct, frozen=True, kw_only=True):
-    """A feature that both sides changed; a side is null when it has no such feature."""
+    """A feature that both sides changed; a side is null if it lacks the feature."""
 
     collection: str
     id: str
@@ -172,12 +179,14 @@ class Undecided(msgspec.Struct, frozen=True, kw_only=True):
     ours: dict[str, Any] | None
     theirs: dict[str, Any] | None
     paths: tuple[str, ...]
-    """Where they differ, as JSON pointers; the empty one stands for the whole feature."""
+    """Differing places as JSON pointers; an empty pointer stands for the whole feature."""
 
 
 class Contested(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a feature that both sides changed: the ids of its states, null where a side
-    has no such feature."""
+    """Stored form of a feature that both sides changed.
+
+    It holds the ids of its states; null where a side lacks the feature.
+    """
 
     collection: str
     id: str
@@ -194,10 +203,12 @@ class Spot(msgspec.Struct, frozen=True):
 
 
 class StoredConflict(msgspec.Struct, frozen=True, kw_only=True):
-    """A merge or rebase that was not done. Doing it again with a choice for each of its features
-    ends it. `source` and `target` are the numbers of branches, MAIN for main; `onto` is the new
-    base of a rebase, if it was given. Its features are kept in parts, by the ids of their states,
-    which are protected while it waits."""
+    """A merge or rebase that waits for decisions.
+
+    Repeating it with a choice for each of its features ends it. `source` and `target` are branch
+    numbers, MAIN for main; `onto` is the new base of a rebase, if it was given. The features are
+    stored in parts, by the ids of their states, which are pinned while the conflict is open.
+    """
 
     id: str
     source: int
@@ -206,40 +217,40 @@ class StoredConflict(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope
     kind: str = "merge"
     count: int
-    """How many features there are to decide about."""
+    """Number of features to decide."""
     parts: int
     spots: tuple[Spot, Spot, Spot]
-    """Where base, ours and theirs were read."""
+    """The versions at which base, ours and theirs were read."""
     solving: int | None = None
-    """The number of the branch that it can be solved on, if there is one."""
+    """Number of the branch to resolve it on, if there is one."""
     author: str | None = None
     app_id: str
     created_ms: int
 
 
 class Known(msgspec.Struct, frozen=True):
-    """A tag or branch, and the revision of the object it is kept in."""
+    """A tag or branch with the revision of its stored object."""
 
     record: Tag | Branch
     revision: int
 
 
 async def find(reader: Reader, scope: Scope, name: str) -> Known | None:
-    """The tag or branch of this name."""
+    """Return the tag or branch with this name."""
     found = await reader.kept(REF, scope.key(name))
     return None if found is None else _known(found)
 
 
 async def branch_of(reader: Reader, scope: Scope, name: str) -> tuple[Branch, int]:
-    """The branch of this name and its revision, else NotFound."""
+    """Return the branch with this name and its revision, else raise NotFound."""
     known = await find(reader, scope, name)
     if known is None or not isinstance(known.record, Branch):
-        raise NotFound(f"There is no branch {name!r}", field="branch")
+        raise NotFound(f"Branch {name!r} does not exist", field="branch")
     return known.record, known.revision
 
 
 async def branch_with(reader: Reader, number: int) -> tuple[Branch, int] | None:
-    """The branch with this number, of whatever space and name, and its revision."""
+    """Return the branch with this number, in any scope, and its revision."""
     for known in await everywhere(reader):
         if isinstance(known.record, Branch) and known.record.number == number:
             return known.record, known.revision
@@ -247,7 +258,7 @@ async def branch_with(reader: Reader, number: int) -> tuple[Branch, int] | None:
 
 
 async def branch_over(reader: Reader, overlay: int) -> tuple[Branch, int] | None:
-    """The branch that an overlay is of, now or formerly, and its revision."""
+    """Return the branch that owns an overlay, now or formerly, and its revision."""
     for known in await everywhere(reader):
         record = known.record
         if isinstance(record, Branch) and any(each.overlay == overlay for each in record.epochs):
@@ -256,43 +267,49 @@ async def branch_over(reader: Reader, overlay: int) -> tuple[Branch, int] | None
 
 
 async def change_branch(session: WriteSession, branch: Branch, revision: int) -> None:
-    """Keep a branch that was read in the same session."""
+    """Store a branch that was read in the same session.
+
+    Raises:
+        Retryable: The branch was changed concurrently.
+    """
     try:
         await session.keep(REF, branch.scope.key(branch.name), plain(branch), expected=revision)
     except Conflict as error:
-        raise Retryable(f"Branch {branch.name!r} was changed meanwhile", field="branch") from error
+        raise Retryable(
+            f"Branch {branch.name!r} was changed concurrently; retry", field="branch"
+        ) from error
 
 
 async def every(reader: Reader, space: str | None = None) -> list[Known]:
-    """All tags and branches of the storage itself, or of a space."""
+    """List the tags and branches of the storage itself, or of a space."""
     return [_known(each) for each in await reader.all_kept(REF, Scope(space).key(""))]
 
 
 async def gone_branches(reader: Reader) -> list[Branch]:
-    """Those that were deleted, as far as others need to know of them."""
+    """List the deleted branches that the merge history still needs."""
     kept = await reader.all_kept(GONE)
     return [msgspec.convert(each.value, Branch, strict=False) for each in kept]
 
 
 async def everywhere(reader: Reader) -> list[Known]:
-    """All tags and branches, of whatever space."""
+    """List the tags and branches of the storage and of all spaces."""
     return [_known(each) for each in await reader.all_kept(REF)]
 
 
 def pins_of(name: str, scope: Scope) -> list[tuple[str, str | None]]:
-    """Names of pins that protect what is in a scope, each with its collection (None: all)."""
+    """Return names of pins that protect a scope, each with its collection (None for all)."""
     if scope.collections is None:
         return [(name, None)]
     return [(f"{name}:{collection}", collection) for collection in scope.collections]
 
 
 def plain(record: Tag | Branch | StoredConflict | list[Contested]) -> Any:
-    """A record as plain JSON values."""
+    """Return a record as plain JSON values."""
     return msgspec.to_builtins(record, str_keys=True)
 
 
 def stored_conflict(kept: KeptObject) -> StoredConflict:
-    """A conflict as it was kept."""
+    """Decode a stored conflict."""
     return msgspec.convert(kept.value, StoredConflict, strict=False)
 
 
@@ -302,8 +319,10 @@ def _known(kept: KeptObject) -> Known:
 
 
 def taken(name: str) -> Conflict:
-    """The error for a name that is there already."""
-    return Conflict(f"There is a tag or branch {name!r} already", field="name")
+    """Return the error for a name that is already in use."""
+    return Conflict(
+        f"The name {name!r} is already used by a tag or branch; choose another name", field="name"
+    )
 
 
 MAIN_LAYERS: Final = (Layer(MAIN, None),)

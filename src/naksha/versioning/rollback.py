@@ -1,4 +1,4 @@
-"""Back to a version, and back out of a changeset: as new transactions, which keep the history."""
+"""Rollback to a version and revert of a changeset, as new transactions that keep the history."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ async def rollback(
     query: Query | None = None,
     dry_run: bool = False,
 ) -> Written:
-    """Make the features of a line again what they were at a version.
+    """Restore the features of a line to their states at a version.
 
-    What was created since is deleted, what was deleted comes back, what was changed is changed
-    back. With a query only features that matched it at some time since, or at the version; its
-    authors and times are those of the changes since (see `filters`).
+    Features created since are deleted, deleted ones are restored, changed ones are changed back.
+    With a query only features that matched it at some time since, or at the version, are affected;
+    its authors and times refer to the changes since (see `naksha.versioning.change_filters`).
     """
 
     async def plan(session: WriteSession | None) -> Plan:
@@ -68,11 +68,14 @@ async def revert(
     query: Query | None = None,
     dry_run: bool = False,
 ) -> Written:
-    """Take the changes of one changeset back, and leave what others did since. With a query only
-    those of features that matched it before or after the changeset.
+    """Undo the changes of one changeset and keep later changes.
 
-    Where later work touched the same property it is a conflict: MergeConflict with all of them,
-    and nothing is written; a dry run tells them in its answer.
+    With a query only the changes of features that matched it before or after the changeset are
+    undone. A later change of the same property is a conflict; a dry run returns the conflicts
+    instead of raising.
+
+    Raises:
+        MergeConflict: There are conflicts, all of which are listed; nothing was written.
     """
     await _check_changeset(changeset)
     before = await place_before(changeset)
@@ -90,7 +93,8 @@ async def revert(
             found[name] = [write for write in writes if write is not None]
         if conflicts and not dry_run:
             raise MergeConflict(
-                f"{len(conflicts)} features were changed since in the same places",
+                f"{len(conflicts)} features cannot be reverted: the same properties were changed"
+                " later",
                 undecided=[msgspec.to_builtins(each) for each in conflicts],
             )
         return found
@@ -103,8 +107,7 @@ async def revert(
 def _reverted(
     name: str, change: Change, head: State | None, conflicts: list[Undecided]
 ) -> Write | None:
-    """Three-way: what the changeset made is the base, what was before it one side, HEAD the
-    other."""
+    """Merge three ways: the changeset's result is the base, its predecessor and HEAD the sides."""
     base, theirs = change.new, change.old
     merged = merge_states(name, base, head, theirs)
     if isinstance(merged, Undecided):
@@ -114,23 +117,24 @@ def _reverted(
 
 
 async def _check_changeset(place: Place) -> None:
-    """Refuse a version that changed nothing on the line that it is looked at on."""
+    """Reject a version that made no changes on this line."""
     number = place.version.seq_number
     if number == 0:
         raise InvalidArgument(
-            "Version 0 is before everything: there is nothing to revert", field="changeset"
+            "Version 0 is the empty storage and cannot be reverted; use a later version",
+            field="changeset",
         )
     made = changeset_of(await place.line.root.transaction(place.version.txn))
     if made.overlay not in place.line.overlays:
         raise InvalidArgument(
             f"Version {number} was made on another branch and changed nothing on"
-            f" {place.line.name!r}; look into the log for the version that is meant",
+            f" {place.line.name!r}; use a version from the log of that branch",
             field="changeset",
         )
     if made.collections_changed and not made.touched:
         raise InvalidArgument(
-            f"Version {number} changed collections ({', '.join(made.collections_changed)}) and no"
-            " features: a revert is about features",
+            f"Version {number} cannot be reverted: it changed collections"
+            f" ({', '.join(made.collections_changed)}) and no features",
             field="changeset",
         )
 

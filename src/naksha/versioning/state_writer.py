@@ -1,4 +1,4 @@
-"""Writing features of the past (or of another branch) as new states."""
+"""Write features of the past, or of another branch, as new states."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ from naksha.versioning.changesets import MESSAGE
 from naksha.versioning.records import Undecided
 
 WAIT_S: Final = 5.0
-"""For a transaction that is committed but not published."""
+"""Seconds to wait for the publication of a committed transaction."""
 PART_MAX: Final = 20_000
 """Features written at once."""
 BYTES_PER_JSON_BYTE: Final = 8
-"""A geometry is stored in binary form, where a short number is longer than in JSON: `[0,0],` is a
-point of 29 bytes."""
+"""Upper bound of stored bytes per JSON byte.
+
+Geometries are stored in binary form, where a short number is longer than in JSON: `[0,0],` is a
+point of 29 bytes.
+"""
 Feature = dict[str, Any]
 T = TypeVar("T")
 
 
 class Write(msgspec.Struct, frozen=True):
-    """A feature to write (None: to delete) over the state that is there now, if any.
+    """A feature to write (None: to delete) over its current state, if any.
 
-    `origin` is the state that it came from, when that is to be remembered as `muuid`."""
+    `origin` is the state that it came from, if that is to be recorded as `muuid`.
+    """
 
     id: str
     head: State | None
@@ -39,8 +43,10 @@ class Write(msgspec.Struct, frozen=True):
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rollback, revert, merge or rebase wrote, or would write: ids by collection. `txn` is
-    None for a dry run and when there was nothing to do."""
+    """The ids that a rollback, revert, merge or rebase wrote, or would write, by collection.
+
+    `txn` is None for a dry run, and if there was nothing to write.
+    """
 
     txn: int | None
     created: dict[str, list[str]]
@@ -50,18 +56,24 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def count(self) -> int:
-        """How many features."""
+        """The number of features."""
         parts = (self.created, self.updated, self.deleted)
         return sum(len(ids) for part in parts for ids in part.values())
 
 
 Plan = dict[str, list[Write]]
-"""What is to be written, by collection."""
+"""The writes by collection."""
 
 
 async def write_all(session: WriteSession, collection: str, writes: Sequence[Write]) -> None:
-    """Write; each over exactly the state that is given, else Conflict, or Retryable for a feature
-    that somebody else created. What was deleted comes back from its tombstone."""
+    """Write features, each over exactly the given state.
+
+    A deleted feature is restored from its tombstone.
+
+    Raises:
+        Conflict: A feature has another state by now.
+        Retryable: Another client created the feature in the meantime.
+    """
     if not writes:
         return
     prefix = (await session.collection(collection)).id_prefix
@@ -70,8 +82,11 @@ async def write_all(session: WriteSession, collection: str, writes: Sequence[Wri
 
 
 def as_written(id_: str, prefix: str | None) -> str:
-    """The id to write a stored feature under: the prefix of the collection is cut off, also from an
-    id that begins like it by itself."""
+    """Return the id under which to write a stored feature.
+
+    The storage strips the prefix of the collection from every id, so an id that itself begins with
+    the prefix must be given one more.
+    """
     return prefix + id_ if prefix and id_.startswith(prefix) else id_
 
 
@@ -92,14 +107,16 @@ async def _write(
     for write, outcome in zip(put, outcomes, strict=True):
         if write.head is None and write.id not in restored and outcome.action != "CREATED":
             raise Retryable(
-                "The feature was created meanwhile", feature_id=write.id, collection_id=collection
+                "The feature was created concurrently; retry",
+                feature_id=write.id,
+                collection_id=collection,
             )
 
 
 async def _restore(
     session: WriteSession, collection: str, ids: Sequence[str], prefix: str | None
 ) -> set[str]:
-    """Bring back those that have a tombstone."""
+    """Restore those features that have a tombstone, and return their ids."""
     if not ids:
         return set()
     query = Query(ids=tuple(ids), states=States.DELETED)
@@ -109,7 +126,7 @@ async def _restore(
             await session.restore(collection, [as_written(id_, prefix) for id_ in dead])
         except FeatureNotFound as error:
             raise Retryable(
-                "The feature came back meanwhile", feature_id=error.feature_id
+                "The feature was restored concurrently; retry", feature_id=error.feature_id
             ) from error
     return set(dead)
 
@@ -125,25 +142,29 @@ def _locked(write: Write, prefix: str | None) -> Feature:
 
 
 def feature_of(content: Feature) -> Feature:
-    """A feature to write from content as `content_of` gives it; tags and `crid` are said in any
-    case, so that they become what they were."""
+    """Return the feature to write for content as returned by `content_of`.
+
+    Tags and `crid` are always given, so that writing it also restores them.
+    """
     properties = {**content["properties"], XYZ: content[XYZ]}
     return {**{k: v for k, v in content.items() if k != XYZ}, "properties": properties}
 
 
 def as_it_was(state: State) -> Feature:
-    """The feature of a state, to be written again."""
+    """Return the feature of a state, to be written again."""
     return feature_of(content_of(state.feature))
 
 
 def collections_of(planned: Plan) -> set[str]:
-    """Those that something is written to."""
+    """Return the collections that a plan writes to."""
     return {name for name, writes in planned.items() if writes}
 
 
 def in_parts(things: Iterable[T], feature: Callable[[T], Any]) -> Iterator[list[T]]:
-    """Cut into parts that one call may write, by their number and by the bytes of what `feature`
-    says is written for each."""
+    """Split items into batches that one call may write.
+
+    Batches are limited by their number of items and by the bytes of `feature` of each item.
+    """
     part: list[T] = []
     size = 0
     for thing in things:
@@ -162,18 +183,18 @@ def _size(feature: Any) -> int:
     try:
         return len(msgspec.json.encode(feature))
     except (TypeError, ValueError, RecursionError):
-        return 0  # It is no JSON, and the write will say where.
+        return 0  # It is not JSON; the write reports the place.
 
 
 async def write_plan(session: WriteSession, planned: Plan, message: str) -> None:
-    """Write all of it, and why."""
+    """Write a plan and its commit message."""
     for name, writes in planned.items():
         await write_all(session, name, writes)
     await session.message(MESSAGE, message)
 
 
 def written_of(txn: int | None, planned: Plan) -> Written:
-    """The report of what is planned or done."""
+    """Return the report of a planned or completed write."""
     created: dict[str, list[str]] = {}
     updated: dict[str, list[str]] = {}
     deleted: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Tags: names for versions. A snapshot is a tag that nobody moves."""
+"""Tags: names for versions. A snapshot is a tag that is never moved."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ async def create_tag(
     """Give a version a name.
 
     Args:
-        storage: Where.
-        name: The name; must be free, unless forced.
-        signed: Who, and a description as message.
+        storage: The storage.
+        name: The name; must not be in use, unless `force` is given.
+        signed: Author and app id, with the description as message.
         ref: The version; HEAD is the last published one.
-        scope: All collections (of the storage, or of a space), or some.
-        protects: Keep what is tagged from expiring, and its collections from being dropped and
-            losing their history. Otherwise the tag goes when its version goes.
-        system: Whether it is of a program, and of no interest to people.
-        force: Move a tag that is there.
+        scope: All collections (of the storage or of a space), or some of them.
+        protects: Keep what is tagged from expiring, and its collections from being dropped and from
+            losing their history. Otherwise the tag is removed once its version has expired.
+        system: Whether a program creates it for its own use, so that listings for people omit it.
+        force: Move an existing tag.
     """
     check_name(name)
     place = await place_of(storage, ref, scope)
@@ -86,7 +86,7 @@ async def create_tag(
 async def delete_tag(
     storage: Storage, name: str, signed: Signed, *, scope: Scope = STORAGE
 ) -> None:
-    """Take a name away; what only it protected may expire."""
+    """Delete a tag; versions that only it protected may expire."""
     tag, known = await _tag(storage, name, scope)
 
     async def work(session: WriteSession) -> None:
@@ -97,18 +97,18 @@ async def delete_tag(
 
 
 async def tags(storage: Storage, *, space: str | None = None) -> list[Tag]:
-    """All tags, ordered by name."""
+    """List all tags, ordered by name."""
     known = await every(storage, space)
     return [each.record for each in known if isinstance(each.record, Tag)]
 
 
 async def tag_of(storage: Storage, name: str, *, scope: Scope = STORAGE) -> Tag:
-    """The tag of this name, else NotFound."""
+    """Return the tag with this name, else raise NotFound."""
     return (await _tag(storage, name, scope))[0]
 
 
 async def drop_expired_tags(storage: Storage, signed: Signed, *, space: str | None = None) -> int:
-    """Remove the tags that protect nothing and whose version is gone; how many there were."""
+    """Delete the tags that protect nothing and whose version has expired; return their number."""
     count = 0
     for tag in await tags(storage, space=space):
         if not tag.protects and await _is_gone(storage, tag):
@@ -120,7 +120,7 @@ async def drop_expired_tags(storage: Storage, signed: Signed, *, space: str | No
 async def _tag(storage: Storage, name: str, scope: Scope) -> tuple[Tag, Known]:
     known = await find(storage, scope, name)
     if known is None or not isinstance(known.record, Tag):
-        raise NotFound(f"There is no tag {name!r}", field="tag")
+        raise NotFound(f"Tag {name!r} does not exist", field="tag")
     return known.record, known
 
 

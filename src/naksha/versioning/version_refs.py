@@ -1,12 +1,11 @@
-"""How a version is said in text: `HEAD`, `17`, `3..9`, `*`, `summer`, `fix:HEAD`, a time, a UUID.
+"""Version references in text form: `HEAD`, `17`, `3..9`, `*`, `summer`, `fix:HEAD`, a time, a UUID.
 
     ref      = [branch ":"] (range | "*" | point)
     range    = point ".." point                 the first one excluded, the last one included
     point    = "HEAD" | number | time | uuid | name
 
-A number below 10^15 counts versions (0 is before everything), a larger one is a `txn`. A time is
-ISO 8601 with a `T`; without a zone it is UTC. A name alone is a tag or a branch, `main`
-among them.
+A number below 10^15 counts versions (0 is the empty storage), a larger one is a `txn`. A time is
+ISO 8601 with a `T`; without a zone it is UTC. A bare name is a tag or a branch, including `main`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from naksha.model.version import HEAD, AtTime, VersionSelector, selector_of
 MAIN_BRANCH: Final = "main"
 _RESERVED: Final = frozenset({MAIN_BRANCH, "HEAD", "*"})
 SOLVING: Final = "!"
-"""Begins the name of a branch on which the conflicts of another one are solved."""
+"""Prefix of the name of a branch on which the conflicts of another branch are resolved."""
 _DIGITS: Final = "0123456789"
 _NAME: Final = re.compile(r"!?[^0-9\s:][^\s:]{0,49}")
 _NUMBER: Final = re.compile(r"[0-9]{1,19}")
@@ -39,7 +38,7 @@ class Named(msgspec.Struct, frozen=True, tag="named"):
 
 
 class AtUuid(msgspec.Struct, frozen=True, tag="uuid"):
-    """The version that a transaction or a state with this UUID made."""
+    """The version made by the transaction or the state with this UUID."""
 
     uuid: str
 
@@ -55,7 +54,7 @@ class One(msgspec.Struct, frozen=True, tag="one"):
 
 
 class Range(msgspec.Struct, frozen=True, tag="range"):
-    """What came after `first`, until and with `last`."""
+    """The versions after `first`, up to and including `last`."""
 
     branch: str
     first: Point
@@ -73,7 +72,7 @@ MAIN_HEAD: Final = One(MAIN_BRANCH, HEAD)
 
 
 def parse_ref(text: str) -> Ref:
-    """The version, the versions or the range that is meant; `main:HEAD` for an empty text."""
+    """Parse a version reference; an empty text is `main:HEAD`."""
     if not text:
         return MAIN_HEAD
     if text == MAIN_BRANCH:
@@ -90,12 +89,13 @@ def parse_ref(text: str) -> Ref:
 
 
 def check_name(name: str) -> str:
-    """A name that a tag or a branch may have."""
+    """Return the name if a tag or a branch may have it, else raise InvalidArgument."""
     is_reserved = name.startswith(SOLVING) or name in _RESERVED or is_uuid(name)
     if not _NAME.fullmatch(name) or ".." in name or is_reserved:
         raise InvalidArgument(
-            f"{name!r:.64} is no name for a tag or a branch: 1 to 50 characters without spaces, "
-            "colons and '..', not beginning with a digit or '!', and not main, HEAD, * or a UUID",
+            f"{name!r:.64} is not a valid tag or branch name: use 1 to 50 characters without"
+            " spaces, colons and '..', not starting with a digit or '!'; main, HEAD, * and UUIDs"
+            " are reserved",
             field="name",
         )
     return name
@@ -103,11 +103,11 @@ def check_name(name: str) -> str:
 
 def _split_branch(text: str) -> tuple[str, str]:
     branch, colon, rest = text.partition(":")
-    # The colons of a time are no separators, and no branch begins with a digit.
+    # The colons of a time do not separate a branch; branch names never begin with a digit.
     if not colon or not branch or branch[0] in _DIGITS:
         return MAIN_BRANCH, text
     if branch != MAIN_BRANCH and not _NAME.fullmatch(branch):
-        raise _bad(text, f"{branch!r:.64} is no name of a branch")
+        raise _bad(text, f"{branch!r:.64} is not a valid branch name")
     return branch, rest
 
 
@@ -132,18 +132,20 @@ def _epoch_ms(text: str, part: str) -> int:
     try:
         time = datetime.fromisoformat(part)
     except ValueError:
-        raise _bad(text, f"{part!r:.64} is no ISO 8601 time") from None
+        raise _bad(text, f"{part!r:.64} is not a valid ISO 8601 time") from None
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     whole = aware.replace(microsecond=0)
-    # Not through a float: a whole millisecond must stay one.
+    # Avoid a float, which could round whole milliseconds.
     return int(whole.timestamp()) * 1000 + aware.microsecond // 1000
 
 
 _KNOWN: Final = (
-    "a version is HEAD, a number, a tag, a UUID, or a time such as 2026-01-31T12:00; "
-    "before it there may be a branch and a colon"
+    "use HEAD, a number, a tag, a UUID, or a time such as 2026-01-31T12:00, optionally after a"
+    " branch name and a colon"
 )
 
 
 def _bad(text: str, reason: str) -> InvalidArgument:
-    return InvalidArgument(f"{text!r:.64} is no version reference: {reason}", field="versionRef")
+    return InvalidArgument(
+        f"{text!r:.64} is not a valid version reference: {reason}", field="versionRef"
+    )

@@ -1,8 +1,8 @@
-"""Planning what to write and writing it, again when somebody else was faster.
+"""Plan writes and execute them, with retries when another writer was faster.
 
-What is planned is read before the session that writes it, so that this is short. Who was overtaken
-too often does both in one session, with the gates of the collections closed: that ends, however
-busy others are.
+The plan is read before the session that writes it is opened, so that the session is short. After
+several conflicts, plan and write run in one session with the gates of the collections closed: no
+other writer can interfere then, so the retries terminate however busy the storage is.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ async def settle(
     write: Callable[[WriteSession, P], Awaitable[T]],
     touched: Callable[[P], set[str]],
 ) -> T:
-    """Do what is planned, as one transaction.
+    """Execute a plan as one transaction, with retries.
 
     Args:
-        opened: What is written to, main or a branch, as it is now.
-        signed: Who.
-        plan: Says what to write. With a session all of it must be read there.
-        write: Writes it. A Conflict or Retryable means that somebody was faster.
-        touched: The collections of a plan.
+        opened: Return the storage to write to, main or a branch, as it is now.
+        signed: App id and author.
+        plan: Compute what to write. If it is given a session, it must read everything there.
+        write: Write the plan. A Conflict or Retryable means that another writer was faster.
+        touched: Return the collections of a plan.
     """
     contested: set[str] = set()
     for attempt in range(limits.RETRY_COUNT_MAX):

@@ -138,7 +138,7 @@ def test_no_id_has_a_time_after_the_lease() -> None:
     assert SPEC.parts(ids.next_id()).ms == START_MS + 9
     hand.advance(0.000_001)
     for _ in range(2):
-        with pytest.raises(Unavailable, match="lease of this process's node id is over"):
+        with pytest.raises(Unavailable, match="lease of this process's node id has expired"):
             ids.next_id()
     ids.extend(START_MS + 20)
     assert SPEC.parts(ids.next_id()).ms == START_MS + 10
@@ -182,7 +182,7 @@ def test_after_stop_there_are_no_ids_and_what_was_used_is_known() -> None:
 
 
 def test_before_a_node_is_leased_there_are_no_ids() -> None:
-    with pytest.raises(Unavailable, match="no node id yet"):
+    with pytest.raises(Unavailable, match="not leased a node id yet"):
         IdGenerator(SPEC, ListedClock(START_MS)).next_id()
 
 

@@ -128,7 +128,7 @@ def test_a_line_without_the_right_code_is_refused(line: bytes) -> None:
 def test_a_line_with_the_right_code_that_means_nothing_is_refused() -> None:
     wire = PeerWire(SECRET)
     text = b'{"not": "a batch"}'
-    with pytest.raises(RefusedLine, match="cannot be read"):
+    with pytest.raises(RefusedLine, match="cannot be decoded"):
         wire.from_line(wire._code(text) + b" " + text + b"\n")
 
 

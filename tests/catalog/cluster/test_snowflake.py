@@ -84,7 +84,7 @@ def test_what_fits_no_id_is_refused(ms: int, node: int, sequence: int, field: st
 
 @pytest.mark.parametrize("id", [-1, INT8_MAX + 1])
 def test_what_is_no_id_is_refused(id: int) -> None:
-    with pytest.raises(InvalidArgument, match="no id"):
+    with pytest.raises(InvalidArgument, match="not a valid id"):
         SPEC.parts(id)
 
 
@@ -102,7 +102,7 @@ async def test_the_form_is_kept_once_and_wins_over_what_is_configured_later(
         assert await load_spec(backend, CLOCK) == IdSpec()
         assert not caplog.records
         assert await load_spec(backend, CLOCK, IdSpec(42, 9, 12)) == IdSpec()
-    assert "not as configured" in caplog.text
+    assert "instead of the configured layout" in caplog.text
 
 
 async def test_all_who_open_a_new_catalog_together_get_one_form() -> None:

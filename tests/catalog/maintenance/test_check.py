@@ -302,7 +302,7 @@ class TestRepair:
 
     async def test_what_has_nothing_whole_cannot_be_repaired(self, filled: Store) -> None:
         await delete(filled, (await filled.head(pointer="other")).id)
-        with pytest.raises(StorageCorrupt, match="Nothing"):
+        with pytest.raises(StorageCorrupt, match="none of its previous targets is intact"):
             await repair_head(RealmReader(filled.backend, "maps"), "other")
 
     async def test_a_log_may_begin_behind_a_gap(self, filled: Store) -> None:

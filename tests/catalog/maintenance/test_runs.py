@@ -80,14 +80,14 @@ class TestRuns:
         before = await store.ids()
         with pytest.raises(Conflict, match=str(id)):
             await maintenance.run()
-        with pytest.raises(Conflict, match="not the one"):
+        with pytest.raises(Conflict, match="it is not running"):
             await maintenance.run(supersede=id + 1)
         assert await store.ids() == before
 
     async def test_there_must_be_something_to_supersede(self, store: Store) -> None:
         maintenance = await store.maintenance()
         run = await maintenance.run()
-        with pytest.raises(Conflict, match="not the one"):
+        with pytest.raises(Conflict, match="it is not running"):
             await maintenance.run(supersede=run.id)
 
     @pytest.mark.parametrize("after_batches", [0, 1, 3])

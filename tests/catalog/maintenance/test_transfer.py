@@ -302,7 +302,10 @@ class TestFormat:
 
     @pytest.mark.parametrize(
         ("header", "match"),
-        [(Header(FORMAT, 2, "maps", 5), "version 2"), (Header("tar", 1, "maps", 5), "no exported")],
+        [
+            (Header(FORMAT, 2, "maps", 5), "version 2"),
+            (Header("tar", 1, "maps", 5), "not an exported"),
+        ],
     )
     async def test_what_is_something_else_is_refused(self, header: Header, match: str) -> None:
         with pytest.raises(InvalidArgument, match=match):

@@ -336,7 +336,7 @@ def test_properties_as_variants_and_by_a_schema(spark: SparkSession, town: Town)
 
 REFUSED: list[tuple[dict[str, str], str]] = [
     ({"version": "1..3"}, "means several versions"),
-    ({"version": "nobody"}, "There is no tag or branch 'nobody'"),
+    ({"version": "nobody"}, "Tag or branch 'nobody' does not exist"),
     ({"version": "999"}, "Version 999 is not published yet"),
     ({"collection": "nobody"}, "The collection 'nobody' does not exist"),
     ({"storage": "file:nobody.naksha"}, "There is no file"),

@@ -463,7 +463,7 @@ async def test_positions_that_are_none(storage: Storage) -> None:
     for text in ("0~x", "0~0.Places.", "0~1.places.!"):
         with pytest.raises(InvalidArgument):
             await whole(line, after=_position(text))
-    with pytest.raises(InvalidArgument, match="no position"):
+    with pytest.raises(InvalidArgument, match="not a position"):
         await whole(line, after=FeedPosition.parse("1~0.places."))
     with pytest.raises(NotYetPublished):
         await whole(line, after=2)

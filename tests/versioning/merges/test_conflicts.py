@@ -127,7 +127,7 @@ async def test_a_choice_for_each_feature_ends_the_conflict(storage: Storage) -> 
     assert caught.value.id == id_
     assert [each["id"] for each in caught.value.undecided] == ["dead", "new"]
     wrong: Choices = {("places", "both"): place("another", n=7)}
-    with pytest.raises(InvalidArgument, match="another feature"):
+    with pytest.raises(InvalidArgument, match="different id than the feature"):
         await resolve_conflict(storage, id_, wrong, BOB)
     choices: Choices = {
         **some,

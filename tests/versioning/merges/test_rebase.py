@@ -205,7 +205,7 @@ async def test_a_base_that_is_older_than_a_collection(storage: Storage) -> None:
     await put(fix, place("r"), into="roads")
     for onto in ("old", str(first.seq_number)):
         for dry_run in (True, False):
-            with pytest.raises(InvalidArgument, match="not there yet") as caught:
+            with pytest.raises(InvalidArgument, match="does not exist at the new base") as caught:
                 await rebase(storage, "fix", BOB, onto=onto, dry_run=dry_run)
             assert (caught.value.field, caught.value.collection_id) == ("onto", "roads")
     assert await content(fix, "roads") == {"r": {}}

@@ -1,4 +1,4 @@
-"""A clock that never goes back: ids and leases are made of its milliseconds."""
+"""A clock that never goes back; ids and leases are based on its milliseconds."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ logger = logging.getLogger(__name__)
 
 
 class MonotonicClock:
-    """The wall clock as long as it goes forward, also when it jumps; while it is behind (somebody
-    set it back) time goes on at its normal pace, until the wall clock has caught up.
+    """Wall clock that never goes back.
 
-    `follow` corrects the wall clock by its measured distance from another clock, the database's.
+    It follows the wall clock forward, including jumps. While the wall clock is behind because it
+    was set back, time continues at its normal pace until the wall clock has caught up. `follow`
+    corrects the wall clock by its measured offset from another clock, that of the database.
 
-    May be read from any thread. Two processes on one machine may differ by the jumps that only one
-    of them has seen.
+    It may be read from any thread. Two processes on one machine may differ by the jumps that only
+    one of them has seen.
     """
 
     __slots__ = ("_correction_ns", "_lock", "_monotonic_ns", "_offset_ns", "_wall_ns")
@@ -37,9 +38,9 @@ class MonotonicClock:
         self._offset_ns = wall - monotonic_ns()
 
     def now_ns(self) -> int:
-        """Nanoseconds since 1970; never less than what was returned before this call began."""
-        # The wall clock is read first: a pause between the two readings makes the difference
-        # too small, which the next reading mends. Too large a difference would stay for ever.
+        """Return nanoseconds since 1970, never less than any earlier result."""
+        # Read the wall clock first: a pause between the two readings then makes the difference too
+        # small, which the next reading corrects. Too large a difference would never be corrected.
         wall = self._wall_ns() + self._correction_ns
         monotonic = self._monotonic_ns()
         if wall - monotonic > self._offset_ns:
@@ -53,12 +54,14 @@ class MonotonicClock:
         return self.now_ns() // 1_000_000
 
     def machine_ns(self) -> int:
-        """The wall clock of the machine, uncorrected."""
+        """Return the uncorrected wall clock of the machine."""
         return self._wall_ns()
 
     def follow(self, ahead_ns: int, *, sets_back: bool = False) -> None:
-        """Count the machine's wall clock as so much ahead of the time that is kept. Only
-        `sets_back`, before the first id is made, lets time go back."""
+        """Treat the machine's wall clock as `ahead_ns` ahead of the time to keep.
+
+        Time goes back only with `sets_back`, which must precede the first id.
+        """
         if abs(ahead_ns + self._correction_ns) < limits.CLOCK_SKEW_IGNORED_SECONDS * 1e9:
             return
         with self._lock:
@@ -69,7 +72,7 @@ class MonotonicClock:
     def _adopt(self, offset_ns: int) -> None:
         with self._lock:
             jump_ns = offset_ns - self._offset_ns
-            if jump_ns > 0:  # else another thread has adopted a later reading meanwhile
+            if jump_ns > 0:  # Otherwise another thread has adopted a later reading.
                 self._offset_ns = offset_ns
         if jump_ns > limits.CLOCK_JUMP_WARNING_SECONDS * 1e9:
-            logger.warning("The machine's clock went forward by %.1f s at once", jump_ns / 1e9)
+            logger.warning("The clock of this machine jumped forward by %.1f s", jump_ns / 1e9)

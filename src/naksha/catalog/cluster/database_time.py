@@ -1,8 +1,9 @@
 """The time of the database, which all instances of a catalog share.
 
-Machines' clocks differ. What one instance writes is judged by others by its time, so every instance
-measures how far its machine is from the database and corrects its clock by that. The distance is
-published with the instance's lease, and maintenance sweeps nothing while one is too large.
+The clocks of machines differ, but instances judge each other's writes by their time. Every instance
+therefore measures the offset of its machine from the database and corrects its clock by it. The
+offset is published with the lease of the instance, and maintenance deletes nothing while one is too
+large.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class DatabaseTime:
-    """Keeps a clock at the time of the database."""
+    """Keeps a clock synchronized with the time of the database."""
 
     def __init__(self, backend: CatalogBackend, clock: MonotonicClock) -> None:
         self._backend = backend
@@ -29,9 +30,11 @@ class DatabaseTime:
 
     @property
     def skew_ms(self) -> int:
-        """How far the machine is ahead of the database; negative: behind. The larger one of the
-        last two measurements: what was written by a clock that was just set right may be on its
-        way yet."""
+        """Offset of the machine from the database; positive if the machine is ahead.
+
+        It is the larger of the last two measurements, because writes made before a correction may
+        still be in flight.
+        """
         return max(self._measured, key=abs, default=0)
 
     async def start(self) -> None:
@@ -39,7 +42,7 @@ class DatabaseTime:
         await self._measure(sets_back=True)
 
     async def check(self) -> None:
-        """Measure if that is due."""
+        """Measure if a measurement is due."""
         if self._clock.now_ms() >= self._due_ms:
             await self._measure(sets_back=False)
 
@@ -54,20 +57,22 @@ class DatabaseTime:
         skew_ms = ahead_ns // 1_000_000
         if abs(skew_ms) > limits.CLOCK_SKEW_SECONDS_MAX * 1_000:
             logger.warning(
-                "The clock of this machine is %.1f s %s the clock of the catalog's database. The "
-                "catalog keeps the database's time, and deletes no garbage until the clock is set "
-                "right",
+                "The clock of this machine is %.1f s %s the clock of the catalog's database. The"
+                " catalog uses the database's time and deletes no garbage until the clock is"
+                " corrected; synchronize it",
                 *(abs(skew_ms) / 1_000, "ahead of" if skew_ms > 0 else "behind"),
             )
         self._measured = [*self._measured[-1:], skew_ms]
 
     async def _read(self) -> tuple[int, int]:
-        """How far the machine is ahead, and how long the question took: the error is less."""
+        """Return the offset of the machine and the duration of the call, which bounds its error."""
         began_ns = self._clock.machine_ns()
         try:
             async with asyncio.timeout(limits.LEASE_CALL_SECONDS_MAX):
                 database_us = await self._backend.now_us()
         except TimeoutError:
-            raise Unavailable("The time of the catalog's database could not be read") from None
+            raise Unavailable(
+                "The time of the catalog's database could not be read in time; retry later"
+            ) from None
         ended_ns = self._clock.machine_ns()
         return (began_ns + ended_ns) // 2 - database_us * 1_000, abs(ended_ns - began_ns)

@@ -1,4 +1,4 @@
-"""Generates ids: strictly increasing, and only with timestamps for which their node is leased."""
+"""Generator of strictly increasing ids whose timestamps lie in the lease of their node."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from naksha.model.errors import Unavailable
 from naksha.spi.clock import Clock
 
 _PAUSE_SECONDS: Final = 0.0002
-"""While a millisecond has no more ids."""
+"""Pause while the current millisecond has no more ids."""
 
 
 class IdGenerator:
-    """Gives ids for a node, while its lease lasts. May be used from any thread.
+    """Generates ids for a node while its lease lasts. May be used from any thread.
 
-    What counts is the timestamp inside the id, not the time at which it is handed out: the next
-    holder of the node only uses timestamps after this lease. So an id is unique however long its
-    thread sleeps between looking at the clock and returning.
+    An id is unique because of the timestamp inside it, not because of the time at which it is
+    returned: the next holder of the node only uses timestamps after this lease. So an id is unique
+    however long its thread sleeps between reading the clock and returning.
     """
 
     def __init__(self, spec: IdSpec, clock: Clock) -> None:
@@ -30,22 +30,27 @@ class IdGenerator:
         self._now_ms = clock.now_ms
         self._shift = spec.node_bits + spec.sequence_bits
         self._lock = threading.Lock()
-        self._ms = spec.epoch_ms - 1  # the timestamp in use; only ever greater
+        self._ms = spec.epoch_ms - 1  # The timestamp in use; it only grows.
         self._next = 0
-        self._left = 0  # how many ids this timestamp has left, from `_next` on
+        self._left = 0  # Ids left for this timestamp, from `_next` on.
         self._node = 0
         self._end_ms = 0
-        self._refusal = "this process has leased no node id yet"
+        self._refusal = "this process has not leased a node id yet"
         _GENERATORS.add(self)
 
     @property
     def node(self) -> int | None:
-        """The node in whose name ids are given now."""
+        """The node that ids are generated for now."""
         return self._node if self._end_ms else None
 
     def next_id(self) -> int:
-        """A new id. Blocks for less than a millisecond when this one has no more; raises
-        `Unavailable` when no node is leased for this time."""
+        """Return a new id.
+
+        It blocks for less than a millisecond if the current one has no more ids.
+
+        Raises:
+            Unavailable: No node is leased for this time.
+        """
         id = self._take()
         if id is None:
             deadline = self._deadline()
@@ -55,34 +60,37 @@ class IdGenerator:
         return id
 
     def begin(self, node: int, start_ms: int, end_ms: int) -> None:
-        """Give ids of this node with timestamps from `start_ms` to before `end_ms`."""
+        """Generate ids of this node with timestamps from `start_ms` to before `end_ms`."""
         with self._lock:
-            # Nothing more with the timestamp in use: the next id is greater, whatever its node.
+            # Do not use the current timestamp again: the next id must be greater, whatever its
+            # node.
             self._ms = max(self._ms, start_ms - 1)
             self._left = 0
             self._node = node
             self._end_ms = min(end_ms, self._spec.end_ms)
             self._refusal = (
-                "the lease of this process's node id is over and could not be renewed; "
-                "it goes on when the catalog can be reached"
+                "the lease of this process's node id has expired and could not be renewed; "
+                "check that the catalog's database is reachable"
             )
 
     def extend(self, end_ms: int) -> None:
-        """The lease was renewed."""
+        """Extend the lease after its renewal."""
         with self._lock:
             if self._end_ms:
                 self._end_ms = min(max(self._end_ms, end_ms), self._spec.end_ms)
 
     def stop(self, reason: str) -> int:
-        """Give no ids any more; later calls raise `reason`. All timestamps that were used are
-        before the returned one."""
+        """Stop generating ids; later calls raise `reason`.
+
+        Returns a timestamp that is after all used ones.
+        """
         with self._lock:
             self._end_ms = self._left = 0
             self._refusal = reason
             return self._ms + 1
 
     def _take(self) -> int | None:
-        """The next id; None while there is none left with this timestamp."""
+        """Return the next id; None while this timestamp has none left."""
         with self._lock:
             ms = self._now_ms()
             if ms > self._ms:
@@ -102,7 +110,7 @@ class IdGenerator:
             return id
 
     def _refused(self) -> Unavailable:
-        return Unavailable(f"No id can be given: {self._refusal}")
+        return Unavailable(f"No id can be generated: {self._refusal}")
 
     @staticmethod
     def _deadline() -> float:
@@ -112,14 +120,17 @@ class IdGenerator:
     def _pause(deadline: float) -> float:
         if time.monotonic() > deadline:
             raise Unavailable(
-                f"No id can be given: the clock stood still for {limits.ID_WAIT_SECONDS_MAX} s"
+                f"No id can be generated: the clock stood still for {limits.ID_WAIT_SECONDS_MAX} s"
             )
         return _PAUSE_SECONDS
 
     def _forget(self) -> None:
-        """In a forked process, where the lease and the next ids are those of the parent."""
+        """Stop in a forked process: the lease and the next ids belong to the parent."""
         self._lock = threading.Lock()
-        self.stop("the process was forked from the one that has leased the node id; open anew")
+        self.stop(
+            "the process was forked from the one that leased the node id; open the catalog after"
+            " forking"
+        )
 
 
 _GENERATORS: Final[weakref.WeakSet[IdGenerator]] = weakref.WeakSet()

@@ -2,7 +2,7 @@
 
 A lease has a start and an end, and the ids of its holder have timestamps from the start to before
 the end. A row is never deleted, only taken over, and a take-over starts strictly after the end that
-it finds. So two holders of a node never share a timestamp, whatever their clocks say.
+it finds. Two holders of a node therefore never share a timestamp, whatever their clocks show.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from naksha.spi.catalog import CatalogBackend, ObjectKey, ObjectRow
 
 @object_type("node-lease", is_cached=False)
 class NodeLease(msgspec.Struct, frozen=True):
-    """Who may give ids of a node, and with which timestamps."""
+    """The right to generate ids of a node with timestamps from a range."""
 
     node: int
     start_ms: int
@@ -33,23 +33,23 @@ class NodeLease(msgspec.Struct, frozen=True):
     holder: str
     """A random name of the instance."""
     address: str = ""
-    """Where the instance takes messages of the others; empty: nowhere."""
+    """Address at which the instance receives messages of its peers; empty for none."""
     is_released: bool = False
-    """Whether the holder has given it back, and certainly uses it no more."""
+    """Whether the holder has released it and certainly no longer uses it."""
     skew_ms: int | None = None
-    """How far the holder's machine is ahead of the database; None: written by an older release."""
+    """Offset of the holder's machine from the database; None if an older release wrote it."""
 
     def is_free(self, now_ms: int, drift_ms: int) -> bool:
-        """Whether another one may have the node from `now_ms` on."""
+        """Return whether another instance may take the node from `now_ms` on."""
         return now_ms > self.end_ms + (0 if self.is_released else drift_ms)
 
     def continues(self, other: NodeLease) -> bool:
-        """Whether both are of one life: one is a renewal of the other."""
+        """Return whether one lease is a renewal of the other."""
         return (self.holder, self.start_ms) == (other.holder, other.start_ms)
 
 
 class KeptLease(NamedTuple):
-    """A lease as it is in the database, with the token that a write over it must know."""
+    """A lease in the database, with the token required to overwrite it."""
 
     lease: NodeLease
     token: str
@@ -64,19 +64,26 @@ class LeaseTable:
         self._clock = clock
 
     async def read(self, nodes: Iterable[int]) -> dict[int, KeptLease]:
-        """The leases of these nodes, those that there are."""
+        """Return the existing leases of these nodes."""
         keys = [ObjectKey(self._spec.system_id(node)) for node in nodes]
         try:
             async with asyncio.timeout(limits.LEASE_CALL_SECONDS_MAX):
                 rows = await self._backend.fetch(SYSTEM_REALM, keys)
         except TimeoutError:
-            raise Unavailable("The leases of node ids could not be read in time") from None
+            raise Unavailable(
+                "The leases of node ids could not be read in time; retry later"
+            ) from None
         kept = (_kept(row) for row in rows.values())
         return {each.lease.node: each for each in kept}
 
     async def put(self, lease: NodeLease, over: KeptLease | None) -> KeptLease | None:
-        """Write a lease over another one, or where there is none. None: there is something else.
-        OutcomeUnknown: not even another look could tell."""
+        """Write a lease over another one, or where there is none.
+
+        Returns None if the row is not as expected.
+
+        Raises:
+            OutcomeUnknown: Even reading the row again could not determine the outcome.
+        """
         row = self._row(lease)
         try:
             async with asyncio.timeout(limits.LEASE_CALL_SECONDS_MAX):
@@ -90,12 +97,12 @@ class LeaseTable:
         return KeptLease(lease, row.token) if done else None
 
     async def addresses(self, now_ms: int) -> dict[str, str]:
-        """Where the instances that live now take messages, by their names."""
+        """Return the addresses of the live instances by their names."""
         living = await self.living(now_ms)
         return {lease.holder: lease.address for lease in living if lease.address}
 
     async def living(self, now_ms: int) -> list[NodeLease]:
-        """Those of instances that live now, as far as is known, in the order of their nodes."""
+        """Return the leases of instances that are live, as far as is known, ordered by node."""
         kept = await self.read(range(self._spec.nodes))
         return [
             lease
@@ -106,7 +113,9 @@ class LeaseTable:
     async def _was_put(self, node: int, row: ObjectRow, over: KeptLease | None) -> bool:
         found = (await self.read([node])).get(node)
         if found == over:
-            raise OutcomeUnknown("The lease of a node id may be written yet")
+            raise OutcomeUnknown(
+                "The lease of a node id may still be written; its outcome is unknown"
+            )
         return found is not None and found.token == row.token
 
     def _row(self, lease: NodeLease) -> ObjectRow:
@@ -124,5 +133,5 @@ class LeaseTable:
 def _kept(row: ObjectRow) -> KeptLease:
     lease = decode(row.type, row.value)
     if not isinstance(lease, NodeLease) or row.token is None:
-        raise StorageCorrupt(f"Object {row.id} of {SYSTEM_REALM} is no lease of a node id")
+        raise StorageCorrupt(f"Object {row.id} of {SYSTEM_REALM} is not a lease of a node id")
     return KeptLease(lease, row.token)

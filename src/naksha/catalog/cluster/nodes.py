@@ -1,5 +1,8 @@
-"""Keeps a node id leased while a catalog is open: takes a free one, renews it in the background,
-takes another one when it is lost, and gives it back at the end."""
+"""Lease of a node id while a catalog is open.
+
+It takes a free node id, renews its lease in the background, takes another one if it is lost, and
+releases it at the end.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +28,14 @@ from naksha.spi.catalog import CatalogBackend
 from naksha.spi.support.cancellation import check_cancelled
 
 _TICK_SECONDS: Final = 1.0
-"""How often the background looks at the clock, which may have jumped."""
+"""Interval at which the background task reads the clock, which may have jumped."""
 _RELEASE_ATTEMPTS: Final = 2
 
 logger = logging.getLogger(__name__)
 
 
 class LeaseTimes(msgspec.Struct, frozen=True):
-    """How long leases last and when they are renewed."""
+    """Duration of leases and the times of their renewal."""
 
     lease_seconds: float = limits.LEASE_SECONDS
     renew_seconds: float = limits.LEASE_RENEW_SECONDS
@@ -43,18 +46,21 @@ class LeaseTimes(msgspec.Struct, frozen=True):
         if not 0 < self.renew_seconds < self.lease_seconds:
             raise InvalidArgument(
                 f"A lease of {self.lease_seconds} s cannot be renewed in its last "
-                f"{self.renew_seconds} s; both must be more than 0, and the latter less",
+                f"{self.renew_seconds} s; renew_seconds must be between 0 and lease_seconds",
                 field="renew_seconds",
             )
         if self.drift_seconds < 0 or self.retry_seconds <= 0:
-            raise InvalidArgument("Lease times are not negative", field="drift_seconds")
+            raise InvalidArgument(
+                "drift_seconds must not be negative, and retry_seconds must be greater than 0",
+                field="drift_seconds",
+            )
 
 
 class Node:
-    """The node id of this instance, and the ids it gives.
+    """The node id of this instance, and its id generator.
 
-    `identity` is what this instance has in common with its next life (host and place), so that it
-    gets the same node id when nobody else has it.
+    `identity` (host and place) identifies this instance across restarts, so that it gets the same
+    node id again if no other instance has taken it.
     """
 
     def __init__(
@@ -87,7 +93,7 @@ class Node:
 
     @property
     def lease(self) -> NodeLease | None:
-        """The lease that is held, or was until it expired."""
+        """The lease that is held, or was held until it expired."""
         return self._held.lease if self._held else None
 
     async def start(self) -> Self:
@@ -97,7 +103,7 @@ class Node:
         return self
 
     async def close(self) -> None:
-        """Give the node id back; from now on there are no ids."""
+        """Release the node id; no ids can be generated afterwards."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -107,11 +113,16 @@ class Node:
         try:
             await self._release(used_ms)
         except NakshaError as error:
-            logger.warning("A node id was not given back, it stays leased for a while: %s", error)
+            logger.warning(
+                "A node id could not be released and stays leased until its lease expires: %s",
+                error,
+            )
 
     async def check(self) -> None:
-        """Do what is due by now; after a failure nothing is due for a while. The background calls
-        it all the time."""
+        """Do what is due now; after a failure nothing is due for a while.
+
+        The background task calls it regularly.
+        """
         await self._check_lease()
         if self._time is not None:
             await self._time.check()
@@ -140,13 +151,13 @@ class Node:
         self._retry_at_ms = 0
 
     async def peers(self) -> dict[str, str]:
-        """Where the other instances take messages, by their names."""
+        """Return the addresses of the other instances by their names."""
         found = await self._table.addresses(self._clock.now_ms())
         found.pop(self.instance, None)
         return found
 
     async def living(self) -> list[NodeLease]:
-        """The leases of all instances that live, as far as is known, this one among them."""
+        """Return the leases of all live instances, including this one, as far as is known."""
         return await self._table.living(self._clock.now_ms())
 
     async def _keep(self) -> None:
@@ -156,10 +167,12 @@ class Node:
                 await self.check()
             except NakshaError as error:
                 check_cancelled()
-                logger.warning("The lease of the node id failed and is tried again: %s", error)
+                logger.warning(
+                    "The lease of the node id could not be renewed and is retried: %s", error
+                )
             except Exception:
                 check_cancelled()
-                logger.exception("The lease of the node id failed and is tried again")
+                logger.exception("The lease of the node id could not be renewed and is retried")
 
     async def _renew(self, held: KeptLease) -> None:
         end_ms = max(self._clock.now_ms() + self._lease_ms, held.lease.end_ms)
@@ -168,8 +181,8 @@ class Node:
         if kept is None:
             kept = await self._still_held(held)
         if kept is None:
-            logger.warning("Node id %s was taken from this instance", held.lease.node)
-            self.ids.stop("the node id of this process was taken by another one")
+            logger.warning("Node id %s was taken over by another instance", held.lease.node)
+            self.ids.stop("the node id of this process was taken over by another instance")
             self._held = None
             await self._acquire()
         else:
@@ -177,12 +190,12 @@ class Node:
             self.ids.extend(kept.lease.end_ms)
 
     async def _still_held(self, held: KeptLease) -> KeptLease | None:
-        """The lease as it is now, if an earlier renewal came true of which nobody had heard."""
+        """Return the current lease if an earlier renewal with an unknown outcome took effect."""
         kept = (await self._table.read([held.lease.node])).get(held.lease.node)
         return kept if kept is not None and kept.lease.continues(held.lease) else None
 
     async def _acquire(self) -> None:
-        """Take the first free node; those that others take meanwhile are passed over."""
+        """Take the first free node; nodes that other instances take meanwhile are skipped."""
         self._check_clock()
         unknown = 0
         for nodes in self._candidates():
@@ -194,10 +207,13 @@ class Node:
                 except OutcomeUnknown as error:
                     unknown += 1
                     if unknown > limits.LEASE_UNKNOWN_MAX:
-                        raise Unavailable("No node id could be leased for certain") from error
+                        raise Unavailable(
+                            "No node id could be leased: the outcome of too many attempts is"
+                            " unknown; retry later"
+                        ) from error
         raise Unavailable(
-            f"All {self._spec.nodes:,} node ids of the catalog are leased. Close an instance, or "
-            f"wait until the lease of one that has died is over"
+            f"All {self._spec.nodes:,} node ids of the catalog are leased; close an instance, or"
+            " wait until the lease of a dead instance expires"
         )
 
     async def _take(self, node: int, over: KeptLease | None) -> bool:
@@ -217,11 +233,17 @@ class Node:
 
     def _check_clock(self) -> None:
         if not self._spec.epoch_ms <= self._clock.now_ms() < self._spec.end_ms:
-            raise Unavailable("The machine's clock is wrong: ids cannot have its time")
+            raise Unavailable(
+                "The machine's clock is wrong: its time is outside of the range of ids; correct"
+                " the clock"
+            )
 
     def _candidates(self) -> Iterator[list[int]]:
-        """All nodes, a few at a time: first the one this instance most likely had before, the
-        others from a random one on, so that instances which start together do not meet."""
+        """Iterate over all nodes, a few at a time.
+
+        The first one is the node that this instance most likely had before; the others start at a
+        random one, so that instances which start together do not collide.
+        """
         digest = hashlib.blake2b(self._identity.encode(), digest_size=8).digest()
         first = int.from_bytes(digest, "big") % self._spec.nodes
         begin = secrets.randbelow(self._spec.nodes)

@@ -1,8 +1,8 @@
-"""What instances say to each other: which pointers have moved, as lines of text that carry a code
-which only those can make who can read the catalog.
+"""Messages between instances: moved pointers, as authenticated lines of text.
 
-A line is the code, a space, and JSON. One that is repeated or late does no harm, since a receiver
-compares states: so there are no numbers and no answers.
+A line is an authentication code, a space, and JSON. Only instances that can read the catalog know
+the secret for the code. Receivers compare states, so repeated or late messages do no harm;
+numbering and acknowledgements are not needed.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _CODE_BYTES: Final = 64
 
 @object_type("peer-secret", is_cached=False)
 class PeerSecret(msgspec.Struct, frozen=True):
-    """What proves that a message comes from an instance of the same catalog."""
+    """The secret that authenticates messages from instances of the same catalog."""
 
     secret: bytes
 
 
 class Move(msgspec.Struct, frozen=True, array_like=True):
-    """A pointer has moved, or is gone."""
+    """A pointer was moved or deleted."""
 
     realm: str
     row: PointerRow
     sequence: int
-    """Of two states of the pointer's life the one with the greater number is the later one."""
+    """State number; the later of two states in one life of the pointer has the greater number."""
     is_deleted: bool = False
 
     def supersedes(self, other: Move) -> bool:
-        """Whether a receiver needs the other one no more, which was sent before."""
+        """Return whether it makes an earlier move obsolete for a receiver."""
         is_same_life = self.row.created == other.row.created
         return (
             not is_same_life
@@ -50,7 +50,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):
-    """A line: some moves, and who says it. The first one of a connection has no moves."""
+    """A line: some moves and their sender. The first line of a connection has no moves."""
 
     sender: str
     address: str
@@ -58,11 +58,11 @@ class Batch(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RefusedLine(Exception):
-    """A line that nobody with the secret has written."""
+    """A line that was not written with the secret."""
 
 
 class PeerWire:
-    """Writes and reads lines with a secret."""
+    """Encodes and decodes lines with a secret."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -76,17 +76,17 @@ class PeerWire:
     def from_line(self, line: bytes) -> Batch:
         code, text = line[:_CODE_BYTES], line[_CODE_BYTES + 1 :].rstrip(b"\n")
         if not hmac.compare_digest(code, self._code(text)):
-            raise RefusedLine("The code of the line is wrong")
+            raise RefusedLine("The authentication code of the line is wrong")
         try:
             return self._decode(text)
         except msgspec.DecodeError as error:
-            raise RefusedLine(f"The line cannot be read: {error}") from error
+            raise RefusedLine(f"The line cannot be decoded: {error}") from error
 
     def _code(self, text: bytes) -> bytes:
         return hmac.new(self._secret, text, hashlib.sha256).hexdigest().encode()
 
 
 async def load_secret(backend: CatalogBackend, clock: MonotonicClock) -> bytes:
-    """The secret of this catalog; the first instance makes it."""
+    """Return the secret of this catalog; the first instance creates it."""
     mine = PeerSecret(secrets.token_bytes(_SECRET_BYTES))
     return (await keep_once(backend, PEER_SECRET_ID, mine, clock.now_us())).secret

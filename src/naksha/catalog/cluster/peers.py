@@ -1,9 +1,8 @@
-"""Invalidation between instances: whoever moves a pointer tells the others, which have it in their
-caches.
+"""Cache invalidation between instances: an instance that moves a pointer notifies its peers.
 
-Fire and forget: nothing waits for a message, and a lost one only means that a reader sees the old
-state until its time limit. Every instance has one connection to each other one, for its own
-messages; addresses are those in the leases of nodes.
+Messages are fire-and-forget: nothing waits for one, and a lost one only means that a reader sees
+the old state until its time limit. Every instance has one connection to each peer for its own
+messages; the addresses are those in the leases of nodes.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ _RETRY_SECONDS_MIN: Final = 0.1
 logger = logging.getLogger(__name__)
 
 Directory = Callable[[], Awaitable[Mapping[str, str]]]
-"""Gives the addresses of the other instances by their names."""
+"""Returns the addresses of the other instances by their names."""
 
 
 def into_cache(cache: CatalogCache) -> Callable[[Move], None]:
-    """What hears the moves of others and keeps a cache up with them."""
+    """Return a receiver that applies the moves of peers to a cache."""
 
     def receive(move: Move) -> None:
         try:
             pointer = Pointer.from_row(move.row)
         except (NakshaError, struct.error):
-            pointer = None  # of a newer program, perhaps
+            pointer = None  # Possibly written by a newer release.
         if pointer is None or move.is_deleted:
             cache.evict_pointer(move.realm, move.row.name)
         else:
@@ -48,7 +47,7 @@ def into_cache(cache: CatalogCache) -> Callable[[Move], None]:
 
 
 class PeerLink:
-    """The way to one other instance: what waits to be sent, and a task that sends it."""
+    """Connection to one peer, with a queue of messages and a task that sends them."""
 
     def __init__(self, address: str, hello: bytes, to_line: Callable[[list[Move]], bytes]) -> None:
         self.address: Final = address
@@ -62,11 +61,11 @@ class PeerLink:
 
     @property
     def waiting(self) -> int:
-        """How many moves are not sent yet."""
+        """Number of moves that are not sent yet."""
         return len(self._waiting)
 
     def offer(self, move: Move) -> None:
-        """Send it soon. Of the moves of a pointer only the last one waits."""
+        """Queue a move; only the last move of each pointer is kept."""
         key = (move.realm, move.row.name)
         before = self._waiting.get(key)
         if before is None and len(self._waiting) >= limits.PEER_QUEUE_MAX:
@@ -96,7 +95,7 @@ class PeerLink:
         host, port = parse_address(self.address)
         async with asyncio.timeout(limits.PEER_CALL_SECONDS_MAX):
             reader, writer = await asyncio.open_connection(host, port)
-        # The other side never says anything: when this ends, it has gone.
+        # Peers never send on this connection, so the end of this read means that the peer is gone.
         gone = asyncio.create_task(reader.read(1))
         gone.add_done_callback(lambda _: self._wake.set())
         try:
@@ -106,7 +105,7 @@ class PeerLink:
                 await self._wake.wait()
         finally:
             gone.cancel()
-            # Not close(), which first waits until the other side has read everything.
+            # Do not use close(): it waits until the peer has read everything.
             writer.transport.abort()
 
     async def _send_waiting(self, writer: asyncio.StreamWriter) -> None:
@@ -130,13 +129,13 @@ class PeerLink:
 
 
 class Peers:
-    """Tells the other instances about moves, and hears theirs.
+    """Notifies peers about moves, and receives theirs.
 
         peers = Peers(wire, into_cache(cache))
         address = await peers.listen("127.0.0.1")      # then a node is leased, with this address
         peers.start(node.instance, node.peers)
 
-    `receive` gets every move that another instance tells; it must not raise.
+    `receive` is called for every move that a peer reports; it must not raise.
     """
 
     def __init__(
@@ -158,17 +157,19 @@ class Peers:
         self._hearing: set[asyncio.Task[None]] = set()
         self.received = 0
         self.refused = 0
-        """Lines that were too long or without the right code; each one ended its connection."""
+        """Lines that were too long or had a wrong code; each one ended its connection."""
         self.own = 0
 
     @property
     def links(self) -> Mapping[str, PeerLink]:
-        """The ways to the other instances, by their names."""
+        """The connections to the other instances by their names."""
         return self._links
 
     async def listen(self, host: str, port: int = 0, *, advertised_host: str = "") -> str:
-        """Take messages there; the address under which others reach it, if it is not `host`, is
-        `advertised_host`. Returns the address for the lease of the node."""
+        """Receive messages on an address, and return the address for the lease of the node.
+
+        If peers reach this instance under another host than `host`, give it as `advertised_host`.
+        """
         self._server = await asyncio.start_server(
             self._hear, host, port, limit=limits.PEER_LINE_BYTES_MAX
         )
@@ -178,17 +179,17 @@ class Peers:
         return self._address
 
     def start(self, instance: str, directory: Directory) -> None:
-        """Find the other instances and keep up with them."""
+        """Connect to the other instances and follow changes in their addresses."""
         self._instance = instance
         self._refresher = asyncio.create_task(self._refresh(directory), name="naksha-peers")
 
     def tell(self, move: Move) -> None:
-        """Let all other instances know, soon. Never blocks and never raises."""
+        """Queue a move for all other instances. Never blocks and never raises."""
         for link in self._links.values():
             link.offer(move)
 
     async def close(self) -> None:
-        """Hear and tell nothing any more; what waits is not sent."""
+        """Stop receiving and sending; queued moves are discarded."""
         self._is_closed = True
         tasks = [*self._hearing, *([self._refresher] if self._refresher else [])]
         if self._server is not None:
@@ -235,17 +236,18 @@ class Peers:
         assert task is not None
         self._hearing.add(task)
         try:
-            # One that was accepted just before the end comes here after it.
+            # A connection that was accepted just before closing gets here afterwards.
             if not self._is_closed and len(self._hearing) <= limits.PEER_CONNECTIONS_MAX:
                 await self._hear_lines(reader)
         except (asyncio.LimitOverrunError, RefusedLine) as error:
             self.refused += 1
-            logger.debug("A connection of another instance is closed: %s", error)
+            logger.debug("A connection from another instance was closed: %s", error)
         except (asyncio.IncompleteReadError, OSError, TimeoutError) as error:
-            logger.debug("Another instance has gone, or never said who it is: %s", error)
+            logger.debug("Another instance disconnected, or never identified itself: %s", error)
         except asyncio.CancelledError:
-            # By close(). Raised further, the stream's own callback would log it as an error.
-            logger.debug("No more is heard of another instance")
+            # Cancelled by close(). If raised further, the stream's own callback would log it as an
+            # error.
+            logger.debug("The connection from another instance was closed on shutdown")
         finally:
             self._hearing.discard(task)
             writer.transport.abort()
@@ -266,8 +268,10 @@ class Peers:
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[host]:port`."""
+    """Return host and port of `host:port` or `[host]:port`."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
-        raise InvalidArgument(f"{address!r} is no address like host:port", field="address")
+        raise InvalidArgument(
+            f"{address!r} is not a valid address; use host:port or [host]:port", field="address"
+        )
     return host.removeprefix("[").removesuffix("]"), int(port)

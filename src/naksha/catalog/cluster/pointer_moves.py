@@ -1,5 +1,4 @@
-"""Moves of pointers, as this process knows of them: who waits for one is woken, who wants to hear
-of all is told."""
+"""Moves of pointers known to this process: wake waiting tasks and notify listeners."""
 
 from __future__ import annotations
 
@@ -10,31 +9,31 @@ from weakref import WeakValueDictionary
 from naksha.catalog.pointers import Pointer
 
 Listener = Callable[[str, Pointer, int | None], None]
-"""Gets the realm, the pointer, and which state of its life it is, if it has a log."""
+"""Receives the realm, the pointer, and its state number if it has a log."""
 
 
 class Moves:
-    """Wakes and tells, for the event loop's thread."""
+    """Wakes waiting tasks and notifies listeners, in the thread of the event loop."""
 
     def __init__(self) -> None:
         self.listeners: list[Listener] = []
         self._next: WeakValueDictionary[tuple[str, str], asyncio.Event] = WeakValueDictionary()
 
     def next_of(self, realm: str, name: str) -> asyncio.Event:
-        """Is set with the next move; to be taken before looking where the pointer is."""
+        """Return an event that the next move sets; get it before reading the pointer."""
         event = self._next.get((realm, name))
         if event is None:
             event = self._next[realm, name] = asyncio.Event()
         return event
 
     def tell(self, realm: str, pointer: Pointer, sequence: int | None) -> None:
-        """A pointer was moved here."""
+        """Report a pointer that this process moved."""
         self.wake(realm, pointer.name)
         for listener in self.listeners:
             listener(realm, pointer, sequence)
 
     def wake(self, realm: str, name: str) -> None:
-        """A pointer was moved, here or elsewhere."""
+        """Wake the tasks that wait for a pointer moved here or elsewhere."""
         event = self._next.pop((realm, name), None)
         if event is not None:
             event.set()

@@ -1,12 +1,12 @@
-"""A sorted map from key to value that is kept inside a commit, with what does not fit beside it.
+"""A sorted map from key to value that is stored inside a commit, with overflow objects.
 
     index = Index(fetch_many, commit.index)
     index.put(b"space/berlin", ref.to_bytes())
     saved = await index.save(new_id)          # saved.container goes into the next commit
 
-What was changed lately is *embedded* in the container, which is a field of the commit. When that is
-too large, it is spilled into *stripes*, objects that each hold a range of the keys, and *segments*
-list the stripes when they are many. All of them are *pages* of one format.
+Recent changes are *embedded* in the container, which is a field of the commit. When they grow too
+large, they are spilled into *stripes*, objects that each hold a range of the keys; *segments* list
+the stripes if there are many. All of them are *pages* of one format.
 """
 
 from naksha.catalog.index.container import (

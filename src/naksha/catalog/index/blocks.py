@@ -1,9 +1,9 @@
-"""Blocks: a few sorted entries with the common prefixes of their keys left out.
+"""Blocks: a few sorted entries, stored without the common prefixes of their keys.
 
-An entry in bytes is: how many bytes its key shares with the key before it, how many follow, those;
-the length of its value plus one, the value. A length of 0 there is a tombstone. All three numbers
-are varints, seven bits a byte, the lowest first. The first key of a block shares nothing, so that a
-block is read without the one before it.
+The bytes of an entry are: the number of bytes that its key shares with the key before it, the
+number of bytes that follow, those bytes; the length of its value plus one, the value. A length of 0
+there is a tombstone. All three numbers are varints, seven bits a byte, the lowest first. The first
+key of a block shares nothing, so a block can be read without the one before it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SMALL: Final = tuple(bytes([number]) for number in range(128))
 
 
 class Block(NamedTuple):
-    """A block as it is kept."""
+    """A block as it is stored."""
 
     data: bytes
     crc: int
@@ -42,7 +42,7 @@ def varint(number: int) -> bytes:
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """The number at that place, and where the next thing begins."""
+    """Return the number at an offset, and the offset after it."""
     number = shift = 0
     while (byte := data[at]) > 127:
         number |= (byte & 127) << shift
@@ -52,9 +52,9 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def shared_length(one: bytes, other: bytes) -> int:
-    """How many bytes both begin with."""
+    """Return the length of the common prefix."""
     length = min(len(one), len(other))
-    # As numbers, all bytes are compared at once, without a loop in Python.
+    # Comparing the bytes as numbers needs no loop in Python.
     differing = int.from_bytes(one[:length], "big") ^ int.from_bytes(other[:length], "big")
     return length - (differing.bit_length() + 7 >> 3)
 
@@ -94,7 +94,7 @@ def encode_block(entries: Iterable[Entry]) -> Block:
 
 
 def read_block(data: bytes, at: int, end: int) -> Iterator[Entry]:
-    """The entries of the block between two places of `data`, one by one."""
+    """Iterate over the entries of the block between two offsets of `data`."""
     key = b""
     try:
         while at < end:
@@ -121,15 +121,15 @@ def read_block(data: bytes, at: int, end: int) -> Iterator[Entry]:
     except IndexError:
         at = -1
     if at != end:
-        raise StorageCorrupt("A block of an index ends inside an entry")
+        raise StorageCorrupt("An index block is damaged: it ends inside an entry")
 
 
 def first_key(data: bytes, at: int) -> bytes:
-    """The first key of the block that begins there."""
+    """Return the first key of the block at an offset."""
     try:
         length, at = read_varint(data, at + 1)
     except IndexError as error:
-        raise StorageCorrupt("A block of an index ends inside its first key") from error
+        raise StorageCorrupt("An index block is damaged: it ends inside its first key") from error
     return data[at : at + length]
 
 
@@ -138,7 +138,7 @@ def decode_block(block: Block) -> list[Entry]:
 
 
 def is_small(entries: Sequence[Entry], limits: IndexLimits) -> bool:
-    """Whether they are too few for a block of their own, if there are others beside them."""
+    """Return whether entries are too few for their own block, if there are others beside them."""
     if len(entries) * 2 >= limits.block_entries:
         return False
     size = sum(len(key) + len(value or b"") for key, value in entries)
@@ -146,7 +146,7 @@ def is_small(entries: Sequence[Entry], limits: IndexLimits) -> bool:
 
 
 def cut(entries: Sequence[Entry], limits: IndexLimits) -> Iterator[Block]:
-    """The entries in blocks: in one, or if that is too large, in several of like size."""
+    """Split entries into blocks: one, or several of similar size if that would be too large."""
     if not entries:
         return
     total = len(entries)
@@ -161,7 +161,10 @@ def cut(entries: Sequence[Entry], limits: IndexLimits) -> Iterator[Block]:
 
 
 def _cut_by_bytes(entries: Iterable[Entry], size_wanted: int) -> Iterator[Block]:
-    """Blocks of about the wanted size; only a single entry makes one of more than twice that."""
+    """Split entries into blocks of about the wanted size.
+
+    Only a block with a single entry may be larger than twice that.
+    """
     before = b""
     out = bytearray()
     for key, value in entries:

@@ -1,4 +1,4 @@
-"""What an index consists of in the database: the container, its stripes, and their list."""
+"""Stored parts of an index: the container, its stripes, and the lists of stripes."""
 
 from __future__ import annotations
 
@@ -34,21 +34,28 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class IndexContainer(msgspec.Struct, frozen=True):
-    """An index as a field of an object. Both fields are pages, so everything is under a checksum,
-    and neither has a default, so a lost one is noticed."""
+    """An index as a field of an object.
+
+    Both fields are pages, so everything is protected by a checksum, and neither has a default, so a
+    missing one is noticed.
+    """
 
     embedded: bytes
-    """What was changed since the last spill: values and tombstones, which win over the stripes."""
+    """Changes since the last spill: values and tombstones, which take precedence over the stripes.
+    """
     stripes: bytes
-    """The list of stripes, or if they are many, of segments that list them: a `PageRef` each."""
+    """The list of stripes, or of segments if there are many: a `PageRef` each."""
 
 
 EMPTY_CONTAINER: Final = IndexContainer(EMPTY.data, EMPTY.data)
 
 
 class PageRef(NamedTuple):
-    """Where a page is kept and what is in it. In a list of them, `first` is the key, and the value
-    is: the page's size (4 bytes), the length of the reference (1 byte), the reference, `last`."""
+    """Reference to a stored page with its range of keys.
+
+    In a list of them, `first` is the key, and the value is: the page's size (4 bytes), the length
+    of the reference (1 byte), the reference, `last`.
+    """
 
     first: bytes
     last: bytes
@@ -64,16 +71,18 @@ class PageRef(NamedTuple):
     def from_entry(cls, entry: Entry) -> PageRef:
         first, value = entry
         if value is None or len(value) < _SIZES.size:
-            raise StorageCorrupt("The list of an index's stripes has an entry without a reference")
+            raise StorageCorrupt(
+                "The stripe list of an index is damaged: an entry has no reference"
+            )
         size, length = _SIZES.unpack_from(value)
         end = _SIZES.size + length
         ref = ObjectRef.from_bytes(value[_SIZES.size : end])
         if ref is None or ref.type not in {STRIPE, SEGMENT}:
-            raise StorageCorrupt(f"The list of an index's stripes refers to {ref}")
+            raise StorageCorrupt(f"The stripe list of an index is damaged: it refers to {ref}")
         return cls(first, value[end:], ref, size)
 
     def opened(self, value: object) -> Page:
-        """The page that was found under the reference."""
+        """Return the page of the object that was read for this reference."""
         if isinstance(value, Stripe | Segment) and (
             isinstance(value, Stripe) == (self.ref.type == STRIPE)
         ):
@@ -83,14 +92,14 @@ class PageRef(NamedTuple):
                     return page
             except (StorageCorrupt, IndexError) as error:
                 raise StorageCorrupt(f"Object {self.ref.id} is damaged: {error}") from error
-        what = "missing" if value is None else "another one than the index refers to"
+        what = "missing" if value is None else "different from the one that the index refers to"
         raise StorageCorrupt(f"Object {self.ref.id} ({self.ref.type}) of an index is {what}")
 
 
 def new_object(
     id: int, value: Stripe | Segment, page: Page, last: bytes
 ) -> tuple[Object[Stripe | Segment], PageRef]:
-    """An object to be written, and how it is listed. `last` is the last key that it leads to."""
+    """Return an object to write and its list entry; `last` is the last key that it leads to."""
     parts = max(1, -(-len(encode(value)) // limits.CATALOG_ROW_BYTES_MAX))
     made: Object[Stripe | Segment] = Object(id, value, parts=parts)
     return made, PageRef(page.first_key(0), last, made.ref, len(page.data))

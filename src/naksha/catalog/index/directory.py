@@ -1,4 +1,4 @@
-"""The list of an index's stripes: which stripe may hold a key, and which ones a range needs.
+"""The list of an index's stripes: finds the stripe of a key, and the stripes of a range.
 
 The list is a page of `PageRef`. Its entries are stripes, or segments: pages of the same kind, whose
 entries are stripes.
@@ -29,7 +29,7 @@ class Directory:
 
     @property
     def size(self) -> int:
-        """How many bytes the stripes have; where segments list them, those are counted full."""
+        """Total bytes of the stripes; segments are counted as full."""
         if self._size is None:
             refs = page_refs(self.page.scan())
             self._size = sum(FULL if _is_segment(ref) else ref.size for ref in refs)
@@ -40,8 +40,10 @@ class Directory:
         return self.page.block_count == 0
 
     async def locate(self, keys: Sequence[bytes], loader: PageLoader) -> list[PageRef | None]:
-        """The stripe that may hold each key; None where none can. Segments that are needed are read
-        with one call."""
+        """Return the stripe that may hold each key, None where there is none.
+
+        All required segments are read with one call.
+        """
         refs = [_holding(self.page, key) for key in keys]
         needed = list({ref.ref.id: ref for ref in refs if _is_segment(ref)}.values())
         if not needed:
@@ -54,8 +56,10 @@ class Directory:
         ]
 
     def peek(self, key: bytes, loader: PageLoader) -> PageRef | Missing | None:
-        """The stripe that may hold the key, without reading anything. MISSING: none can hold it;
-        None: a segment had to be read to tell."""
+        """Return the stripe that may hold the key, without reading.
+
+        MISSING means that no stripe can hold it; None, that a segment would have to be read.
+        """
         ref = _holding(self.page, key)
         if _is_segment(ref):
             page = loader.peek(ref)
@@ -67,7 +71,7 @@ class Directory:
     async def stripes(
         self, loader: PageLoader, lower: bytes, upper: bytes | None, *, reverse: bool = False
     ) -> AsyncIterator[PageRef]:
-        """The stripes that may hold keys of the range."""
+        """Iterate over the stripes that may hold keys of the range."""
         for ref in _overlapping(self.page, lower, upper, reverse):
             if _is_segment(ref):
                 for page in await loader.load([ref]):
@@ -77,14 +81,16 @@ class Directory:
                 yield ref
 
     async def segments(self, loader: PageLoader) -> list[tuple[PageRef, list[PageRef]]]:
-        """The segments with the stripes that each lists; one call reads them all."""
+        """Return the segments with the stripes that each lists; one call reads them all."""
         refs = [ref for ref in page_refs(self.page.scan()) if _is_segment(ref)]
         pages = await loader.load(refs, keep=False)
         return [(ref, page_refs(page.scan())) for ref, page in zip(refs, pages, strict=True)]
 
     async def unseen(self, loader: PageLoader, seen: set[int]) -> AsyncIterator[ObjectRef]:
-        """What the list refers to and `seen` does not have; it has it then. A segment that was
-        seen is not read again, for what it lists was seen before it was."""
+        """Iterate over the listed objects that are not in `seen`, and add them to it.
+
+        A segment in `seen` is not read again: what it lists was added before the segment itself.
+        """
         for ref in page_refs(self.page.scan()):
             if ref.ref.id in seen:
                 continue
@@ -103,7 +109,7 @@ def _is_segment(ref: PageRef | None) -> TypeGuard[PageRef]:
 
 
 def _holding(page: Page, key: bytes) -> PageRef | None:
-    """The entry of the list whose range has the key."""
+    """Return the list entry whose range contains the key."""
     entry = page.floor(key)
     if entry is None:
         return None

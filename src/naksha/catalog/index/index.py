@@ -1,4 +1,4 @@
-"""The index: a sorted map from key to value, as it is read and changed."""
+"""The index: a sorted map from key to value, with its operations to read and change it."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from naksha.model.errors import InvalidArgument
 
 
 class Saved(NamedTuple):
-    """An index as it is to be kept."""
+    """An index as it is to be stored."""
 
     container: IndexContainer
     objects: tuple[Object[Stripe | Segment], ...]
-    """To be written before the container is; none if nothing was spilled."""
+    """To be written before the container is; empty if nothing was spilled."""
 
 
 class Index:
     """A sorted map from key to value, both bytes.
 
-    It is read in layers: what was changed since the last save, what is embedded in the container,
-    and the stripes, of which only those that are needed are read. Any number of tasks may read at
-    once; a listing gives what was there when it was asked for, whatever is changed meanwhile. One
-    task at a time may change and save.
+    It is read in layers: the changes since the last save, the entries embedded in the container,
+    and the stripes, of which only the needed ones are read. Any number of tasks may read
+    concurrently; a listing returns the contents at the time of the call, whatever is changed
+    meanwhile. Only one task at a time may change and save.
     """
 
     __slots__ = ("_changes", "_container", "_directory", "_embedded", "_limits", "_loader")
@@ -56,7 +56,7 @@ class Index:
         self._changes: dict[bytes, bytes | None] = {}
 
     def copy(self) -> Index:
-        """One that may be changed without this one. It shares everything else, so it is cheap."""
+        """Return an independent copy to change; it shares everything else, so copying is cheap."""
         other = object.__new__(Index)
         other._container = self._container
         other._limits = self._limits
@@ -68,18 +68,18 @@ class Index:
 
     @property
     def container(self) -> IndexContainer:
-        """As it was loaded or last saved."""
+        """The container as it was loaded or last saved."""
         return self._container
 
     @property
     def is_changed(self) -> bool:
-        """Whether there is something to save."""
+        """Whether there are changes to save."""
         return bool(self._changes)
 
     # ---- Reading -----------------------------------------------------------------------------
 
     async def get(self, key: bytes) -> bytes | None:
-        """The value of the key, None if it is not there."""
+        """Return the value of the key, or None."""
         value = self._overlaid(key)
         if not isinstance(value, Missing):
             return value
@@ -88,7 +88,7 @@ class Index:
         return (await self._striped([key])).get(key)
 
     async def get_many(self, keys: Iterable[bytes]) -> dict[bytes, bytes]:
-        """The values of those keys that are there. One call reads all stripes that are needed."""
+        """Return the values of those keys that exist; one call reads all required stripes."""
         found: dict[bytes, bytes] = {}
         others = []
         for key in keys:
@@ -102,7 +102,7 @@ class Index:
     def items(
         self, lower: bytes | None = None, upper: bytes | None = None, *, reverse: bool = False
     ) -> AsyncIterator[tuple[bytes, bytes]]:
-        """All keys from `lower` on and below `upper` with their values, in order."""
+        """Iterate in order over the keys from `lower` on and below `upper`, with their values."""
         lower = lower or b""
         overlay = self._overlay(lower, upper)
         if reverse:
@@ -113,8 +113,11 @@ class Index:
     def prefix(
         self, prefix: bytes, *, reverse: bool = False, after: bytes | None = None
     ) -> AsyncIterator[tuple[bytes, bytes]]:
-        """All keys that begin with `prefix`, with their values, in order. With `after`, only those
-        that come after that key, in the order that is asked for: the next page of a listing."""
+        """Iterate in order over the keys that begin with `prefix`, with their values.
+
+        With `after`, only those that follow that key in the requested order: the next page of a
+        listing.
+        """
         lower, upper = prefix, _end_of(prefix)
         if after is not None and reverse:
             upper = after if upper is None else min(after, upper)
@@ -123,9 +126,11 @@ class Index:
         return self.items(lower, upper, reverse=reverse)
 
     async def stripe_refs(self, seen: set[int] | None = None) -> AsyncIterator[ObjectRef]:
-        """All objects that the index consists of, as it was loaded or last saved. Those whose ids
-        `seen` has are left out, and all others are added to it. It must be exact, no filter that
-        may err: what is listed in an object that was seen is not looked at."""
+        """Iterate over all objects of the index, as it was loaded or last saved.
+
+        Ids in `seen` are skipped, and all others are added to it. It must be exact, not a
+        probabilistic filter: objects listed by an object in `seen` are not visited.
+        """
         found = self._directory.unseen(self._loader, set() if seen is None else seen)
         async for ref in found:
             yield ref
@@ -133,8 +138,10 @@ class Index:
     # ---- Changing ----------------------------------------------------------------------------
 
     def put(self, key: bytes, value: bytes) -> bool | None:
-        """Set the value of a key. Whether the key is new; None: that is in a stripe which was not
-        read yet, `get` before tells."""
+        """Set the value of a key, and return whether the key is new.
+
+        None means that this depends on a stripe which was not read; call `get` before to find out.
+        """
         _check_key(key)
         before = self._overlaid(key)
         if before == value:
@@ -146,7 +153,7 @@ class Index:
         return before is None
 
     def remove(self, key: bytes) -> bool | None:
-        """Take a key out. Whether it was there; None: that is in a stripe which was not read."""
+        """Remove a key, and return whether it existed; None if a stripe would have to be read."""
         _check_key(key)
         before = self._overlaid(key)
         was_there = self._is_striped(key) if before is MISSING else before is not None
@@ -155,14 +162,16 @@ class Index:
         return was_there
 
     def change(self, key: bytes, value: bytes | None) -> None:
-        """`put`, or with None `remove`, for those who need not know what was there."""
+        """`put`, or with None `remove`, for callers that need not know whether the key existed."""
         _check_key(key)
         self._changes[key] = value
 
     async def save(self, new_id: NewId) -> Saved:
-        """The index as it is to be kept; what was changed is part of it then, and the next change
-        is one of the saved index. After an error nothing has changed. Stripes that were made are
-        read from memory, whether they are written by now or not."""
+        """Return the index with all changes as it is to be stored.
+
+        Later changes are relative to the saved index. After an error nothing has changed. New
+        stripes are read from memory, whether they are already written or not.
+        """
         if not self._changes:
             return Saved(self._container, ())
         page = Page.of(changed(self._embedded, await self._embeddable(), self._limits))
@@ -171,7 +180,7 @@ class Index:
         if len(page.data) > self._limits.embedded_of(directory.size) or self._has_large_change():
             spilled = await spill(page, directory, self._loader, self._limits, new_id)
             page, directory, objects = EMPTY, spilled.directory, tuple(spilled.objects)
-            # Another loader, for whoever reads at this moment may still need the former pages.
+            # Use another loader, because concurrent readers may still need the former pages.
             self._loader = self._loader.copy(made=spilled.made)
         self._embedded, self._directory, self._changes = page, directory, {}
         self._container = IndexContainer(page.data, directory.page.data)
@@ -180,13 +189,13 @@ class Index:
     # ---- Layers ------------------------------------------------------------------------------
 
     def _overlaid(self, key: bytes) -> bytes | Missing | None:
-        """What the layers above the stripes say about the key; None is a tombstone."""
+        """Return the value of the key in the layers above the stripes; None is a tombstone."""
         if key in self._changes:
             return self._changes[key]
         return self._embedded.find(key)
 
     def _overlay(self, lower: bytes, upper: bytes | None) -> list[tuple[bytes, bytes | None]]:
-        """The same about a range of keys."""
+        """Return the entries of a range in the layers above the stripes."""
         embedded = self._embedded.scan(lower, upper)
         if not self._changes:
             return list(embedded)
@@ -198,7 +207,7 @@ class Index:
         return sorted((dict(embedded) | changes).items())
 
     def _is_striped(self, key: bytes) -> bool | None:
-        """Whether a stripe holds the key; None: it had to be read to tell."""
+        """Return whether a stripe holds the key; None if it would have to be read."""
         ref = self._directory.peek(key, self._loader)
         if isinstance(ref, Missing):
             return False
@@ -206,7 +215,7 @@ class Index:
         return None if page is None else page.find(key) is not MISSING
 
     async def _striped(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """The values of those keys that are in stripes."""
+        """Return the values of those keys that are in stripes."""
         loader = self._loader
         located = await self._directory.locate(keys, loader)
         wanted: dict[PageRef, list[bytes]] = {}
@@ -222,8 +231,11 @@ class Index:
         return found
 
     async def _embeddable(self) -> list[Change]:
-        """What was changed, as changes of what is embedded. A tombstone that hides nothing is
-        none."""
+        """Return the changes to apply to the embedded page.
+
+        A tombstone is only required for a key that exists in a stripe; other removals drop the
+        entry.
+        """
         removed = [key for key, value in self._changes.items() if value is None]
         hidden = await self._striped(removed) if removed else {}
         return [
@@ -239,7 +251,10 @@ class Index:
 async def _pages(
     directory: Directory, loader: PageLoader, lower: bytes, upper: bytes | None, reverse: bool
 ) -> AsyncIterator[Page]:
-    """The stripes of the range, read in bulk: one first, as many listings end early, then more."""
+    """Iterate over the stripes of the range, read in growing batches.
+
+    The first batch is a single stripe, because many listings end early.
+    """
     batch: list[PageRef] = []
     batch_max = 1
     async for ref in directory.stripes(loader, lower, upper, reverse=reverse):
@@ -260,7 +275,7 @@ async def _layered(
     upper: bytes | None,
     reverse: bool,
 ) -> AsyncIterator[tuple[bytes, bytes]]:
-    """The entries of the pages and of what lies over them, in one order."""
+    """Merge the entries of the pages with the overlay that takes precedence, in one order."""
     above = iter(overlay)
     top = next(above, None)
     async for page in pages:
@@ -281,7 +296,7 @@ async def _layered(
 
 
 def _end_of(prefix: bytes) -> bytes | None:
-    """The smallest key above all that begin with the prefix; None: there is no end."""
+    """Return the smallest key above all that begin with the prefix; None if there is none."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
@@ -289,7 +304,7 @@ def _end_of(prefix: bytes) -> bytes | None:
 def _check_key(key: bytes) -> None:
     if len(key) > model_limits.INDEX_KEY_BYTES_MAX:
         raise InvalidArgument(
-            f"A key of an index has at most {model_limits.INDEX_KEY_BYTES_MAX} bytes, "
-            f"not {len(key)}; use a digest of it",
+            f"A key of an index can have at most {model_limits.INDEX_KEY_BYTES_MAX} bytes, not"
+            f" {len(key)}; use a digest of it",
             field="key",
         )

@@ -1,4 +1,4 @@
-"""The sizes at which an index is spilled, split and merged."""
+"""Sizes at which an index is spilled, split and merged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from naksha.model import limits
 
 
 class IndexLimits(msgspec.Struct, frozen=True):
-    """The limits of an index. What was written with other ones stays readable."""
+    """The limits of an index. Data written with other limits remains readable."""
 
     embedded_bytes: int = limits.INDEX_EMBEDDED_BYTES_MAX
     stripe_bytes: int = limits.INDEX_STRIPE_BYTES_MAX
@@ -20,13 +20,16 @@ class IndexLimits(msgspec.Struct, frozen=True):
     block_bytes: int = limits.INDEX_BLOCK_BYTES
 
     def embedded_of(self, striped_bytes: int) -> int:
-        """How much is embedded before it is spilled. Every commit writes what is embedded, on
-        average half of it, and every spill the stripes again: their sum is least where the limit
-        grows with the square root of the stripes."""
+        """Return the number of bytes that may be embedded before a spill.
+
+        Every commit writes the embedded page, on average half of this limit, and every spill
+        rewrites the stripes. The sum of both costs is minimal if the limit grows with the square
+        root of the stripes.
+        """
         best = math.isqrt(2 * limits.INDEX_ENTRY_BYTES * striped_bytes)
         return min(self.embedded_bytes, max(limits.INDEX_EMBEDDED_BYTES_MIN, best))
 
     @property
     def entry_bytes(self) -> int:
-        """A larger entry is never embedded."""
+        """Largest size of an embedded entry."""
         return self.embedded_bytes // 4

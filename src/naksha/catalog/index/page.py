@@ -1,4 +1,4 @@
-"""Pages: a sorted map from key to value in bytes, read without decoding what is not asked for.
+"""Pages: a sorted map from key to value in bytes, read without decoding unneeded entries.
 
 Version 1 of the format, all numbers unsigned and big-endian:
 
@@ -9,8 +9,8 @@ Version 1 of the format, all numbers unsigned and big-endian:
     4 bytes           the CRC-32 of everything before
     blocks            see `naksha.catalog.index.blocks`
 
-Every byte is under a checksum that is tested before the byte is believed: that of the table when
-the page is opened, that of a block when it is first looked at. Keys are ordered by their bytes.
+Every byte is covered by a checksum that is verified before the byte is used: that of the table when
+the page is opened, that of a block when it is first read. Keys are ordered by their bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _TABLE_ENTRY_BYTES: Final = 8
 
 
 class Missing(enum.Enum):
-    """The value of a key that is not there, which is neither bytes nor a tombstone."""
+    """Value of an absent key, which is neither bytes nor a tombstone."""
 
     MISSING = 0
 
@@ -44,29 +44,29 @@ MISSING: Final = Missing.MISSING
 
 
 def page_size(blocks: Sequence[Block]) -> int:
-    """The length of the page that these blocks make."""
+    """Return the length of the page that these blocks make."""
     table = _HEAD.size + _CRC.size + _TABLE_ENTRY_BYTES * len(blocks)
     return table + sum(len(block.data) for block in blocks)
 
 
 def block_size(block: Block) -> int:
-    """What a block adds to the length of its page."""
+    """Return what a block adds to the length of its page."""
     return _TABLE_ENTRY_BYTES + len(block.data)
 
 
 class Page:
-    """A page that is never changed."""
+    """An immutable page."""
 
     __slots__ = ("_begin", "_blocks", "_bounds", "_checked", "_crcs", "data")
 
     def __init__(self, data: bytes) -> None:
         if not data or data[0] != VERSION:
             found = f"version {data[0]}" if data else "nothing"
-            raise StorageCorrupt(f"A page of an index must have version {VERSION}, not {found}")
+            raise StorageCorrupt(f"An index page must have version {VERSION}, not {found}")
         count = _HEAD.unpack_from(data)[1] if len(data) >= _HEAD.size else 0
         table = _HEAD.size + _TABLE_ENTRY_BYTES * count
         if len(data) < table + _CRC.size or _CRC.unpack_from(data, table)[0] != crc32(data[:table]):
-            raise StorageCorrupt("The checksum of a page of an index is wrong")
+            raise StorageCorrupt("An index page is damaged: its checksum is wrong")
         numbers = struct.unpack_from(f">{2 * count}I", data, _HEAD.size)
         self.data: Final = data
         self._begin: Final = table + _CRC.size
@@ -75,11 +75,11 @@ class Page:
         self._checked: Final = bytearray(count)
         self._blocks: Sequence[Block] | None = None
         if self._begin + self._bounds[-1] != len(data):
-            raise StorageCorrupt("A page of an index has another length than it says")
+            raise StorageCorrupt("An index page is damaged: its length is wrong")
 
     @classmethod
     def of(cls, blocks: Sequence[Block]) -> Page:
-        """The page that these blocks make."""
+        """Return the page that these blocks make."""
         count = len(blocks)
         parts = [block.data for block in blocks]
         head = _HEAD.pack(VERSION, count) + struct.pack(
@@ -95,7 +95,7 @@ class Page:
         return len(self._crcs)
 
     def blocks(self) -> Sequence[Block]:
-        """The blocks as they are kept."""
+        """Return the stored blocks."""
         if self._blocks is None:
             spans = map(self._span, range(self.block_count))
             self._blocks = [
@@ -105,22 +105,25 @@ class Page:
         return self._blocks
 
     def entries(self, number: int) -> Iterator[Entry]:
-        """What is in the block."""
+        """Iterate over the entries of a block."""
         return read_block(self.data, *self._span(number))
 
     def first_key(self, number: int) -> bytes:
-        """The first key of the block."""
+        """Return the first key of a block."""
         return first_key(self.data, self._span(number)[0])
 
     def block_of(self, key: bytes) -> int:
-        """The number of the only block that may hold the key: the last one that does not begin
-        above it. -1: the key is below all of them."""
+        """Return the number of the only block that may hold the key, or -1.
+
+        It is the last block that does not begin above the key; -1 means that the key is below all
+        blocks.
+        """
         if self._blocks is not None:
             return bisect_right(self._blocks, key, key=_first_of) - 1
         return bisect_right(range(self.block_count), key, key=self.first_key) - 1
 
     def find(self, key: bytes) -> bytes | Missing | None:
-        """The value of the key; None is a tombstone."""
+        """Return the value of the key; None is a tombstone."""
         number = self.block_of(key)
         if number >= 0:
             for found, value in self.entries(number):
@@ -129,7 +132,7 @@ class Page:
         return MISSING
 
     def floor(self, key: bytes) -> Entry | None:
-        """The entry with the greatest key that is not above the given one."""
+        """Return the entry with the greatest key that is not above the given one."""
         number = self.block_of(key)
         best = None
         if number >= 0:
@@ -142,7 +145,7 @@ class Page:
     def scan(
         self, lower: bytes = b"", upper: bytes | None = None, *, reverse: bool = False
     ) -> Iterator[Entry]:
-        """The entries from `lower` on, below `upper`."""
+        """Iterate over the entries from `lower` on and below `upper`."""
         begin = max(0, self.block_of(lower))
         end = self.block_count if upper is None else self.block_of(upper) + 1
         numbers = range(begin, end)
@@ -153,11 +156,13 @@ class Page:
                     yield entry
 
     def _span(self, number: int) -> tuple[int, int]:
-        """Where the block begins and ends, once its checksum is known to be right."""
+        """Verify the checksum of a block and return its begin and end."""
         begin, end = self._begin + self._bounds[number], self._begin + self._bounds[number + 1]
         if not self._checked[number]:
             if crc32(self.data[begin:end]) != self._crcs[number]:
-                raise StorageCorrupt(f"The checksum of block {number} of an index is wrong")
+                raise StorageCorrupt(
+                    f"An index page is damaged: the checksum of block {number} is wrong"
+                )
             self._checked[number] = 1
         return begin, end
 

@@ -1,5 +1,8 @@
-"""Changes of a page. Only the blocks that hold a changed key are decoded; all others are kept as
-they are, byte for byte, so that changing one key of a thousand costs no more than one of thirty."""
+"""Changes of a page.
+
+Only the blocks that hold a changed key are decoded; all others are copied byte for byte, so
+changing one key of a thousand costs no more than one of thirty.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from naksha.catalog.index.limits import IndexLimits
 from naksha.catalog.index.page import Missing, Page, block_size, page_size
 
 Change: TypeAlias = tuple[bytes, bytes | Missing | None]
-"""A key and its new value: bytes, None for a tombstone, MISSING to take the entry out."""
+"""A key and its new value: bytes, None for a tombstone, MISSING to remove the entry."""
 
 
 def changed(page: Page, changes: Sequence[Change], limits: IndexLimits) -> list[Block]:
-    """The blocks of the page after the changes, which are sorted by their keys."""
+    """Return the blocks of the page after the changes, which must be sorted by key."""
     editor = _Editor(page, limits)
     for number, group in _by_block(page, changes):
         editor.change(number, group)
@@ -23,8 +26,10 @@ def changed(page: Page, changes: Sequence[Change], limits: IndexLimits) -> list[
 
 
 def split(blocks: Sequence[Block], limits: IndexLimits) -> list[list[Block]]:
-    """The blocks of a page that may be too large, as blocks of pages that are not. Only an entry
-    that is too large by itself makes a page which is."""
+    """Distribute the blocks of a page over pages that are not too large.
+
+    Only a single entry that is too large makes a page that is too large.
+    """
     left = page_size(blocks)
     if left <= limits.stripe_bytes:
         return [list(blocks)]
@@ -32,7 +37,7 @@ def split(blocks: Sequence[Block], limits: IndexLimits) -> list[list[Block]]:
     pages: list[list[Block]] = [[]]
     for block in _divisible(blocks, limits):
         if pages[-1] and (size >= wanted or size + block_size(block) > limits.stripe_bytes):
-            # Blocks never fill a page exactly, so what is left is divided anew each time.
+            # Blocks never fill a page exactly, so distribute the rest evenly again for each page.
             left -= size
             size, wanted = page_size([]), _even(left, limits.stripe_bytes)
             pages.append([])
@@ -42,12 +47,12 @@ def split(blocks: Sequence[Block], limits: IndexLimits) -> list[list[Block]]:
 
 
 def _even(total: int, largest: int) -> float:
-    """The size of the fewest like parts that are not larger than that."""
+    """Return the size of the fewest equal parts that are not larger than `largest`."""
     return total / max(1, -(-total // largest))
 
 
 def _divisible(blocks: Iterable[Block], limits: IndexLimits) -> Iterator[Block]:
-    """Blocks that were made under other limits are cut where they are larger than a stripe."""
+    """Split blocks that are larger than a stripe, which were made under other limits."""
     for block in blocks:
         if page_size([block]) > limits.stripe_bytes:
             yield from cut(decode_block(block), limits)
@@ -56,8 +61,10 @@ def _divisible(blocks: Iterable[Block], limits: IndexLimits) -> Iterator[Block]:
 
 
 def _by_block(page: Page, changes: Sequence[Change]) -> Iterator[tuple[int, list[Change]]]:
-    """The changes by the number of the block that they belong to; what is below the first block
-    belongs to the first."""
+    """Group the changes by the number of their block.
+
+    Changes below the first block belong to the first block.
+    """
     last = page.block_count - 1
     number, end = -1, b""
     group: list[Change] = []
@@ -74,8 +81,11 @@ def _by_block(page: Page, changes: Sequence[Change]) -> Iterator[tuple[int, list
 
 
 class _Editor:
-    """Walks over the blocks of a page once. `_run` has the entries that come next and are not yet
-    in a block: a run that is too short for a block takes its neighbour in."""
+    """Single pass over the blocks of a page.
+
+    `_run` collects the next entries that are not in a block yet: a run that is too short for its
+    own block absorbs its neighbour.
+    """
 
     def __init__(self, page: Page, limits: IndexLimits) -> None:
         self._page = page

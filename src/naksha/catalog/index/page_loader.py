@@ -1,4 +1,4 @@
-"""Reading pages: those that were just made, those that were read before, all others in bulk."""
+"""Loader of pages: new ones from memory, read ones from the cache, all others in bulk."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from naksha.catalog.objects import ObjectRef
 from naksha.model import limits
 
 FetchMany: TypeAlias = Callable[[Sequence[ObjectRef]], Awaitable[Sequence[object]]]
-"""The values of objects in the order of their references, None for one that is not there."""
+"""Returns the values of objects in the order of their references, None for absent ones."""
 
 
 class PageLoader:
-    """The pages behind an index. Two that load the same page at once both get it; it is read twice
-    then and kept once, and as it never changes, that is all."""
+    """The pages behind an index.
+
+    Concurrent loads of the same page both read it. This is safe because pages never change.
+    """
 
     def __init__(self, fetch_many: FetchMany) -> None:
         self._fetch_many = fetch_many
         self._kept: dict[int, Page] = {}
         self.made: Mapping[int, Page] = {}
-        """Pages that the index made itself, which may not be written yet."""
+        """Pages that the index created, which may not be written yet."""
 
     def copy(self, *, made: Mapping[int, Page] | None = None) -> PageLoader:
         other = PageLoader(self._fetch_many)
@@ -31,11 +33,15 @@ class PageLoader:
         return other
 
     def peek(self, ref: PageRef) -> Page | None:
-        """The page, if it needs not be read."""
+        """Return the page if it does not have to be read."""
         return self.made.get(ref.ref.id) or self._kept.get(ref.ref.id)
 
     async def load(self, refs: Sequence[PageRef], *, keep: bool = True) -> list[Page]:
-        """The pages, all that have to be read with one call. StorageCorrupt: one is missing."""
+        """Return the pages; one call reads all that are not in memory.
+
+        Raises:
+            StorageCorrupt: A page is missing.
+        """
         pages = {ref.ref.id: page for ref in refs if (page := self.peek(ref)) is not None}
         absent = {ref.ref.id: ref for ref in refs if ref.ref.id not in pages}
         if absent:
@@ -48,7 +54,7 @@ class PageLoader:
         return [pages[ref.ref.id] for ref in refs]
 
     def _keep(self, pages: Mapping[int, Page]) -> None:
-        """Keep them; those that were read first go."""
+        """Add pages to the cache; the ones read first are evicted."""
         self._kept |= pages
         for id in list(self._kept)[: -limits.INDEX_STRIPES_KEPT_MAX]:
             del self._kept[id]

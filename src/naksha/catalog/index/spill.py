@@ -1,6 +1,17 @@
-"""Spilling: what is embedded goes into the stripes. Stripes and segments that it does not touch are
-kept as they are; those that become too large are split, those that become too small are merged with
-a neighbour, so that their number follows the size of the index down as well as up."""
+"""Spilling: move the embedded entries into the stripes.
+
+Stripes and segments without changes are kept; those that become too large are split, and those that
+become too small are merged with a neighbour, so their number follows the size of the index both
+ways.
+
+Why this preserves the map: the ranges of the stripes are disjoint and sorted, and each embedded
+entry is applied to the one stripe whose range it falls into (gaps belong to the stripe before
+them), so the new ranges are disjoint and sorted too. Stripes hold no tombstones: below them is no
+older layer, so a tombstone simply removes the entry. Pages are never overwritten. New ones are
+written before the commit that refers to them, and older commits keep their own stripes, so a crash
+only leaves garbage. Stripes are split when full but merged only if together less than half full, so
+they do not alternate between the two.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +35,16 @@ _HEAD: Final = page_size([])
 
 
 class Spilled(NamedTuple):
-    """The list of stripes after the spill, and what has to be written for it."""
+    """The list of stripes after the spill, and the objects to write for it."""
 
     directory: Directory
     objects: list[Object[Stripe | Segment]]
     made: Mapping[int, Page]
-    """Pages of the list that the index made, now or before, by the ids of their objects."""
+    """Pages of the list that the index created, now or before, by the ids of their objects."""
 
 
 class _Slot(NamedTuple):
-    """A stripe to be: one that stays (by reference) or one that is new (by its blocks)."""
+    """A future stripe: a kept one (by reference) or a new one (by its blocks)."""
 
     ref: PageRef | None
     blocks: Sequence[Block]
@@ -43,7 +54,7 @@ class _Slot(NamedTuple):
 async def spill(
     embedded: Page, directory: Directory, loader: PageLoader, limits: IndexLimits, new_id: NewId
 ) -> Spilled:
-    """Apply what is embedded to the stripes."""
+    """Apply the embedded entries to the stripes."""
     work = _Spill(loader, limits, new_id)
     segments = await directory.segments(loader)
     if segments:
@@ -68,8 +79,8 @@ class _Spill:
         self.made: dict[int, Page] = {}
 
     async def changed(self, stripes: Sequence[PageRef], embedded: Page) -> list[_Slot]:
-        """The stripes after the changes. Those that are touched are read with one call."""
-        if not stripes:  # so there are no tombstones
+        """Return the stripes after the changes; one call reads those that are touched."""
+        if not stripes:  # There is nothing to hide, so there are no tombstones.
             return self._new_slots(embedded.blocks())
         touched = _by_stripe(stripes, embedded.scan())
         pages = await self._loader.load([stripes[number] for number in touched], keep=False)
@@ -89,8 +100,10 @@ class _Spill:
         return [_Slot(None, piece, page_size(piece)) for piece in pieces]
 
     async def merged(self, slots: Iterable[_Slot]) -> list[PageRef]:
-        """The stripes, after small neighbours were merged and what is new was written. Those that
-        were not touched but are merged now are read with one more call."""
+        """Merge small neighbours, write new stripes, and return all stripes.
+
+        Untouched stripes that are merged now are read with one more call.
+        """
         groups: list[list[_Slot]] = []
         for slot in slots:
             if groups and self._may_join(groups[-1], slot):
@@ -125,14 +138,16 @@ class _Spill:
     def _write(self, value: Stripe | Segment, page: Page, last: bytes) -> PageRef:
         made, ref = new_object(self._new_id(), value, page, last)
         self.objects.append(made)
-        self.made[made.id] = Page(page.data)  # without the blocks it was made of
+        self.made[made.id] = Page(page.data)  # Do not hold the blocks it was made of.
         return ref
 
     def listed(
         self, stripes: Sequence[PageRef], segments: Sequence[tuple[PageRef, list[PageRef]]]
     ) -> list[PageRef]:
-        """What the container lists: the stripes, or if they are many, segments. A segment whose
-        stripes are the same as before stays."""
+        """Return the list of the container: the stripes, or segments if there are many.
+
+        A segment whose stripes have not changed is kept.
+        """
         if len(stripes) <= self._limits.stripes_inline:
             return list(stripes)
         before = {tuple(listed): ref for ref, listed in segments}
@@ -146,8 +161,10 @@ class _Spill:
 
 
 def _by_stripe(stripes: Sequence[PageRef], entries: Iterable[Entry]) -> dict[int, list[Change]]:
-    """The entries, as changes, by the number of the stripe that they belong to. What is between two
-    stripes belongs to the former, what is below the first to the first."""
+    """Return the entries, as changes, by the number of their stripe.
+
+    Keys between two stripes belong to the former, keys below the first stripe to the first.
+    """
     firsts = [ref.first for ref in stripes]
     touched: dict[int, list[Change]] = {}
     for key, value in entries:
@@ -159,7 +176,7 @@ def _by_stripe(stripes: Sequence[PageRef], entries: Iterable[Entry]) -> dict[int
 def _by_segment(
     stripes: Iterable[PageRef], firsts: Sequence[bytes]
 ) -> Iterable[tuple[PageRef, ...]]:
-    """The stripes by the segment that they belong to, as keys belong to stripes."""
+    """Group the stripes by segment, in the way that keys are assigned to stripes."""
     groups: dict[int, list[PageRef]] = {}
     for ref in stripes:
         groups.setdefault(max(0, bisect_right(firsts, ref.first) - 1), []).append(ref)
@@ -167,7 +184,7 @@ def _by_segment(
 
 
 def _pieces(refs: tuple[PageRef, ...], longest: int) -> list[tuple[PageRef, ...]]:
-    """The list in the fewest pieces of like length that are not longer than that."""
+    """Split the list into the fewest pieces of similar length, none longer than `longest`."""
     count = -(-len(refs) // longest)
     total = len(refs)
     return [refs[n * total // count : (n + 1) * total // count] for n in range(count)]

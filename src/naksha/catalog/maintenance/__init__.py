@@ -1,5 +1,4 @@
-"""Maintenance of the catalog: what nobody needs any more is deleted, and that nothing else is
-missing can be proved."""
+"""Maintenance of the catalog: garbage collection, and verification that all live data exists."""
 
 from naksha.catalog.maintenance.log_horizon import History, HistoryState, Horizon, Pin
 from naksha.catalog.maintenance.retained_ids import AllRealms, RealmIdentifier, TypeIdentifier

@@ -1,5 +1,4 @@
-"""A Bloom filter over 64-bit hashes: says of what it was given that it has it, and of nearly all
-else that it does not."""
+"""Bloom filter over 64-bit hashes, without false negatives and with few false positives."""
 
 from __future__ import annotations
 
@@ -19,14 +18,14 @@ _OTHER: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 def mixed(numbers: Hashes) -> Hashes:
-    """Each number as a hash in which all its bits count (the finalizer of splitmix64)."""
+    """Hash each number so that all its bits count (the finalizer of splitmix64)."""
     numbers = (numbers ^ (numbers >> np.uint64(30))) * _FIRST
     numbers = (numbers ^ (numbers >> np.uint64(27))) * _SECOND
     return numbers ^ (numbers >> np.uint64(31))
 
 
 class BloomFilter:
-    """A filter that is wrong about `rate` of what it does not have, once it has `expected`."""
+    """A filter whose false positive rate is `rate` once it holds `expected` hashes."""
 
     def __init__(self, expected: int, rate: float) -> None:
         bits = -max(1, expected) * math.log(rate) / math.log(2) ** 2
@@ -41,7 +40,7 @@ class BloomFilter:
 
     @property
     def rate(self) -> float:
-        """How often it is wrong now, by how many of its bits are set."""
+        """The current false positive rate, by how many of its bits are set."""
         set_bits = int(np.bitwise_count(self._words).sum())
         return float((set_bits / int(self._bits)) ** self._hashes)
 
@@ -50,14 +49,14 @@ class BloomFilter:
             np.bitwise_or.at(self._words, words, bits)
 
     def has(self, hashes: Hashes) -> NDArray[np.bool_]:
-        """Whether it has each of them, or seems to."""
+        """Return for each hash whether it was probably added."""
         found = np.ones(len(hashes), dtype=np.bool_)
         for words, bits in self._places(hashes):
             found &= (self._words[words] & bits) != 0
         return found
 
     def _places(self, hashes: Hashes) -> list[tuple[Hashes, Hashes]]:
-        """The word and the bit in it for each hash, once for each hash function."""
+        """Return the word and the bit in it for each hash, once for each hash function."""
         step = mixed(hashes ^ _OTHER) | _ONE
         places = []
         for number in range(self._hashes):

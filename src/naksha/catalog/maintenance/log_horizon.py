@@ -1,8 +1,14 @@
-"""Where the logs of a realm begin, and who still needs them.
+"""Horizons of a realm's logs (where they begin), and the pins of consumers that need them.
 
-Both are entities behind the realm's pointer `history`, so that one swap decides between a consumer
-that pins a log and a run of maintenance that cuts it. A *pin* holds all that follows its cursor. A
-*horizon* says which commit of a log is the oldest one: what is below it may be gone, and will be.
+A *pin* holds everything that follows its cursor. A *horizon* is the number of the oldest commit of
+a log: what is below it may be gone, and will be.
+
+Both are entities behind the realm's pointer `history`, so every pin and every cut is one commit of
+that pointer, and all of them are strictly ordered. A pin that is committed before a cut is seen by
+the cut, which stops there; a pin that is committed after it sees the horizon and fails with
+`Expired` if it needs anything below. Maintenance deletes only after the cut is committed, and
+horizons never move back. So a pin that was accepted never loses what it holds, and no consumer
+needs to coordinate with a run.
 """
 
 from __future__ import annotations
@@ -38,15 +44,15 @@ _HORIZON: Final = "horizon/"
 
 @object_type("history-pin")
 class Pin(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in a log from which on a consumer needs it."""
+    """The place in a log from which on a consumer needs it."""
 
     pointer: str
     consumer: str
     cursor: str
     at_us: int
-    """When the consumer was here last."""
+    """When the consumer last set it."""
     seconds: float = limits.HISTORY_PIN_SECONDS_MAX
-    """How long it may be away before nothing is held for it any more."""
+    """How long it holds without being set again."""
 
     def is_over(self, now_us: int) -> bool:
         return self.at_us < now_us - self.seconds * 1_000_000
@@ -58,7 +64,7 @@ class Horizon(msgspec.Struct, frozen=True, kw_only=True):
 
     pointer: str
     created: int
-    """Which life of the pointer."""
+    """Identifies the life of the pointer."""
     seq: int
 
 
@@ -70,12 +76,12 @@ class HistoryState(msgspec.Struct, frozen=True):
     pins: tuple[Pin, ...] = ()
 
     def oldest(self, pointer: str, created: int) -> int:
-        """The number of the oldest commit of a log."""
+        """Return the number of the oldest commit of a log."""
         horizon = self.horizons.get(pointer)
         return horizon.seq if horizon is not None and horizon.created == created else 1
 
     def pinned(self, pointer: str, created: int, now_us: int) -> int | None:
-        """The number of the oldest commit that somebody needs."""
+        """Return the number of the oldest commit that a pin holds, if any."""
         cursors = [
             Cursor.parse(pin.cursor)
             for pin in self.pins
@@ -98,17 +104,21 @@ class History:
         cursor: str,
         seconds: float = limits.HISTORY_PIN_SECONDS_MAX,
     ) -> None:
-        """Keep all that follows a cursor of a pointer's log for a consumer, in place of what was
-        kept for it before; until it pins again, but not longer than for some time.
+        """Keep everything that follows a cursor of a pointer's log for a consumer.
+
+        It replaces the previous pin of the consumer, and holds until it is replaced, for at most
+        `seconds`.
 
         Raises:
-            Expired: Some of it is gone already, or is going.
+            Expired: Some of it is already gone or being deleted.
         """
         key = _pin_key(pointer, consumer)
         place = Cursor.parse(cursor)
         if (await self._persistence.pointer_now(pointer)).created != place.created:
             raise VersionNotFound(
-                f"The log of pointer {pointer!r} never was at {cursor}", field="cursor"
+                f"The log of pointer {pointer!r} has no position {cursor}; the cursor belongs to"
+                " another log or to a deleted pointer",
+                field="cursor",
             )
         pin = Pin(
             pointer=pointer,
@@ -123,8 +133,8 @@ class History:
             is_cut = found is not None and found.value.created == place.created
             if found is not None and is_cut and place.seq + 1 < found.value.seq:
                 raise Expired(
-                    f"The log of pointer {pointer!r} begins at commit {found.value.seq}, "
-                    f"which is after {cursor}; read the present state, and go on from there",
+                    f"The log of pointer {pointer!r} begins at commit {found.value.seq}, which is"
+                    f" after {cursor}; read the current state and continue from there",
                     oldest=found.value.seq,
                     field="cursor",
                 )
@@ -133,7 +143,7 @@ class History:
         await self._commit(change, f"pin {pointer} for {consumer}")
 
     async def unpin(self, pointer: str, consumer: str) -> None:
-        """Keep nothing for a consumer any more."""
+        """Remove the pin of a consumer."""
         key = _pin_key(pointer, consumer)
 
         async def change(edit: Edit) -> None:
@@ -142,12 +152,15 @@ class History:
         try:
             await self._entities.commit(change, message=f"unpin {pointer} for {consumer}")
         except PointerNotFound:
-            return  # nothing was ever pinned
+            return  # Nothing was ever pinned.
 
     async def cut(self, wanted: Mapping[str, Horizon]) -> HistoryState:
-        """Move horizons forward, as far as no pin is in the way and never back; those of pointers
-        that are not among the wanted ones go, and pins that are over. Gives what holds now, before
-        anything below the horizons may be deleted."""
+        """Move horizons forward and return the resulting state.
+
+        A horizon stops at the oldest pin and never moves back. Horizons of pointers without a
+        wanted one are removed, and so are expired pins. Nothing below the new horizons may be
+        deleted before this returns.
+        """
         now_us = self._persistence.clock.now_us()
 
         async def change(edit: Edit) -> HistoryState:
@@ -159,7 +172,7 @@ class History:
         return await self._commit(change, "history is cut")
 
     async def lose(self, horizon: Horizon) -> None:
-        """Say that a log begins there, because what is below is lost, whoever needs it."""
+        """Set the horizon of a log below which commits are lost, regardless of pins."""
 
         async def change(edit: Edit) -> None:
             edit.put(_horizon_key(horizon.pointer), horizon)
@@ -175,15 +188,20 @@ class History:
 
 
 async def read_history(reader: RealmReader) -> HistoryState:
-    """The horizons and pins of a realm, as they are in the database; StorageCorrupt if they cannot
-    be read."""
+    """Read the horizons and pins of a realm from the database.
+
+    Raises:
+        StorageCorrupt: They cannot be read.
+    """
     row = (await reader.backend.fetch_pointers(reader.realm, [POINTER])).get(POINTER)
     target = Pointer.from_row(row).target if row is not None else None
     if target is None:
         return HistoryState()
     head = await reader.fetch(target)
     if head is None or not isinstance(head.value, EntitiesCommit):
-        raise StorageCorrupt(f"Pointer {POINTER!r} leads to no commit, but to object {target.id}")
+        raise StorageCorrupt(
+            f"Pointer {POINTER!r} must lead to a commit, not to object {target.id}"
+        )
     refs = [ref async for ref in entity_refs(index_of(head.value, reader))]
     return _state(await reader.fetch_values(refs))
 
@@ -197,7 +215,9 @@ def _state(values: Iterable[object]) -> HistoryState:
         elif isinstance(value, Pin):
             pins.append(value)
         else:
-            raise StorageCorrupt(f"Pointer {POINTER!r} leads to something that is no history")
+            raise StorageCorrupt(
+                f"Pointer {POINTER!r} leads to an object that is neither a pin nor a horizon"
+            )
     return HistoryState(horizons, tuple(pins))
 
 
@@ -236,7 +256,8 @@ def _pin_key(pointer: str, consumer: str) -> str:
     check_pointer_name(pointer)
     if not 0 < len(consumer.encode()) <= limits.CONSUMER_BYTES_MAX:
         raise InvalidArgument(
-            f"The name of a consumer has 1 to {limits.CONSUMER_BYTES_MAX} bytes", field="consumer"
+            f"The consumer of a pin must have a name of 1 to {limits.CONSUMER_BYTES_MAX} bytes",
+            field="consumer",
         )
     return f"{_PIN}{_digest(pointer)}/{consumer}"
 
@@ -244,11 +265,13 @@ def _pin_key(pointer: str, consumer: str) -> str:
 def _checked_seconds(seconds: float) -> float:
     if not 0 < seconds <= limits.HISTORY_PIN_SECONDS_MAX:
         raise InvalidArgument(
-            f"A pin holds for at most {limits.HISTORY_PIN_SECONDS_MAX:,.0f} s", field="seconds"
+            "The seconds of a pin must be greater than 0 and at most"
+            f" {limits.HISTORY_PIN_SECONDS_MAX:,.0f}",
+            field="seconds",
         )
     return seconds
 
 
 def _digest(pointer: str) -> str:
-    """A pointer's name may be longer than a key of an index."""
+    """Return a digest, because a pointer's name may be longer than a key of an index."""
     return hashlib.blake2b(pointer.encode(), digest_size=16).hexdigest()

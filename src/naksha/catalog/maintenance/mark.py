@@ -1,8 +1,12 @@
-"""Marking: all that a realm still needs.
+"""Marking: find everything that a realm still needs.
 
-The newest commit of a pointer is walked whole; of each older one that is retained only what was
-changed after it, and those stripes that no newer one has. So marking a long log of a large index
+The newest commit of a pointer is walked completely. Of each older retained commit only the changes
+and the stripes that no newer commit shares are marked. Marking a long log of a large index thus
 costs one walk of the index, and one read of each commit.
+
+This marks everything that an older retained commit needs: an entity of it either still exists
+unchanged in the newest commit, or a later retained commit changed it and lists the old object among
+its changes.
 """
 
 from __future__ import annotations
@@ -27,11 +31,11 @@ from naksha.spi.catalog import ScannedPointer
 
 
 class MarkTimes(msgspec.Struct, frozen=True):
-    """What is old, for one run."""
+    """Points in time by which a run judges age."""
 
     now_us: int
     cutoff_us: int
-    """What was written later is not swept, and therefore all that it needs is marked."""
+    """What was written later is not swept, and therefore everything that it needs is marked."""
 
 
 class RealmMarker:
@@ -40,7 +44,7 @@ class RealmMarker:
     Raises:
         StorageCorrupt: Something that is needed is missing or damaged.
         NotSupported: Something refers to objects of a type that this program does not know, so
-            that nobody can say what else is needed.
+            it is unknown what else is needed.
     """
 
     def __init__(
@@ -54,17 +58,17 @@ class RealmMarker:
         self.horizons: dict[str, Horizon] = {}
         """Where the log of each pointer may be cut, as far as it was walked."""
         self.condemned: list[ScannedPointer] = []
-        """Pointers that are not to be retained."""
+        """Pointers that are to be deleted."""
         self._reader = reader
         self._claimed = claimed
         self._types = types
         self._marks = marks
         self._times = times
-        # Exact, as what a thing refers to is not marked again when the thing was seen.
+        # This must be exact: references of an object in it are not marked again.
         self._seen: set[int] = set()
 
     async def mark(self, state: HistoryState) -> None:
-        """All pointers, and what else is needed."""
+        """Mark everything that pointers and roots lead to."""
         async for row in self._reader.pointers():
             pointer = Pointer.from_row(row)
             if not await self._condemns(pointer):
@@ -73,7 +77,7 @@ class RealmMarker:
             await self._mark_refs([ref])
 
     async def extend(self, state: HistoryState) -> None:
-        """Mark the logs on which somebody has put a pin since they were walked."""
+        """Mark the rest of logs that were pinned after they were walked."""
         for name, horizon in list(self.horizons.items()):
             if state.oldest(name, horizon.created) < horizon.seq:
                 rows = await self._reader.backend.fetch_pointers(self._reader.realm, [name])
@@ -86,7 +90,7 @@ class RealmMarker:
         if pointer.target is not None:
             head = await self._reader.fetch(pointer.target)
             if head is not None and head.created_us > self._times.cutoff_us:
-                return False  # in use until a moment ago
+                return False  # It was in use until recently.
         self.condemned.append(ScannedPointer(self._reader.realm, pointer.name, pointer.created))
         return True
 
@@ -96,13 +100,13 @@ class RealmMarker:
         head = await self._reader.fetch(pointer.target)
         if head is None:
             raise StorageCorrupt(
-                f"Pointer {pointer.name!r} points to object {pointer.target.id}, which is not there"
+                f"Pointer {pointer.name!r} points to object {pointer.target.id}, which is missing"
             )
         if isinstance(head.value, Commit):
             await self._mark_log(pointer, head, state)
         else:
             await self._mark_refs([pointer.target])
-            # What it pointed to before is what it can be repaired with.
+            # Previous targets are required for repairs.
             before = [ObjectRef(pointer.target.type, id) for id in pointer.previous]
             await self._mark_refs(before, is_needed=False)
 
@@ -120,7 +124,7 @@ class RealmMarker:
             is_kept = (
                 commit is head
                 or retention.keeps(value, newer, head.value, self._times.now_us)
-                or newer.at_us >= self._times.cutoff_us  # somebody may still take it for the newest
+                or newer.at_us >= self._times.cutoff_us  # Others may still use it as the newest.
                 or (pinned is not None and value.seq >= pinned)
             )
             if not is_kept:
@@ -128,7 +132,7 @@ class RealmMarker:
             newer = value
             if value.seq != seq:
                 raise StorageCorrupt(
-                    f"Commit {seq} of pointer {pointer.name!r} says that it is {value.seq}"
+                    f"Commit {seq} of pointer {pointer.name!r} has the wrong number {value.seq}"
                 )
             seq -= 1
             await self._mark_commit(commit, stripes, is_head=commit is head)
@@ -163,7 +167,10 @@ class RealmMarker:
     # ---- Objects, and what they refer to -----------------------------------------------------
 
     async def _mark_refs(self, refs: Iterable[ObjectRef], *, is_needed: bool = True) -> None:
-        """Mark objects, and all that they refer to. Those that refer to nothing are not read."""
+        """Mark objects and everything that they refer to.
+
+        Objects of types without references are not read.
+        """
         todo = list(refs)
         while todo:
             self._marks.add(self._reader.realm, [ref.id for ref in todo])
@@ -179,8 +186,8 @@ class RealmMarker:
             return True
         if known_type(ref.type) is None:
             raise NotSupported(
-                f"Object {ref.id} is of type {ref.type!r}, of which this program does not know to "
-                "what it refers; run maintenance with the program that wrote it"
+                f"Object {ref.id} is of type {ref.type!r}, whose references are unknown to this"
+                " program; run maintenance with the program that wrote it"
             )
         return False
 

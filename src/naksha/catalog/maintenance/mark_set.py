@@ -1,8 +1,8 @@
-"""What is to be retained: the ids that were marked, exactly, or when they are many, as a filter.
+"""The set of marked ids: exact, or a filter if there are many.
 
-Ids are kept as sorted arrays of 8 bytes each. When there are more than fit, they go into a Bloom
-filter of 3 bytes each, which retains a few too many and never one too few. It is salted, so that
-what one run retains by mistake, the next one does not.
+Ids are stored as sorted arrays of 8 bytes each. If they exceed the limit, they are moved to a Bloom
+filter of 3 bytes each, which retains some garbage but never loses a marked id. The filter is
+salted, so garbage that one run retains by mistake is found by the next one.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from naksha.model import limits
 
 
 class MarkLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """When marks become a filter, and how large that is."""
+    """Limits at which marks become a filter, and the size of the filter."""
 
     exact_max: int = limits.MARKS_EXACT_MAX
     expected: int = 0
-    """How many ids the filter is made for, at least; from the last run."""
+    """Least number of ids that the filter is made for; from the last run."""
     rate: float = 1 / limits.MARKS_FILTER_ONE_IN
     rate_max: float = 1 / limits.MARKS_FILTER_ONE_IN_MIN
 
 
 class Marks:
-    """The ids that were marked in each realm. All are added before the first one is asked for."""
+    """The ids that were marked in each realm. All must be added before the first is looked up."""
 
     def __init__(self, bounds: MarkLimits | None = None) -> None:
         self.count = 0
-        """How many were added, those that were added twice included."""
+        """Number of added ids, including duplicates."""
         self._bounds = bounds or MarkLimits()
         self._pending: dict[str, array[int]] = {}
         self._pending_count = 0
@@ -55,7 +55,7 @@ class Marks:
             self._settle()
 
     def has(self, realm: str, ids: Sequence[int]) -> NDArray[np.bool_]:
-        """Whether each of them was marked."""
+        """Return for each id whether it was marked."""
         self._settle()
         wanted = np.array(ids, dtype=np.uint64)
         if self._filter is not None:
@@ -74,13 +74,13 @@ class Marks:
 
     @property
     def rate(self) -> float:
-        """How much of the garbage is retained by mistake."""
+        """Share of the garbage that is retained by mistake."""
         self._settle()
         return 0.0 if self._filter is None else self._filter.rate
 
     @property
     def is_good(self) -> bool:
-        """Whether the filter was large enough. One that is not does no harm, but no good either."""
+        """Whether the filter was large enough; if not, it retains too much garbage to be useful."""
         return self.rate <= self._bounds.rate_max
 
     def _settle(self) -> None:

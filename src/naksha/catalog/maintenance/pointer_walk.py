@@ -1,4 +1,4 @@
-"""Walking over what a pointer leads to: its log, and the index of each commit."""
+"""Walk what a pointer leads to: its log, and the index of each commit."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ from naksha.model.errors import StorageCorrupt
 async def log_down(
     reader: RealmReader, head: Object[Any], oldest: int
 ) -> AsyncIterator[Object[Commit]]:
-    """The commits from the head down to the one with the number `oldest`. Ends before it when one
-    is not there; nothing below `oldest` is looked at, as it may be in pieces."""
+    """Iterate over the commits from the head down to the one with the number `oldest`.
+
+    It ends early if one is missing. Commits below `oldest` are not read, because they may be
+    partially deleted.
+    """
     commit, kind = head, head.ref.type
     yield commit
     while (wanted := commit.value.seq - oldest) > 0:
@@ -35,20 +38,20 @@ async def log_down(
 
 
 def index_of(commit: EntitiesCommit, reader: RealmReader) -> Index:
-    """The index of a commit."""
+    """Return the index of a commit."""
     return Index(reader.fetch_values, commit.index)
 
 
 async def entity_refs(index: Index) -> AsyncIterator[ObjectRef]:
-    """The objects of all entities of an index."""
+    """Iterate over the objects of all entities of an index."""
     async for key, value in index.items():
         ref = ObjectRef.from_bytes(value)
         if ref is None:
-            raise StorageCorrupt(f"The key {key!r} of an index leads to nothing")
+            raise StorageCorrupt(f"The key {key!r} of an index has an empty reference")
         yield ref
 
 
 def changed_refs(changes: tuple[EntityChange, ...]) -> list[ObjectRef]:
-    """The objects of the entities that a commit has changed: what they were and what they are."""
+    """Return the previous and the new objects of the entities that a commit changed."""
     refs = (ObjectRef.from_bytes(data) for change in changes for data in (change.old, change.ref))
     return [ref for ref in refs if ref is not None]

@@ -1,4 +1,4 @@
-"""Reading a realm as it is in the database: past caches, and whatever state the realm is in."""
+"""Uncached reads of a realm, in whatever state the realm is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 POINTERS_PAGE: Final = 1_000
 OBJECTS_BATCH: Final = 64
-"""Objects that are read together; most are small, a stripe of an index has 128 kB."""
+"""Objects read together; most are small, a stripe of an index has 128 kB."""
 
 
 class RealmReader:
@@ -25,7 +25,7 @@ class RealmReader:
         self.realm = realm
 
     async def pointers(self) -> AsyncIterator[PointerRow]:
-        """All of them, in the order of their names."""
+        """Iterate over all pointers, ordered by name."""
         after = ""
         while rows := await self.backend.list_pointers(self.realm, "", after, POINTERS_PAGE):
             for row in rows:
@@ -33,7 +33,7 @@ class RealmReader:
             after = rows[-1].name
 
     async def rows(self, refs: Collection[ObjectRef]) -> dict[ObjectKey, ObjectRow]:
-        """The rows of objects, as many as each really has."""
+        """Return the rows of objects, including parts that the references omit."""
         rows = await self.backend.fetch(
             self.realm, [key for ref in refs for key in hinted_keys(ref)]
         )
@@ -41,7 +41,7 @@ class RealmReader:
         return rows | await self.backend.fetch(self.realm, more) if more else rows
 
     async def fetch(self, ref: ObjectRef) -> Object[Any] | None:
-        """An object; None when it is not there.
+        """Return an object, or None if it does not exist.
 
         Raises:
             InvalidArgument: It is of another type.
@@ -50,7 +50,7 @@ class RealmReader:
         return assembled(ref, await self.rows([ref]))
 
     async def fetch_values(self, refs: Sequence[ObjectRef]) -> list[Any]:
-        """The values of objects, at the places of their references."""
+        """Return the values of objects in the order of their references."""
         rows: dict[ObjectKey, ObjectRow] = {}
         for some in batches(refs, OBJECTS_BATCH):
             rows |= await self.rows(some)
@@ -59,7 +59,7 @@ class RealmReader:
 
 
 def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """The items, so many at a time."""
+    """Iterate over lists of at most `size` items."""
     rest = iter(items)
     while some := list(islice(rest, size)):
         yield some

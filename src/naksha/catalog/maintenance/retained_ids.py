@@ -1,8 +1,8 @@
-"""Who says what is to be retained.
+"""Identifiers: extensions that define what maintenance retains.
 
-A *realm identifier* claims realms and may say more about them than the rule: every pointer is
-retained, with so much of its log. A realm that nobody claims is left alone. A *type identifier*
-says which objects the objects of a type refer to; a registered type without one refers to nothing.
+A *realm identifier* claims realms and may refine the default, which retains every pointer with a
+part of its log. A realm that no identifier claims is left alone. A *type identifier* returns the
+objects that objects of a type refer to; a registered type without one refers to nothing.
 """
 
 from __future__ import annotations
@@ -21,34 +21,39 @@ from naksha.catalog.system_objects import SYSTEM_REALM
 
 
 class RealmIdentifier(ABC):
-    """Answers with None where it has no opinion. What one wants to retain is retained, whatever
-    others say."""
+    """Defines what is retained in realms; None means no opinion.
+
+    Whatever one identifier retains is retained, whatever others return.
+    """
 
     @abstractmethod
     def claims(self, realm: str) -> bool:
-        """Whether this one knows what is needed in the realm."""
+        """Return whether this identifier knows what is needed in the realm."""
 
     def keeps_pointer(self, realm: str, pointer: Pointer) -> bool | None:
-        """False: it is to be deleted, with all that nothing else points to."""
+        """Return False to delete a pointer, with everything that nothing else refers to."""
         return None
 
     def keeps_conditional(self, realm: str, kind: str) -> bool | None:
-        """False: conditional objects of the type are needed only if something refers to them."""
+        """Return False if conditional objects of the type are needed only when referred to."""
         return None
 
     def retention(self, realm: str, pointer: str) -> Retention | None:
-        """How much of a pointer's log is kept."""
+        """Return how much of a pointer's log is kept."""
         return None
 
     async def roots(self, reader: RealmReader) -> AsyncIterator[ObjectRef]:
-        """Objects that are needed although no pointer leads to them."""
+        """Iterate over objects that are needed although no pointer leads to them."""
         none: tuple[ObjectRef, ...] = ()
         for ref in none:
             yield ref
 
     async def release(self, realm: Realm, persistence: Persistence) -> None:  # noqa: B027
-        """Release what a realm holds outside of the catalog. Called before its rows are deleted;
-        an error postpones that to the next run, so it may be called several times."""
+        """Release what a realm holds outside of the catalog.
+
+        It is called before the rows of the realm are deleted. An error postpones that to the next
+        run, so it may be called several times.
+        """
 
 
 class TypeIdentifier(Protocol):
@@ -57,11 +62,11 @@ class TypeIdentifier(Protocol):
     type: str
 
     def references(self, kept: Object[Any], reader: RealmReader) -> AsyncIterator[ObjectRef]:
-        """What an object refers to."""
+        """Iterate over the objects that an object refers to."""
 
 
 class AllRealms(RealmIdentifier):
-    """Claims every realm, and retains logs by rules: the first one that matches counts."""
+    """Claims every realm, and retains logs by rules, of which the first match applies."""
 
     def __init__(self, rules: Sequence[RetentionRule] = ()) -> None:
         self._rules = rules
@@ -77,7 +82,7 @@ class SystemRealm(RealmIdentifier):
     """Claims the realm of the catalog itself."""
 
     _RUNS: Final = Retention(commits=200, seconds=0)
-    """Runs are remembered by their number; how each of them came about is not needed for long."""
+    """Runs are stored by their number; the commits that led to them are soon obsolete."""
 
     def claims(self, realm: str) -> bool:
         return realm == SYSTEM_REALM
@@ -87,7 +92,7 @@ class SystemRealm(RealmIdentifier):
 
 
 class Identifiers:
-    """All that are asked."""
+    """All registered identifiers."""
 
     def __init__(
         self, realms: Iterable[RealmIdentifier], types: Iterable[TypeIdentifier] = ()
@@ -96,13 +101,13 @@ class Identifiers:
         self.types = {identifier.type: identifier for identifier in types}
 
     def of(self, realm: str) -> ClaimedRealm | None:
-        """Those that claim a realm; None: nobody does."""
+        """Return the identifiers that claim a realm, or None."""
         claiming = [identifier for identifier in self._realms if identifier.claims(realm)]
         return ClaimedRealm(realm, claiming) if claiming else None
 
 
 class ClaimedRealm:
-    """What those who claim a realm say together."""
+    """Combined opinion of the identifiers that claim a realm."""
 
     def __init__(self, realm: str, identifiers: Sequence[RealmIdentifier]) -> None:
         self.realm = realm
@@ -115,7 +120,7 @@ class ClaimedRealm:
         return _together(each.keeps_conditional(self.realm, kind) for each in self._identifiers)
 
     def retention(self, pointer: str) -> Retention:
-        """What keeps more, when several have something to say."""
+        """Return the longest retention of all identifiers."""
         said = [each.retention(self.realm, pointer) for each in self._identifiers]
         found = [retention for retention in said if retention is not None] or [Retention()]
         return Retention(

@@ -1,4 +1,4 @@
-"""How much of a pointer's log is kept."""
+"""Retention of pointer logs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from naksha.model.errors import InvalidArgument
 
 
 class Retention(msgspec.Struct, frozen=True):
-    """The newest commits, and those that were the newest one within a time: whichever is more."""
+    """The newest commits, and those that were the newest within a time: whichever is more."""
 
     commits: int = limits.HISTORY_COMMITS_KEPT
     seconds: float = limits.HISTORY_SECONDS_KEPT
@@ -22,11 +22,12 @@ class Retention(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.commits < 1 or self.seconds < 0:
             raise InvalidArgument(
-                "At least the newest commit is kept, and no negative time", field="retention"
+                "A retention must keep at least 1 commit and must not have negative seconds",
+                field="retention",
             )
 
     def keeps(self, commit: Commit, newer: Commit, head: Commit, now_us: int) -> bool:
-        """Whether a commit is kept that was the newest one until another came next."""
+        """Return whether a commit is kept; it was the newest one until `newer` followed."""
         is_new = head.seq - commit.seq < self.commits
         return is_new or newer.at_us > now_us - self.seconds * 1_000_000
 
@@ -35,14 +36,14 @@ DEFAULT: Final = Retention()
 
 
 class RetentionRule(msgspec.Struct, frozen=True):
-    """What holds for the pointers whose names match a pattern, in which `*` is any text."""
+    """Retention of the pointers whose names match a pattern, in which `*` is any text."""
 
     pattern: str
     retention: Retention
 
 
 def retention_of(name: str, rules: Sequence[RetentionRule]) -> Retention:
-    """What the first rule that matches says."""
+    """Return the retention of the first rule that matches."""
     for rule in rules:
         if fnmatchcase(name, rule.pattern):
             return rule.retention

@@ -1,7 +1,7 @@
-"""The runs of maintenance: entities behind the pointer `maintenance` of the realm `::system::`.
+"""Runs of maintenance: entities behind the pointer `maintenance` of the realm `::system::`.
 
-A run that has not ended keeps others from beginning. One that has died is superseded by naming it,
-and should it be alive after all, it stops as soon as it looks.
+A run that has not ended prevents others from starting. A dead run is superseded by its id; should
+it still be alive, it stops at its next heartbeat.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _REPORT: Final = "report/"
 
 
 class Phase(StrEnum):
-    """How far a run has come."""
+    """Progress of a run."""
 
     MARK = "MARK"
     SWEEP = "SWEEP"
@@ -38,7 +38,7 @@ class Phase(StrEnum):
 
 @object_type("maintenance-run")
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run."""
+    """The record of one run."""
 
     id: int
     phase: Phase = Phase.MARK
@@ -47,21 +47,21 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     started_us: int = 0
     cutoff_us: int = 0
     seen_us: int = 0
-    """When it said last that it is alive."""
+    """Time of its last heartbeat."""
     ended_us: int = 0
     marked: int = 0
     is_exact: bool = True
     rate: float = 0.0
-    """How much of the garbage is retained by mistake."""
+    """Share of the garbage that is retained by mistake."""
     scanned: int = 0
     purged: int = 0
     note: str = ""
     skew_ms: int = 0
-    """How far the clock that differs most is ahead of the database's; negative: behind."""
+    """Offset of the clock that differs most from the database's; negative if it is behind."""
 
 
 class Outcome(StrEnum):
-    """What a run did with a realm."""
+    """Result of a run for one realm."""
 
     SWEPT = "SWEPT"
     UNCLAIMED = "UNCLAIMED"
@@ -71,11 +71,11 @@ class Outcome(StrEnum):
     IN_THE_MAKING = "IN_THE_MAKING"
     """It is created, loading or initializing."""
     DAMAGED = "DAMAGED"
-    """Something that it needs is not there, so nothing of it is deleted."""
+    """Something that it needs is missing, so nothing of it is deleted."""
     NOT_UNDERSTOOD = "NOT_UNDERSTOOD"
-    """It has objects of a type of which nobody knows to what they refer."""
+    """It has objects of a type whose references are unknown."""
     CHANGED = "CHANGED"
-    """It changed its state meanwhile."""
+    """Its state changed during the run."""
     POSTPONED = "POSTPONED"
     """It is to be purged, but what it holds elsewhere could not be released."""
     PURGING = "PURGING"
@@ -83,21 +83,25 @@ class Outcome(StrEnum):
 
 
 class Counts(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Rows of one type."""
+    """Numbers of rows of one type."""
 
     scanned: int = 0
     retained: int = 0
-    """They are needed, or may be: conditional, of an unknown type, or in a realm that is left
-    alone."""
+    """Rows that are or may be needed.
+
+    These include conditional rows, rows of an unknown type, and rows in a realm that is left alone.
+    """
     newer: int = 0
-    """They are too young to be looked at."""
+    """Rows that are too young to be judged."""
     purged: int = 0
-    """They were to be deleted, which in a dry run they are not, and are not either if somebody
-    wrote them anew just then."""
+    """Rows selected for deletion.
+
+    In a dry run they are not deleted, and neither are rows that were rewritten just then.
+    """
 
 
 class RealmReport(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What a run did with one realm."""
+    """Result of a run for one realm."""
 
     outcome: Outcome
     note: str = ""
@@ -113,7 +117,7 @@ class RealmReport(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 @object_type("maintenance-report")
 class RunReport(msgspec.Struct, frozen=True):
-    """What a run did, realm by realm."""
+    """Result of a run, realm by realm."""
 
     realms: dict[str, RealmReport]
 
@@ -126,23 +130,25 @@ class Runs:
         self._entities = Entities(system, POINTER)
 
     async def setup(self) -> None:
-        """Make the pointer."""
+        """Create the pointer."""
         await self._system.ensure_pointers([POINTER])
 
     async def list(self) -> list[Run]:
-        """The last runs, oldest first."""
+        """Return the last runs, oldest first."""
         return await _runs(await self._entities.now())
 
     async def report(self, id: int) -> RunReport:
-        """What a run that has ended did."""
+        """Return the report of a run that has ended."""
         snapshot = await self._entities.now()
         found = await snapshot.get(_key(_REPORT, id), RunReport)
         if found is None:
-            raise NotFound(f"There is no report of a run {id}", field="run")
+            raise NotFound(
+                f"Run {id} has no report; it does not exist, or has not ended", field="run"
+            )
         return found.value
 
     async def begin(self, cutoff_us: int, *, is_dry: bool, supersede: int | None) -> Run:
-        """Begin a run, unless another one has not ended, which is not the one to supersede."""
+        """Start a run, unless another one than the superseded run has not ended."""
         now_us = self._system.clock.now_us()
 
         async def change(edit: Edit) -> Run:
@@ -166,13 +172,17 @@ class Runs:
         return await self._entities.commit(change, message="maintenance begins")
 
     async def put(self, run: Run, report: RunReport | None = None) -> Run:
-        """Note how far a run has come; Conflict when it was superseded."""
+        """Record the progress of a run.
+
+        Raises:
+            Conflict: It was superseded.
+        """
         run = msgspec.structs.replace(run, seen_us=self._system.clock.now_us())
 
         async def change(edit: Edit) -> None:
             found = await edit.get(_key(_RUN, run.id), Run)
             if found is None or found.value.phase.is_over:
-                raise Conflict(f"Run {run.id} was superseded by another one", field="run")
+                raise Conflict(f"Run {run.id} was superseded by another run", field="run")
             edit.put(_key(_RUN, run.id), run)
             if report is not None:
                 edit.put(_key(_REPORT, run.id), report)
@@ -189,10 +199,12 @@ def _check_supersede(running: Run | None, supersede: int | None) -> None:
     if running is not None and supersede == running.id:
         return
     if supersede is not None:
-        raise Conflict(f"Run {supersede} is not the one that is running", field="supersede")
+        raise Conflict(
+            f"Run {supersede} cannot be superseded: it is not running", field="supersede"
+        )
     if running is not None:
         raise Conflict(
-            f"Run {running.id} has not ended. If it has died, begin one that supersedes "
+            f"Run {running.id} has not ended. If it is dead, start a run that supersedes "
             f"{running.id}",
             field="supersede",
         )

@@ -1,19 +1,20 @@
-"""The maintenance service: deletes from a catalog what nobody needs any more.
+"""The maintenance service: the garbage collector of a catalog.
 
     maintenance = Maintenance(catalog, [AllRealms()])
     await maintenance.setup()
     run = await maintenance.run()
 
 A run *marks* what each realm needs, then *sweeps*: it scans the whole database and deletes what is
-neither marked nor younger than the grace. What a commit writes is younger than that until the
-pointer has moved, so that commits and runs need not know of each other. A realm in which something
-is amiss is left alone, and the report says why.
+neither marked nor younger than the grace period. What a commit writes stays younger than that until
+the pointer has moved, so commits and runs need no coordination. A damaged realm is left alone, and
+the report gives the reason.
 
 Ages are judged by the clock of the database, which all instances follow. While the machine of an
 instance differs from it by more than `CLOCK_SKEW_SECONDS_MAX`, a run deletes nothing, and its note
 names the instance.
 
-A run may be killed at any moment: what it has deleted was garbage, and the next run does the rest.
+A run may be killed at any moment: everything it has deleted was garbage, and the next run deletes
+the rest.
 """
 
 from __future__ import annotations
@@ -59,23 +60,26 @@ logger = logging.getLogger(__name__)
 
 _MAINTAINED: Final = (Status.ACTIVE, Status.INACTIVE)
 _GROWTH: Final = 1.1
-"""How many more ids than the last run has marked are expected."""
+"""Expected number of ids relative to the last run."""
 
 
 class MaintainedCatalog(Protocol):
-    """What maintenance needs of a catalog."""
+    """The part of a catalog that maintenance needs."""
 
     system: Persistence
     realms: Realms
     node: Node
 
     async def persistence_of(self, realm: Realm) -> Persistence:
-        """A realm in the state that is given; RealmChanged or RealmInactive if that is another one
-        by now."""
+        """Return a realm in the given state.
+
+        Raises:
+            RealmChanged, RealmInactive: Its state has changed.
+        """
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How runs are done."""
+    """Settings of runs."""
 
     grace_seconds: float = limits.MAINTENANCE_GRACE_SECONDS
     scan_rows_per_second: float | None = None
@@ -84,7 +88,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Maintenance:
-    """Runs of one catalog."""
+    """The garbage collector and verifier of one catalog."""
 
     def __init__(
         self,
@@ -101,17 +105,17 @@ class Maintenance:
         self._settings = settings or Settings()
 
     async def setup(self) -> None:
-        """Make what runs need."""
+        """Create the pointer that runs need."""
         await self.runs.setup()
 
     async def run(self, *, is_dry: bool = False, supersede: int | None = None) -> Run:
-        """One run from begin to end; gives its record.
+        """Execute one run and return its record.
 
         Raises:
             Conflict: Another run has not ended, or this one was superseded.
         """
         grace = max(self._settings.grace_seconds, limits.MAINTENANCE_GRACE_SECONDS_MIN)
-        # The own clock is ahead when it was set back while this process runs.
+        # The local clock is ahead if it was set back while this process runs.
         now_us = min(self._system.clock.now_us(), await self._system.backend.now_us())
         cutoff_us = now_us - int(grace * 1_000_000)
         last = await self._last_marked()
@@ -133,8 +137,7 @@ class Maintenance:
             raise
 
     async def check(self) -> list[RealmCheck]:
-        """Prove that the system's realm, and all that serve or may serve again, are consistent;
-        count what nothing leads to."""
+        """Verify the system realm and all realms that serve or may serve again; count orphans."""
         realms = [realm.id for realm in await self._realms.list() if realm.status in _MAINTAINED]
         return await check_store(
             self._system.backend,
@@ -144,12 +147,12 @@ class Maintenance:
         )
 
     async def _last_marked(self) -> int:
-        """How many ids the last run has marked that came so far."""
+        """Return the number of ids marked by the last run that completed marking."""
         return next((run.marked for run in reversed(await self.runs.list()) if run.marked), 0)
 
 
 class _Work:
-    """One run on its way."""
+    """A run in progress."""
 
     def __init__(
         self,
@@ -188,9 +191,9 @@ class _Work:
         )
         if not self._marks.is_good:
             note = (
-                f"{self._marks.count:,} ids were too many for the filter, which errs in "
-                f"{self._marks.rate:.2g} of all cases; nothing was deleted, and the next run will "
-                "have a larger one"
+                f"{self._marks.count:,} ids were too many for the filter, whose error rate is "
+                f"{self._marks.rate:.2g}; nothing was deleted, and the next run will use a larger "
+                "filter"
             )
             return await self._end(Phase.DONE, note)
         await self._delete_pointers()
@@ -200,14 +203,14 @@ class _Work:
         return await self._end(Phase.DONE)
 
     async def fail(self, error: NakshaError) -> None:
-        """Note that the run has failed, if that can be noted."""
+        """Record that the run failed, if possible."""
         try:
             await self._end(Phase.FAILED, str(error))
         except NakshaError:
-            return  # it was superseded, or the catalog is not there; the first error is what counts
+            return  # It was superseded, or the catalog is unavailable; the first error counts.
 
     async def _clock_problem(self) -> str:
-        """Why ages cannot be judged; empty: they can."""
+        """Return why ages cannot be judged; empty if they can."""
         leases = await self._catalog.node.living()
         unknown = [lease.holder for lease in leases if lease.skew_ms is None]
         if unknown:
@@ -256,7 +259,7 @@ class _Work:
         return RealmReport(outcome=Outcome.SWEPT)
 
     async def _mark_purged(self, realm: Realm) -> RealmReport:
-        """Let a realm be purged that holds nothing outside of the catalog any more."""
+        """Purge a realm that holds nothing outside of the catalog any more."""
         if realm.status is Status.PURGING and not realm.is_released and not self._run.is_dry:
             try:
                 realm = await self._released(realm)
@@ -279,14 +282,19 @@ class _Work:
             if waited_s < limits.REALM_RELEASE_SECONDS_MAX:
                 raise
             logger.warning(
-                "The realm %s is purged although it may hold something elsewhere: %s",
+                "The realm %s is purged although it may still hold resources outside of the"
+                " catalog: %s",
                 realm.id,
                 error,
             )
         return await self._catalog.realms.note_released(realm)
 
     async def _mark_claimed(self, realm: Realm, claimed: ClaimedRealm) -> list[ScannedPointer]:
-        """Mark what a realm needs, and move its horizons before anything is deleted."""
+        """Mark what a realm needs, and move its horizons before anything is deleted.
+
+        A pin may be added while the logs are walked. The cut stops at such a pin, and `extend` then
+        marks the commits that it holds.
+        """
         is_system = realm.id == SYSTEM_REALM
         persistence = (
             self._catalog.system if is_system else await self._catalog.persistence_of(realm)
@@ -309,7 +317,7 @@ class _Work:
     # ---- Sweeping ----------------------------------------------------------------------------
 
     async def _delete_pointers(self) -> None:
-        """Before the objects that they lead to."""
+        """Delete condemned pointers, before the objects that they lead to."""
         for pointer in self._condemned:
             self._reports[pointer.realm].pointers.purged += 1
         if self._condemned and not self._run.is_dry:
@@ -318,8 +326,8 @@ class _Work:
     async def _delete_realms(self) -> None:
         if self._run.is_dry or not self._backend.deletes_realms:
             return
-        # The name of a purged one may get a new life at any moment; there, only what was scanned
-        # is deleted.
+        # The name of a purged realm may be reused at any moment; such a realm only loses rows that
+        # were scanned.
         purging = [
             realm.id
             for realm in self._purging.values()
@@ -354,7 +362,7 @@ class _Work:
         return now.epoch == self._purging[id].epoch
 
     async def _finish_purges(self) -> None:
-        """A realm of which the scan has seen nothing is purged."""
+        """Set realms to PURGED of which the scan has found no rows."""
         for id, realm in self._purging.items():
             report = self._reports[id]
             has_rows = report.pointers.scanned or report.types

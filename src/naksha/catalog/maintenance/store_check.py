@@ -1,4 +1,4 @@
-"""The whole store: proved consistent, realm by realm; and repaired where that is asked for."""
+"""Consistency check of the whole store, realm by realm, and repairs."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from naksha.spi.catalog import CatalogBackend, PointerRow, ScannedObject
 
 
 class RealmCheck(msgspec.Struct, kw_only=True):
-    """What was found out about a realm."""
+    """Result of checking a realm."""
 
     realm: str
     pointers: list[PointerCheck]
     orphans: int = 0
-    """Rows that nothing leads to and maintenance will delete, once they are old enough."""
+    """Unreferenced rows, which maintenance will delete once they are old enough."""
 
     @property
     def consistency(self) -> Consistency:
-        """That of its worst pointer."""
+        """The consistency of its worst pointer."""
         classes = {check.consistency for check in self.pointers}
         if Consistency.COMMIT_MISSING in classes:
             return Consistency.COMMIT_MISSING
@@ -53,7 +53,7 @@ class RealmCheck(msgspec.Struct, kw_only=True):
 async def check_realm(
     reader: RealmReader, types: Iterable[TypeIdentifier] = (), marks: Marks | None = None
 ) -> RealmCheck:
-    """Look at everything that the pointers of a realm lead to. Orphans are not counted."""
+    """Check everything that the pointers of a realm lead to. Orphans are not counted."""
     checker = await _checker(reader, types, marks or Marks())
     checks = [await checker.check(row) async for row in reader.pointers()]
     return RealmCheck(realm=reader.realm, pointers=checks)
@@ -65,8 +65,7 @@ async def check_store(
     now_us: int,
     types: Iterable[TypeIdentifier] = (),
 ) -> list[RealmCheck]:
-    """The same for several realms, and how many orphans there are in each. Others may write
-    meanwhile."""
+    """Check several realms and count their orphans. Other clients may write meanwhile."""
     marks = Marks(MarkLimits(exact_max=limits.MARKS_FILTER_MAX))
     types = list(types)
     checks = [await check_realm(RealmReader(backend, realm), types, marks) for realm in realms]
@@ -79,8 +78,11 @@ async def check_store(
 async def _count_orphans(
     backend: CatalogBackend, realms: set[str], marks: Marks, now_us: int
 ) -> Counter[str]:
-    """Objects that nothing leads to, without those that may be on their way into a commit, and
-    those that were written conditionally."""
+    """Count unreferenced objects.
+
+    Conditional objects are not counted, nor are objects young enough to belong to a commit in
+    progress.
+    """
     cutoff_us = now_us - int(limits.MAINTENANCE_GRACE_SECONDS_MIN * 1_000_000)
     orphans: Counter[str] = Counter()
     async for page in backend.scan():
@@ -106,7 +108,7 @@ async def _checker(
     try:
         state = await read_history(reader)
     except DAMAGE:
-        state = HistoryState()  # the pointer `history` itself is found to be damaged then
+        state = HistoryState()  # The check reports the damaged pointer `history` itself.
     return RealmChecker(reader, state, {each.type: each for each in types}, marks)
 
 
@@ -116,30 +118,37 @@ async def _checker(
 async def repair_head(
     reader: RealmReader, name: str, types: Iterable[TypeIdentifier] = ()
 ) -> Pointer:
-    """Let a pointer that is damaged point to the newest of its previous targets that is not. What
-    was committed after that is lost.
+    """Move a damaged pointer back to its newest previous target that is intact.
+
+    Later commits are lost.
 
     Raises:
-        Conflict: It is not damaged, or somebody moved it meanwhile.
-        StorageCorrupt: None of its previous targets is whole.
+        Conflict: It is not damaged, or was moved concurrently.
+        StorageCorrupt: None of its previous targets is intact.
     """
     row = await _pointer_row(reader, name)
     checker = await _checker(reader, types, Marks())
     if (await checker.check(row)).consistency is Consistency.CONSISTENT:
-        raise Conflict(f"Pointer {name!r} is not damaged", field="pointer")
+        raise Conflict(f"Pointer {name!r} is not damaged and needs no repair", field="pointer")
     for candidate in _previous(Pointer.from_row(row)):
         fresh = await _checker(reader, types, Marks())
         if (await fresh.check(candidate.to_row())).consistency is not Consistency.CONSISTENT:
             continue
         if not await reader.backend.swap_pointer(reader.realm, row, candidate.to_row()):
-            raise Conflict(f"Pointer {name!r} was moved meanwhile", field="pointer")
+            raise Conflict(
+                f"Pointer {name!r} was moved concurrently; check it again", field="pointer"
+            )
         return candidate
-    raise StorageCorrupt(f"Nothing that pointer {name!r} ever pointed to is whole")
+    raise StorageCorrupt(
+        f"Pointer {name!r} cannot be repaired: none of its previous targets is intact"
+    )
 
 
 async def repair_log(persistence: Persistence, name: str) -> Horizon:
-    """Let a log begin behind the newest of its commits that is missing, whose ancestors cannot be
-    reached any more. Consumers that need them get Expired.
+    """Let a log begin after its newest missing commit.
+
+    The ancestors of that commit cannot be reached any more; consumers that need them receive
+    Expired.
 
     Raises:
         Conflict: No commit is missing, or more than that is damaged.
@@ -150,7 +159,9 @@ async def repair_log(persistence: Persistence, name: str) -> Horizon:
     check = await checker.check(row)
     gaps = [each for each in check.findings if each.problem is Problem.COMMIT_MISSING]
     if not gaps or name == HISTORY:
-        raise Conflict(f"No commit of pointer {name!r} is missing", field="pointer")
+        raise Conflict(
+            f"No commit of pointer {name!r} is missing; there is nothing to repair", field="pointer"
+        )
     horizon = Horizon(pointer=name, created=row.created, seq=check.oldest)
     await History(persistence).lose(horizon)
     return horizon
@@ -159,12 +170,12 @@ async def repair_log(persistence: Persistence, name: str) -> Horizon:
 async def _pointer_row(reader: RealmReader, name: str) -> PointerRow:
     row = (await reader.backend.fetch_pointers(reader.realm, [name])).get(name)
     if row is None:
-        raise PointerNotFound(f"There is no pointer {name!r} in realm {reader.realm!r}")
+        raise PointerNotFound(f"Pointer {name!r} does not exist in realm {reader.realm!r}")
     return row
 
 
 def _previous(pointer: Pointer) -> list[Pointer]:
-    """The pointer as it was before, as far as it knows; nearest first."""
+    """Return the earlier states of a pointer that it remembers, nearest first."""
     if pointer.target is None:
         return []
     kind = pointer.target.type

@@ -1,7 +1,7 @@
-"""Sweeping: one scan over everything, and the deletion of what was not marked.
+"""Sweeping: scan everything once, and delete what was not marked.
 
-A row is deleted only as it was seen by the scan, so that one which was written anew in between
-stays. Rows are told apart by id and part: each part of a big object goes by itself.
+A row is deleted only as the scan saw it, so a row that was rewritten in between remains. Rows are
+identified by id and part: each part of a large object is deleted separately.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from naksha.spi.catalog import CatalogBackend, Scanned, ScannedObject, ScannedPo
 
 
 class Pace:
-    """Lets no more than so many things happen in a second, on average."""
+    """Limits the average rate per second."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Pace:
         self._free_at = 0.0
 
     async def take(self, count: int) -> None:
-        """Wait until the things before these have had their time."""
+        """Wait until earlier items have had their time."""
         if self._per_second is None:
             return
         now = self._monotonic()
@@ -49,7 +49,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlan:
-    """What a sweep goes by."""
+    """Parameters of a sweep."""
 
     cutoff_us: int
     is_dry: bool
@@ -57,11 +57,11 @@ class SweepPlan:
     claimed: Mapping[str, ClaimedRealm]
     """The realms that were marked."""
     reports: dict[str, RealmReport]
-    """Of all listed realms; what is counted goes there."""
+    """Reports of all listed realms, to be updated with the counts."""
     is_still_purging: Callable[[str], Awaitable[bool]]
-    """Whether a realm is what it was when the run began."""
+    """Returns whether a realm is the same as when the run began."""
     beat: Callable[[int, int], Awaitable[None]]
-    """Is told how many rows were scanned and purged; raises when the sweep must stop."""
+    """Receives the numbers of scanned and purged rows; raises if the sweep must stop."""
     scan_pace: Pace
     delete_pace: Pace
 
@@ -72,8 +72,10 @@ class Sweep:
     def __init__(self, backend: CatalogBackend, plan: SweepPlan) -> None:
         self.scanned = 0
         self.purged = 0
-        """How many rows were deleted, or in a dry run, would be. Those that were written anew since
-        they were scanned are not."""
+        """Rows that were deleted, or would be in a dry run.
+
+        Rows that were rewritten since they were scanned are not deleted.
+        """
         self._backend = backend
         self._plan = plan
 
@@ -103,8 +105,10 @@ class Sweep:
                 _counts(report, row).retained += 1
 
     async def _purge(self, realm: str, report: RealmReport, rows: Sequence[Scanned]) -> None:
-        """All of it goes, unless the name has got a new life since; the rows were seen before that
-        is looked at, so they are of the old one."""
+        """Delete all rows of a realm, unless its name has been reused.
+
+        The rows were scanned before that is checked, so they belong to the purged realm.
+        """
         for batch in batches(rows, limits.MAINTENANCE_DELETE_BATCH):
             if not await self._plan.is_still_purging(realm):
                 report.outcome = Outcome.CHANGED
@@ -114,8 +118,10 @@ class Sweep:
     def _garbage(
         self, realm: str, report: RealmReport, rows: Sequence[Scanned]
     ) -> list[ScannedObject]:
-        """The objects that were not marked, are old enough and of a known type. Pointers stay:
-        those that are not to be retained are gone already."""
+        """Return the objects that are unmarked, old enough and of a known type.
+
+        Pointers stay: those to be deleted are already gone.
+        """
         old: list[ScannedObject] = []
         for row in rows:
             counts = _counts(report, row)
@@ -137,7 +143,10 @@ class Sweep:
     async def _unconditional(
         self, realm: str, report: RealmReport, rows: Sequence[ScannedObject]
     ) -> list[ScannedObject]:
-        """Without those that were written conditionally: nothing needs to point to them."""
+        """Return the rows that were not written conditionally.
+
+        Conditional rows are kept although nothing refers to them.
+        """
         claimed = self._plan.claimed[realm]
         doubtful = {row.key for row in rows if claimed.keeps_conditional(row.type)}
         found = await self._backend.fetch(realm, doubtful) if doubtful else {}

@@ -1,7 +1,7 @@
-"""Checking: whether all that a realm's pointers lead to is there, readable, and true.
+"""Verification that everything a realm's pointers lead to exists, is readable and consistent.
 
-The classes are those of Nessie: a pointer is *consistent*; or its commits are all there, but
-something that they refer to is missing; or commits are missing themselves.
+The classes are those of Nessie: a pointer is *consistent*; or all its commits exist, but something
+that they refer to is missing; or commits are missing themselves.
 """
 
 from __future__ import annotations
@@ -29,22 +29,24 @@ from naksha.model.errors import InvalidArgument, StorageCorrupt
 from naksha.spi.catalog import PointerRow
 
 DAMAGE: Final = (StorageCorrupt, InvalidArgument)
-"""What reading raises when something is broken, or of another type than expected; anything else,
-say that the database cannot be reached, says nothing about it."""
+"""Exceptions for data that is damaged or of another type than expected.
+
+Any other error, for example an unreachable database, says nothing about the data.
+"""
 
 
 class Consistency(StrEnum):
-    """What can be said of a pointer."""
+    """Result of checking a pointer."""
 
     CONSISTENT = "CONSISTENT"
     CONTENT_MISSING = "CONTENT_MISSING"
-    """All commits are there, but not all that they refer to."""
+    """All commits exist, but not everything that they refer to."""
     COMMIT_MISSING = "COMMIT_MISSING"
     """The pointer or its log is broken."""
 
 
 class Problem(StrEnum):
-    """What may be wrong."""
+    """Kind of a finding."""
 
     POINTER_UNREADABLE = "POINTER_UNREADABLE"
     HEAD_MISSING = "HEAD_MISSING"
@@ -52,7 +54,7 @@ class Problem(StrEnum):
     COMMIT_MISSING = "COMMIT_MISSING"
     COMMIT_UNREADABLE = "COMMIT_UNREADABLE"
     LOG_WRONG = "LOG_WRONG"
-    """A commit's number, ancestors or time do not fit to the commit before it."""
+    """A commit's number, ancestors or time do not match the commit before it."""
     INDEX_DAMAGED = "INDEX_DAMAGED"
     OBJECT_MISSING = "OBJECT_MISSING"
     OBJECT_UNREADABLE = "OBJECT_UNREADABLE"
@@ -68,25 +70,25 @@ class Problem(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that is wrong."""
+    """One problem."""
 
     problem: Problem
     seq: int
-    """The commit that it is about; 0: none."""
+    """The commit that it refers to; 0 for none."""
     text: str
 
 
 class PointerCheck(msgspec.Struct, kw_only=True):
-    """What was found out about a pointer."""
+    """Result of checking a pointer."""
 
     pointer: str
     seq: int = 0
-    """The number of the newest commit; 0: it has no log."""
+    """The number of the newest commit; 0 if it has no log."""
     oldest: int = 0
     """The number of the oldest commit that was found."""
     findings: list[Finding] = []
     more: int = 0
-    """How many further things are wrong."""
+    """Number of further problems that are not listed."""
 
     @property
     def consistency(self) -> Consistency:
@@ -103,7 +105,7 @@ class PointerCheck(msgspec.Struct, kw_only=True):
 
 
 class RealmChecker:
-    """Checks the pointers of one realm. What they lead to is marked."""
+    """Checks the pointers of one realm, and marks what they lead to."""
 
     def __init__(
         self,
@@ -117,10 +119,10 @@ class RealmChecker:
         self._types = types
         self._marks = marks
         self._good: set[int] = set()
-        """Objects that were looked at, with all that they refer to."""
+        """Objects that were checked, with everything that they refer to."""
 
     async def check(self, row: PointerRow) -> PointerCheck:
-        """One pointer, with its whole log."""
+        """Check one pointer, with its whole log."""
         check = PointerCheck(pointer=row.name)
         try:
             pointer = Pointer.from_row(row)
@@ -135,7 +137,7 @@ class RealmChecker:
             check.add(Problem.HEAD_UNREADABLE, 0, error)
             return check
         if head is None:
-            check.add(Problem.HEAD_MISSING, 0, f"Object {pointer.target.id} is not there")
+            check.add(Problem.HEAD_MISSING, 0, f"Object {pointer.target.id} is missing")
         elif isinstance(head.value, Commit):
             await self._check_log(pointer, head, check)
         else:
@@ -163,7 +165,7 @@ class RealmChecker:
             check.add(
                 Problem.COMMIT_MISSING,
                 check.oldest - 1,
-                f"Commit {check.oldest - 1} is not there; the log begins at {oldest}",
+                f"Commit {check.oldest - 1} is missing; the log begins at {oldest}",
             )
         elif newer is not None and newer.value.seq == 1:
             _check_first(newer.value, check)
@@ -200,7 +202,7 @@ class RealmChecker:
     async def _check_objects(
         self, refs: Iterable[ObjectRef], check: PointerCheck, seq: int
     ) -> None:
-        """Whether objects are there and readable, with all that they refer to."""
+        """Check that objects exist and are readable, with everything that they refer to."""
         todo = {ref.id: ref for ref in refs if ref.id not in self._good}
         while todo:
             self._marks.add(self._reader.realm, todo)
@@ -213,7 +215,7 @@ class RealmChecker:
     async def _check_some(
         self, refs: list[ObjectRef], check: PointerCheck, seq: int
     ) -> list[ObjectRef]:
-        """What these refer to."""
+        """Check objects and return what they refer to."""
         found: list[ObjectRef] = []
         rows = await self._reader.rows(refs)
         for ref in refs:
@@ -234,7 +236,7 @@ def _check_child(parent: Object[Commit], child: Commit, check: PointerCheck) -> 
         found, wanted = getattr(child, field), getattr(expected, field)
         if found != wanted:
             check.add(
-                Problem.LOG_WRONG, child.seq, f"Its {field} is {found!r} and should be {wanted!r}"
+                Problem.LOG_WRONG, child.seq, f"{field} is {found!r} and should be {wanted!r}"
             )
 
 
@@ -244,6 +246,6 @@ def _check_first(first: Commit, check: PointerCheck) -> None:
 
 
 def _read_whole(page: bytes) -> None:
-    """Look at each byte, which tests all checksums."""
+    """Read every byte of a page, which verifies all checksums."""
     for _ in Page(page).scan():
         pass

@@ -1,5 +1,4 @@
-"""What the change feed is made of: positions, filters, and published transactions with what they
-did to features."""
+"""Building blocks of the change feed: positions, filters, and published transactions."""
 
 from __future__ import annotations
 
@@ -17,20 +16,23 @@ from naksha.versioning.change_filters import ALL, split
 from naksha.versioning.changesets import Changeset
 
 ACTIONS: Final = ("CREATE", "UPDATE", "DELETE")
-"""What a transaction does to a feature."""
+"""Actions of a transaction on a feature."""
 COMMENT: Final = "TxComment"
 MODIFY_FEATURES: Final = "TxModifyFeatures"
 MODIFY_COLLECTION: Final = "TxModifyCollection"
 EVENTS: Final = (COMMENT, MODIFY_FEATURES, MODIFY_COLLECTION)
-"""What the transaction log records: a comment, changed features, a changed collection."""
+"""Events of the transaction log: a comment, changed features, a changed collection."""
 _POSITION: Final = re.compile(r"(0|[1-9][0-9]{0,18})(?:~([A-Za-z0-9_:.=-]+))?")
 _MARK: Final = re.compile(r"(0|[1-9][0-9]{0,8})\.([a-z][a-z0-9_:-]{0,31})\.([A-Za-z0-9_=-]*)")
 _FILTERED_ELSEWHERE: Final = ("limit", "cursor", "actions", "txn_from", "txn_to", "replaced_since")
 
 
 class FeedPosition(msgspec.Struct, frozen=True):
-    """How far a reader of the feed is: all transactions up to `seq_number`, and of the one after it
-    what comes before the mark `within`. As text it is `17` or `17~mark`."""
+    """The progress of a feed reader, in text form `17` or `17~mark`.
+
+    The reader has all transactions up to `seq_number`, and of the next one everything before the
+    mark `within`.
+    """
 
     seq_number: int
     within: str = ""
@@ -40,20 +42,23 @@ class FeedPosition(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str, *, field: str = "since") -> Self:
-        """Reads the text form."""
+        """Parse the text form."""
         found = _POSITION.fullmatch(text)
         if found is None or int(found[1]) > INT8_MAX:
             raise InvalidArgument(
-                f"{text!r:.64} is no position in the feed: it is a version such as 17, or what"
-                " the feed gave out as its position",
+                f"{text!r:.64} is not a feed position; use a version such as 17, or a position that"
+                " the feed returned",
                 field=field,
             )
         return cls(int(found[1]), found[2] or "")
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """A place inside a transaction: `part` is the number of the next part, which begins in a
-    collection after what the cursor tells ("" for its beginning)."""
+    """A place inside a transaction that is delivered in parts.
+
+    `part` is the number of the next part; it begins in `collection`, after `cursor` ("" for its
+    beginning).
+    """
 
     part: int
     collection: str
@@ -64,26 +69,30 @@ class Mark(msgspec.Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads the text form."""
+        """Parse the text form."""
         found = _MARK.fullmatch(text)
         if found is None:
-            raise InvalidArgument(f"{text!r:.64} is no mark of a position", field="since")
+            raise InvalidArgument(
+                f"{text!r:.64} is not a valid mark in a feed position; use one that the feed"
+                " returned",
+                field="since",
+            )
         return cls(int(found[1]), found[2], found[3])
 
 
 class FeedFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which changes are asked for. All given parts must hold.
+    """Filter on the changes of a feed. All given parts must hold.
 
-    `collections`: transactions that touched one of them (features, or the collection itself), and
-    nothing else of these; what only has messages is of no collection. `actions`: one of CREATE,
-    UPDATE, DELETE, or of the events of the log. TxModifyFeatures stands for all three actions;
-    transactions with a comment or a changed collection are given for TxComment and
+    `collections`: transactions that touched one of them (its features, or the collection itself),
+    reduced to these; a transaction that only has messages belongs to no collection. `actions`: any
+    of CREATE, UPDATE, DELETE, or of the events of the log. TxModifyFeatures stands for all three
+    actions; transactions with a comment or a changed collection are returned for TxComment and
     TxModifyCollection, unless there is a filter on features, which such an event cannot match.
-    `query` has the filters on the features (area, predicate, tags, ids, authors, app ids):
-    the state that a change made matches, or the live one that it replaced, so that a feature that
-    leaves an area is told of. Pages, versions and kinds of states are not its business. `change`
-    has the filters on the change itself (authors, app ids, times; see `filters`): the state that it
-    made matches.
+    `query`: filters on features (area, predicate, tags, ids, authors, app ids). The state that a
+    change made must match, or the live state that it replaced, so a feature that leaves an area is
+    reported. Page, version and state selectors are not permitted there. `change`: filters on the
+    change itself (authors, app ids, times; see `naksha.versioning.change_filters`); the state that
+    it made must match.
     """
 
     collections: tuple[str, ...] | None = None
@@ -93,7 +102,7 @@ class FeedFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, query: Query, collections: tuple[str, ...] | None) -> Self:
-        """Return the filter for the changes that a query means."""
+        """Return the filter for the changes that a query selects."""
         features, change = split(query)
         actions, change = change.actions, msgspec.structs.replace(change, actions=None)
         return cls(collections=collections, actions=actions, query=features, change=change)
@@ -103,37 +112,40 @@ class FeedFilter(msgspec.Struct, frozen=True, kw_only=True):
         given = [name for name in _FILTERED_ELSEWHERE if getattr(query, name) is not None]
         if given or query.states is not States.LIVE or query.space is not None:
             raise InvalidArgument(
-                "The query of a feed has no limit, cursor, actions, space, versions or kinds of"
-                f" states{'' if not given else ': ' + ', '.join(given)}",
+                "A feed query does not support limit, cursor, actions, space, versions or states"
+                f"{'' if not given else '; remove ' + ', '.join(given)}",
                 field="query",
             )
         if self.change.txn_from is not None or self.change.txn_to is not None:
             raise InvalidArgument(
-                "A filter on changes has no txn_from and txn_to; give versions instead",
+                "A feed query does not support txn_from and txn_to; use versions instead",
                 field="query",
             )
         unknown = set(self.actions or ()) - {*ACTIONS, *EVENTS}
         if unknown or self.actions == ():
             raise InvalidArgument(
-                f"An action is one of {', '.join((*ACTIONS, *EVENTS))}, not {sorted(unknown)}",
+                f"action must be one of {', '.join((*ACTIONS, *EVENTS))}, not {sorted(unknown)}",
                 field="action",
             )
 
     @property
     def is_about_features(self) -> bool:
-        """Whether only some features are asked for. Then transactions without any are not given,
-        unless nobody can tell what features they had."""
+        """Whether only some features are selected.
+
+        Transactions without a selected feature are then skipped, unless their features are no
+        longer known.
+        """
         return self.actions is not None or self.query != ALL or self.change != ALL
 
     @property
     def feature_actions(self) -> tuple[str, ...] | None:
-        """The actions on features that are asked for; None for all."""
+        """The selected actions on features; None for all."""
         if self.actions is None or MODIFY_FEATURES in self.actions:
             return None
         return tuple(action for action in self.actions if action in ACTIONS)
 
     def has_event(self, changeset: Changeset) -> bool:
-        """Whether a transaction has an event that is asked for, whichever features it changed."""
+        """Return whether a transaction has a selected event, whichever features it changed."""
         by = self.query.authors
         if not self.actions or self.query != Query(authors=by):
             return False
@@ -148,7 +160,10 @@ class FeedFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def looks_back(self) -> bool:
-        """Whether the state before counts. It always has the same id."""
+        """Whether the replaced state counts as well.
+
+        A filter on ids alone needs no look back: both states have the same id.
+        """
         return self.query != Query(ids=self.query.ids)
 
     def covers(self, collection: str) -> bool:
@@ -156,19 +171,24 @@ class FeedFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_events(actions: Iterable[str], has_feature_filter: bool, *, field: str) -> None:
-    """Refuse a filter on features beside events that have no features and would never match."""
+    """Reject a filter on features combined with events that have no features.
+
+    Such a combination would never match.
+    """
     without = [action for action in actions if action in (COMMENT, MODIFY_COLLECTION)]
     if without and has_feature_filter:
         raise InvalidArgument(
-            f"{without[0]} has no features, so it cannot be combined with a filter on area, tags, "
-            "properties or ids; ask for it separately",
+            f"{without[0]} events have no features and cannot be combined with a filter on area, "
+            "tags, properties or ids; request them separately",
             field=field,
         )
 
 
 class FeatureChange(msgspec.Struct, frozen=True, gc=False):
-    """What a transaction did to a feature: CREATE, UPDATE or DELETE, and the state that it made, as
-    it was then; of a deletion the tombstone."""
+    """A change of one feature by a transaction: CREATE, UPDATE or DELETE, with the state it made.
+
+    The state is shown as it was then; for a deletion it is the tombstone.
+    """
 
     collection: str
     action: str
@@ -178,11 +198,11 @@ class FeatureChange(msgspec.Struct, frozen=True, gc=False):
 class Published(msgspec.Struct, frozen=True):
     """A published transaction, with its changes ordered by collection and id.
 
-    One with many changes comes in several parts. `without_states` are the touched collections whose
-    states are not kept (history is off, or gone, or the collection is): of these only
-    `changeset.touched` tells. With a filter, they also are those where the states before are not
-    kept any more, so that nobody knows what it finds. With `collections` in the filter, the
-    changeset tells of no others.
+    A transaction with many changes is returned in several parts. `without_states` lists the touched
+    collections whose states are not kept (the history is off or expired, or the collection is
+    gone); only `changeset.touched` describes their changes. With a filter, it also lists
+    collections whose replaced states are no longer kept, because it is then unknown what the filter
+    matches. With `collections` in the filter, the changeset mentions no others.
     """
 
     changeset: Changeset
@@ -193,8 +213,11 @@ class Published(msgspec.Struct, frozen=True):
 
 
 class FeedPage(msgspec.Struct, frozen=True):
-    """Some of the feed. Everything up to `position` was looked at, also when nothing matched; there
-    may be more unless its `seq_number` is `last`, the last published one when the page was read."""
+    """A page of the feed.
+
+    Everything up to `position` was examined, even if nothing matched. There may be more unless
+    `position.seq_number` equals `last`, the last published version when the page was read.
+    """
 
     items: list[Published]
     position: FeedPosition

@@ -1,8 +1,8 @@
-"""The change feed of a line: published transactions in their order, with what they did to features.
+"""The change feed of a line: published transactions in order, with their changes to features.
 
-It is read in pages, each with the position to go on from. A page is found for many transactions at
-once: one query for each collection that they touched, or a few when there is a filter. Whatever
-the sizes of pages, the same transactions are given with the same changes.
+The feed is read in pages, each with the position to continue from. A page is computed for many
+transactions at once: one query for each collection that they touched, or a few with a filter. The
+page size does not affect which transactions and changes are returned.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from naksha.versioning.feed.state_reader import (
 from naksha.versioning.lines import Line, line_of_branch
 
 FEATURES_MAX: Final = limits.PAGE_MAX - 1
-"""Changes of one page at most: one more is asked for, to know whether there are more."""
+"""Largest permitted `features_max`; one more is requested to detect whether there are more."""
 
 
 async def read_feed(
@@ -55,22 +55,23 @@ async def read_feed(
     until: int | None = None,
     space: str | None = None,
 ) -> FeedPage:
-    """A page of the feed of a line: its own transactions, in the order of their versions.
+    """Return a page of the feed of a line: its own transactions, in the order of their versions.
 
     Args:
-        line: Main or a branch; transactions of others are passed over.
-        after: Where to go on, as the page before told it.
-        where: Which changes are wanted. Transactions without any are passed over when it is about
-            features, unless they have collections whose states are not kept.
-        transactions_max: Look at no more than so many transactions that may have such changes.
-        features_max: No more than so many changes; a transaction with more comes in parts.
+        line: Main or a branch; transactions of other lines are skipped.
+        after: The position to continue from, as returned with the previous page.
+        where: The changes to return. With a filter on features, transactions without such a change
+            are skipped, unless they touched collections whose states are not kept.
+        transactions_max: Examine at most this many transactions that may have such changes.
+        features_max: Return at most this many changes; a transaction with more is split into
+            parts.
         until: Stop after this version; None for the last published one.
         space: See `Query.space`.
 
     Raises:
-        Expired: The log does not go back that far, or a collection does not keep for so long what
-            was done to it; it names the oldest version.
-        NotYetPublished: The position is behind the last version.
+        Expired: The log, or a collection that keeps history for a limited time, does not go back
+            that far; the error names the oldest version.
+        NotYetPublished: The position is beyond the last version.
     """
     for name, number, most in (
         ("transactions_max", transactions_max, limits.PAGE_MAX),
@@ -89,7 +90,7 @@ async def read_feed(
 
 
 class _Feed:
-    """The feed of a line with a filter, in pages of some size."""
+    """The feed of a line with a filter, in pages of limited size."""
 
     def __init__(self, line: Line, where: FeedFilter, features_max: int, space: str | None) -> None:
         self._line = line
@@ -100,7 +101,7 @@ class _Feed:
     async def page(
         self, after: FeedPosition, last: int, transactions_max: int, until: int | None
     ) -> FeedPage:
-        """See `read_feed`."""
+        """Return a page of the feed; see `read_feed`."""
         if after.within:
             return await self._part(await self._inside(after), Mark.parse(after.within), last)
         found = [] if self._finds_nothing() else await self._log(after.seq_number, transactions_max)
@@ -132,7 +133,7 @@ class _Feed:
         return isinstance(area, Intersects) and bool(shapely.is_empty(geometry_of(area)))
 
     async def _log(self, after: int, limit: int) -> list[Changeset]:
-        """The next transactions of the line, without those that cannot have anything to tell."""
+        """Return the next transactions of the line, without those that cannot match."""
         change = self._where.change
         where = LogFilter(
             overlays=self._line.overlays,
@@ -150,16 +151,17 @@ class _Feed:
         ]
 
     async def _inside(self, position: FeedPosition) -> Changeset:
-        """The transaction that a position is inside of."""
+        """Return the transaction that a position lies inside of."""
         found = await self._log(position.seq_number, 1)
         if not found or found[0].version.seq_number != position.seq_number + 1:
             raise InvalidArgument(
-                f"{str(position)!r:.64} is no position in this feed", field="since"
+                f"{str(position)!r:.64} is not a position of this feed; use one that it returned",
+                field="since",
             )
         return found[0]
 
     def _covered(self, changeset: Changeset) -> Changeset:
-        """Without what is not asked for."""
+        """Reduce a changeset to the collections that the filter selects."""
         where = self._where
         if where.collections is None:
             return changeset
@@ -170,7 +172,10 @@ class _Feed:
         )
 
     def _within_limits(self, found: Sequence[Changeset]) -> Sequence[Changeset]:
-        """As many as have not too many changes together; with a filter nobody knows before."""
+        """Return the first transactions whose changes fit a page together.
+
+        With a filter on features their number is unknown in advance, so all of them are returned.
+        """
         where = self._where
         if where.looks_back or where.query.ids is not None or where.change != ALL:
             return found
@@ -184,11 +189,15 @@ class _Feed:
         return found
 
     async def _infos(self) -> dict[str, CollectionInfo]:
-        """Of the collections that there are."""
+        """Return the existing collections by id."""
         return {info.id: info for info in await self._line.storage.collections()}
 
     async def _items(self, batch: Sequence[Changeset]) -> list[Published]:
-        """What some transactions did. TooMany when that is more than is wanted."""
+        """Return the changes of some transactions.
+
+        Raises:
+            TooMany: There are more changes than a page may have.
+        """
         changes: dict[int, list[FeatureChange]] = {}
         without: dict[int, set[str]] = {}
         left, infos = self._features_max, await self._infos()
@@ -224,7 +233,7 @@ class _Feed:
     def _feed(self, overlay: int, collection: str) -> CollectionFeed:
         line = self._line
         if line.branch is not None:
-            # Written on the base that the branch had then.
+            # It was written on the base that the branch had at that time.
             line = line_of_branch(line.root, line.branch, line.branch.epoch_on(overlay))
         return CollectionFeed(line.storage, collection, self._where, self._space)
 
@@ -237,8 +246,11 @@ class _Feed:
         )
 
     async def _part(self, changeset: Changeset, mark: Mark | None, last: int) -> FeedPage:
-        """The next part of a transaction that has many changes: of so many features as fit a page
-        those that are asked for. Parts without any are left out, unless it is the last one."""
+        """Return the next part of a transaction that has many changes.
+
+        A part examines as many features as fit a page and contains those that match. Parts without
+        a match are skipped, except the last one.
+        """
         seq_number, part = changeset.version.seq_number, mark.part if mark is not None else 0
         changes, without, following = await self._some_of(changeset, mark)
         item = Published(changeset, tuple(changes), part, following is None, tuple(without))
@@ -252,8 +264,11 @@ class _Feed:
     async def _some_of(
         self, changeset: Changeset, mark: Mark | None
     ) -> tuple[list[FeatureChange], list[str], tuple[str, str] | None]:
-        """Changes of a transaction after a mark, collections whose states are not kept, and the
-        collection and cursor to go on with, if there is more."""
+        """Return the changes of a transaction after a mark.
+
+        Also return the collections whose states are not kept, and the collection and cursor to
+        continue with, if there is more.
+        """
         changes: list[FeatureChange] = []
         without: list[str] = []
         left, infos = self._features_max, await self._infos()
@@ -283,8 +298,7 @@ class _Feed:
 
 
 def _has_history(info: CollectionInfo | None) -> bool:
-    """Whether more than signals are given of a collection: of one that is gone, nothing else is
-    known."""
+    """Return whether states of a collection are kept; of a dropped one only signals are known."""
     return info is not None and info.history_enabled
 
 

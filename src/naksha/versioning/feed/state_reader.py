@@ -1,5 +1,7 @@
-"""What transactions did to features: found for many transactions at once, by the transactions that
-made the states. With a filter the cost follows what it finds, not what was changed."""
+"""Read the changes of many transactions at once, by the transactions that made the states.
+
+With a filter the cost depends on the number of matches, not on the number of changes.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from naksha.versioning.feed.events import FeatureChange, FeedFilter
 CHUNK: Final = 10_000
 """Features looked up at once."""
 FLOORS_MAX: Final = 4
-"""How often history may go away while it is read."""
+"""How often reading restarts because history expired in the meantime."""
 
 
 class _Heading(msgspec.Struct, frozen=True, gc=False):
@@ -48,7 +50,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Made(msgspec.Struct, frozen=True, gc=False):
-    """A state, and what is known of it."""
+    """A state with the parts of its namespace that the feed needs."""
 
     state: State
     uuid: str
@@ -61,9 +63,9 @@ class Made(msgspec.Struct, frozen=True, gc=False):
 
 
 def made(state: State) -> Made:
-    """A state as it was when it was made: whatever came after it by the time that it was read."""
+    """Return a state as it was when it was made, without the end that a later state gave it."""
     if may_overflow(state.raw):
-        # A subscriber that cannot parse it would get it again and again.
+        # A subscriber that cannot parse this state would receive it again and again.
         state.mend()
     heading = state.decoded_by(_decode_heading).properties.xyz
     if heading.txn_next != "0":
@@ -72,8 +74,11 @@ def made(state: State) -> Made:
 
 
 def _opened(raw: bytes, end: bytes) -> bytes:
-    """The document without its end. The text of the end is nearly always there once; where content
-    has the same text, only the namespace is edited."""
+    """Return the document with `txn_next` reset to "0".
+
+    The text of the end nearly always occurs exactly once and is replaced in the raw bytes. If the
+    content contains the same text, the namespace is decoded and edited.
+    """
     ends = [b'"txn_next' + colon + end + b'"' for colon in (b'":"', b'": "')]
     if sum(map(raw.count, ends)) == 1:
         for text in ends:
@@ -89,25 +94,25 @@ def _opened(raw: bytes, end: bytes) -> bytes:
 
 
 class TooMany(Exception):
-    """There are more changes than are wanted at once."""
+    """More changes were found than the caller accepts at once."""
 
 
 def touched_in(changeset: Changeset, where: FeedFilter) -> Iterator[Touched]:
-    """The collections in which features may have changed that are asked for, in their order."""
+    """Iterate over the touched collections that may have matching changes, ordered by id."""
     for each in sorted(changeset.touched, key=lambda touched: touched.collection):
         if where.covers(each.collection) and number_of(each, where) > 0:
             yield each
 
 
 def number_of(touched: Touched, where: FeedFilter) -> int:
-    """How many features were changed by one of the actions."""
+    """Return how many features the selected actions changed."""
     numbers = {"CREATE": touched.created, "UPDATE": touched.updated, "DELETE": touched.deleted}
     wanted = where.feature_actions
     return sum(n for action, n in numbers.items() if wanted is None or action in wanted)
 
 
 class Some(msgspec.Struct, frozen=True):
-    """Changes found among so many, and the cursor to go on with, if there are more."""
+    """Matching changes among `looked_at` features, and the cursor to continue with, if any."""
 
     found: list[Made]
     looked_at: int
@@ -115,12 +120,12 @@ class Some(msgspec.Struct, frozen=True):
 
 
 class Touching(msgspec.Struct, frozen=True):
-    """A transaction, as far as it is about one collection."""
+    """A transaction, reduced to its effect on one collection."""
 
     seq_number: int
     txn: int
     is_only_new: bool
-    """Whether no state was replaced."""
+    """Whether it replaced no state."""
 
 
 def touching(changeset: Changeset, touched: Touched) -> Touching:
@@ -145,8 +150,13 @@ class CollectionFeed:
     async def changes(
         self, transactions: Sequence[Touching], most: int
     ) -> tuple[list[Made], set[int]]:
-        """What some transactions did that is asked for, in any order, and the transactions that
-        nobody can tell this of any more. TooMany when there is more than `most`."""
+        """Return the matching changes of some transactions, in any order.
+
+        Also return the transactions whose changes are no longer known.
+
+        Raises:
+            TooMany: There are more than `most` changes.
+        """
         floor = 0
         for _ in range(FLOORS_MAX):
             kept = self._kept(transactions, floor)
@@ -155,7 +165,8 @@ class CollectionFeed:
                 return [], gone
             try:
                 found = await self._read(kept, floor, most)
-                # Afterwards: what went away meanwhile may be missing.
+                # Check again after the read: states that expired during it may be missing from the
+                # result.
                 await self._storage.resolve(AtSeq(kept[0].seq_number), self._collection)
             except Expired as error:
                 floor = INT8_MAX if error.oldest is None else error.oldest
@@ -167,8 +178,10 @@ class CollectionFeed:
         return [], {each.txn for each in transactions}
 
     async def check_age(self, gone: Sequence[Touching], info: CollectionInfo) -> None:
-        """Expired when something that nobody can tell any more is older than what the collection
-        keeps. What is younger was changed while its history was off: that has never been kept."""
+        """Raise Expired if a lost change is older than the collection keeps states.
+
+        A younger one was made while the history of the collection was off, so it was never kept.
+        """
         kept_from = first_kept(time.time_ns() // 1_000_000, info.max_age)
         for each in gone:
             if each.txn < kept_from:
@@ -176,16 +189,22 @@ class CollectionFeed:
                     await self._storage.resolve(AtSeq(each.seq_number), self._collection)
                 except CollectionNotFound:  # it has just been dropped
                     return
-                # It is there, but what it replaced is not.
+                # The version itself is kept, but the states that it replaced are not.
                 raise Expired(
-                    f"What version {each.seq_number} replaced is gone",
+                    f"The states that version {each.seq_number} replaced are no longer kept",
                     oldest=each.seq_number + 1,
                     collection_id=self._collection,
                 )
 
     async def page(self, transaction: Touching, cursor: str, limit: int) -> Some:
-        """Some changes of one transaction, ordered by id: of at most so many features those that
-        are asked for. Expired and CollectionNotFound when nobody can tell."""
+        """Return some changes of one transaction, ordered by id.
+
+        At most `limit` features are examined; those that match are returned.
+
+        Raises:
+            Expired: The states are no longer kept.
+            CollectionNotFound: The collection is gone.
+        """
         at, own = AtSeq(transaction.seq_number), self._span([transaction])
         query = msgspec.structs.replace(own, limit=limit, cursor=cursor or None)
         if not self._where.looks_back:
@@ -203,7 +222,7 @@ class CollectionFeed:
         return Some(list(self._acted(found)), len(page.states), page.cursor)
 
     def _kept(self, transactions: Sequence[Touching], floor: int) -> list[Touching]:
-        """The transactions whose changes can be told when nothing before a version is kept."""
+        """Return the transactions whose changes are known if states before `floor` are not kept."""
         if not self._where.looks_back:
             return [each for each in transactions if each.seq_number >= floor]
         return [
@@ -229,13 +248,13 @@ class CollectionFeed:
         return list(self._acted(_told(found, uuids, before)))
 
     def _span(self, kept: Sequence[Touching]) -> Query:
-        """All states that were made by some transactions, or between them."""
+        """Return the query for all states made by these transactions, or between them."""
         return Query(
             states=States.ALL, txn_from=kept[0].txn, txn_to=kept[-1].txn + 1, space=self._space
         )
 
     def _own(self, span: Query) -> Query:
-        """Only the states made that are asked for, where no state before them counts."""
+        """Restrict a query to the matching states, where the replaced states do not count."""
         where = self._where
         return msgspec.structs.replace(
             span, ids=where.query.ids, actions=where.feature_actions, authors=where.change.authors
@@ -244,7 +263,7 @@ class CollectionFeed:
     async def _matching(
         self, kept: Sequence[Touching], ids: tuple[str, ...] | None, most: int
     ) -> list[Made]:
-        """The states made that match themselves."""
+        """Return the new states that match by themselves."""
         span = self._span(kept)
         query = self._among(
             ids, states=span.states, txn_from=span.txn_from, txn_to=span.txn_to, space=span.space
@@ -254,12 +273,12 @@ class CollectionFeed:
     async def _replaced(
         self, kept: Sequence[Touching], since: int, ids: tuple[str, ...] | None, most: int
     ) -> set[str]:
-        """The features with a live state that was valid, matches and was replaced."""
+        """Return the features whose replaced live state matches."""
         query = self._among(ids, replaced_since=since)
         return {each.state.id for each in await self._gather(kept, query, most)}
 
     def _among(self, ids: tuple[str, ...] | None, **more: Any) -> Query:
-        """The filter, among some features."""
+        """Return the filter, restricted to some features."""
         query = self._where.query
         if ids is not None and query.ids is not None:
             ids = tuple(set(ids) & set(query.ids))
@@ -286,7 +305,7 @@ class CollectionFeed:
 
 
 def _told(found: Iterable[Made], matching: set[str], before: set[str]) -> Iterator[Made]:
-    """The states that match, and those whose feature had a live state before that does."""
+    """Iterate over the states that match, or that replaced a live state that does."""
     last: dict[str, bool] = {}
     for each in sorted(found, key=lambda each: each.txn):
         id_ = each.state.id

@@ -1,4 +1,1 @@
-"""Merge, rebase, and the conflicts that they leave.
-
-Finding a merge base, combining features and ending conflicts belong here.
-"""
+"""Merge, rebase, and the conflicts they leave: merge bases, combined features, resolutions."""

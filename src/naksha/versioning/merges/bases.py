@@ -1,9 +1,15 @@
 """Merge bases: the state of a collection that two lines have in common.
 
-Usually one version contains everything that both lines have. When two branches were merged into
-both lines, or two lines into each other at the same time, there are several such versions and none
-contains the others. Then the base of a feature is the three-way merge of its states in all of
-them, over the base that those versions have themselves.
+Usually one version contains everything that both lines share. If two branches were merged into both
+lines, or two lines into each other at the same time, there are several such versions and none
+contains the others (a criss-cross merge). The base of a feature is then the three-way merge of its
+states in all of them, over the base that those versions have themselves.
+
+This is correct because everything that both lines share is in at least one of these versions:
+merging them yields a virtual ancestor with all shared changes. Choosing only one would make the
+other shared changes look like changes of one line, and a feature that was already reconciled would
+conflict again. The recursion ends, as each level uses versions strictly older than the ones it
+combines.
 """
 
 from __future__ import annotations
@@ -26,13 +32,15 @@ from naksha.versioning.records import Undecided
 
 
 class ContestedChange(Change, frozen=True, gc=False):
-    """A feature in which the versions of a merge base contradict each other, so that there is no
-    common state: `old` is None, and any difference between the lines is a conflict."""
+    """A feature in which the versions of a merge base contradict each other.
+
+    It has no common state: `old` is None, and any difference between the lines is a conflict.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class MergeBase:
-    """The latest versions that two lines have in common, none of which contains another one."""
+    """The latest versions that two lines share, none of which contains another one."""
 
     ancestry: Ancestry
     places: tuple[Place, ...]
@@ -42,7 +50,7 @@ class MergeBase:
     async def of(
         cls, ancestry: Ancestry, one: Contents, other: Contents, session: WriteSession | None
     ) -> MergeBase:
-        """The merge base of two lines with these contents."""
+        """Return the merge base of two lines with these contents."""
         found = ancestry.latest_common(one, other)
         places = [
             await at(each.line.read_in(session), AtTxn(each.txn) if each.txn > 0 else AtSeq(0))
@@ -51,19 +59,21 @@ class MergeBase:
         return cls(ancestry, tuple(places), tuple(each.contents for each in found))
 
     def read_in(self, session: WriteSession | None) -> MergeBase:
-        """The same, read in a session."""
+        """Return the same base, read in a session."""
         return replace(self, places=tuple(place.read_in(session) for place in self.places))
 
     def is_same(self, other: MergeBase) -> bool:
-        """Whether both are the same versions."""
+        """Return whether both consist of the same versions."""
         one, two = (
             [(place.line.layers, place.version) for place in base.places] for base in (self, other)
         )
         return one == two
 
     async def changes(self, source: Place, collection: str) -> AsyncIterator[Change]:
-        """The features that a line has changed since. With several versions these may include
-        features that are equal to their base."""
+        """Iterate over the features that a line changed since the base.
+
+        With several base versions these may include features that equal their base.
+        """
         first, *rest = self.places
         if not rest:
             async for change in diff(first, source, collection):
@@ -84,8 +94,10 @@ class MergeBase:
     async def _states(
         self, collection: str, ids: Sequence[str]
     ) -> tuple[dict[str, State], set[str]]:
-        """The common states of these features, and the features that have none because the
-        versions contradict each other."""
+        """Return the common states of these features.
+
+        Also return the features that have none because the base versions contradict each other.
+        """
         found = await lookup(self.places[0], collection, ids)
         contested: set[str] = set()
         for number, place in enumerate(self.places[1:], 1):
@@ -106,7 +118,11 @@ class MergeBase:
         return {id_: state for id_, state in found.items() if id_ not in contested}, contested
 
     async def _below(self, number: int) -> MergeBase:
-        """The merge base of one of the versions and all before it."""
+        """Return the merge base of one of the versions and all versions before it together.
+
+        The versions before it were combined into one virtual version, which contains the union of
+        their contents: of each overlay, the latest transaction that any of them contains.
+        """
         before: Contents = {}
         for contents in self.contents[:number]:
             for overlay, txn in contents.items():
@@ -118,7 +134,7 @@ class MergeBase:
 def _merged(
     collection: str, id_: str, base: State | None, ours: State | None, theirs: State | None
 ) -> State | Undecided | None:
-    """The state that has the changes of both; None when one of them deleted the feature."""
+    """Return the state with the changes of both; None if the merge deletes the feature."""
     write = merge_states(collection, base, ours, theirs)
     if write is None:
         return ours
@@ -128,8 +144,9 @@ def _merged(
         theirs is not None and same(content_of(write.feature), content_of(theirs.feature))
     ):
         return theirs
-    assert ours is not None  # else the result is theirs
-    # It was never written. A conflict is stored by the ids of states, and refers to this one.
+    assert ours is not None  # Otherwise the result is theirs.
+    # The merged state was never written. A stored conflict refers to states by id, so it carries
+    # the id of `ours`.
     properties = write.feature["properties"]
     namespace = {**properties[XYZ], "uuid": ours.uuid}
     feature = {**write.feature, "id": id_, "properties": {**properties, XYZ: namespace}}

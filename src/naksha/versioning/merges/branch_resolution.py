@@ -1,4 +1,4 @@
-"""Ending a conflict with what was made of it on the branch that it is solved on."""
+"""Resolve a conflict with the contents of the branch that was made for it."""
 
 from __future__ import annotations
 
@@ -59,28 +59,33 @@ async def merge_solved(
     policy: Policy = Policy.FAIL,
     dry_run: bool = False,
 ) -> Written:
-    """Do a merge or a rebase as it was solved on a branch, which is gone then.
+    """Complete a merge or rebase as it was resolved on a branch, which is then removed.
 
     Args:
-        storage: Where.
-        name: The branch for solving.
-        target: What the merge was for; the branch itself if it was a rebase.
-        signed: Who, and a message.
-        scope: Where the names are.
-        policy: What counts where the target was changed meanwhile.
-        dry_run: Only tell what would be done.
+        storage: The storage.
+        name: The branch on which the conflict was resolved.
+        target: The target of the merge; for a rebase, the rebased branch itself.
+        signed: App id and author, with the commit message.
+        scope: The scope of the names.
+        policy: The side that prevails where the target was changed in the meantime.
+        dry_run: Only report what would be written.
 
     Raises:
         MergeConflict: A feature is still marked, or the target was changed in the same places.
     """
     branch, _ = await branch_of(storage, scope, name)
     if branch.solves is None:
-        raise InvalidArgument(f"{name!r} is not there to solve a conflict", field="branch")
+        raise InvalidArgument(
+            f"Branch {name!r} was not made to resolve a conflict; merge it as any other branch",
+            field="branch",
+        )
     stored = await conflict_of(storage, branch.solves)
     is_rebase = stored.kind == "rebase"
     into = await _name_of(storage, stored.source if is_rebase else stored.target)
     if target != into:
-        raise InvalidArgument(f"{name!r} is to be merged into {into!r}", field="targetBranchId")
+        raise InvalidArgument(
+            f"Branch {name!r} can only be merged into {into!r}", field="targetBranchId"
+        )
     if is_rebase:
         await _check_decided(storage, stored, branch)
         return await _take_over(storage, stored, branch, signed, dry_run=dry_run)
@@ -92,7 +97,10 @@ async def _name_of(storage: Storage, number: int) -> str:
         return MAIN_BRANCH
     known = await branch_with(storage, number)
     if known is None:
-        raise NotFound("A branch of this conflict is gone; give it up", field="branch")
+        raise NotFound(
+            "A branch of this conflict was deleted, so it cannot be resolved; give the conflict up",
+            field="branch",
+        )
     return known[0].name
 
 
@@ -102,8 +110,8 @@ async def _still_open(
     left = set(ids)
     reports = [each async for each in undecided_of(storage, stored.id) if each.id in left]
     return MergeConflict(
-        f"{len(left)} feature(s) are still marked as conflicting; write (or delete) each of them as"
-        " it shall be",
+        f"{len(left)} feature(s) are still marked as conflicting; write or delete each of them to"
+        " decide it",
         undecided=[msgspec.to_builtins(each) for each in reports],
         id=stored.id,
     )
@@ -113,7 +121,7 @@ async def _still_open(
 
 
 class _Finish:
-    """What the branch for solving has is merged, in the name of the one that it was made for."""
+    """Merge the contents of a resolving branch in the name of the branch in conflict."""
 
     def __init__(
         self,
@@ -144,8 +152,8 @@ class _Finish:
         except Stuck as stuck:
             open_ = stuck.merging.open
             raise MergeConflict(
-                f"{into!r} was changed meanwhile, in the same places of {len(open_)} feature(s);"
-                " merge with a policy, or give the conflict up and merge again",
+                f"{into!r} was changed in the same places of {len(open_)} feature(s) since the"
+                " conflict arose; merge with a policy, or give the conflict up and merge again",
                 undecided=[msgspec.to_builtins(each) for each in open_],
                 id=self._stored.id,
             ) from None
@@ -170,7 +178,7 @@ class _Finish:
         return Merging(lines, await _with_origins(planned, source), open_)
 
     async def _source(self, session: WriteSession | None) -> Place:
-        """What was to be merged: the branch (or main) as it was when the conflict came up."""
+        """Return the source of the merge, a branch or main, as it was when the conflict arose."""
         spot = self._stored.spots[2]
         line = await line_of(self._storage, MAIN_BRANCH)
         if self._stored.source != MAIN:
@@ -200,17 +208,22 @@ class _Finish:
 
 
 async def _check_unchanged(session: WriteSession, lines: Lines) -> None:
-    """What was planned holds for the branches as they were then."""
+    """Raise Retryable if a branch was changed after the merge was planned."""
     for place in (lines.source, lines.target):
         branch = place.line.branch
         if branch is not None:
             _, revision = await branch_of(session, branch.scope, branch.name)
             if revision != lines.revisions[branch.name]:
-                raise Retryable(f"Branch {branch.name!r} was changed meanwhile", field="branch")
+                raise Retryable(
+                    f"Branch {branch.name!r} was changed concurrently; retry", field="branch"
+                )
 
 
 async def _with_origins(planned: Plan, source: Place) -> Plan:
-    """As if the features had come from what was to be merged; the branch for solving goes."""
+    """Set the source of the merge as the origin of the features.
+
+    The resolving branch that the writes were planned from is removed.
+    """
     found: Plan = {}
     for name, writes in planned.items():
         states = await lookup(source, name, [write.id for write in writes])
@@ -223,7 +236,7 @@ async def _with_origins(planned: Plan, source: Place) -> Plan:
 
 def _moved() -> Conflict:
     return Conflict(
-        "The branch was changed since the conflict came up; give the conflict up, and merge again",
+        "The branch was changed since the conflict arose; give the conflict up and merge again",
         field="branch",
     )
 
@@ -247,7 +260,10 @@ async def _check_decided(storage: Storage, stored: StoredConflict, branch: Branc
 async def _take_over(
     storage: Storage, stored: StoredConflict, branch: Branch, signed: Signed, *, dry_run: bool
 ) -> Written:
-    """The branch goes on where it was put onto its new base: nothing is copied."""
+    """Continue the branch on its new base with the overlay of the resolving branch.
+
+    Nothing is copied.
+    """
     if dry_run:
         return written_of(None, {})
     spot = stored.spots[2]
@@ -285,7 +301,7 @@ async def _take_over(
 
 
 async def _forget_name(session: WriteSession, stored: StoredConflict, branch: Branch) -> None:
-    """The conflict goes, and the branch for solving as one of its own; what is on it stays."""
+    """Remove the conflict and the record of the resolving branch, but keep its overlay."""
     _, revision = await branch_of(session, branch.scope, branch.name)
     await session.forget(REF, branch.scope.key(branch.name), expected=revision)
     await session.keep(CONFLICT, stored.id, plain(msgspec.structs.replace(stored, solving=None)))

@@ -1,7 +1,7 @@
-"""Merges that somebody has to decide: stored until then.
+"""Merges that wait for a decision, and the storage of their conflicts.
 
-What is kept of a feature are the ids of its states in the base and on both sides. They are pinned,
-so the features can be read again, and a conflict may be of any size.
+A conflict stores, for each feature, the ids of its states in the base and on both sides. These
+states are pinned, so the features can be read again, and a conflict may be of any size.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ from naksha.versioning.records import (
 from naksha.versioning.version_refs import SOLVING
 
 PART_MAX: Final = 1_000
-"""Features of one kept object; each is five short texts."""
+"""Features per stored object; each is five short texts."""
 _SIDES: Final = (attrgetter("base"), attrgetter("ours"), attrgetter("theirs"))
 
 
 async def conflicts(reader: Reader) -> list[StoredConflict]:
-    """All merges that wait for a decision."""
+    """List the merges that wait for a decision."""
     return [stored_conflict(each) for each in await reader.all_kept(CONFLICT)]
 
 
 async def conflict_of(reader: Reader, id: str) -> StoredConflict:
-    """The one with this id, else NotFound."""
+    """Return the conflict with this id, else raise NotFound."""
     found = await reader.kept(CONFLICT, id)
     if found is None:
         raise _unknown(id)
@@ -64,7 +64,7 @@ async def conflict_of(reader: Reader, id: str) -> StoredConflict:
 
 
 async def undecided_of(storage: Storage, id: str) -> AsyncIterator[Undecided]:
-    """The features that a conflict is about, as they were when it came up: base, ours, theirs."""
+    """Iterate over the features of a conflict, with the base, ours and theirs it arose from."""
     stored = await conflict_of(storage, id)
     for number in range(stored.parts):
         kept = await storage.kept(CONFLICT_PART, _part_id(id, number))
@@ -82,7 +82,7 @@ async def undecided_of(storage: Storage, id: str) -> AsyncIterator[Undecided]:
 
 
 async def give_up_conflict(storage: Storage, id: str, signed: Signed) -> None:
-    """Forget a conflict without merging; whatever became of its branches."""
+    """Remove a conflict without merging, even if its branches no longer exist."""
     stored = await conflict_of(storage, id)
 
     async def work(session: WriteSession) -> None:
@@ -101,8 +101,10 @@ async def store_conflict(
     onto: str | None = None,
     solving: Solving | None = None,
 ) -> MergeConflict:
-    """Keep a conflict between a source and a target with their base, with a branch to solve it on
-    if one is wanted, and give the error that tells of it."""
+    """Store a conflict between a source and a target, and return the error that reports it.
+
+    With `solving`, a branch to resolve the conflict on is created as well.
+    """
     source, target = places[0].line, places[1].line
     owner = source.branch or target.branch
     assert owner is not None
@@ -125,13 +127,14 @@ async def store_conflict(
     async def work(session: WriteSession) -> None:
         known = await branch_with(session, owner.number)
         if known is None:
-            raise NotFound(f"There is no branch {owner.name!r}", field="branch")
+            raise NotFound(f"Branch {owner.name!r} does not exist", field="branch")
         branch, revision = known
         if target.branch is not None and target.branch.number != owner.number:
-            # Nobody deletes it meanwhile: its conflicts would go with it, but for this one.
+            # Rewrite the record of the target so that a concurrent deletion fails: it would remove
+            # the conflicts of the branch, but miss the one that is being stored.
             other = await branch_with(session, target.branch.number)
             if other is None:
-                raise NotFound(f"There is no branch {target.name!r}", field="branch")
+                raise NotFound(f"Branch {target.name!r} does not exist", field="branch")
             await change_branch(session, *other)
         made = None
         if solving is not None:
@@ -152,7 +155,7 @@ async def store_conflict(
     await storage.run(work, signed.app_id, signed.author)
     place = "" if solving is None else f" (on branch {SOLVING + owner.name!r}, for example)"
     return MergeConflict(
-        f"Both {source.name!r} and {target.name!r} changed the same of {len(open_)} feature(s); "
+        f"{source.name!r} and {target.name!r} changed the same places of {len(open_)} feature(s); "
         f"resolve conflict {stored.id!r}{place}, give it up, or merge with a policy",
         undecided=[msgspec.to_builtins(each) for each in open_],
         id=stored.id,
@@ -160,7 +163,7 @@ async def store_conflict(
 
 
 async def end_conflict(session: WriteSession, stored: StoredConflict) -> None:
-    """Remove a conflict, and tell its branch, if that is still there."""
+    """Remove a conflict, also from its branch if that still exists."""
     await forget_conflict(session, stored.id)
     known = await branch_with(session, stored.source or stored.target)
     if known is not None:
@@ -169,7 +172,7 @@ async def end_conflict(session: WriteSession, stored: StoredConflict) -> None:
 
 
 async def forget_conflict(session: WriteSession, id: str) -> None:
-    """Remove all of it, the branch that it is solved on too; what is not there is fine."""
+    """Remove a conflict with its parts, pins and resolving branch, if it exists."""
     found = await session.kept(CONFLICT, id)
     if found is None:
         return
@@ -184,18 +187,21 @@ async def forget_conflict(session: WriteSession, id: str) -> None:
 
 
 def conflict_id(kind: str, source: Line, target: Line) -> str:
-    """The same for the same two branches: a later attempt takes the place of an earlier one."""
+    """Return the id of a conflict.
+
+    It is the same for the same two branches, so a later attempt replaces an earlier one.
+    """
     return f"{kind}-{_number(source)}-{_number(target)}"
 
 
 def without(branch: Branch, conflict: str) -> Branch:
-    """A branch that has one conflict less."""
+    """Return a branch without one of its conflicts."""
     left = tuple(each for each in branch.conflicts if each != conflict)
     return msgspec.structs.replace(branch, conflicts=left)
 
 
 async def _pin(session: WriteSession, stored: StoredConflict, places: Iterable[Place]) -> None:
-    """Protect the states of all sides: what is pinned keeps everything since."""
+    """Pin the states of all sides; a pin on the earliest version keeps everything since."""
     versions = [each.version for each in places if each.version.seq_number > 0]
     if versions:
         for name, collection in _pins(stored.id, stored.scope):
@@ -225,8 +231,11 @@ def _uuid(feature: dict[str, Any]) -> str:
 async def _states(
     storage: Storage, spot: Spot, wanted: list[tuple[str, str, str | None]]
 ) -> list[State | None]:
-    """The states of features (collection, id, state id): nearly all are those of the version; what
-    was not published then is looked up by itself."""
+    """Return the states of features given as (collection, id, state id).
+
+    Nearly all of them belong to the version; those that were not published then are looked up by
+    id.
+    """
     place = await at(line_on(storage, "", spot.layers), AtSeq(spot.seq_number))
     found: dict[str, State] = {}
     for name in {name for name, _, uuid in wanted if uuid is not None}:
@@ -243,7 +252,7 @@ def _part_id(id: str, number: int) -> str:
 
 
 def _unknown(id: str) -> NotFound:
-    return NotFound(f"There is no conflict {id!r}", field="conflict")
+    return NotFound(f"Conflict {id!r} does not exist", field="conflict")
 
 
 def _number(line: Line) -> int:

@@ -1,9 +1,8 @@
-"""Merging a line into another one: three-way, feature by feature and property by property.
+"""Merge a line into another one: three-way, feature by feature and property by property.
 
-The base is what both lines have in common: the version where they parted, or the last merge
-between them, which is remembered with the branch (`naksha.versioning.merges.bases`). So nobody
-walks
-through the history, and what was merged once is not merged again.
+The base is what both lines have in common: the version where they diverged, or the last merge
+between them, which is recorded with the branch (`naksha.versioning.merges.bases`). The history is
+therefore never scanned, and changes that were merged once are not merged again.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ CHUNK: Final = 10_000
 
 
 class Policy(StrEnum):
-    """What counts where both sides changed the same place: nobody said, the target, the source."""
+    """The side that prevails where both changed the same place: none, the target, or the source."""
 
     FAIL = "fail"
     OURS = "ours"
@@ -68,21 +67,21 @@ class Policy(StrEnum):
 
 
 Choice: TypeAlias = Policy | dict[str, Any]
-"""A side, or the feature as it shall be."""
+"""A side, or the feature to write."""
 Choices: TypeAlias = Mapping[tuple[str, str], Choice]
-"""By collection and feature id."""
+"""Choices by collection and feature id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What is merged into what, and since when they differ."""
+    """Source and target of a merge, and their merge bases."""
 
     source: Place
     target: Place
     bases: dict[str, MergeBase]
-    """By collection that both have, and that belongs to them, what they have in common of it."""
+    """Merge base of each collection that both lines have and that is in scope of both."""
     revisions: dict[str, int]
-    """Of the records of the branches, as they were when the merge was planned."""
+    """Revisions of the branch records when the merge was planned."""
 
     @property
     def places(self) -> tuple[Place, Place, Place]:
@@ -94,7 +93,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Merging:
-    """What is to be written to the target, and what somebody has to decide first."""
+    """A planned merge: the writes to the target, and the features that need a decision first."""
 
     lines: Lines
     planned: Plan
@@ -104,12 +103,12 @@ class Merging:
         return collections_of(self.planned)
 
     def report(self) -> Written:
-        """What would be done."""
+        """Return what would be written."""
         return msgspec.structs.replace(written_of(None, self.planned), conflicts=tuple(self.open))
 
 
 class Stuck(Exception):
-    """A merge cannot be done until somebody decides."""
+    """A merge cannot be completed without decisions."""
 
     def __init__(self, merging: Merging) -> None:
         super().__init__()
@@ -120,8 +119,11 @@ Planner: TypeAlias = Callable[[WriteSession | None], Awaitable[Merging]]
 
 
 def decided(plan: Planner) -> Planner:
-    """The same, but Stuck while something is to be decided, and Retryable when that is because
-    another merge came in between."""
+    """Wrap a planner so that it raises Stuck while features are undecided.
+
+    The wrapper raises Retryable instead if another merge was committed in between and may be the
+    cause.
+    """
 
     async def planned(session: WriteSession | None) -> Merging:
         merging = await plan(session)
@@ -134,11 +136,14 @@ def decided(plan: Planner) -> Planner:
 
 
 async def _check_bases(lines: Lines) -> None:
-    """Raise Retryable when a merge was committed after the bases were read: the target was read
-    later and may have what that merge brought, which then looks like a change of its own."""
+    """Raise Retryable if a merge was committed after the bases were read.
+
+    The target was read later and may contain what that merge brought, which then looks like a
+    change of its own.
+    """
     bases = await bases_of(lines.source, lines.target, lines.bases)
     if not all(base.is_same(bases[name]) for name, base in lines.bases.items()):
-        raise Retryable("Another merge was committed in between")
+        raise Retryable("Another merge was committed concurrently; retry")
 
 
 async def merge(
@@ -153,19 +158,22 @@ async def merge(
     dry_run: bool = False,
     solving: bool = False,
 ) -> Written:
-    """Bring what was changed on one branch to another one, as one transaction there.
+    """Merge the changes of one branch into another one, as one transaction there.
 
     Args:
-        storage: Where.
-        source: The branch to take from.
+        storage: The storage.
+        source: The branch to take changes from.
         target: The branch to write to; either may be `main`.
-        signed: Who, and a message.
-        scope: Where the names are; which collections are merged is a matter of the branches.
-        policy: What counts in a conflict. FAIL raises MergeConflict, and the conflict is stored
-            until a later merge ends it.
-        choices: What counts for single features.
-        dry_run: Only tell what would be done, conflicts included.
-        solving: Whether a branch is made, when there are conflicts, to solve them on.
+        signed: App id and author, with the commit message.
+        scope: The scope of the names; the branches determine which collections are merged.
+        policy: The side that prevails in a conflict. FAIL raises MergeConflict, and the conflict is
+            stored until a later merge ends it.
+        choices: Choices for single features.
+        dry_run: Only report what would be written, conflicts included.
+        solving: Whether to create a branch to resolve conflicts on, if there are any.
+
+    Raises:
+        MergeConflict: Features need a decision; nothing was written.
     """
     judge = Judge(policy, choices or {})
 
@@ -199,8 +207,10 @@ async def merge(
 async def undone(
     merging: Merging, judge: Judge, *, solving: bool
 ) -> tuple[Merging, Solving | None]:
-    """A merge that cannot be done, and the branch that it may be solved on. That needs a version to
-    stand on, so the merge is planned again for those that are published."""
+    """Return a merge that needs decisions, and the plan of a branch to resolve it on.
+
+    Such a branch needs a version as its base, so the merge is planned again for published versions.
+    """
     if not solving:
         return merging, None
     lines = merging.lines
@@ -212,7 +222,7 @@ async def undone(
     fixed = replace(lines, source=source, target=target, bases=bases)
     planned, open_ = await plan_merge(fixed, judge)
     if not open_:
-        # What is in the way is not published yet.
+        # The conflicting changes are not published yet.
         return merging, None
     try:
         made = solving_on(target, planned, open_)
@@ -224,9 +234,9 @@ async def undone(
 async def lines_between(
     storage: Storage, source: str, target: str, scope: Scope, session: WriteSession | None
 ) -> Lines:
-    """What is merged when one branch is merged into another one."""
+    """Return what is merged when one branch is merged into another one."""
     if source == target:
-        raise InvalidArgument("A branch cannot be merged into itself", field="source")
+        raise InvalidArgument("Source and target must be different branches", field="source")
     revisions: dict[str, int] = {}
     reader = session or storage
     into, from_ = [
@@ -234,7 +244,7 @@ async def lines_between(
         for name in (target, source)
     ]
     ours, last = await at(into, HEAD), await at(from_, HEAD)
-    # All of it is read at one version, which is remembered.
+    # Read the source at one version, so that the merge can record it.
     theirs = await at(last.line, AtSeq(last.version.seq_number))
     return await lines_of(theirs, ours, revisions, (from_, into))
 
@@ -251,7 +261,7 @@ async def _line(
 async def lines_of(
     source: Place, target: Place, revisions: dict[str, int], about: Sequence[Line]
 ) -> Lines:
-    """Two versions that are to be merged, in the collections that all of `about` are about."""
+    """Return two versions to merge, with the collections in scope of all lines of `about`."""
     seen = [{info.id for info in await each.storage.collections()} for each in (source, target)]
     scopes = [line.branch.scope for line in about if line.branch is not None]
     names = [n for n in sorted(seen[0] & seen[1]) if all(scope.covers(n) for scope in scopes)]
@@ -259,8 +269,11 @@ async def lines_of(
 
 
 async def bases_of(source: Place, target: Place, names: Iterable[str]) -> dict[str, MergeBase]:
-    """What both have in common of each collection. Not every merge brought all of them: a branch
-    may be about some only, or older than a collection."""
+    """Return the merge base of each collection.
+
+    It differs between collections: a branch may be limited to some, or be older than a collection,
+    so not every merge brought all of them.
+    """
     session, root = source.line.session, source.line.root
     ancestry = await Ancestry.of(root, session or root)
     overlays = await ancestry.overlays_of(session or root, list(names))
@@ -273,7 +286,7 @@ async def bases_of(source: Place, target: Place, names: Iterable[str]) -> dict[s
 
 
 async def plan_merge(lines: Lines, judge: Judge) -> tuple[Plan, list[Undecided]]:
-    """What is to be written to the target, and what somebody has to decide."""
+    """Return the writes to the target, and the features that need a decision."""
     planned: Plan = {}
     open_: list[Undecided] = []
     for name, base in lines.bases.items():
@@ -300,14 +313,14 @@ async def _chunks(changes: AsyncIterator[Change]) -> AsyncIterator[list[Change]]
 
 
 class Judge:
-    """Who is right where both sides changed a feature."""
+    """Decides the result where both sides changed a feature."""
 
     def __init__(self, policy: Policy, choices: Choices) -> None:
         self._policy = policy
         self._choices = choices
 
     def write(self, name: str, change: Change, ours: State | None) -> Write | Undecided | None:
-        """What to write over `ours` for a change of the source, if anything."""
+        """Return the write over `ours` for a change of the source, if any."""
         origin = None if change.new is None else change.new.uuid
         found = merge_states(name, change.old, ours, change.new)
         if isinstance(change, ContestedChange) and differ(ours, change.new):
@@ -331,7 +344,7 @@ class Judge:
         if not isinstance(choice, Policy):
             return Write(report.id, ours, feature_of(_chosen(report, choice)))
         if ours is None or change.new is None:
-            # One side deleted it: there is nothing to put together.
+            # One side deleted it, so there is nothing to combine.
             if choice is Policy.OURS:
                 return None
             theirs = change.new
@@ -343,18 +356,21 @@ class Judge:
 
 
 def _is_there(write: Write) -> bool:
-    """Whether it was decided for what the target has: then there is nothing to write."""
+    """Return whether the target already has the decided content, so that no write is needed."""
     if write.head is None or write.feature is None:
         return False
     return same(content_of(write.head.feature), content_of(write.feature))
 
 
 def _chosen(report: Undecided, choice: Mapping[str, Any]) -> dict[str, Any]:
-    """The content of a feature that somebody gave. It must be whole: what is missing by mistake
-    would be deleted. Tags and `crid` stay, as in any write, when nothing is said of them."""
+    """Return the content of a feature that a caller chose.
+
+    It must be complete: members left out by mistake would be deleted. Tags and `crid` are kept if
+    they are not given, as in any write.
+    """
     if choice.get("id", report.id) != report.id:
         raise InvalidArgument(
-            "A choice is for another feature",
+            "The chosen feature has a different id than the feature it decides; use the same id",
             field="id",
             feature_id=report.id,
             collection_id=report.collection,
@@ -362,8 +378,8 @@ def _chosen(report: Undecided, choice: Mapping[str, Any]) -> dict[str, Any]:
     for member in ("geometry", "properties"):
         if member not in choice:
             raise InvalidArgument(
-                f"The feature that is chosen has no {member!r}; give the whole feature, with null"
-                " where there shall be nothing",
+                f"The chosen feature has no {member!r}; give the complete feature, with null for"
+                " empty members",
                 field=member,
                 feature_id=report.id,
                 collection_id=report.collection,
@@ -387,7 +403,8 @@ async def _write(session: WriteSession, merging: Merging, scope: Scope, signed: 
     merged = remember(owner, lines, await merged_at(session, lines))
     for branch in (source.line.branch, target.line.branch):
         if branch is not None:
-            # Of the other one nothing changes, but nobody else may have changed it either.
+            # The record of the other branch stays the same, but rewriting it detects concurrent
+            # changes.
             record = merged if branch.name == owner.name else branch
             expected = lines.revisions[branch.name]
             await session.keep(REF, scope.key(branch.name), plain(record), expected=expected)
@@ -396,13 +413,16 @@ async def _write(session: WriteSession, merging: Merging, scope: Scope, signed: 
 
 
 async def merged_at(session: WriteSession, lines: Lines) -> int:
-    """The transaction after which the target has all of the source: the one that brought it, or
-    the last one when it had all of it already, published or not."""
+    """Return the transaction after which the target contains all of the source.
+
+    It is the one that brought the changes, or the last one if the target already had them all,
+    published or not.
+    """
     return session.txn or await last_txn(session, lines.target, lines.bases)
 
 
 async def last_txn(session: WriteSession, source: Place, names: Iterable[str]) -> int:
-    """The last transaction on a branch, published or not, that changed one of these collections."""
+    """Return the last transaction on a branch, published or not, that changed these collections."""
     source = source.read_in(session)
     last = source.version.txn
     since = Query(states=States.ALL, txn_from=last + 1)
@@ -413,7 +433,7 @@ async def last_txn(session: WriteSession, source: Place, names: Iterable[str]) -
 
 
 def remember(branch: Branch, lines: Lines, txn: int) -> Branch:
-    """The branch with the point up to which it is merged, and without a conflict about it."""
+    """Return the branch with the new merge point, and without the conflict about it."""
     epoch, source, target = branch.now, lines.source, lines.target
     if source.line.name == branch.name:
         other = target.line.overlay

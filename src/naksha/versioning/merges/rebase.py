@@ -1,4 +1,4 @@
-"""Rebase: a branch as if it had been made from a newer version."""
+"""Rebase: move a branch onto a newer version, as if it had been made from that."""
 
 from __future__ import annotations
 
@@ -52,18 +52,21 @@ async def rebase(
     dry_run: bool = False,
     solving: bool = False,
 ) -> Written:
-    """Put what was changed on a branch onto a newer version of what it was made from.
+    """Put the changes of a branch onto a newer version of its parent.
 
     Args:
-        storage: Where.
+        storage: The storage.
         name: The branch.
-        signed: Who, and a message.
-        onto: The new base; the head of the branch (or main) that it was made from if not given.
-        scope: Where the names are.
-        policy: What counts in a conflict; THEIRS is the branch, OURS the new base.
-        choices: What counts for single features.
-        dry_run: Only tell what would be written, conflicts included.
-        solving: Whether a branch is made, when there are conflicts, to solve them on.
+        signed: App id and author, with the commit message.
+        onto: The new base; by default the head of the branch (or main) that it was made from.
+        scope: The scope of the names.
+        policy: The side that prevails in a conflict; THEIRS is the branch, OURS the new base.
+        choices: Choices for single features.
+        dry_run: Only report what would be written, conflicts included.
+        solving: Whether to create a branch to resolve conflicts on, if there are any.
+
+    Raises:
+        MergeConflict: Features need a decision; nothing was written.
     """
     judge = Judge(policy, choices or {})
     bases: list[Place] = []
@@ -74,7 +77,7 @@ async def rebase(
     async def plan(session: WriteSession | None) -> Merging:
         branch, revision = await branch_of(session or storage, scope, name)
         if session is None:
-            # Who reads in a session takes the one that was found last.
+            # A plan inside a session uses the base that the last plan found.
             bases[:] = [await _new_base(storage, branch, onto, scope)]
         else:
             await session.freeze_overlay(branch.now.overlay)
@@ -88,7 +91,7 @@ async def rebase(
     if dry_run:
         return (await plan(None)).report()
     try:
-        # No gates to close: what is frozen is not written to.
+        # No gates need to be closed: the overlay of the branch is frozen.
         done = await settle(opened, signed, decided(plan), write, lambda _: set())
     except Stuck as stuck:
         merging, made = await undone(stuck.merging, judge, solving=solving)
@@ -102,7 +105,7 @@ async def rebase(
 
 
 async def parent_of(storage: Storage, branch: Branch) -> str:
-    """The present name of what a branch was made from."""
+    """Return the current name of the branch (or main) that a branch was made from."""
     number, overlay = branch.parent_number, branch.now.below[0].overlay
     if number is None and overlay == MAIN:
         return MAIN_BRANCH
@@ -110,23 +113,28 @@ async def parent_of(storage: Storage, branch: Branch) -> str:
         record = known.record
         if not isinstance(record, Branch):
             continue
-        # Made from a version before its parent's own ones, it stands on what that was made from.
+        # A branch made from a version before the first one of its parent is based on what the
+        # parent was made from.
         if record.number == number or (
             number is None and overlay in [each.overlay for each in record.epochs]
         ):
             return record.name
     raise NotFound(
-        f"What {branch.name!r} was made from is gone; say onto what it is to be put", field="onto"
+        f"The parent of branch {branch.name!r} was deleted; give a new base in onto", field="onto"
     )
 
 
 async def _new_base(storage: Storage, branch: Branch, onto: str | None, scope: Scope) -> Place:
-    """One version, whatever is written there meanwhile."""
+    """Return the new base as one fixed version, whatever is written there in the meantime."""
     found = await place_of(storage, onto or f"{await parent_of(storage, branch)}:HEAD", scope)
     target = await at(found.line, AtSeq(found.version.seq_number))
     own = {epoch.overlay for epoch in branch.epochs}
     if own & {layer.overlay for layer in target.line.layers}:
-        raise InvalidArgument("A branch cannot be based on itself", field="onto")
+        raise InvalidArgument(
+            "A branch cannot be rebased onto itself or onto a branch made from it; use another"
+            " base",
+            field="onto",
+        )
     return target
 
 
@@ -142,14 +150,17 @@ async def _lines(
         source = await at(source.line, AtSeq(source.version.seq_number))
     target = target.read_in(session)
     await _check_complete(source, target, branch)
-    # Nothing is written to the new base, so it does not matter what that is about.
+    # Nothing is written to the new base, so its scope does not matter.
     return await lines_of(source, target, revisions, (source.line,))
 
 
 async def _check_complete(source: Place, target: Place, branch: Branch) -> None:
-    """Refuse a base that is older than a collection: what the branch has of it would be lost."""
+    """Reject a base that is older than a collection of the branch.
+
+    The features that the branch has of that collection would be lost.
+    """
     line = target.line
-    # As the branch will see it: main itself tells of all that are there now.
+    # Read the base as the branch will: main itself lists all collections that exist now.
     based = (line.session or line.root).on_branch(layers_below(target))
     there = {info.id for info in await based.collections()}
     for info in await source.storage.collections():
@@ -157,8 +168,8 @@ async def _check_complete(source: Place, target: Place, branch: Branch) -> None:
             continue
         if await source.storage.count(info.id, Query(), source.at):
             raise InvalidArgument(
-                f"{branch.name!r} has features of a collection that is not there yet at the new"
-                " base; take a later one",
+                f"{branch.name!r} has features of a collection that does not exist at the new"
+                " base; use a later base",
                 field="onto",
                 collection_id=info.id,
             )
@@ -170,14 +181,14 @@ async def _write(session: WriteSession, merging: Merging, signed: Signed) -> Non
     branch = source.line.branch
     assert branch is not None
     await stand_on(session, target.line)
-    # Who opened the branch before writes to its former overlay: not from now on.
+    # Clients that opened the branch before write to its former overlay; freeze it.
     await session.freeze_overlay(branch.now.overlay)
     last = await last_txn(session, source, lines.bases)
     if source.at != HEAD and last != source.version.txn:
-        raise Retryable(f"{branch.name!r} was written to while it was rebased")
+        raise Retryable(f"Branch {branch.name!r} was written to during the rebase; retry")
     below = layers_below(target)
     overlay = await session.branch_off(below)
-    # Always a version: until then the branch reads as it did, on its former base.
+    # Always create a version: until then the branch reads as before, on its former base.
     message = signed.message or f"Rebase of {branch.name!r}"
     await write_plan(session, merging.planned, message)
     assert session.txn is not None

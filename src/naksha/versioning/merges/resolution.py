@@ -1,4 +1,4 @@
-"""Ending a stored conflict with decisions."""
+"""Resolve a stored conflict with decisions."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ async def resolve_conflict(
     *,
     policy: Policy = Policy.FAIL,
 ) -> Written:
-    """Do the merge or rebase of a stored conflict with a choice for each of its features. If one
-    has none, or if new conflicts came up since, it is a MergeConflict again."""
+    """Repeat the merge or rebase of a stored conflict with a choice for each of its features.
+
+    Raises:
+        MergeConflict: A feature has no choice, or new conflicts have appeared since.
+    """
     stored = await conflict_of(storage, id)
     scope, onto = stored.scope, stored.onto
     source, target = [await _name(storage, number) for number in (stored.source, stored.target)]
@@ -42,13 +45,13 @@ async def resolve_conflict(
 
 
 async def _name(storage: Storage, number: int) -> str:
-    """The present name of a branch."""
+    """Return the current name of a branch."""
     if number == MAIN:
         return MAIN_BRANCH
     known = await branch_with(storage, number)
     if known is None:
         raise NotFound(
-            "A branch of this conflict is gone; there is nothing left but to give it up",
+            "A branch of this conflict was deleted, so it cannot be resolved; give the conflict up",
             field="conflict",
         )
     return known[0].name

@@ -1,8 +1,8 @@
-"""A branch to solve a conflict on: what the merge would come to, with what is contested marked.
+"""Branches to resolve a conflict on: the planned result of a merge, with contested features marked.
 
-It stands on the version that would have been merged into, and is written like any branch. A
-contested feature has the values of the merged branch where both sides differ, and a mark that the
-next write takes away; merging this branch ends the conflict
+Such a branch is based on the version that would have been merged into, and is written like any
+branch. A contested feature has the values of the merged branch where both sides differ, and a mark
+that the next write removes; merging this branch ends the conflict
 (`naksha.versioning.merges.branch_resolution`).
 """
 
@@ -35,7 +35,7 @@ from naksha.versioning.version_refs import SOLVING
 
 
 class Solving(NamedTuple):
-    """What is written to the branch, and the layers that it has below it."""
+    """Plan of a resolving branch: its base, the layers below it, and the writes to it."""
 
     base: Place
     below: tuple[Layer, ...]
@@ -43,7 +43,7 @@ class Solving(NamedTuple):
 
 
 def solving_on(base: Place, planned: Plan, open_: Iterable[Undecided]) -> Solving:
-    """A merge with all that is planned, and with what is undecided."""
+    """Return the plan of a resolving branch with all planned writes and all undecided features."""
     whole = {name: list(writes) for name, writes in planned.items()}
     for report in open_:
         whole.setdefault(report.collection, []).append(_marked(report))
@@ -51,7 +51,10 @@ def solving_on(base: Place, planned: Plan, open_: Iterable[Undecided]) -> Solvin
 
 
 def _marked(report: Undecided) -> Write:
-    """Of what one side deleted, the other side is shown: there is nothing else to look at."""
+    """Return the write of a contested feature with its mark.
+
+    Of a feature that one side deleted, the other side is written, as the only content to show.
+    """
     ours, theirs = report.ours, report.theirs
     head = None if ours is None else State(report.id, msgspec.json.encode(ours))
     content: Any
@@ -68,8 +71,11 @@ def _marked(report: Undecided) -> Write:
 async def branch_for_solving(
     session: WriteSession, solving: Solving, owner: Branch, conflict: str, signed: Signed
 ) -> Branch:
-    """Make the branch and fill it. The session must not have done anything before, and is one of
-    that branch afterwards; the branch is kept by `keep_solving`."""
+    """Create the overlay of a resolving branch and fill it.
+
+    The session must be unused, and is a session of that branch afterwards. `keep_solving` then
+    stores the returned record.
+    """
     overlay = await session.branch_off(solving.below)
     message = f"The conflicts of branch {owner.name!r}"
     await write_plan(session, solving.planned, message)
@@ -89,7 +95,7 @@ async def branch_for_solving(
 
 
 async def keep_solving(session: WriteSession, branch: Branch, solving: Solving) -> None:
-    """Let others see the branch."""
+    """Store the record of a resolving branch, which makes it visible."""
     key = branch.scope.key(branch.name)
     if await session.kept(REF, key) is not None:
         raise taken(branch.name)
@@ -98,7 +104,7 @@ async def keep_solving(session: WriteSession, branch: Branch, solving: Solving) 
 
 
 async def drop_solving(session: WriteSession, number: int) -> None:
-    """Remove a branch for solving, with all that was written to it; what is gone is fine."""
+    """Remove a resolving branch with everything written to it, if it exists."""
     known = await branch_with(session, number)
     if known is None or known[0].solves is None:
         return

@@ -14,8 +14,10 @@ from naksha.versioning.state_writer import Write, feature_of
 def merge_states(
     name: str, base: State | None, ours: State | None, theirs: State | None
 ) -> Write | Undecided | None:
-    """What is to be written over `ours` so that it has what `theirs` changed since `base`; None
-    when that is nothing."""
+    """Return the write over `ours` that adds what `theirs` changed since `base`.
+
+    Return None if there is nothing to write, and Undecided if both sides changed the same place.
+    """
     contents = [None if each is None else content_of(each.feature) for each in (base, ours, theirs)]
     was, mine, other = contents
     if same(mine, other) or same(was, other):
@@ -37,19 +39,21 @@ def merge_states(
 def undecided(
     name: str, id_: str, sides: Sequence[State | None], paths: tuple[str, ...]
 ) -> Undecided:
-    """The report of a feature that both sides changed."""
+    """Return the report of a feature that both sides changed."""
     base, ours, theirs = (None if each is None else each.feature for each in sides)
     return Undecided(collection=name, id=id_, base=base, ours=ours, theirs=theirs, paths=paths)
 
 
 def conflict_between(name: str, id_: str, sides: Sequence[State | None]) -> Undecided:
-    """The report of a feature that is known to be in conflict (base, ours, theirs): of the whole
-    feature when no single place of it is contested, as where there is no common base."""
+    """Return the report of a feature that is known to be in conflict (base, ours, theirs).
+
+    It covers the whole feature if no single place is contested, as without a common base.
+    """
     found = merge_states(name, *sides)
     return found if isinstance(found, Undecided) else undecided(name, id_, sides, ("",))
 
 
 def differ(one: State | None, other: State | None) -> bool:
-    """Whether two states of a feature have different content."""
+    """Return whether two states of a feature have different content."""
     contents = [None if each is None else content_of(each.feature) for each in (one, other)]
     return not same(*contents)
