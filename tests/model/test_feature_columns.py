@@ -166,7 +166,7 @@ def test_properties_come_last_whatever_the_row() -> None:
 # ---- What is refused, and where ------------------------------------------------------------------
 
 GEOMETRIES = {
-    "not valid WKB": (b"nonsense", "geometry", "no WKB"),
+    "no WKB": (b"nonsense", "geometry", "not valid WKB"),
     "cut off": (POINT[:-1], "geometry", "not valid WKB"),
     "not closed": (
         struct.pack("<BIII", 1, 3, 1, 4) + struct.pack("<8d", 0, 0, 1, 0, 1, 1, 5, 5),
@@ -238,7 +238,7 @@ def test_broken_geometries(geometry: bytes, field: str, message: str) -> None:
 
 ROWS: dict[str, tuple[dict[str, Any], str | None, str]] = {
     "no object": ({"properties": "[1]"}, "properties", "must be an object, not list"),
-    "not valid JSON": ({"properties": "{"}, "properties", "no JSON"),
+    "no JSON": ({"properties": "{"}, "properties", "not valid JSON"),
     "two values": ({"properties": "{} {}"}, "properties", "not valid JSON"),
     "NaN": ({"properties": '{"a":NaN}'}, "properties", "not valid JSON"),
     "half a character": ({"properties": '{"a":"\\ud800"}'}, "properties", "not valid JSON"),
@@ -249,7 +249,11 @@ ROWS: dict[str, tuple[dict[str, Any], str | None, str]] = {
         ".".join(["properties", *"a" * (JSON_DEPTH_MAX - 1)]),
         "nested",
     ),
-    "very deep": ({"properties": '{"a":' * 3000 + "1" + "}" * 3000}, "properties", "not valid JSON"),
+    "very deep": (
+        {"properties": '{"a":' * 3000 + "1" + "}" * 3000},
+        "properties",
+        "not valid JSON",
+    ),
     "members that are no object": ({"members": '"x"'}, "members", "must be an object"),
     "an id among the members": ({"members": '{"id":"x"}'}, "members.id", "its own column"),
     "another type": ({"members": '{"type":"Road"}'}, "type", "must be 'Feature'"),

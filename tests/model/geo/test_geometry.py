@@ -194,7 +194,11 @@ def test_collections_may_be_nested_up_to_the_limit() -> None:
         ({"type": "MultiPolygon", "coordinates": [[RING], []]}, ".coordinates[1]", "at least 1"),
         ({"type": "GeometryCollection"}, ".geometries", "array, not NoneType"),
         ({"type": "GeometryCollection", "geometries": []}, ".geometries", "at least 1"),
-        ({"type": "GeometryCollection", "geometries": [None]}, ".geometries[0]", "A geometry must be an object"),
+        (
+            {"type": "GeometryCollection", "geometries": [None]},
+            ".geometries[0]",
+            "A geometry must be an object",
+        ),
         (
             {"type": "GeometryCollection", "geometries": [nested(1), {"type": "Point"}]},
             ".geometries[1].coordinates",

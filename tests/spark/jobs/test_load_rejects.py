@@ -100,7 +100,10 @@ def test_curves_are_rejected_each_by_itself() -> None:
     found = checked(*rows)
     assert found.given[0].column("id").to_pylist() == ["a", "c"]
     told = {row["id"]: row["reason"] for row in found.rejected.to_pylist()}
-    curved = "geometry: is a curve or surface, which GeoJSON does not support; convert it to lines or polygons"
+    curved = (
+        "geometry: is a curve or surface, which GeoJSON does not support; "
+        "convert it to lines or polygons"
+    )
     assert told == dict.fromkeys("bdef", curved) | {"g": "geometry: is no WKT"}
     (record,) = checked({"geometry": CURVE}).rejected.column("record").to_pylist()
     assert json.loads(record)["wkb"] == CURVE.hex()
