@@ -564,8 +564,7 @@ PROPERTY_PATH_LENGTH_MAX: Final = 1_000
 """Characters of the property names in one parameter."""
 
 HANDLE_LENGTH_MAX: Final = 16_000
-"""Characters of the handle of an iteration: three for each byte of a cursor, which contains an
-id."""
+"""Digits of the handle of an iteration: three for each byte of a cursor, which contains an id."""
 
 RADIUS_METRES_MAX: Final = 1_000_000
 """Buffer distance of a geometry for clipping features or filtering a subscription. A search has no
@@ -722,7 +721,7 @@ REMOTE_PAUSE_SECONDS: Final = 0.1
 
 REMOTE_CONNECTIONS_MAX: Final = 100
 """Open connections of a hub to remote handlers; further calls wait for one. Deliveries of
-subscriptions use separate connections: one per subscription, plus as many idle ones."""
+subscriptions use separate connections: one per subscription, and up to this many idle ones."""
 
 REMOTE_CONNECTIONS_PER_TARGET_MAX: Final = 25
 """The same per host and port, so that one unresponsive target does not use all connections."""

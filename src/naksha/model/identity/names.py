@@ -27,8 +27,7 @@ other."""
 
 
 def is_reserved(collection_id: str) -> bool:
-    """Return whether a well-formed id could clash with the name of a table of the storage itself.
-    """
+    """Return whether a well-formed id could clash with the name of a table of the storage."""
     return _RESERVED.search(collection_id) is not None
 
 
