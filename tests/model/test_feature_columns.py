@@ -288,7 +288,7 @@ def test_nothing_but_the_prefix_is_no_id() -> None:
 
 
 def test_an_id_that_is_there_twice_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="more than once, also in row 5") as caught:
+    with pytest.raises(InvalidArgument, match="twice, also in row 5") as caught:
         check_columns(batch_of({"id": "x"}, {}, {"id": "p:x"}), id_prefix="p:", first_row=5)
     assert (caught.value.feature_id, caught.value.position) == ("x", 7)
 

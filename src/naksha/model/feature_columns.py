@@ -306,7 +306,7 @@ def _check_unique(ids: Sequence[str], first_row: int) -> None:
     for row, id_ in enumerate(ids):
         if id_ in seen:
             error = InvalidArgument(
-                f"The id occurs more than once, also in row {first_row + seen[id_]}",
+                f"The id occurs twice, also in row {first_row + seen[id_]}",
                 field="id",
                 feature_id=id_,
             )

@@ -177,7 +177,7 @@ def check_write(write: StagedWrite, parts: Sequence[StagedPart]) -> None:
         if part.job != write.job:
             raise InvalidArgument(f"A part belongs to another job, {part.job!r}", field="parts")
     if len({part.table for part in parts}) < len(parts):
-        raise InvalidArgument("A part is given more than once", field="parts")
+        raise InvalidArgument("A part is given twice", field="parts")
 
 
 def check_key(key: Sequence[str]) -> None:
