@@ -335,7 +335,11 @@ ABOUT = ["--storage", "file:town.naksha", "--collection", "roads"]
 @pytest.mark.parametrize(
     ("job", "told", "words"),
     [
-        ("export", [*ABOUT, "--output", "x", "--storage", "oracle:" + "//here"], "known are: file"),
+        (
+            "export",
+            [*ABOUT, "--output", "x", "--storage", "oracle:" + "//here"],
+            "installed are: file",
+        ),
         ("export", [*ABOUT, "--output", "x", "--spark", "cores"], "name=value"),
         ("export", ABOUT, "--output"),
         ("load", [*ABOUT, "--files", "x", "--mode", "sometimes"], "sometimes"),

@@ -277,9 +277,9 @@ def test_the_type_must_be_feature(type_: object) -> None:
         ({None: 2}, "properties", "The member name None must be a string"),
         ({"a": b"x"}, "properties.a", "bytes is not a JSON type"),
         ({"a": {1, 2}}, "properties.a", "set is not a JSON type"),
-        ({"a": datetime(2023, 1, 30, tzinfo=UTC)}, "properties.a", "datetime is no type"),
-        ({"a": np.float64(1.5)}, "properties.a", "float64 is no type"),
-        ({"a": object()}, "properties.a", "object is no type"),
+        ({"a": datetime(2023, 1, 30, tzinfo=UTC)}, "properties.a", "datetime is not a JSON type"),
+        ({"a": np.float64(1.5)}, "properties.a", "float64 is not a JSON type"),
+        ({"a": object()}, "properties.a", "object is not a JSON type"),
         ({"a": 10**5000}, "properties.a", "too many digits"),
     ],
 )

@@ -287,7 +287,7 @@ def _version(version: object) -> int:
     if isinstance(version, bool) or not isinstance(version, int):
         raise Broken("version", f"must be an integer, not {type(version).__name__}")
     if not 0 <= version <= INT8_MAX:
-        raise Broken("version", f"must be in 0..{INT8_MAX}")
+        raise Broken("version", f"is not in 0..{INT8_MAX}")
     return version
 
 

@@ -158,10 +158,10 @@ def test_collections_may_be_nested_up_to_the_limit() -> None:
 @pytest.mark.parametrize(
     ("shape", "field", "message"),
     [
-        (7, "", "geometry object, not int"),
-        ([], "", "geometry object, not list"),
-        ({}, ".type", "None is no type"),
-        ({"type": "Circle", "coordinates": [1, 2]}, ".type", "'Circle' is no type"),
+        (7, "", "A geometry must be an object, not int"),
+        ([], "", "A geometry must be an object, not list"),
+        ({}, ".type", "None is not a geometry type"),
+        ({"type": "Circle", "coordinates": [1, 2]}, ".type", "'Circle' is not a geometry type"),
         ({"type": ["Point"], "coordinates": [1, 2]}, ".type", "not a geometry type"),
         ({"type": "Feature", "geometry": None}, ".type", "not a geometry type"),
         ({"type": "Point"}, ".coordinates", "array, not NoneType"),
