@@ -17,7 +17,7 @@ __version__ = "0.1.0.dev0"
 
 
 def __getattr__(name: str) -> object:
-    """`naksha.connect`, loaded when it is used: most parts of Naksha need none of it."""
+    """Import `naksha.connect` lazily: most parts of Naksha do not need it."""
     if name == "connect":
         from naksha.api import connect
 

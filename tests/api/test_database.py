@@ -225,7 +225,7 @@ def test_no_storage_there(tmp_path: Path) -> None:
         naksha.connect(f"file:{other}")
     with pytest.raises(InvalidArgument, match="scheme"):
         naksha.connect("town.naksha")
-    with pytest.raises(InvalidArgument, match="known are"):
+    with pytest.raises(InvalidArgument, match="installed are"):
         naksha.connect("oracle://here")
 
 

@@ -35,10 +35,10 @@ def test_postgresql_is_found_by_its_schemes(scheme: str) -> None:
 
 @pytest.mark.usefixtures("with_deaf")
 async def test_a_backend_of_others_is_found_by_its_name() -> None:
-    with pytest.raises(Unavailable, match="did not answer"):
+    with pytest.raises(Unavailable, match="did not respond"):
         async with open_storage("deaf://here"):
             pass
-    with pytest.raises(InvalidArgument, match="known are: deaf"):
+    with pytest.raises(InvalidArgument, match="installed are: deaf"):
         STORAGES.find("postgresql:///maps")
 
 

@@ -29,12 +29,15 @@ def failure(location: str | None) -> tuple[int, str]:
 @pytest.mark.parametrize(
     ("location", "words"),
     [
-        ("oracle:" + "//here/maps", "No storage is called 'oracle'; known are: file, postgres"),
+        (
+            "oracle:" + "//here/maps",
+            "Unknown storage scheme 'oracle'; installed are: file, postgres",
+        ),
         (f"ann:{SECRET}@here/maps", "has no scheme"),
         ("", "has no scheme"),
-        (f"postgresql://ann:{SECRET}@here:port/maps", "cannot be read as a location"),
-        (f"postgresql://ann:{SECRET}/x@here/maps", "cannot be read as a location"),
-        (f"postgresql://ann:{SECRET}@[here/maps", "cannot be read as a location"),
+        (f"postgresql://ann:{SECRET}@here:port/maps", "is not a valid location"),
+        (f"postgresql://ann:{SECRET}/x@here/maps", "is not a valid location"),
+        (f"postgresql://ann:{SECRET}@[here/maps", "is not a valid location"),
     ],
 )
 def test_a_wrong_location_is_a_wrong_argument(location: str, words: str) -> None:

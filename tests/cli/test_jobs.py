@@ -283,7 +283,7 @@ def test_a_crash_is_a_sentence_after_what_was_said_of_it(roads: Town) -> None:
     assert (ended.returncode, ended.stdout) == (1, "")
     said = ended.stderr.splitlines()
     assert "a secret that only the operator reads" in said
-    assert said[-1] == "naksha: Its process ended with exit code 3 and said nothing"
+    assert said[-1] == "naksha: The process of the job ended with exit code 3 without a result"
 
 
 def test_errors_are_json_for_programs(roads: Town) -> None:
@@ -335,7 +335,11 @@ ABOUT = ["--storage", "file:town.naksha", "--collection", "roads"]
 @pytest.mark.parametrize(
     ("job", "told", "words"),
     [
-        ("export", [*ABOUT, "--output", "x", "--storage", "oracle:" + "//here"], "known are: file"),
+        (
+            "export",
+            [*ABOUT, "--output", "x", "--storage", "oracle:" + "//here"],
+            "installed are: file",
+        ),
         ("export", [*ABOUT, "--output", "x", "--spark", "cores"], "name=value"),
         ("export", ABOUT, "--output"),
         ("load", [*ABOUT, "--files", "x", "--mode", "sometimes"], "sometimes"),

@@ -65,7 +65,7 @@ def comparable(prepared: PreparedFeatures) -> dict[str, list[Any]]:
 def test_columns_are_as_good_as_dicts(made: list[dict[str, Any]], with_prefix: bool) -> None:
     prefix = made[0]["id"][:1] if with_prefix and made else None
     if any(each["id"] == prefix for each in made):
-        with pytest.raises(InvalidArgument, match="nothing is left"):
+        with pytest.raises(InvalidArgument, match="longer than the id prefix"):
             check_columns(given_batch(made), id_prefix=prefix)
         return
     wanted = check_features(made, id_prefix=prefix)
@@ -166,12 +166,12 @@ def test_properties_come_last_whatever_the_row() -> None:
 # ---- What is refused, and where ------------------------------------------------------------------
 
 GEOMETRIES = {
-    "no WKB": (b"nonsense", "geometry", "no WKB"),
-    "cut off": (POINT[:-1], "geometry", "no WKB"),
+    "no WKB": (b"nonsense", "geometry", "not valid WKB"),
+    "cut off": (POINT[:-1], "geometry", "not valid WKB"),
     "not closed": (
         struct.pack("<BIII", 1, 3, 1, 4) + struct.pack("<8d", 0, 0, 1, 0, 1, 1, 5, 5),
         "geometry",
-        "no WKB",
+        "not valid WKB",
     ),
     "empty": (wkb("POINT EMPTY"), "geometry.coordinates", "2 or 3 numbers"),
     "an empty polygon": (wkb("POLYGON EMPTY"), "geometry.coordinates", "at least 1"),
@@ -238,10 +238,10 @@ def test_broken_geometries(geometry: bytes, field: str, message: str) -> None:
 
 ROWS: dict[str, tuple[dict[str, Any], str | None, str]] = {
     "no object": ({"properties": "[1]"}, "properties", "must be an object, not list"),
-    "no JSON": ({"properties": "{"}, "properties", "no JSON"),
-    "two values": ({"properties": "{} {}"}, "properties", "no JSON"),
-    "NaN": ({"properties": '{"a":NaN}'}, "properties", "no JSON"),
-    "half a character": ({"properties": '{"a":"\\ud800"}'}, "properties", "no JSON"),
+    "no JSON": ({"properties": "{"}, "properties", "not valid JSON"),
+    "two values": ({"properties": "{} {}"}, "properties", "not valid JSON"),
+    "NaN": ({"properties": '{"a":NaN}'}, "properties", "not valid JSON"),
+    "half a character": ({"properties": '{"a":"\\ud800"}'}, "properties", "not valid JSON"),
     "NUL": ({"properties": '{"a":"\\u0000"}'}, "properties.a", "NUL"),
     "NUL in a name": ({"properties": '{"a":{"\\u0000":1}}'}, "properties.a.\\u0000", "NUL"),
     "deep": (
@@ -249,9 +249,13 @@ ROWS: dict[str, tuple[dict[str, Any], str | None, str]] = {
         ".".join(["properties", *"a" * (JSON_DEPTH_MAX - 1)]),
         "nested",
     ),
-    "very deep": ({"properties": '{"a":' * 3000 + "1" + "}" * 3000}, "properties", "no JSON"),
+    "very deep": (
+        {"properties": '{"a":' * 3000 + "1" + "}" * 3000},
+        "properties",
+        "not valid JSON",
+    ),
     "members that are no object": ({"members": '"x"'}, "members", "must be an object"),
-    "an id among the members": ({"members": '{"id":"x"}'}, "members.id", "column of its own"),
+    "an id among the members": ({"members": '{"id":"x"}'}, "members.id", "its own column"),
     "another type": ({"members": '{"type":"Road"}'}, "type", "must be 'Feature'"),
     "a namespace that is none": (
         {"properties": f'{{"{NAMESPACE}":1}}', "tags": ["a"]},
@@ -279,7 +283,7 @@ def test_broken_ids(id_: str) -> None:
 
 
 def test_nothing_but_the_prefix_is_no_id() -> None:
-    with pytest.raises(InvalidArgument, match="nothing is left"):
+    with pytest.raises(InvalidArgument, match="longer than the id prefix"):
         check_columns(batch_of({"id": "p:"}), id_prefix="p:")
 
 

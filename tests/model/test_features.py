@@ -216,7 +216,7 @@ def test_generated_ids_differ_and_use_the_whole_alphabet() -> None:
 @pytest.mark.parametrize(
     ("id", "message"),
     [
-        (None, "is missing"),
+        (None, "has no id"),
         ("", "must not be empty"),
         ("a\0", "NUL"),
         ("\ud800", "surrogate"),
@@ -242,7 +242,7 @@ def test_long_ids_of_other_letters_are_counted_in_bytes() -> None:
 
 def test_nothing_but_the_prefix_is_refused() -> None:
     error = refused(feature("p:"), id_prefix="p:")
-    assert "nothing is left" in error.message
+    assert "longer than the id prefix" in error.message
     assert (error.field, error.feature_id) == ("id", "p:")
 
 
@@ -273,13 +273,13 @@ def test_the_type_must_be_feature(type_: object) -> None:
         ({"a\0": 1}, "properties.a\\u0000", "name must not contain the NUL"),
         ({"a": {"b": ["ok", "\udfff"]}}, "properties.a.b[1]", "surrogate"),
         ({"\ud800": 1}, "properties.\\ud800", "name must not contain a lone surrogate"),
-        ({"a": {1: 2}}, "properties.a", "the name 1 must be a string"),
-        ({None: 2}, "properties", "the name None must be a string"),
-        ({"a": b"x"}, "properties.a", "bytes is no type of JSON"),
-        ({"a": {1, 2}}, "properties.a", "set is no type of JSON"),
-        ({"a": datetime(2023, 1, 30, tzinfo=UTC)}, "properties.a", "datetime is no type"),
-        ({"a": np.float64(1.5)}, "properties.a", "float64 is no type"),
-        ({"a": object()}, "properties.a", "object is no type"),
+        ({"a": {1: 2}}, "properties.a", "The member name 1 must be a string"),
+        ({None: 2}, "properties", "The member name None must be a string"),
+        ({"a": b"x"}, "properties.a", "bytes is not a JSON type"),
+        ({"a": {1, 2}}, "properties.a", "set is not a JSON type"),
+        ({"a": datetime(2023, 1, 30, tzinfo=UTC)}, "properties.a", "datetime is not a JSON type"),
+        ({"a": np.float64(1.5)}, "properties.a", "float64 is not a JSON type"),
+        ({"a": object()}, "properties.a", "object is not a JSON type"),
         ({"a": 10**5000}, "properties.a", "too many digits"),
     ],
 )

@@ -1,1 +1,1 @@
-"""Features, identities, versions and errors: pure values that know no storage."""
+"""Features, identities, versions and errors: pure values that do not depend on a storage."""

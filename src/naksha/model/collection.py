@@ -1,4 +1,4 @@
-"""Collection info: what a storage knows of one collection."""
+"""Settings and estimates of one collection."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Final
 import msgspec
 
 MAX_AGE_DEFAULT: Final = 36_500
-"""Days of history kept when nobody says otherwise: a hundred years."""
+"""Default number of days of history to keep: a hundred years."""
 
 
 class CollectionInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The info object, in JSON with the property names of the reference document.
+    """Info object of a collection; its JSON has the property names of the reference document.
 
-    `number` is the collection's 20-bit number inside its storage, never reused. At `delete_at`
-    (epoch ms, 0 = never) maintenance removes the collection, which is usable until then. A dropped
-    collection has the time in `dropped_at` (0 = not dropped): it is hidden, and can be restored
-    until `delete_at`. `dropped_at` and the three estimates, which maintenance refreshes, are
-    ignored on input. `partitions` is the number of tables that PostgreSQL keeps the current states
-    in: 1, or 16 once the collection has grown.
+    `number` is the collection's 20-bit number inside its storage and is never reused. At
+    `delete_at` (epoch ms, 0 = never) maintenance removes the collection; until then it is usable.
+    `dropped_at` is the time at which the collection was dropped (0 = not dropped): it is hidden and
+    can be restored until `delete_at`. `dropped_at` and the three estimates, which maintenance
+    refreshes, are ignored on input. `partitions` is the number of PostgreSQL tables that hold the
+    current states: 1, or 16 once the collection has grown.
     """
 
     id: str
@@ -38,8 +38,11 @@ class CollectionInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class CollectionChange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A change of a collection's settings; what is UNSET stays as it is. `delete_at` schedules the
-    removal of the collection, 0 cancels it; `partitions` only grows, to 16."""
+    """Change of a collection's settings; an UNSET setting keeps its value.
+
+    `delete_at` schedules the removal of the collection, 0 cancels it. `partitions` can only grow,
+    to 16.
+    """
 
     max_age: int | msgspec.UnsetType = msgspec.UNSET
     history_enabled: bool | msgspec.UnsetType = msgspec.UNSET

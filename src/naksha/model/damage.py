@@ -1,8 +1,8 @@
-"""Stored features that cannot be read as they are, and what is left of them.
+"""Lenient reading of stored features that are damaged.
 
-The write paths refuse such features; only plain SQL under an older version, a writer that switched
-triggers off, or a damaged file leaves one behind. Reading must survive it, or it would block every
-page, version and subscription that contains it.
+The write paths refuse such features. They come from plain SQL under an older version, from a writer
+that disabled triggers, or from a damaged file. A read must survive them: otherwise one damaged
+feature would block every page, version and subscription that contains it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from naksha.model.errors import StorageCorrupt
 from naksha.model.limits import JSON_DEPTH_MAX
 
 DAMAGED: Final = "@ns:naksha:damaged"
-"""Member of a feature that cannot be read as it is stored: the `field` and the `problem`. Clients
-cannot store it; SQLite files do, in the place of what was lost (`naksha.sqlite.schema.shell`)."""
+"""Member that marks a damaged feature and has the `field` and the `problem`. Clients cannot store
+it; SQLite files contain it in place of a lost value (`naksha.sqlite.schema.shell`)."""
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""Exceptions of a decoder that gets such a feature."""
+"""Exceptions that a JSON decoder raises for a damaged feature."""
 
 BROKEN_GEOMETRY: Final = (
     f'null,"{DAMAGED}":{{"field":"geometry","problem":"the stored GeoJSON is broken"}}'
 )
-"""In the text of a feature, the place of a geometry whose stored text is not GeoJSON."""
+"""JSON text that replaces a geometry whose stored text is not GeoJSON."""
 
 _NULL: Final = "null"
 _TOKEN: Final = re.compile(
@@ -38,19 +38,22 @@ _SHAPE: Final = bytes(
     {**dict.fromkeys(b"0123456789", ord("0")), ord("e"): ord("e"), ord("E"): ord("e")}.get(byte, 32)
     for byte in range(256)
 )
-"""Digits and exponents of a text, blanks for the rest."""
+"""Translation table: digits become `0`, exponent signs `e`, every other byte a blank."""
 _LARGE: Final = (b"0e000", b"0" * 309)
-"""Digits that every number out of range of a double contains; other texts may, too."""
+"""A translated number that exceeds a double contains one of these; other texts may contain them,
+too."""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
 def decode_feature(raw: bytes | str) -> dict[str, Any]:
-    """Parse a stored feature. When a value is unreadable it becomes null (a geometry as a whole),
-    and the feature gets the member `DAMAGED`.
+    """Parse a stored feature, replacing unreadable values by null.
+
+    A geometry with an unreadable value becomes null as a whole. A feature in which a value was
+    replaced gets the member `DAMAGED`.
 
     Raises:
-        StorageCorrupt: It is not JSON at all.
+        StorageCorrupt: The text is not JSON at all.
     """
     feature: dict[str, Any]
     try:
@@ -70,13 +73,13 @@ def decode_feature(raw: bytes | str) -> dict[str, Any]:
 
 
 def may_overflow(raw: bytes) -> bool:
-    """Whether a feature may have a number that is out of range: cheap, and nearly never true."""
+    """Return whether a feature may contain a number out of range; cheap, and rarely true."""
     shape = raw.translate(_SHAPE, b"+")
     return any(large in shape for large in _LARGE)
 
 
 def _shallow(text: str) -> list[re.Match[str] | str]:
-    """The tokens of JSON, with null for what is nested too deeply."""
+    """Split JSON into tokens, with null in place of values that are nested too deeply."""
     found: list[re.Match[str] | str] = []
     depth = 0
     for token in _TOKEN.finditer(text):
@@ -90,8 +93,10 @@ def _shallow(text: str) -> list[re.Match[str] | str]:
 
 
 def _readable(token: re.Match[str] | str) -> str:
-    """A token, or what stands for it: null for a number out of range, and a text without lone
-    surrogates and control characters."""
+    """Return the token, or a readable replacement.
+
+    A number out of range becomes null; a string loses lone surrogates and control characters.
+    """
     if isinstance(token, str):
         return token
     text = token[0]

@@ -1,43 +1,43 @@
-"""The error tree: grouped by what the caller would do, each class with a stable code.
+"""Error classes, grouped by how a caller reacts, each with a stable code.
 
     NakshaError
-    ├── InvalidArgument          the input is wrong; mend it and try again
-    │   └── NotSupported         the input is fine but this storage refuses it, and says why
-    ├── Inactive                 it is switched off
-    ├── ReadOnly                 it can only be read by this name
-    ├── NotImplementedHere       nobody here answers this kind of request
-    ├── NotFound                 what was named does not exist
+    ├── InvalidArgument          the input is invalid; correct it and repeat the call
+    │   └── NotSupported         the input is valid, but the storage or hub does not support it
+    ├── Inactive                 the resource is deactivated
+    ├── ReadOnly                 the resource is read-only under this name
+    ├── NotImplementedHere       no handler implements this kind of request
+    ├── NotFound                 the resource does not exist
     │   ├── CollectionNotFound
     │   ├── FeatureNotFound
     │   ├── VersionNotFound      no such version was ever written
     │   ├── PointerNotFound      no such named pointer of the catalog
     │   └── RealmNotFound
-    ├── NotYetPublished          the version will exist; ask again later
-    ├── Expired                  the version existed, its history is gone; names the oldest one kept
-    ├── Conflict                 somebody else was first; carries the head state
+    ├── NotYetPublished          the version is not published yet; retry later
+    ├── Expired                  the history of the version was removed; has the oldest version kept
+    ├── Conflict                 another writer was first; carries the head state
     │   ├── CollectionExists
     │   ├── FeatureExists
     │   ├── PointerExists
-    │   ├── InUse                still needed by something that is named
-    │   ├── Fenced               another process has taken over what this one does
-    │   └── MergeConflict        both sides changed the same place; carries all such features
+    │   ├── InUse                another object, named in the message, still needs the resource
+    │   ├── Fenced               another process has taken over this one's lease
+    │   └── MergeConflict        both sides changed the same values; carries all such features
     ├── Retryable                nothing was written; the same call may succeed when repeated
     │   ├── Unavailable          the storage cannot be reached
-    │   ├── Busy                 too many ask at once; come again later
-    │   ├── TimedOut             it took too long and was given up
-    │   └── RealmChanged         the realm is not what it was when it was opened; open it anew
-    ├── OutcomeUnknown           it may have been written, or may be yet; look before repeating it
-    ├── Cancelled                somebody wished it to end before it was done
-    ├── RealmInactive            the realm exists but does not serve
-    ├── Unauthorized             it is not known who asks; come with a valid token
-    ├── Forbidden                who asks may not do it; names the right that is missing
-    ├── LimitExceeded            too much at once; the limit is named
-    ├── HandlerFailed            code of a pipeline broke; names the handler
-    ├── RemoteFailed             a handler elsewhere cannot be reached, or answers nonsense
-    └── StorageCorrupt           the storage broke its own rules; please report it
+    │   ├── Busy                 too many concurrent requests; retry later
+    │   ├── TimedOut             the request timed out
+    │   └── RealmChanged         the realm has changed since it was opened; open it again
+    ├── OutcomeUnknown           the write may have succeeded or may still; check before a retry
+    ├── Cancelled                the operation was cancelled before it was done
+    ├── RealmInactive            the realm exists but does not serve requests
+    ├── Unauthorized             missing or invalid token
+    ├── Forbidden                the actor lacks a right, which is named
+    ├── LimitExceeded            the request exceeds a limit, which is named
+    ├── HandlerFailed            the code of an event handler failed; names the handler
+    ├── RemoteFailed             a remote handler cannot be reached or returned an invalid response
+    └── StorageCorrupt           the storage broke one of its invariants; please report it
 
-Codes are append-only and never change their meaning: programs branch on them, and one table
-maps them to HTTP status and exit codes.
+Codes are append-only and never change their meaning, because programs branch on them. One table
+(`status_codes`) maps them to HTTP status and exit codes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from typing import Any, ClassVar
 
 
 class NakshaError(Exception):
-    """Base of all errors that Naksha raises on purpose."""
+    """Base class of all errors that Naksha raises on purpose."""
 
     code: ClassVar[str] = "naksha"
 
@@ -64,12 +64,12 @@ class NakshaError(Exception):
         self.feature_id = feature_id
         self.collection_id = collection_id
         self.handler: str | None = None
-        """The event handler that it comes from, if it ran through a pipeline."""
+        """The event handler that raised the error, if the request ran through a pipeline."""
         self.position: int | None = None
-        """The place of the feature in the request, when it was one of several."""
+        """The position of the feature in a request with several features."""
         self.failures: tuple[Any, ...] = ()
-        """What is wrong with each feature, when all of a request failed that need not all be
-        right; this error is the first of them."""
+        """The failure of each feature, when every feature of a request that allows partial success
+        failed; this error is the first of them."""
 
     def __str__(self) -> str:
         where = [
@@ -86,79 +86,79 @@ class NakshaError(Exception):
 
 
 class InvalidArgument(NakshaError):
-    """The input is wrong; the field and, where there is one, the feature are named."""
+    """The input is invalid; the field and, if there is one, the feature are named."""
 
     code = "invalid_argument"
 
 
 class NotSupported(InvalidArgument):
-    """The input is well-formed but refused, with the reason and a way out."""
+    """The input is well-formed but not supported; the message has the reason and a way out."""
 
     code = "not_supported"
 
 
 class NotImplementedHere(NakshaError):
-    """Nobody here answers this kind of request."""
+    """No handler implements this kind of request."""
 
     code = "not_implemented"
 
 
 class Inactive(NakshaError):
-    """What was named is there, and is switched off."""
+    """The resource exists but is deactivated."""
 
     code = "inactive"
 
 
 class ReadOnly(NakshaError):
-    """What is asked would change something that only can be read, by this name at least."""
+    """The request would change a resource that is read-only, at least under this name."""
 
     code = "read_only"
 
 
 class NotFound(NakshaError):
-    """What was named does not exist."""
+    """The resource does not exist."""
 
     code = "not_found"
 
 
 class CollectionNotFound(NotFound):
-    """No collection of this name."""
+    """The collection does not exist."""
 
     code = "collection_not_found"
 
 
 class FeatureNotFound(NotFound):
-    """No such feature at HEAD (or, for restore and purge, no such tombstone)."""
+    """The feature does not exist at HEAD (for restore and purge: has no tombstone)."""
 
     code = "feature_not_found"
 
 
 class VersionNotFound(NotFound):
-    """No such version was ever written."""
+    """The version was never written."""
 
     code = "version_not_found"
 
 
 class PointerNotFound(NotFound):
-    """No named pointer of this name."""
+    """The named pointer does not exist."""
 
     code = "pointer_not_found"
 
 
 class RealmNotFound(NotFound):
-    """No realm of this name."""
+    """The realm does not exist."""
 
     code = "realm_not_found"
 
 
 class NotYetPublished(NakshaError):
-    """The version lies after the last published one."""
+    """The version is later than the last published one."""
 
     code = "not_yet_published"
 
 
 class Expired(NakshaError):
-    """The version existed but its history is gone."""
+    """The version existed but its history was removed; `oldest` is the oldest version kept."""
 
     code = "expired"
 
@@ -168,7 +168,7 @@ class Expired(NakshaError):
 
 
 class Conflict(NakshaError):
-    """Somebody else was first. `head` is the head state as parsed GeoJSON, when there is one."""
+    """Another writer was first. `head` is the head state as parsed GeoJSON, when there is one."""
 
     code = "conflict"
 
@@ -178,44 +178,46 @@ class Conflict(NakshaError):
 
 
 class PreconditionFailed(Conflict):
-    """It is not any more what the caller has seen of it."""
+    """The resource has changed since the caller read it."""
 
     code = "precondition_failed"
 
 
 class CollectionExists(Conflict):
-    """A collection of this name exists already."""
+    """A collection with this id already exists."""
 
     code = "collection_exists"
 
 
 class FeatureExists(Conflict):
-    """A feature with this id exists already."""
+    """A feature with this id already exists."""
 
     code = "feature_exists"
 
 
 class PointerExists(Conflict):
-    """A named pointer of this name exists already."""
+    """A named pointer with this name already exists."""
 
     code = "pointer_exists"
 
 
 class InUse(Conflict):
-    """Still needed by something that the message names."""
+    """Another object, which the message names, still needs the resource."""
 
     code = "in_use"
 
 
 class Fenced(Conflict):
-    """Another process has taken over what this one does; nothing was written."""
+    """Another process has taken over the lease of this one; nothing was written."""
 
     code = "fenced"
 
 
 class MergeConflict(Conflict):
-    """Two sides changed the same places differently, and nobody said which one counts.
-    `undecided` has a report for each such feature; `id` is that of the stored conflict, if any."""
+    """Two sides changed the same values differently and no preference was given.
+
+    `undecided` has a report for each such feature; `id` is the id of the stored conflict, if any.
+    """
 
     code = "merge_conflict"
 
@@ -233,7 +235,7 @@ class MergeConflict(Conflict):
 
 
 class Retryable(NakshaError):
-    """A concurrent transaction got in between; nothing was written, repeat the same call."""
+    """A concurrent transaction interfered; nothing was written, repeat the same call."""
 
     code = "retryable"
 
@@ -245,50 +247,52 @@ class Unavailable(Retryable):
 
 
 class Busy(Retryable):
-    """Too many ask at the same time; nothing was begun."""
+    """Too many concurrent requests; the request was not started."""
 
     code = "busy"
 
 
 class TimedOut(Retryable):
-    """It took too long and was given up; nothing was to be written."""
+    """The request timed out; it was not a write."""
 
     code = "timed_out"
 
 
 class RealmChanged(Retryable):
-    """The realm has left the state, or the life, in which it was opened. Nothing was written."""
+    """The realm was changed or recreated since it was opened; nothing was written."""
 
     code = "realm_changed"
 
 
 class OutcomeUnknown(NakshaError):
-    """The answer got lost: the change may have been carried out, or may be yet. Whoever repeats it
-    must look first."""
+    """The response was lost: the write may have succeeded or may still succeed.
+
+    The caller must check the current state before repeating it.
+    """
 
     code = "outcome_unknown"
 
 
 class Cancelled(NakshaError):
-    """Somebody wished it to end before it was done. Nothing of it is left half-done."""
+    """The operation was cancelled before it was done; nothing is left half-done."""
 
     code = "cancelled"
 
 
 class RealmInactive(NakshaError):
-    """The realm exists, but only active realms serve; the message has its state."""
+    """The realm exists but is not active; the message has its state."""
 
     code = "realm_inactive"
 
 
 class Unauthorized(NakshaError):
-    """There is no token, or none that can be trusted. The message never contains the token."""
+    """The token is missing or invalid; the message never contains the token."""
 
     code = "unauthorized"
 
 
 class Forbidden(NakshaError):
-    """The actor lacks a right. `right` is its name, `resource` what it is needed for."""
+    """The actor lacks a right; `right` is its name, `resource` the resource that requires it."""
 
     code = "forbidden"
 
@@ -306,24 +310,24 @@ class Forbidden(NakshaError):
 
 
 class LimitExceeded(NakshaError):
-    """Too much at once; the message names the limit."""
+    """The request exceeds a limit, which the message names."""
 
     code = "limit_exceeded"
 
 
 class StorageCorrupt(NakshaError):
-    """The storage broke one of its own rules."""
+    """The storage broke one of its invariants."""
 
     code = "storage_corrupt"
 
 
 class HandlerFailed(NakshaError):
-    """Code of a pipeline broke; `handler` names it, the log has the reason."""
+    """The code of an event handler failed; `handler` names it, the log has the reason."""
 
     code = "handler_failed"
 
 
 class RemoteFailed(NakshaError):
-    """A handler that runs elsewhere cannot be reached, or does not answer as it should."""
+    """A remote handler cannot be reached or returned an invalid response."""
 
     code = "remote_failed"

@@ -1,8 +1,8 @@
-"""Features as columns, checked and taken apart for a set-based write.
+"""Checking and splitting of features given as columns, for a set-based write.
 
-What is plainly right, which is nearly everything, is dealt with column by column in C (msgspec,
-NumPy, shapely). Any other row becomes a feature that `check_features` judges, so that its rules
-are the rules; and what it says of a row is said of that row.
+Rows that are obviously valid, nearly all of them, are processed column by column in C (msgspec,
+NumPy, shapely). Every other row is converted to a feature and checked by `check_features`, so that
+there is one set of rules; its errors are reported for that row.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 _OWN: Final = ("id", "geometry", "properties")
 """Members that have columns of their own."""
 _JUDGED: Final = frozenset({*_OWN, "type", MARK_3D})
-"""Members that cannot just be put among the others."""
+"""Members that need a check by `check_features`."""
 _NAMESPACE_JSON: Final = msgspec.json.encode(NAMESPACE) + b":"
 _NUL_JSON: Final = b"\\u0000"
 _ONLY: Final = "features[0]"
@@ -53,15 +53,15 @@ Texts = list[str | None]
 def check_columns(
     batch: pa.RecordBatch, *, id_prefix: str | None = None, first_row: int = 0
 ) -> PreparedFeatures:
-    """Checks features in the columns of `naksha.spi.arrow.GIVEN`, all of which must be there.
+    """Check features in the columns of `naksha.spi.arrow.GIVEN`, all of which must be present.
 
-    The same as `check_features` of the same features, but that an id which is there twice is
-    refused: rows have no order in which the last one could count. Features without an id get one.
-    In the JSON of each feature `properties` comes last.
+    Does the same as `check_features`, except that a duplicate id is refused: rows have no order in
+    which the last one could take precedence. A feature without an id gets a generated one. In the
+    JSON of each feature `properties` comes last.
 
     Args:
         batch: The features.
-        id_prefix: Cut off from ids that start with it.
+        id_prefix: Prefix that is removed from ids that start with it.
         first_row: The number of the first row, for errors.
     """
     rows = _Rows(batch, id_prefix or "", first_row)
@@ -71,13 +71,13 @@ def check_columns(
 
 
 class _Rows:
-    """A batch in Python's lists, and which of its rows are plainly right."""
+    """Rows of a batch as Python lists; a mask tells which ones are obviously valid ("plain")."""
 
     def __init__(self, batch: pa.RecordBatch, prefix: str, first_row: int) -> None:
         try:
             batch.validate(full=True)
         except pa.ArrowInvalid as error:
-            raise InvalidArgument(f"The batch is broken: {error}", field="batch") from error
+            raise InvalidArgument(f"Invalid record batch: {error}", field="batch") from error
         self._prefix = prefix
         self._first_row = first_row
         self._count = batch.num_rows
@@ -92,7 +92,7 @@ class _Rows:
         shapes, plain = shapes_of(self._wkbs)
         ids = self._ids(plain)
         bodies = self._bodies(ids, plain)
-        # Shapes that are not right have no place on earth.
+        # Invalid shapes would break `qrids_of`.
         shapes[~plain] = None
         wkbs = wkb_of(shapes)
         self._judge_sizes(bodies, wkbs, plain)
@@ -114,7 +114,7 @@ class _Rows:
     # ---- Columns -----------------------------------------------------------------------------
 
     def _objects(self, column: pa.Array, field: str) -> list[dict[str, Any] | None]:
-        """The JSON objects of a column."""
+        """Return the parsed JSON objects of a column."""
         texts: list[Any] = _values(column)
         found: list[Any]
         try:
@@ -144,7 +144,7 @@ class _Rows:
         for row in np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist():
             lists[row] = None
         try:
-            # The same few tags come again and again.
+            # Most features share a few tag lists: check each distinct list once.
             known = {tags: None if tags is None else checked_tags(tags) for tags in set(lists)}
         except Broken:
             for row, tags in enumerate(lists):
@@ -168,7 +168,7 @@ class _Rows:
         return crids
 
     def _ids(self, plain: Mask) -> list[str]:
-        """The ids as they are kept; those that cannot be are not plain."""
+        """Return the ids as they are stored; rows with an invalid id are marked as not plain."""
         fresh = iter(generate_ids(self._given.count(None)))
         prefix = self._prefix
         ids = [next(fresh) if i is None else i.removeprefix(prefix) for i in self._given]
@@ -197,7 +197,7 @@ class _Rows:
         return bodies
 
     def _starts(self, plain: Mask) -> list[bytes]:
-        """The JSON of each feature up to its id."""
+        """Return the JSON of each feature up to its id."""
         start = b'{"type":"Feature"'
         starts = [start] * self._count
         for row, members in enumerate(self._members):
@@ -215,7 +215,7 @@ class _Rows:
     # ---- Rows that are not plain -------------------------------------------------------------
 
     def _put_judged(self, prepared: PreparedFeatures, rows: list[int]) -> None:
-        """What `check_features` says of some rows, each in its place."""
+        """Check rows with `check_features` and put the results in their places."""
         if not rows:
             return
         features = [self._feature(row) for row in rows]
@@ -225,7 +225,7 @@ class _Rows:
         except NakshaError:
             parts = []
         if not parts:
-            # One by one, to know which row it is; or all are right, but too large together.
+            # Check one by one, to report the row; or all are valid, but too large together.
             parts = [self._judged(row, each) for row, each in zip(rows, features, strict=True)]
         for name in (each.name for each in fields(prepared) if each.name != "positions"):
             column, values = getattr(prepared, name), [v for p in parts for v in getattr(p, name)]
@@ -242,11 +242,13 @@ class _Rows:
             raise
 
     def _feature(self, row: int) -> dict[str, Any]:
-        """The row as a GeoJSON feature."""
+        """Return the row as a GeoJSON feature."""
         members, properties = self._members[row] or {}, self._properties[row] or {}
         for name in _OWN:
             if name in members:
-                problem = Problem(f"members.{name}", "has a column of its own")
+                problem = Problem(
+                    f"members.{name}", "must be given in its own column, not in members"
+                )
                 raise self._error(problem, row)
         wkb = self._wkbs[row]
         try:
@@ -262,7 +264,7 @@ class _Rows:
         }
 
     def _with_columns(self, properties: dict[str, Any], row: int) -> dict[str, Any]:
-        """Properties with what columns of their own say of the namespace."""
+        """Return properties with a namespace that includes the columns `tags` and `crid`."""
         own = {"tags": self._tags[row], "crid": self._crids[row]}
         told = {name: value for name, value in own.items() if value is not None}
         namespace = properties.get(NAMESPACE)
@@ -278,7 +280,7 @@ class _Rows:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """The values of a column; NumPy makes them several times faster than `to_pylist`."""
+    """Return the values of a column; several times faster than `to_pylist`."""
     values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
     return values
 
@@ -287,7 +289,7 @@ def _object_problem(text: str) -> str | None:
     try:
         found = _decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        return f"is no JSON: {error}"
+        return f"is not valid JSON: {error}"
     if found is None or isinstance(found, dict):
         return None
     return f"must be an object, not {type(found).__name__}"
@@ -304,7 +306,7 @@ def _check_unique(ids: Sequence[str], first_row: int) -> None:
     for row, id_ in enumerate(ids):
         if id_ in seen:
             error = InvalidArgument(
-                f"The id is there twice, also in row {first_row + seen[id_]}",
+                f"The id occurs twice, also in row {first_row + seen[id_]}",
                 field="id",
                 feature_id=id_,
             )

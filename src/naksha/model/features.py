@@ -1,7 +1,7 @@
-"""Features as clients send them, checked and taken apart for a set-based write.
+"""Checking and splitting of features sent by clients, for a set-based write.
 
-The fast path works in C (msgspec, NumPy, shapely) and only finds out that something is wrong;
-`json_rules` and `geometry_rules` then find out what and where.  Nothing that was given is changed.
+The fast path works in C (msgspec, NumPy, shapely) and only detects that a value is invalid;
+`json_rules` and `geometry_rules` then determine which one and why.  The input is never modified.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from naksha.model.limits import (
 from naksha.model.tags import checked_tags
 
 NAMESPACE: Final = "@ns:com:here:xyz"
-"""The member of `properties` that belongs to the storage."""
+"""Member of `properties` that belongs to the storage."""
 
 MARK_3D: Final = "naksha:3d"
-"""A member of features that a storage may use for itself; what a client sends there is dropped."""
+"""Member of features reserved for storages; a value sent by a client is dropped."""
 
 CRID_CLEARED: Final = ""
-"""Stands for the `crid` null; an empty one is refused, so nobody can mean it."""
+"""Marks an explicit `crid: null`; unambiguous, because an empty `crid` is refused."""
 
 Feature = Mapping[str, Any]
 
@@ -51,7 +51,7 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 _OBJECT: Final = (dict, Mapping)
-"""What a JSON object may be.  To ask for the common case first makes the question much cheaper."""
+"""Types of a JSON object; `isinstance` is much cheaper with the common type first."""
 
 _BYTES_PER_CHARACTER_MAX: Final = 4
 _LETTERS_AND_DIGITS: Final = (string.ascii_letters + string.digits).encode()
@@ -66,22 +66,22 @@ _STEPS[[*b"]}"]] = -1
 
 @dataclass(frozen=True, slots=True)
 class PreparedFeatures:
-    """Parallel lists, one entry per feature to write, without duplicate ids."""
+    """Parallel lists with one entry per feature to write, without duplicate ids."""
 
     positions: list[int]
-    """Where the feature was in the input."""
+    """The position of the feature in the input."""
     ids: list[str]
     json: list[bytes]
-    """The feature without geometry and namespace; `id` and `properties` are always there."""
+    """The feature without geometry and namespace; it always has `id` and `properties`."""
     wkb: list[bytes | None]
     has_z: list[bool]
     qrid: list[str | None]
     tags: list[list[str] | None]
-    """None: not given; that is not the same as no tags."""
+    """None: not given, as opposed to an empty list."""
     crid: list[str | None]
-    """None: not given; CRID_CLEARED: given as null, which takes it away."""
+    """None: not given; CRID_CLEARED: given as null, which removes it."""
     lock_uuid: list[str | None]
-    """The state id the client says the feature has; of any system, so not parsed here."""
+    """The state id that the client expects; not parsed, because it may come from another system."""
     lock_version: list[int | None]
 
     def __len__(self) -> int:
@@ -92,15 +92,15 @@ class PreparedFeatures:
 def check_features(
     features: Sequence[Feature], *, id_prefix: str | None = None, generate_ids: bool = False
 ) -> PreparedFeatures:
-    """Checks features and takes them apart.  Of features with the same id the last one counts.
+    """Check features and split them into columns; of features with the same id the last one wins.
 
     Args:
-        features: GeoJSON features; an integer id is taken as its decimal text.
-        id_prefix: Cut off from ids that start with it.
-        generate_ids: Gives an id to features without one, instead of refusing them.
+        features: GeoJSON features; an integer id is converted to decimal text.
+        id_prefix: Prefix that is removed from ids that start with it.
+        generate_ids: Whether to generate missing ids instead of refusing the feature.
     """
     if len(features) > WRITE_FEATURES_MAX:
-        raise LimitExceeded(f"{len(features)} features at once, more than {WRITE_FEATURES_MAX}")
+        raise LimitExceeded(f"{len(features)} features in one write; at most {WRITE_FEATURES_MAX}")
     _check_envelopes(features)
     ids = _ids_of(features, id_prefix, generate_ids)
     bodies, namespaces = _bodies_of(features, ids)
@@ -110,7 +110,7 @@ def check_features(
 
 
 def generate_ids(count: int) -> list[str]:
-    """Random ids of letters and digits."""
+    """Generate random ids of letters and digits."""
     size = GENERATED_ID_LENGTH
     text = os.urandom(count * size).translate(_TO_LETTERS_AND_DIGITS).decode("ascii")
     return [text[start : start + size] for start in range(0, count * size, size)]
@@ -122,7 +122,7 @@ def generate_ids(count: int) -> list[str]:
 def _check_envelopes(features: Sequence[object]) -> None:
     for position, feature in enumerate(features):
         if not isinstance(feature, _OBJECT):
-            message = f"must be a feature object, not {type(feature).__name__}"
+            message = f"A feature must be an object, not {type(feature).__name__}"
             raise InvalidArgument(message, field=f"features[{position}]")
         if feature.get("type") != "Feature":
             problem = Problem("type", f"must be 'Feature', not {feature.get('type')!r:.64}")
@@ -141,7 +141,10 @@ def _ids_of(features: Sequence[Feature], prefix: str | None, generate: bool) -> 
 
 
 def are_plain_ids(ids: list[Any]) -> bool:
-    """Whether all ids can stay as they are; what no JSON may hold is found with the rest of it."""
+    """Return whether all ids can stay as they are.
+
+    NUL and lone surrogates are not looked for here: the check of the feature's JSON finds them.
+    """
     if set(map(type, ids)) != {str} or not all(ids):
         return False
     return max(map(len, ids)) * _BYTES_PER_CHARACTER_MAX <= FEATURE_ID_BYTES_MAX
@@ -150,7 +153,7 @@ def are_plain_ids(ids: list[Any]) -> bool:
 def _id_of(value: object, prefix: str, feature: Feature, position: int) -> str:
     problem: str | None
     if value is None:
-        problem = "is missing"
+        problem = "The feature has no id"
     else:
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= INT8_MAX:
             value = str(value)
@@ -159,7 +162,7 @@ def _id_of(value: object, prefix: str, feature: Feature, position: int) -> str:
         assert isinstance(value, str)
         if value != prefix or not prefix:
             return value.removeprefix(prefix)
-        problem = f"nothing is left without the prefix {prefix!r}"
+        problem = f"The id must be longer than the id prefix {prefix!r}"
     raise invalid_feature(Problem("id", problem), feature, position)
 
 
@@ -167,7 +170,7 @@ def _id_of(value: object, prefix: str, feature: Feature, position: int) -> str:
 
 
 def _bodies_of(features: Sequence[Feature], ids: list[str]) -> tuple[list[bytes], dict[int, Any]]:
-    """The JSON of every feature, and the namespaces of those that came with one, by position."""
+    """Return the JSON of every feature, and the given namespaces by position."""
     bodies: list[bytes] = []
     namespaces: dict[int, Any] = {}
     for position, feature in enumerate(features):
@@ -190,10 +193,10 @@ def _bodies_of(features: Sequence[Feature], ids: list[str]) -> tuple[list[bytes]
 
 
 def _json_of(body: dict[str, Any], feature: Feature, position: int) -> bytes:
-    """JSON that reads back as what was given, or an error.
+    """Encode a feature as JSON that decodes to the same value, or raise an error.
 
-    msgspec writes NaN as null, numbers as names and dates as text.  Reading back and comparing
-    finds all of that in C, and costs less than a look at every value in Python.
+    msgspec encodes NaN as null, and silently converts numeric member names and dates to strings.
+    Decoding and comparing detects all of that in C, faster than a check of every value in Python.
     """
     try:
         text = _encode(body)
@@ -211,7 +214,7 @@ def _json_of(body: dict[str, Any], feature: Feature, position: int) -> bytes:
 
 
 def is_deep(text: bytes) -> bool:
-    """Whether JSON is nested deeper than allowed; cheap unless it has many brackets."""
+    """Return whether JSON is nested deeper than allowed; cheap unless it has many brackets."""
     if len(text) <= 2 * JSON_DEPTH_MAX or text.count(b"{") + text.count(b"[") <= JSON_DEPTH_MAX:
         return False
     brackets = np.frombuffer(_TEXT.sub(b"", text), dtype=np.uint8)
@@ -248,7 +251,7 @@ def _parts_of(
 
 
 def _read_namespace(prepared: PreparedFeatures, position: int, given: object) -> None:
-    """Takes over what a client may say; everything else there belongs to the storage."""
+    """Copy the members that clients may set; all others belong to the storage and are ignored."""
     if given is None:
         return
     if not isinstance(given, _OBJECT):
@@ -295,12 +298,12 @@ def _check_sizes(features: Sequence[Feature], prepared: PreparedFeatures) -> Non
         total += size
         if size > FEATURE_BYTES_MAX:
             raise LimitExceeded(
-                f"the feature has {size} bytes, more than {FEATURE_BYTES_MAX}",
+                f"The feature has {size} bytes, more than {FEATURE_BYTES_MAX}",
                 field=f"features[{position}]",
                 feature_id=readable_id(features[position].get("id")),
             )
     if total > WRITE_BYTES_MAX:
-        raise LimitExceeded(f"the features have {total} bytes, more than {WRITE_BYTES_MAX}")
+        raise LimitExceeded(f"The features have {total} bytes, more than {WRITE_BYTES_MAX}")
 
 
 def _without_duplicates(prepared: PreparedFeatures) -> PreparedFeatures:

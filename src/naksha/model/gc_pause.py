@@ -1,8 +1,8 @@
-"""Pausing Python's collection of cyclic garbage while a batch is worked on.
+"""Pause of Python's cyclic garbage collector while a batch is processed.
 
-A batch makes hundreds of thousands of objects in one go, all of them needed and none in a cycle.
-The collector takes their number for a reason to look through everything that is alive, several
-times per batch, which cost a fifth of the time of a large write.
+A batch allocates hundreds of thousands of objects, all of them needed and none in a cycle. Their
+number triggers full collections, several per batch, which took a fifth of the time of a large
+write.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class _Pause:
-    """One pause for all who need one, in whatever thread; it ends with the last of them."""
+    """Reference-counted pause, shared by all threads; it ends when the last user has left."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -43,7 +43,7 @@ _pause = _Pause()
 
 
 def uncollected(work: Callable[P, R]) -> Callable[P, R]:
-    """Decorates a function that works on a batch: no collection until all such have ended."""
+    """Decorate a batch function: no garbage collection while any such function runs."""
 
     @wraps(work)
     def paused(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -1,8 +1,8 @@
-"""The rules for JSON inside a feature, written to be read and to say where one is broken.
+"""Readable rules for JSON inside a feature, which report where one is broken.
 
-PostgreSQL's jsonb keeps no NUL characters and no lone surrogates; JSON has no NaN and no infinite
-numbers; names are strings.  `features` finds out quickly whether all is well and comes here only
-to name the place of an error, so this module may be slow.
+PostgreSQL's jsonb stores no NUL characters and no lone surrogates; JSON has no NaN and no infinite
+numbers; names are strings.  `features` detects quickly whether all values are valid and calls this
+module only to locate an error, so it may be slow.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PLAIN: Final = frozenset({bool, type(None)})
 
 
 def json_problem(value: object, path: str = "", depth: int = 1) -> Problem | None:
-    """The first problem of a value, or None."""
+    """Return the first problem of a value, or None."""
     if isinstance(value, dict | list | tuple):
         if depth > JSON_DEPTH_MAX:
             return Problem(path, f"is nested more than {JSON_DEPTH_MAX} levels deep")
@@ -31,11 +31,11 @@ def json_problem(value: object, path: str = "", depth: int = 1) -> Problem | Non
 def _object_problem(value: dict[object, object], path: str, depth: int) -> Problem | None:
     for key, member in value.items():
         if type(key) is not str:
-            return Problem(path, f"the name {key!r:.64} must be a string")
+            return Problem(path, f"The member name {key!r:.64} must be a string")
         place = f"{path}.{readable_key(key)}" if path else readable_key(key)
         message = _text_problem(key)
         if message is not None:
-            return Problem(place, f"the name {message}")
+            return Problem(place, f"The member name {message}")
         problem = json_problem(member, place, depth + 1)
         if problem is not None:
             return problem
@@ -59,7 +59,7 @@ def _scalar_problem(value: object) -> str | None:
         return None if math.isfinite(value) else "must be a finite number"
     if type(value) is int:
         return _integer_problem(value)
-    return None if type(value) in _PLAIN else f"{type(value).__qualname__} is no type of JSON"
+    return None if type(value) in _PLAIN else f"{type(value).__qualname__} is not a JSON type"
 
 
 def _text_problem(text: str) -> str | None:

@@ -1,9 +1,9 @@
 """Three-way merge, changed paths and JSON patches of features, property by property.
 
 Values are parsed JSON (dict, list, str, int, float, bool, None).  Objects are compared member by
-member; an array is one value, and so is the `geometry` of a feature.  A member that is absent is
-not the same as one that is null, true is not 1, but 1 is 1.0.  Places are RFC 6901 pointers.
-Results share their parts with what was given: treat both as immutable.
+member; an array is one value, and so is the `geometry` of a feature.  An absent member differs from
+one that is null, true is not 1, but 1 is 1.0.  Paths are RFC 6901 pointers.  Results share parts
+with the arguments: treat both as immutable.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 GEOMETRY: Final = "/geometry"
-"""The one object that is never merged: half of one geometry and half of another is none."""
+"""The one object that is never merged: parts of two geometries do not form a valid one."""
 
 
 class Absent(enum.Enum):
-    """The type of `ABSENT`."""
+    """Type of `ABSENT`."""
 
     ABSENT = "absent"
 
@@ -27,14 +27,14 @@ class Absent(enum.Enum):
 
 
 ABSENT: Final = Absent.ABSENT
-"""Stands for a member that is not there."""
+"""Marks a member that does not exist."""
 
 Side: TypeAlias = Literal["base", "ours", "theirs"]
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """A place that both sides changed, differently; each value may be `ABSENT`."""
+    """Path that both sides changed differently; each value may be `ABSENT`."""
 
     path: str
     base: Any
@@ -44,20 +44,20 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The result of a merge; where there is a conflict, the value of the preferred side."""
+    """Result of a merge; a conflicting path has the value of the preferred side."""
 
     value: Any
     conflicts: list[Conflict]
 
 
 def merge3(base: Any, ours: Any, theirs: Any, *, prefer: Side = "ours") -> Merged:
-    """Merges what two sides made of a common base.
+    """Merge the changes of two sides since a common base.
 
     Args:
         base: The value that both sides started from.
-        ours: What one side made of it.
-        theirs: What the other side made of it.
-        prefer: Whose value the result has where both changed the same place differently.
+        ours: The value of one side.
+        theirs: The value of the other side.
+        prefer: The side whose value is taken where both changed the same path differently.
     """
     conflicts: list[Conflict] = []
     value = _merge(base, ours, theirs, "", prefer, conflicts)
@@ -65,18 +65,20 @@ def merge3(base: Any, ours: Any, theirs: Any, *, prefer: Side = "ours") -> Merge
 
 
 def changed_paths(old: Any, new: Any) -> list[str]:
-    """The places that were added, removed or replaced, in order; of an added or removed object
-    only its own place."""
+    """Return the paths that were added, removed or replaced, in order.
+
+    An added or removed object is reported as one path, without its members.
+    """
     return [path for path, _, _ in _changes(old, new, "")]
 
 
 def json_patch(old: Any, new: Any) -> list[dict[str, Any]]:
-    """The RFC 6902 patch that turns `old` into `new`."""
+    """Return the RFC 6902 patch that turns `old` into `new`."""
     return [_operation(*change) for change in _changes(old, new, "")]
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values are equal as JSON: true is not 1, but 1 is 1.0."""
+    """Return whether two values are equal as JSON: true is not 1, but 1 is 1.0."""
     if one is other:
         return True
     if isinstance(one, dict):
@@ -106,7 +108,7 @@ def _merge(
 
 
 def _is_mergeable(base: Any, ours: Any, theirs: Any, path: str) -> bool:
-    """Two objects, made from an object or from nothing."""
+    """Return whether both sides are objects, and the base an object or absent."""
     return (
         path != GEOMETRY
         and isinstance(ours, dict)
@@ -149,5 +151,5 @@ def _operation(path: str, old: Any, new: Any) -> dict[str, Any]:
 
 
 def pointer(path: str, key: str) -> str:
-    """The RFC 6901 pointer of a member of the object at `path`."""
+    """Return the RFC 6901 pointer of a member of the object at `path`."""
     return f"{path}/{key.replace('~', '~0').replace('/', '~1')}"

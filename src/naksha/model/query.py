@@ -1,6 +1,7 @@
-"""What can be asked of a collection: spatial tests, property predicates and the query itself.
+"""Queries of a collection: spatial tests, property predicates, sort keys and the query itself.
 
-All of these are plain immutable data. A storage translates them; nothing here knows SQL.
+All of these are plain immutable data. Storages translate them to their own language; nothing here
+depends on SQL.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from naksha.model.limits import PAGE_MAX, PARTS_MAX
 
 
 class Op(StrEnum):
-    """A comparison of one property with given values."""
+    """Comparison of one property with a value."""
 
     EQ = "eq"
     NE = "ne"
@@ -32,19 +33,19 @@ class Op(StrEnum):
 
 
 GEOMETRY_TYPE: Final = ("geometry", "type")
-"""The one path into a geometry that can be tested."""
+"""The only path into a geometry that can be tested."""
 
 
 class Test(msgspec.Struct, frozen=True, tag="test"):
-    """`path op value`, for example `("properties", "speed") > 50`.
+    """Property test `path op value`, for example `("properties", "speed") > 50`.
 
     Comparisons order numbers with numbers and strings with strings (by code point); a value of
     another type never matches, except for NE, which is the exact opposite of EQ on existing
-    properties. `CONTAINS` is JSON containment: the property contains the value. Nothing holds for a
-    property that is absent, not even IS_NULL: who does not care asks for
+    properties. `CONTAINS` is JSON containment: the property contains the value. No operator matches
+    an absent property, not even IS_NULL; to match a property that is absent or null, use
     `Not(And((Test(path, EXISTS), Not(Test(path, IS_NULL)))))`. A path leads through objects only.
-    Of a geometry only the type (`GEOMETRY_TYPE`) can be tested.
-    `ANY_STARTS_WITH` is about arrays: one of their elements is a text that starts with the value.
+    Of a geometry only the type (`GEOMETRY_TYPE`) can be tested. `ANY_STARTS_WITH` applies to
+    arrays: one of the elements is a string that starts with the value.
     """
 
     path: tuple[str, ...]
@@ -53,19 +54,19 @@ class Test(msgspec.Struct, frozen=True, tag="test"):
 
 
 class And(msgspec.Struct, frozen=True, tag="and"):
-    """All parts hold; true when there are none."""
+    """Conjunction; true without parts."""
 
     parts: tuple[Predicate, ...]
 
 
 class Or(msgspec.Struct, frozen=True, tag="or"):
-    """At least one part holds; false when there are none."""
+    """Disjunction; false without parts."""
 
     parts: tuple[Predicate, ...]
 
 
 class Not(msgspec.Struct, frozen=True, tag="not"):
-    """The part does not hold."""
+    """Negation."""
 
     part: Predicate
 
@@ -74,7 +75,7 @@ Predicate: TypeAlias = Test | And | Or | Not
 
 
 class Bbox(msgspec.Struct, frozen=True, tag="bbox"):
-    """Features whose 2D bounding box meets this one; west > east crosses the date line."""
+    """Bounding box; matches features whose 2D box meets it. west > east crosses the date line."""
 
     west: float
     south: float
@@ -83,14 +84,14 @@ class Bbox(msgspec.Struct, frozen=True, tag="bbox"):
 
 
 class Intersects(msgspec.Struct, frozen=True, tag="intersects"):
-    """Features that intersect the geometry (WKB), grown by `radius` metres when given."""
+    """Geometry (WKB), buffered by `radius` metres; matches features that intersect it."""
 
     wkb: bytes
     radius: float = 0.0
 
 
 class Tile(msgspec.Struct, frozen=True, tag="tile"):
-    """Features whose 2D bounding box meets a cell of the plain quadtree (see `quadkey`)."""
+    """Cell of the plain quadtree (see `quadkey`); matches features whose 2D box meets it."""
 
     quadkey: str
 
@@ -99,48 +100,53 @@ Spatial: TypeAlias = Bbox | Intersects | Tile
 
 
 _HASHES: Final = 16**8
-"""Of the hash of an id the first eight digits count."""
+"""Number of possible values of the first eight digits of an id's hash, which are used for parts."""
 
 
 class Part(msgspec.Struct, frozen=True):
-    """One of `total` parts of about the same size, counted from 1. Which one a feature is in
-    follows from its id alone: so the parts of all pages, versions and storages fit together."""
+    """One of `total` parts of about the same size, counted from 1.
+
+    The part of a feature depends on its id only, so the parts of all pages, versions and storages
+    are consistent.
+    """
 
     number: int
     total: int
 
     def __post_init__(self) -> None:
         if not 1 <= self.number <= self.total <= PARTS_MAX:
-            raise InvalidArgument(f"It is n,total with 1 ≤ n ≤ total ≤ {PARTS_MAX}", field="part")
+            raise InvalidArgument(
+                f"The part must be n,total with 1 ≤ n ≤ total ≤ {PARTS_MAX}", field="part"
+            )
 
     def has(self, id: str) -> bool:
-        """Whether a feature is in it."""
+        """Return whether a feature is in the part."""
         first, last = self.hashes()
         return first <= id_hash(id)[:8] <= last
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything is in it."""
+        """Whether the part contains everything."""
         return self.total == 1
 
     def hashes(self) -> tuple[str, str]:
-        """The beginnings of the first and the last hash of its ids, hexadecimal."""
+        """Return the hexadecimal prefixes of the first and the last hash of the part."""
         first = _HASHES * (self.number - 1) // self.total
         last = _HASHES * self.number // self.total - 1
         return f"{first:08x}", f"{last:08x}"
 
 
 def id_hash(id: str) -> str:
-    """The hash of an id, which also says what leaf a feature is in."""
+    """Return the hash of an id, which also selects the leaf table of a feature."""
     return hashlib.md5(id.encode(), usedforsecurity=False).hexdigest()
 
 
 class SortKey(NamedTuple):
-    """Something to sort by: a member of a feature, by its path through objects.
+    """Sort criterion: a member of a feature, by its path through objects.
 
-    Numbers come before texts (these by code point), these before false and true, these before
-    arrays and objects, which are all alike; `descending` it is the other way round. What is null or
-    absent comes last in either case.
+    Ascending, numbers come before strings (ordered by code point), then false and true, then arrays
+    and objects, which are all equal; `descending` reverses this order. Null and absent values come
+    last in either case.
     """
 
     path: tuple[str, ...]
@@ -148,7 +154,7 @@ class SortKey(NamedTuple):
 
 
 class States(StrEnum):
-    """Which states of a feature are asked for."""
+    """Which states of a feature a query returns."""
 
     LIVE = "live"
     DELETED = "deleted"
@@ -156,21 +162,21 @@ class States(StrEnum):
 
 
 class Query(msgspec.Struct, frozen=True, kw_only=True):
-    """A filter over one collection. All given parts must hold; an absent part holds always.
+    """Filter over one collection; all given parts must hold, an absent part always holds.
 
     `tags` is OR of ANDs: `(("a",), ("b", "c"))` means a, or b and c. `updated_from` and
     `updated_to` (inclusive, exclusive; epoch milliseconds) test `updatedAt`. `limit` bounds the
-    answer; `cursor` continues a page and carries its version. With a `limit` states come ordered
-    by id (and by txn, where a feature has several), ids compared by code point; without one the
-    order is open, because sorting a whole collection costs more than reading it.
+    result; `cursor` continues a page and contains its version. With a `limit` states are ordered by
+    id (and by txn, where a feature has several), ids compared by code point; without one the order
+    is undefined, because sorting a whole collection costs more than reading it.
 
-    With `replaced_since` it is about the states that were valid at that transaction and are not
-    any more at the version that is read: given as they were then, without their end.
+    With `replaced_since` the query returns the states that were valid at that transaction and are
+    no longer valid at the version that is read, as they were then, without their end.
 
-    `part` cuts what is found into parts, for those who read it together.
+    `part` restricts the result to one part, for clients that share the reading.
 
-    `space` is no filter: every state is given out with this text as `space` in its namespace, where
-    storages keep none. This cannot be read in bulk.
+    `space` is not a filter: every state is returned with this text as `space` in its namespace,
+    which storages do not store. It is not supported by bulk reads.
     """
 
     ids: tuple[str, ...] | None = None

@@ -1,4 +1,4 @@
-"""One version of one feature, as a storage gives it out."""
+"""One version of one feature, as returned by a storage."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ T = TypeVar("T")
 XYZ: Final = "@ns:com:here:xyz"
 """Key of the namespace inside `properties`."""
 CONFLICTING: Final = "@ns:naksha:conflicting"
-"""Member of a feature on a branch for solving conflicts, true until somebody writes the feature."""
+"""Member of a feature on a branch for conflict resolution, true until a client writes the
+feature."""
 
 
 class Heading(msgspec.Struct, frozen=True, gc=False):
-    """What tells states of a feature apart."""
+    """Members of the namespace that identify a state."""
 
     uuid: str
     puuid: str | None
@@ -36,9 +37,9 @@ class _Feature(msgspec.Struct, frozen=True, gc=False):
 _decode_heading = msgspec.json.Decoder(_Feature).decode
 
 
-# Of these there are many at once, and none in a cycle: the collector need not look at them.
+# gc=False: states are numerous and never part of a reference cycle.
 class State(msgspec.Struct, eq=False, gc=False):
-    """A state: its id and its GeoJSON as bytes, parsed only when somebody looks inside."""
+    """State of a feature: its id and its GeoJSON as bytes, which are parsed on first access."""
 
     id: str
     raw: bytes
@@ -46,22 +47,22 @@ class State(msgspec.Struct, eq=False, gc=False):
 
     @property
     def feature(self) -> dict[str, Any]:
-        """The whole GeoJSON feature, geometry and namespace included."""
+        """Complete GeoJSON feature, geometry and namespace included."""
         return self.mend() if self._feature is None else self._feature
 
     def mend(self) -> dict[str, Any]:
-        """Parse the feature, and replace bytes that cannot be read by what is left of them."""
+        """Parse the feature, and replace unreadable bytes by what can be recovered."""
         self._feature = feature = decode_feature(self.raw)
         if DAMAGED in feature:
             self.raw = msgspec.json.encode(feature)
         return feature
 
     def heading(self) -> Heading:
-        """The most important parts of the namespace, without parsing the rest."""
+        """Return the most important members of the namespace, without parsing the rest."""
         return self.decoded_by(_decode_heading).properties.xyz
 
     def decoded_by(self, decode: Callable[[bytes], T]) -> T:
-        """The parts of the feature that a decoder knows; of a damaged one, what is left of them."""
+        """Decode the feature partially; of a damaged feature, decode what can be recovered."""
         try:
             return decode(self.raw)
         except UNREADABLE:
@@ -70,18 +71,18 @@ class State(msgspec.Struct, eq=False, gc=False):
 
     @property
     def xyz(self) -> dict[str, Any]:
-        """The namespace `@ns:com:here:xyz`."""
+        """Namespace `@ns:com:here:xyz`."""
         namespace: dict[str, Any] = self.feature["properties"][XYZ]
         return namespace
 
     @property
     def txn(self) -> int:
-        """The transaction that made this state."""
+        """Transaction that wrote this state."""
         return int(self.xyz["txn"])
 
     @property
     def uuid(self) -> str:
-        """The state's GUID."""
+        """GUID of the state."""
         return str(self.xyz["uuid"])
 
     def __repr__(self) -> str:
@@ -89,8 +90,11 @@ class State(msgspec.Struct, eq=False, gc=False):
 
 
 class Found(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A state that was found, without its content. `values` are what it is sorted by, as JSON:
-    None for what is null or absent, and an empty array for any array or object."""
+    """Reference to a matching state, without its content.
+
+    `values` are its sort values as JSON: None for null or absent, and an empty array for any array
+    or object.
+    """
 
     id: str
     uuid: str
@@ -98,10 +102,10 @@ class Found(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a write did to one feature: the action, and the state that is HEAD (or tombstone) now.
+    """Result of a write for one feature: the action, and the state that is now HEAD (or tombstone).
 
     `action` is CREATED, UPDATED, DELETED, PURGED, RESTORED or RETAINED (nothing changed, or a
-    delete of what was not there). `state` is given only when the caller asked for states.
+    delete of a feature that did not exist). `state` is set only when the caller asked for states.
     """
 
     id: str

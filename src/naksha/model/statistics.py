@@ -1,4 +1,4 @@
-"""What there is in a collection, counted or estimated."""
+"""Statistics of a collection, counted or estimated."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ T = TypeVar("T")
 
 
 class Figure(msgspec.Struct, Generic[T], frozen=True):
-    """A value, and whether it is not exact: computed from a part of the features, or cut."""
+    """Value, and whether it is inexact: computed from a sample of the features, or truncated."""
 
     value: T
     estimated: bool = False
 
 
 class KeyCount(msgspec.Struct, frozen=True):
-    """A property or a tag, and how many features have it."""
+    """Property or tag, and the number of features that have it."""
 
     key: str
     count: int
 
 
 class Statistics(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The live features of a collection at a version.
+    """Statistics of the live features of a collection at a version.
 
-    `byte_size` is what they have as GeoJSON, as the storage gives them out. `bbox` is around all
-    geometries, None when there are none. Of the properties these are the keys of the first level,
-    the namespace left out. Properties and tags come with the most frequent ones first, those
-    equally frequent in the order of their code points, and not more than `STATISTICS_KEYS_MAX`.
+    `byte_size` is their total size as GeoJSON, as returned by the storage. `bbox` encloses all
+    geometries, None when there are none. `properties` are the keys of the first level without the
+    namespace. Properties and tags are sorted by descending count, then by code point, with at most
+    `STATISTICS_KEYS_MAX` entries.
     """
 
     count: Figure[int]
@@ -50,4 +50,4 @@ NOTHING: Final = Statistics(
     properties=Figure(()),
     tags=Figure(()),
 )
-"""Of a collection without features."""
+"""Statistics of a collection without features."""

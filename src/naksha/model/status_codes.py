@@ -1,9 +1,9 @@
-"""What an error becomes outside of Python: one table from codes to HTTP status and exit code.
+"""Mapping of error codes to HTTP status and process exit code.
 
 Both columns are promises to programs, as the codes are: a row is added with a new code and never
-changed. Exit codes follow what a script would do next: 2 mend the call (a usage error has the same
-number), 69 and 75 (of sysexits.h) try again later, 74 look before
-trying again, 70 report it, 77 come with another token. A crash that nobody foresaw is 1.
+changed. Exit codes follow the next step of a script: 2 correct the call (a usage error has the same
+number), 69 and 75 (of sysexits.h) retry later, 74 check before retrying, 70 report it, 77 use
+another token. An unexpected crash exits with 1.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from naksha.model.errors import NakshaError
 
 
 class Outward(NamedTuple):
-    """How an error looks to a caller over HTTP and to a shell."""
+    """HTTP status and exit code of an error."""
 
     http_status: int
     exit_code: int
@@ -64,11 +64,11 @@ OUTWARD: Final[Mapping[str, Outward]] = MappingProxyType(
 )
 
 EXIT_INTERRUPTED: Final = 130
-"""Ended by the user with Ctrl-C, as shells have it."""
+"""Exit code after Ctrl-C, as in shells."""
 
 
 def outward(error: NakshaError | type[NakshaError]) -> Outward:
-    """The row of an error; one whose code is not in the table is seen as its nearest parent."""
+    """Return the row of an error; a code without a row uses that of its nearest parent class."""
     kind = error if isinstance(error, type) else type(error)
     for parent in kind.__mro__:
         row = OUTWARD.get(getattr(parent, "code", ""))

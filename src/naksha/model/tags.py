@@ -1,8 +1,8 @@
-"""Tags: how they are normalised, on writing and in queries alike.
+"""Normalisation of tags, the same for writes and queries.
 
-A tag that starts with `@` stays as it is.  Any other is decomposed (NFD) and loses what is not
-ASCII; it becomes lower case unless it starts with `~`, `#`, `ref_` or `sourceID_`.  A comma always
-separates tags.  Empty tags vanish, and of equal ones the first stays.
+A tag that starts with `@` is kept unchanged.  Any other is decomposed (NFD) and stripped of
+non-ASCII characters; it becomes lower case unless it starts with `~`, `#`, `ref_` or `sourceID_`. A
+comma always separates tags.  Empty tags and repetitions are removed.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from naksha.model.limits import TAG_LENGTH_MAX, TAG_TEXT_BYTES_MAX, TAGS_MAX
 
 _ARRAY: Final = (list, tuple)
 _CACHED_MAX: Final = 8
-"""Features with more tags than this are looked at anew, so that the cache stays small."""
+"""Longer tag lists are not cached, so that the cache stays small."""
 _CASE_KEPT: Final = ("~", "#", "ref_", "sourceID_")
 
 
 def normalise_tag(tag: str) -> str:
-    """One tag in the form in which it is stored and searched; doing it twice changes nothing."""
+    """Normalise one tag to the form in which it is stored and searched; idempotent."""
     if tag.startswith("@"):
         return tag
     decomposed = unicodedata.normalize("NFD", tag)
@@ -34,7 +34,7 @@ def normalise_tag(tag: str) -> str:
 
 
 def normalise_tags(tags: Sequence[str]) -> list[str]:
-    """All tags, with commas taken as separators; without empty ones and without repetitions."""
+    """Normalise tags, split at commas, without empty ones and repetitions."""
     try:
         return checked_tags(tags)
     except Broken as broken:
@@ -43,7 +43,7 @@ def normalise_tags(tags: Sequence[str]) -> list[str]:
 
 
 def checked_tags(tags: object) -> list[str]:
-    """As `normalise_tags`, for a caller who knows better what to call the place of an error."""
+    """Normalise tags as `normalise_tags` does, for callers that know the path of an error."""
     if not isinstance(tags, _ARRAY):
         raise Broken("", f"must be an array of strings, not {type(tags).__name__}")
     try:
@@ -58,16 +58,16 @@ def checked_tags(tags: object) -> list[str]:
 
 
 def _normalised(texts: tuple[str, ...]) -> tuple[str, ...]:
-    """The tags in all texts."""
+    """Return the distinct tags of all texts."""
     return tuple(dict.fromkeys(chain.from_iterable(map(_pieces, texts))))
 
 
 _cached: Final = lru_cache(maxsize=1024)(_normalised)
-"""The same few tags come again and again."""
+"""Most features share a few tag lists."""
 
 
 def _pieces(text: str) -> tuple[str, ...]:
-    """The tags in one text."""
+    """Return the tags of one text."""
     problem = _tag_problem(text)
     if problem is not None:
         raise ValueError(problem)

@@ -1,4 +1,4 @@
-"""Transactions as the log tells them."""
+"""Transactions as recorded in the transaction log."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import msgspec
 from naksha.model.query import Bbox
 
 MAIN: Final = 0
-"""The number of no overlay: what is not on a branch."""
+"""Overlay number of main, that is of transactions that are not on a branch."""
 
 
 class Signal(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of a transaction: features changed, a collection changed, or a message.
+    """Entry of a transaction: features changed, a collection changed, or a message.
 
-    `id` is the collection for MODIFY_FEATURES and MODIFY_COLLECTION, else the message's id.
-    `bbox` (west, south, east, north) covers old and new geometries of the changed features.
+    `id` is the collection for MODIFY_FEATURES and MODIFY_COLLECTION, else the message's id. `bbox`
+    (west, south, east, north) covers old and new geometries of the changed features.
     """
 
     action: str
@@ -32,9 +32,9 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transaction(msgspec.Struct, frozen=True, kw_only=True):
-    """A committed transaction with all its signals; `seq_number` is None until published.
+    """Committed transaction with all its signals; `seq_number` is None until published.
 
-    `overlay` is the overlay that its features were written to, MAIN when it was none.
+    `overlay` is the overlay that its features were written to, or MAIN.
     """
 
     txn: int
@@ -48,15 +48,15 @@ class Transaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LogFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which transactions of the log are asked for. All given parts must hold.
+    """Filter of transactions in the log; all given parts must hold.
 
-    `collections`: one of them was touched (features or the collection itself). `from_ms` and
+    `collections`: one of them was changed (features or the collection itself). `from_ms` and
     `to_ms` (inclusive, exclusive; epoch milliseconds) test the time of publication, `started_from`
     and `started_to` the start of the transaction, which is the `updatedAt` of its states.
-    `unsigned` adds the transactions without an author to those of `authors`. `text`: a
-    message contains it, in whatever case. `bbox` meets the box around the changes of one of the
-    collections (of `collections`, when given); transactions that changed no geometry have none.
-    `overlays`: where the transaction wrote, None for everywhere.
+    `unsigned` adds the transactions without an author to those of `authors`. `text`: a message
+    contains it, ignoring case. `bbox` meets the box around the changes of one of the collections
+    (of `collections`, when given); transactions that changed no geometry have none. `overlays`: the
+    overlays written to, None for all.
     """
 
     collections: tuple[str, ...] | None = None
@@ -77,7 +77,7 @@ MAIN_LOG: Final = LogFilter()
 
 
 class PublicationStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """How far publication is, and what holds it back (None when nothing does)."""
+    """Progress of publication, and what holds it back (None when nothing does)."""
 
     last_seq_number: int
     last_txn: int

@@ -1,4 +1,4 @@
-"""Which version to read: HEAD, a sequence number, a transaction number or a point in time."""
+"""Version selectors: HEAD, a sequence number, a transaction number or a point in time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 SEQ_NUMBER_LIMIT: Final = 10**15
-"""Numbers below this are `seq_number`s, numbers from here on are `txn`s."""
+"""Smaller numbers are `seq_number`s, others are `txn`s."""
 
 
 class Head(msgspec.Struct, frozen=True, tag="head"):
@@ -45,5 +45,5 @@ class Version(msgspec.Struct, frozen=True, order=True):
 
 
 def selector_of(number: int) -> AtSeq | AtTxn:
-    """A bare number as selector: small ones count transactions, large ones are a txn."""
+    """Return the selector of a plain number: a `seq_number` if small, otherwise a `txn`."""
     return AtSeq(number) if number < SEQ_NUMBER_LIMIT else AtTxn(number)

@@ -1,4 +1,4 @@
-"""What a write asks of prepared features beyond what they are by themselves."""
+"""Checks of prepared features that depend on the collection or the storage."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _POINT_WKB_TYPES: Final = (1, 1001)
 
 
 def check_points(prepared: PreparedFeatures, info: CollectionInfo) -> None:
-    """Refuse what is no point where the collection takes points only."""
+    """Refuse geometries other than points if the collection accepts points only."""
     if not info.points_only:
         return
     for id_, wkb in zip(prepared.ids, prepared.wkb, strict=True):
         # Little-endian WKB: one byte order byte, then the type.
         if wkb is not None and int.from_bytes(wkb[1:3], "little") not in _POINT_WKB_TYPES:
             raise InvalidArgument(
-                "The collection takes points only",
+                "The collection accepts points only",
                 field="geometry.type",
                 feature_id=id_,
                 collection_id=info.id,
@@ -29,7 +29,7 @@ def check_points(prepared: PreparedFeatures, info: CollectionInfo) -> None:
 
 
 def lock_of(state_id: str | None, storage: StorageIdentity, info: CollectionInfo) -> int | None:
-    """The `i` that must be HEAD's; None for ids of other storages, collections or systems."""
+    """Return the `i` that HEAD must have; None for ids of other storages, collections, systems."""
     if state_id is None:
         return None
     try:
@@ -46,7 +46,7 @@ def lock_of(state_id: str | None, storage: StorageIdentity, info: CollectionInfo
 def check_unlocked(
     prepared: PreparedFeatures, storage: StorageIdentity, info: CollectionInfo
 ) -> None:
-    """Refuse features that are meant to follow a state of an empty collection."""
+    """Refuse features with a lock on a state of this collection, which is empty."""
     if not any(prepared.lock_uuid):
         return
     for id_, uuid in zip(prepared.ids, prepared.lock_uuid, strict=True):

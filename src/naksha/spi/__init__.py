@@ -1,1 +1,1 @@
-"""The contracts between the parts: what a storage offers and what it may leave out."""
+"""Contracts between the parts of Naksha: interfaces of storages, catalogs and jobs."""

@@ -1,4 +1,4 @@
-"""The Arrow schemas of bulk reads and writes."""
+"""Arrow schemas of bulk reads and writes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from naksha.model.errors import InvalidArgument
 COLUMNS: Final = pa.schema(
     [
         pa.field("id", pa.string(), nullable=False),
-        pa.field("geometry", pa.binary()),  # ISO WKB, 2D or 3D as it came
+        pa.field("geometry", pa.binary()),  # ISO WKB, 2D or 3D as written
         pa.field("feature", pa.string(), nullable=False),  # GeoJSON without geometry
         pa.field("properties", pa.string(), nullable=False),  # a JSON object, without namespace
         pa.field("members", pa.string()),  # other members of the feature, a JSON object or null
@@ -20,8 +20,10 @@ COLUMNS: Final = pa.schema(
         pa.field("puuid", pa.string()),
         pa.field("muuid", pa.string()),
         pa.field("txn", pa.int64(), nullable=False),
-        pa.field("txn_next", pa.int64(), nullable=False),  # 0 where nothing came after it yet
-        pa.field("seq_number", pa.int64()),  # of the version that made it, unless the log lost it
+        pa.field("txn_next", pa.int64(), nullable=False),  # 0 for a current state
+        pa.field(
+            "seq_number", pa.int64()
+        ),  # of the version that wrote it; null if expired from the log
         pa.field("version", pa.int64(), nullable=False),
         pa.field("action", pa.string(), nullable=False),
         pa.field("author", pa.string()),
@@ -40,20 +42,22 @@ COLUMNS: Final = pa.schema(
         pa.field("north", pa.float64()),
     ]
 )
-"""All that can be read of a state in bulk."""
+"""All columns of a bulk read."""
 
 
 def schema_of(columns: Iterable[str]) -> pa.Schema:
-    """Some of the columns, in the order in which they are named."""
+    """Return the schema of some of the columns, in the given order."""
     names = list(columns)
     for name in names:
         if name not in COLUMNS.names:
             raise InvalidArgument(
-                f"There is no column {name!r:.64}; there are: {', '.join(COLUMNS.names)}",
+                f"Column {name!r:.64} does not exist; columns are: {', '.join(COLUMNS.names)}",
                 field="columns",
             )
     if not names or len(set(names)) < len(names):
-        raise InvalidArgument("Each column is read once, and at least one", field="columns")
+        raise InvalidArgument(
+            "Columns must name at least one column, and each at most once", field="columns"
+        )
     return pa.schema([COLUMNS.field(name) for name in names])
 
 
@@ -62,11 +66,11 @@ _USUAL: Final = (
     *("created_at", "updated_at", "qrid", "west", "south", "east", "north"),
 )
 STATES: Final = schema_of(_USUAL)
-"""What is read unless somebody says which columns."""
+"""Default columns of a bulk read."""
 
 GIVEN: Final = pa.schema(
     [
-        pa.field("id", pa.string()),  # one is made up where it is null
+        pa.field("id", pa.string()),  # generated where null
         pa.field("geometry", pa.binary()),  # WKB, 2D or 3D
         pa.field("properties", pa.string()),  # a JSON object; null for an empty one
         pa.field("members", pa.string()),  # other members of the feature, a JSON object or null
@@ -74,17 +78,21 @@ GIVEN: Final = pa.schema(
         pa.field("crid", pa.string()),
     ]
 )
-"""Features that are brought to a storage in bulk (`naksha.spi.staging`)."""
+"""Columns of features that are written in bulk (`naksha.spi.staging`)."""
 
 
 def as_given(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with just the columns of GIVEN. Those that are not there are null; text and bytes
-    may come in any of Arrow's forms; a column that GIVEN does not have would be lost, so it is
-    refused."""
+    """Convert a batch to the columns of GIVEN.
+
+    Missing columns become null; text and binary columns may have any of Arrow's types. A column
+    that GIVEN does not have is refused, because its values would be lost.
+    """
     unknown = [name for name in batch.schema.names if name not in GIVEN.names]
     if unknown or len(set(batch.schema.names)) < batch.num_columns:
         names = ", ".join(GIVEN.names)
-        message = f"Features come in the columns {names}, each once; not {batch.schema.names}"
+        message = (
+            f"The columns of features must be {names}, each at most once, not {batch.schema.names}"
+        )
         raise InvalidArgument(message, field="batch")
     return pa.RecordBatch.from_arrays([_column(batch, field) for field in GIVEN], schema=GIVEN)
 

@@ -1,4 +1,4 @@
-"""A base for what `Storage.on_branch` gives: what every branch leaves to the storage itself."""
+"""Base class for branch views: operations that are delegated to the storage itself."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from naksha.spi.partitioning import NOWHERE, Partitioning, features_max, partiti
 from naksha.spi.storage import Layer, Mismatch, Split, Storage
 
 CELLS_AT_ONCE_MAX: Final = 4
-"""Cells of a partitioning that are counted at the same time."""
+"""Cells of a partitioning that are counted concurrently."""
 
 
 class BranchView(ABC):
-    """To be put before the class that reads and writes through the layers."""
+    """Mixin that must precede the class that reads and writes through the layers."""
 
     _main: Storage
 
     @property
     @abstractmethod
     def _overlay(self) -> int:
-        """The number of the overlay that is written to."""
+        """Number of the overlay that is written to."""
 
     @abstractmethod
     async def _byte_size(self, collection: str, txn: int) -> int:
-        """About as large as the largest features of the collection are at a transaction."""
+        """Return the approximate size of the collection's largest features at a transaction."""
 
     if TYPE_CHECKING:
-        # Of the class that reads.
+        # Provided by the class that reads.
         async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int: ...
 
         async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version: ...
@@ -76,10 +76,10 @@ class BranchView(ABC):
         await self._main.maintain(now_ms)
 
     async def expire(self, collection: str, before: date) -> None:
-        raise NotSupported("History is dropped on main; a branch keeps its own")
+        raise NotSupported("History can be expired on main only; a branch keeps its own history")
 
     async def partitioning(self, collection: str) -> dict[str, int]:
-        """Counted anew each time: nothing is kept for a branch."""
+        """Count on every call: partitionings of branches are not stored."""
         version = await self.resolve(HEAD, collection)
         if version.seq_number == 0:
             return {}
@@ -99,11 +99,11 @@ class BranchView(ABC):
         return await self._byte_size(collection, version.txn)
 
     async def mismatches(self, collection: str, limit: int) -> list[Mismatch]:
-        """Of main and all branches, whichever this one is."""
+        """Report mismatches of main and all branches."""
         return await self._main.mismatches(collection, limit)
 
     async def meta(self, collection: str, id: str) -> dict[str, Any] | None:
-        """Of the collection, whatever the branch; so are the other three."""
+        """Return a meta feature; they belong to the collection, independently of branches."""
         return await self._main.meta(collection, id)
 
     async def all_meta(self, collection: str) -> list[dict[str, Any]]:
@@ -117,13 +117,13 @@ class BranchView(ABC):
 
     async def keep_partitioning(self, collection: str, found: Partitioning) -> NoReturn:
         raise NotSupported(
-            "Partitionings are kept on main only", field="layers", collection_id=collection
+            "Partitionings can be stored on main only", field="layers", collection_id=collection
         )
 
     def read(
         self, split: Split, columns: Sequence[str] | None = None
     ) -> AsyncIterator[pa.RecordBatch]:
-        """Whatever the branch: a split says itself which layers it reads."""
+        """Read on main: the split itself contains the layers."""
         return self._main.read(split, columns)
 
     async def bulk_writer(
@@ -136,5 +136,5 @@ class BranchView(ABC):
         message: str | None = None,
     ) -> NoReturn:
         raise NotSupported(
-            "Collections are loaded in bulk on main only", field="layers", collection_id=info.id
+            "Collections can be loaded in bulk on main only", field="layers", collection_id=info.id
         )

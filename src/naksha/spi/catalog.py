@@ -1,14 +1,14 @@
-"""What a database implements to hold the catalog: rows, and compare-and-swap on one of them.
+"""Contract of catalog backends: rows, and compare-and-swap on one of them.
 
-A backend knows two tables and sees only bytes in them. *Pointers* are named and move by
+A backend has two tables and treats their values as bytes. *Pointers* are named and move by
 compare-and-swap; *objects* have an id and are written once, or conditionally by their token. Every
-row belongs to a realm. Nothing here needs a transaction over two rows.
+row belongs to a realm. No operation needs a transaction over two rows.
 
-Each call that changes something ends in one of three ways: it returns (what it says is true and
-durable), it raises `Unavailable` (nothing was changed), or it raises `OutcomeUnknown` (it may have
-been carried out, now or later). A backend that cannot tell the last two apart raises the last.
+Each call that changes data ends in one of three ways: it returns (its result is true and durable),
+it raises `Unavailable` (nothing was changed), or it raises `OutcomeUnknown` (the change may have
+been made, now or later). A backend that cannot distinguish the last two raises the last.
 
-The shipped suite `naksha.testing.catalog.suite` is this contract in executable form.
+The conformance suite `naksha.testing.catalog.suite` is this contract in executable form.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ import msgspec
 
 
 class ObjectKey(NamedTuple):
-    """The key of an object's row inside its realm. A big object has several parts, from 0."""
+    """Key of an object's row inside its realm; a big object has several parts, from 0."""
 
     id: int
     part: int = 0
 
 
 class ObjectRow(msgspec.Struct, frozen=True):
-    """One row of an object."""
+    """Row of an object."""
 
     id: int
     """64 bits, signed, never negative."""
     part: int
     parts: int
-    """How many rows the object has; the same in each of them."""
+    """Number of rows of the object; the same in each of them."""
     type: str
-    """The id of its type: 2 to 32 bytes of ASCII."""
+    """Id of its type: 2 to 32 bytes of ASCII."""
     value: bytes
     created_us: int
-    """When it was written; only for maintenance."""
+    """Time of the write; only for maintenance."""
     token: str | None = None
-    """What a conditional write compares; None after a plain write."""
+    """Compared by conditional writes; None after a plain write."""
 
     @property
     def key(self) -> ObjectKey:
@@ -48,23 +48,26 @@ class ObjectRow(msgspec.Struct, frozen=True):
 
 
 class PointerRow(msgspec.Struct, frozen=True):
-    """One named pointer. All fields are compared by a swap, except `previous`, so that neither a
-    pointer which was deleted and made anew nor one of a fenced realm is taken for the old one."""
+    """Named pointer.
+
+    A swap compares all fields except `previous`, so that neither a pointer that was deleted and
+    created again nor one of a fenced realm is mistaken for the old one.
+    """
 
     name: str
     """Any text of 1 to POINTER_NAME_BYTES_MAX bytes in UTF-8; compared and ordered by its bytes."""
     target: bytes
-    """What it points to, as the catalog encodes it; empty: nothing yet."""
+    """Target as encoded by the catalog; empty if it has none yet."""
     created: int
-    """A unique number that is given with its creation and never changes."""
+    """Unique number that is assigned at creation and never changes."""
     epoch: int
-    """The epoch of the realm that its writer must hold."""
+    """Epoch of the realm that its writer must hold."""
     previous: bytes = b""
-    """What it pointed to before, as the catalog encodes it."""
+    """Previous targets as encoded by the catalog."""
 
 
 class ScannedPointer(NamedTuple):
-    """A pointer as a scan of the whole database gives it."""
+    """Pointer as returned by a scan of the whole database."""
 
     realm: str
     name: str
@@ -72,7 +75,7 @@ class ScannedPointer(NamedTuple):
 
 
 class ScannedObject(NamedTuple):
-    """An object's row as a scan of the whole database gives it."""
+    """Row of an object as returned by a scan of the whole database."""
 
     realm: str
     key: ObjectKey
@@ -84,91 +87,102 @@ Scanned = ScannedPointer | ScannedObject
 
 
 class CatalogBackend(Protocol):
-    """A database that holds the catalog. All calls may run concurrently.
+    """Database that stores the catalog; all calls may run concurrently.
 
-    A batch may be of any length (the caller's limits hold), also empty; the backend cuts it as its
-    database needs. Realm ids are compared byte by byte, like names.
+    A batch may have any length (within the caller's limits), or be empty; the backend divides it as
+    its database requires. Realm ids are compared byte by byte, like names.
     """
 
     name: str
-    """For messages and metrics: `postgresql`, `redis`, …"""
+    """Name for messages and metrics: `postgresql`, `redis`, …"""
 
     deletes_realms: bool
-    """Whether `delete_realms` works; otherwise maintenance deletes what it scans."""
+    """Whether `delete_realms` is supported; otherwise maintenance deletes the rows that it
+    scans."""
 
     async def close(self) -> None:
-        """Give all resources free. Calls that come later raise `Unavailable`."""
+        """Release all resources; later calls raise `Unavailable`."""
 
     async def now_us(self) -> int:
-        """Return the database's own time in microseconds since 1970. It is one clock for all
-        instances: of the server, or of the machine that the file or the process is on."""
+        """Return the database's own time in microseconds since 1970.
+
+        It is one clock for all instances: of the server, or of the machine that the file or the
+        process is on.
+        """
 
     # ---- Pointers ----------------------------------------------------------------------------
 
     async def create_pointer(self, realm: str, row: PointerRow) -> bool:
-        """Whether it was made; False: one of that name is there, untouched."""
+        """Create a pointer; return False, without a change, if the name exists."""
 
     async def create_pointers(self, realm: str, rows: Sequence[PointerRow]) -> int:
-        """Make those that are not there; each is atomic, the set is not. How many were made."""
+        """Create missing pointers and return their number; each is atomic, the set is not."""
 
     async def fetch_pointers(self, realm: str, names: Collection[str]) -> dict[str, PointerRow]:
-        """Those that are there, as they are now: never older than the last acknowledged write."""
+        """Return the existing ones, never older than the last acknowledged write."""
 
     async def list_pointers(
         self, realm: str, prefix: str, after: str, limit: int
     ) -> list[PointerRow]:
-        """The first `limit` pointers whose names begin with `prefix` and are greater than `after`,
-        in the order of their names' bytes."""
+        """Return the first `limit` pointers whose names begin with `prefix` and exceed `after`.
+
+        They are sorted by the bytes of their names.
+        """
 
     async def swap_pointer(self, realm: str, expected: PointerRow, row: PointerRow) -> bool:
-        """Put `row` in the place of `expected`, which has the same name; False when target,
-        created or epoch differ from what is there, or nothing is there."""
+        """Replace `expected` by `row`, which has the same name.
+
+        Returns False when target, created or epoch differ from the stored row, or there is none.
+        """
 
     async def delete_pointer(self, realm: str, expected: PointerRow) -> bool:
-        """Delete it if target, created and epoch are as expected."""
+        """Delete a pointer if target, created and epoch are as expected."""
 
     # ---- Objects -----------------------------------------------------------------------------
 
     async def fetch(self, realm: str, keys: Collection[ObjectKey]) -> dict[ObjectKey, ObjectRow]:
-        """Those that are there."""
+        """Return the existing rows."""
 
     async def write(self, realm: str, rows: Sequence[ObjectRow]) -> None:
-        """Write rows, over whatever is there. After an error some of them may be written."""
+        """Write rows, replacing existing ones; after an error some of them may be written."""
 
     async def delete(self, realm: str, keys: Collection[ObjectKey]) -> None:
-        """Delete rows, whatever they are; those that are not there are fine."""
+        """Delete rows unconditionally; they may be missing."""
 
     async def insert(self, realm: str, row: ObjectRow) -> bool:
-        """Write a row (with a token) where none is; False: there is one, untouched."""
+        """Write a row (with a token) if none exists; otherwise return False without a change."""
 
     async def replace(self, realm: str, row: ObjectRow, expected_token: str) -> bool:
-        """Write over the row whose type is the same and whose token is `expected_token`."""
+        """Replace the row with the same type and with the token `expected_token`."""
 
     async def delete_if(self, realm: str, key: ObjectKey, expected_token: str) -> bool:
-        """Delete the row whose token is `expected_token`."""
+        """Delete the row with the token `expected_token`."""
 
     async def publish(
         self, realm: str, rows: Sequence[ObjectRow], expected: PointerRow, row: PointerRow
     ) -> bool:
-        """`write`, and when that is durable, `swap_pointer`. A database that can do both in one
-        round trip does; one that cannot inherits `WriteThenSwap`."""
+        """Do `write` and, when that is durable, `swap_pointer`.
+
+        A database that can do both does so in one round trip; others inherit `WriteThenSwap`.
+        """
 
     # ---- Maintenance -------------------------------------------------------------------------
 
     def scan(self) -> AsyncIterator[Sequence[Scanned]]:
-        """Everything there is in all realms, page by page. What is there from the beginning to the
-        end of the scan comes exactly once."""
+        """Yield all rows of all realms, page by page.
+
+        A row that exists from the beginning to the end of the scan is returned exactly once.
+        """
 
     async def delete_scanned(self, rows: Sequence[Scanned]) -> int:
-        """Delete what a scan gave, each only if `created` or `created_us` is still the same. How
-        many were deleted."""
+        """Delete scanned rows whose `created` or `created_us` is unchanged; return their number."""
 
     async def delete_realms(self, realms: Collection[str]) -> None:
-        """Delete everything of these realms."""
+        """Delete all rows of these realms."""
 
 
 class WriteThenSwap:
-    """`publish` for a database without transactions."""
+    """`publish` for databases without transactions."""
 
     async def publish(
         self: CatalogBackend,
@@ -182,12 +196,12 @@ class WriteThenSwap:
 
 
 class OpensCatalog(Protocol):
-    """The class that an entry point of the group `naksha.catalogs` names."""
+    """Class registered as an entry point of the group `naksha.catalogs`."""
 
     async def open(self, location: str, **options: object) -> CatalogBackend:
-        """Connect, and set the tables up if they are not there."""
+        """Connect, and create the tables if they do not exist."""
 
 
 def by_key(rows: Sequence[ObjectRow]) -> Mapping[ObjectKey, ObjectRow]:
-    """The rows of a batch by their keys; the last one of a key counts."""
+    """Return the rows of a batch by their keys; the last one of a key wins."""
     return {row.key: row for row in rows}

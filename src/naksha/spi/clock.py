@@ -1,4 +1,4 @@
-"""Time, injectable."""
+"""Injectable clock."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The wall clock in epoch milliseconds. Tests pass one they can move."""
+    """Wall clock in epoch milliseconds; tests pass one that they can set."""
 
     def now_ms(self) -> int: ...
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """Clock of the machine."""
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
 
 def boot_seconds() -> float:
-    """A clock that goes on while the process is stopped, and while the machine sleeps."""
+    """Return a clock that keeps running while the process is suspended or the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)

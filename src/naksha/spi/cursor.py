@@ -1,4 +1,4 @@
-"""Cursors of pages: where a page ended, and the version that all its pages are read at."""
+"""Page cursors: the end of a page, and the version that all its pages are read at."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ from naksha.model.errors import InvalidArgument
 
 
 class Cursor(msgspec.Struct, frozen=True, array_like=True):
-    """The last state of a page. `at` is the txn of the version, 0 for none."""
+    """Last state of a page; `at` is the txn of the version, 0 for none."""
 
     at: int
     id: str
     txn: int
 
     def encoded(self) -> str:
-        """The cursor as text for the client."""
+        """Return the cursor as text for the client."""
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode()
 
 
 def decode_cursor(text: str | None) -> Cursor | None:
-    """Reads what `Cursor.encoded` gave."""
+    """Decode the text of `Cursor.encoded`."""
     if text is None:
         return None
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(text), type=Cursor)
     except ValueError as error:
-        raise InvalidArgument("Not a cursor of this storage", field="cursor") from error
+        raise InvalidArgument(
+            "Invalid cursor: it does not come from this storage", field="cursor"
+        ) from error

@@ -1,4 +1,4 @@
-"""Locations of storages and catalogs: the scheme names an entry point, which is the backend.
+"""Locations of storages and catalogs; the scheme selects the entry point of the backend.
 
     file:town.naksha    postgresql://user@host/database    memory:
 
@@ -15,9 +15,9 @@ from urllib.parse import unquote, urlsplit
 from naksha.model.errors import InvalidArgument
 
 FILE: Final = "file"
-"""The scheme that is followed by a path."""
+"""Scheme of a location with a path."""
 MEMORY: Final = "memory"
-"""The scheme that is followed by a name, or nothing."""
+"""Scheme of a location in memory, followed by an optional name."""
 ALIASES: Final = {
     "postgres": "psql",
     "postgresql": "psql",
@@ -25,21 +25,21 @@ ALIASES: Final = {
     "redis+unix": "redis",
     "rediss": "redis",
 }
-"""The schemes of an entry point that is not, or not only, found by its name."""
+"""Schemes whose entry point has another name, or also other schemes."""
 
 
 class Backends(NamedTuple):
-    """A group of entry points."""
+    """Group of entry points."""
 
     group: str
     noun: str
-    """What they are, for messages and as the field that errors name."""
+    """Noun for messages, and the field of errors."""
 
     def find(self, location: str) -> Any:
-        """The backend class for the scheme of a location.
+        """Return the backend class for the scheme of a location.
 
         Raises:
-            InvalidArgument: The location is none, or no backend knows its scheme.
+            InvalidArgument: The location is invalid, or no backend supports its scheme.
         """
         scheme = self.scheme_of(location)
         found = {entry.name: entry for entry in entry_points(group=self.group)}
@@ -48,13 +48,13 @@ class Backends(NamedTuple):
             known = {scheme for scheme, name in ALIASES.items() if name in found}
             known |= set(found) - set(ALIASES.values())
             raise InvalidArgument(
-                f"No {self.noun} is called {scheme!r}; known are: {', '.join(sorted(known))}",
+                f"Unknown {self.noun} scheme {scheme!r}; installed are: {', '.join(sorted(known))}",
                 field=self.noun,
             )
         return entry.load()
 
     def scheme_of(self, location: str) -> str:
-        """The scheme of a location, checked as far as every location has the same form."""
+        """Return the scheme of a location after the checks that apply to all locations."""
         try:
             parts = urlsplit(location)
             _ = parts.port
@@ -62,16 +62,19 @@ class Backends(NamedTuple):
             raise self.unreadable(location) from error
         if not parts.scheme or (parts.scheme not in (FILE, MEMORY) and "://" not in location):
             raise InvalidArgument(
-                f"{redacted(location)!r} has no scheme, such as file: or postgresql://",
+                f"The location {redacted(location)!r} has no scheme, such as file: or postgresql://",
                 field=self.noun,
             )
         return parts.scheme
 
     def unreadable(self, location: str) -> InvalidArgument:
-        """Says nothing of what the parser said, which may be a part of the password."""
+        """Build the error for an invalid location.
+
+        It omits the parser's message, which may contain a part of the password.
+        """
         return InvalidArgument(
-            f"{redacted(location)!r} cannot be read as a location; "
-            "signs like / ? # @ in a password are written as %2F %3F %23 %40",
+            f"{redacted(location)!r} is not a valid location; "
+            "characters like / ? # @ in a password must be encoded as %2F %3F %23 %40",
             field=self.noun,
         )
 
@@ -81,7 +84,7 @@ CATALOGS: Final = Backends("naksha.catalogs", "catalog")
 
 
 def redacted(location: str) -> str:
-    """The location as it may be shown: without password and options."""
+    """Return the location for display, without password and options."""
     scheme, separator, rest = location.rpartition("://")
     shown, question, options = rest.partition("?")
     if question and "@" in options:
@@ -91,15 +94,17 @@ def redacted(location: str) -> str:
 
 
 def path_of(location: str | Path, field: str = STORAGES.noun) -> Path:
-    """The path of a location: `file:town.naksha`, `file:///data/town.naksha`, or a bare path."""
+    """Return the path of a location: `file:town.naksha`, `file:///data/town.naksha`, or a path."""
     if isinstance(location, Path) or not location.startswith(f"{FILE}:"):
         return Path(location)
     parts = urlsplit(location)
     if parts.netloc not in ("", "localhost") or parts.query or parts.fragment:
         raise InvalidArgument(
-            f"{location!r} is no path; it is written as file:name, or file:///folder/name",
+            f"{location!r} is not a file location; expected file:name or file:///folder/name",
             field=field,
         )
     if not parts.path:
-        raise InvalidArgument("The location has no path", field=field)
+        raise InvalidArgument(
+            "The file location has no path; expected file:name or file:///folder/name", field=field
+        )
     return Path(unquote(parts.path))

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for callers who have none."""
+"""Event loop in a background thread, for synchronous callers."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from naksha.model.errors import Cancelled, Unavailable
 
 T = TypeVar("T")
 CHUNK: Final = 500
-"""Things handed over at once from an asynchronous iteration."""
+"""Items fetched at once from an asynchronous iteration."""
 
 
 class Background:
-    """Runs coroutines for callers in other threads."""
+    """Run coroutines for callers in other threads."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        # Of our own: to end the loop's would take a thread more, and at the end of a process there
-        # is none to be had.
+        # An executor of our own: shutting down the loop's default executor starts a thread, which
+        # is not possible at interpreter exit.
         self._threads = ThreadPoolExecutor(thread_name_prefix="naksha-background")
         self._loop.set_default_executor(self._threads)
         self._thread = threading.Thread(
@@ -38,7 +38,7 @@ class Background:
         """Wait for a coroutine; Ctrl-C cancels it.
 
         Raises:
-            Cancelled: Somebody has ended all calls (`end_calls`).
+            Cancelled: All calls were cancelled by `end_calls`.
         """
         if self._loop.is_closed():
             work.close()
@@ -55,7 +55,7 @@ class Background:
     async def _called(self, work: Coroutine[Any, Any, T]) -> T:
         if self._is_ended:
             work.close()
-            raise Cancelled("No more calls are made")
+            raise Cancelled("The call was cancelled: no more calls are accepted")
         task = asyncio.current_task()
         assert task is not None
         self._calls.add(task)
@@ -65,8 +65,10 @@ class Background:
             self._calls.discard(task)
 
     def end_calls(self, *, for_good: bool = False) -> None:
-        """Cancel what others wait for now, and with `for_good` whatever they call later. Each call
-        ends when it has undone what it was about, unless that was done already."""
+        """Cancel all current calls and, with `for_good`, all later ones.
+
+        Each call ends after it has undone its work, unless that was complete already.
+        """
 
         def end() -> None:
             self._is_ended = self._is_ended or for_good
@@ -77,14 +79,14 @@ class Background:
             self._loop.call_soon_threadsafe(end)
 
     def iterate(self, source: AsyncIterator[T], chunk_max: int = CHUNK) -> Iterator[T]:
-        """What an asynchronous iteration gives, fetched in chunks."""
+        """Iterate over an asynchronous iterator, fetching in chunks."""
         self._sources.append(source)
         try:
             while chunk := self.call(_take(source, chunk_max)):
                 yield from chunk
         finally:
             if not self._loop.is_closed():
-                # Not waited for: it may be the loop itself that collects what was left half-way.
+                # Do not wait: the garbage collector may run this in the thread of the loop itself.
                 ending = asyncio.run_coroutine_threadsafe(self._end(source), self._loop)
                 self._endings.add(ending)
                 ending.add_done_callback(self._endings.discard)
@@ -97,7 +99,7 @@ class Background:
                 await close()
 
     def end_iterations(self) -> None:
-        """End what was left half-way."""
+        """Close all unfinished iterations."""
         for source in list(self._sources):
             self.call(self._end(source))
         wait(list(self._endings))
@@ -107,8 +109,8 @@ class Background:
         return Held(self, context)
 
     def close(self) -> None:
-        """Stop the loop; nothing may be running any more."""
-        # In its own thread: who closes it may have a loop that runs, as a notebook has.
+        """Stop the loop; no call may be running."""
+        # In the loop's thread: the caller's thread may have a running loop, as in a notebook.
         ended = asyncio.run_coroutine_threadsafe(self._loop.shutdown_asyncgens(), self._loop)
         ended.result()
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -118,7 +120,7 @@ class Background:
 
 
 class Held(Generic[T]):
-    """An asynchronous context that one task enters, works in and leaves: some must."""
+    """Asynchronous context that is entered, used and left by one task, as some contexts require."""
 
     def __init__(self, background: Background, context: AbstractAsyncContextManager[T]) -> None:
         self._background = background
@@ -127,7 +129,7 @@ class Held(Generic[T]):
         self.inside: T = background.call(self._enter(context))
 
     def call(self, work: Callable[[T], Awaitable[Any]]) -> Any:
-        """Do something inside."""
+        """Run a coroutine function inside the context."""
         return self._background.call(self._ask(work))
 
     def leave(self, error: BaseException | None = None) -> None:
@@ -146,7 +148,7 @@ class Held(Generic[T]):
         try:
             return await entered
         except asyncio.CancelledError:
-            await self._task  # It failed, and says why.
+            await self._task  # raises the reason if entering failed
             raise
 
     async def _run(
@@ -177,7 +179,7 @@ class Held(Generic[T]):
 
 
 class _Left(Exception):
-    """Leaves a context on purpose."""
+    """Internal: leaves a context without committing."""
 
 
 class _Job:
@@ -188,7 +190,7 @@ class _Job:
     async def do(self, inside: object) -> None:
         try:
             result = await self._work(inside)
-        except Exception as error:  # noqa: BLE001 - it is the caller's
+        except Exception as error:  # noqa: BLE001 - passed to the caller
             if not self.answer.done():
                 self.answer.set_exception(error)
         else:
@@ -197,7 +199,7 @@ class _Job:
 
 
 def undo() -> BaseException:
-    """What to leave a context with when it must not count."""
+    """Return the exception that leaves a context without committing."""
     return _Left()
 
 

@@ -1,7 +1,7 @@
-"""Features beside a collection: what an application or Naksha itself notes about it.
+"""Meta features: notes of an application, or of Naksha itself, about a collection.
 
-They are small, have an id and no versions. Ids that begin with `naksha:` are Naksha's own and can
-only be read.
+They are small, have an id and no versions. Ids that begin with `naksha:` are reserved for Naksha
+and read-only for others.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.limits import FEATURE_ID_BYTES_MAX, META_BYTES_MAX
 
 OWN_PREFIX: Final = "naksha:"
-"""Beginning of the ids that only Naksha writes."""
+"""Prefix of ids that only Naksha writes."""
 
 
 def encode_meta(feature: Mapping[str, Any]) -> tuple[str, str]:
-    """The id of a meta feature and its JSON, checked."""
+    """Check a meta feature and return its id and its JSON."""
     id = check_meta_id(feature.get("id"))
     try:
         text = msgspec.json.encode({**feature, "type": "Feature"})
@@ -44,16 +44,16 @@ def encode_meta(feature: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def check_meta_id(id: object) -> str:
-    """The id of a meta feature that may be written."""
+    """Check the id of a meta feature that is to be written."""
     if not isinstance(id, str) or not 0 < len(id.encode()) <= FEATURE_ID_BYTES_MAX or "\0" in id:
         raise InvalidArgument(
-            f"{id!r:.64} is not a valid id of a meta feature: it is a text of 1 to"
+            f"{id!r:.64} is not a valid id of a meta feature; it must be a text of 1 to"
             f" {FEATURE_ID_BYTES_MAX} bytes",
             field="id",
         )
     if id.startswith(OWN_PREFIX):
         raise InvalidArgument(
-            f"Meta features whose id begins with {OWN_PREFIX!r} are written by Naksha only",
+            f"Meta features whose id begins with {OWN_PREFIX!r} are reserved for Naksha",
             field="id",
             feature_id=id,
         )

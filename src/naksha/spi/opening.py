@@ -1,4 +1,4 @@
-"""Storages by location: the scheme names an entry point of the group `naksha.storages`.
+"""Open and fork storages by location; the scheme selects an entry point of `naksha.storages`.
 
     async with open_storage("file:town.naksha") as storage:
         ...
@@ -20,20 +20,21 @@ from naksha.spi.locations import STORAGES
 from naksha.spi.storage import Storage
 
 OPEN_SECONDS_MAX: Final = 30.0
-"""How long a storage may take to answer and to set itself up."""
+"""Timeout for connecting to a storage and setting it up."""
 REFUSALS: Final = ("28", "3D")
-"""SQLSTATE classes of a server that answers but refuses: who you are, which database."""
+"""SQLSTATE classes of a server that refuses the connection: authorization, database."""
 
 
 async def fork_storage(
     location: str, storage_id: str | None = None, **options: Any
 ) -> StorageIdentity:
-    """Give the storage at a location, which is a copy of another one, an id and a number of its
-    own. States written before keep their ids, and the storage still answers to them.
+    """Give a copied storage an id and a number of its own.
+
+    States written before keep their ids, and the storage still finds them by these.
 
     Raises:
-        Conflict: The storage is open, or has had that id before.
-        NotFound: There is no storage.
+        Conflict: The storage is open, or had that id before.
+        NotFound: The storage does not exist.
     """
     backend = STORAGES.find(location)
     try:
@@ -49,14 +50,14 @@ async def fork_storage(
 async def open_storage(
     location: str, storage_id: str | None = None, **options: Any
 ) -> AsyncIterator[Storage]:
-    """The storage at a location, set up when it is new, closed at the end of the block.
+    """Open the storage at a location, set it up if it is new, and close it at the end of the block.
 
-    `options` go to the backend as they are, for example `schema` of PostgreSQL. With `must_exist`
-    a storage that is not there is NotFound, and none is made.
+    `options` are passed to the backend unchanged, for example `schema` of PostgreSQL. With
+    `must_exist` a storage that does not exist is NotFound and is not created.
 
     Raises:
-        InvalidArgument: The location is none, or no backend knows its scheme.
-        Unavailable: There is no server, or it refuses us.
+        InvalidArgument: The location is invalid, or no backend supports its scheme.
+        Unavailable: The server cannot be reached, or refuses the connection.
     """
     backend = STORAGES.find(location)
     try:
@@ -64,7 +65,7 @@ async def open_storage(
             storage: Storage = await backend.open(location, storage_id, **options)
     except TimeoutError as error:
         raise Unavailable(
-            f"The storage did not answer within {OPEN_SECONDS_MAX:.0f} seconds"
+            f"The storage did not respond within {OPEN_SECONDS_MAX:.0f} seconds"
         ) from error
     except ValueError as error:
         raise STORAGES.unreadable(location) from error
@@ -77,8 +78,8 @@ async def open_storage(
 
 
 def _refusal(error: NakshaError) -> NakshaError | None:
-    """A server that refuses us is not broken, and what it says is worth reading."""
+    """Convert an error of a server that refuses the connection, with the server's message."""
     state = getattr(error.__cause__, "sqlstate", None) or ""
     if state.startswith(REFUSALS):
-        return Unavailable(f"The server refuses: {error.__cause__}")
+        return Unavailable(f"The server refuses the connection: {error.__cause__}")
     return None

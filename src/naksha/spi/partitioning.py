@@ -1,8 +1,8 @@
-"""Optimal partitioning: cells of the quadtree that hold at most so many features each.
+"""Optimal partitioning: quadtree cells with a bounded number of features each.
 
-A feature belongs to the cell of its qrid. A cell is counted no further than its limit; one that has
-more is cut into four, each counted by a task of its own, until everything fits or the quad key
-ends. What a storage keeps of it is a feature in the collection's meta table.
+A feature belongs to the cell of its qrid. A cell is counted only up to its limit; one with more
+features is split into four, each counted by a task of its own, until every cell fits or the quad
+key ends. A storage keeps the result as a meta feature of the collection.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ PARTITION_BYTES_MAX: Final = 10 * MIB
 PARTITION_FEATURES_MAX: Final = 1_000_000
 FEATURE_ID: Final = "naksha:partitioning"
 NOWHERE: Final = ""
-"""The key of the features without geometry; so the whole world is always cut at least once."""
+"""Key of the features without geometry; the whole world is therefore always split at least once."""
 SAMPLE_FEATURES_MAX: Final = 10_000
-"""Features looked at when nobody knows yet how large they are."""
+"""Features sampled when their size is still unknown."""
 _DIGITS: Final = "0123"
 _RENAMED: Final = {"byte_size": "byteSize", "computed_at": "computedAt"}
 
 CellCount: TypeAlias = Callable[[str, int | None], Awaitable[int]]
-"""How many features a cell has: given its prefix and the number to stop at."""
+"""Counter of the features of a cell: called with its prefix and the number to stop at."""
 
 
 class Partitioning(msgspec.Struct, frozen=True, rename=_RENAMED):
-    """Features by cell, of one version."""
+    """Features per cell at one version."""
 
     by_qrid: dict[str, int]
     txn: str
@@ -44,12 +44,12 @@ class Partitioning(msgspec.Struct, frozen=True, rename=_RENAMED):
 
     @classmethod
     def of(cls, cells: dict[str, int], version: Version, most: int, size: int) -> Partitioning:
-        """The partitioning that was found for a version."""
+        """Build the partitioning of a version."""
         now_ms = time.time_ns() // 1_000_000
         return cls(cells, str(version.txn), version.seq_number, most, size, now_ms)
 
     def encoded(self) -> str:
-        """The feature to keep."""
+        """Encode the partitioning as the meta feature to store."""
         return msgspec.json.encode(_Stored(self)).decode()
 
 
@@ -60,7 +60,7 @@ class _Stored(msgspec.Struct, frozen=True):
 
 
 def decode_partitioning(text: str | None) -> Partitioning | None:
-    """What was kept; None for nothing, or what another version of Naksha kept."""
+    """Decode a stored partitioning; None if missing, or written by another version of Naksha."""
     if text is None:
         return None
     try:
@@ -70,13 +70,15 @@ def decode_partitioning(text: str | None) -> Partitioning | None:
 
 
 def features_max(byte_size: int) -> int:
-    """How many features of this size a partition may have; at least one."""
+    """Return how many features of this size a partition may have; at least one."""
     return max(1, min(PARTITION_BYTES_MAX // max(byte_size, 1), PARTITION_FEATURES_MAX))
 
 
 async def partition(count: CellCount, most: int) -> dict[str, int]:
-    """The coarsest cells with at most `most` features each, empty ones left out. Only a cell of
-    the finest level can have more."""
+    """Find the coarsest cells with at most `most` features each, without empty ones.
+
+    Only a cell of the finest level can have more.
+    """
     found: dict[str, int] = {}
     tasks: dict[asyncio.Future[int], str] = {}
 

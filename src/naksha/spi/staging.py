@@ -1,10 +1,10 @@
-"""Staging: features that many processes bring for one write, which is applied by one transaction.
+"""Staging: many processes upload features for one write, which a single transaction applies.
 
-Whoever brings features may die or be repeated, and whoever applies them may do so twice or never
-(Spark promises no more). So each attempt to stage has a table of its own, which belongs to the job
-and is named at random; applying takes exactly the tables that it is told, opens its own
-transaction and draws the number there; a job that was applied is kept in the storage by the same
-transaction, so that applying it again does nothing. What nobody applied in time is swept.
+A staging process may die or be repeated, and the applying one may run twice or never (Spark
+guarantees no more). Therefore each attempt to stage has a table of its own with a random name,
+which belongs to the job; applying takes exactly the given tables, opens its own transaction and
+allocates the number there; the same transaction records the job as applied, so that applying it
+again does nothing. Staged features that are not applied in time are swept.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from naksha.model.write_checks import check_points
 from naksha.spi.arrow import as_given
 
 JOB: Final = "job"
-"""The kind of the object that is kept for a job that was applied, and the id of the message by
-which the log tells the job of a transaction."""
+"""Kind of the object that records an applied job, and the id of the message that identifies the job
+of a transaction in the log."""
 MESSAGE: Final = "message"
-"""The id of the message that a transaction is told by."""
+"""Id of the message that describes the transaction."""
 _PROPERTIES: Final = "properties"
 _GEOMETRY: Final = "geometry"
 
 
 class WriteMode(StrEnum):
-    """What becomes of the features that are there already."""
+    """Treatment of existing features."""
 
     CREATE = "create"
-    """A feature that is there is FeatureExists."""
+    """An existing feature is FeatureExists."""
     UPSERT = "upsert"
-    """It is replaced; one that is the same is left alone."""
+    """An existing feature is replaced, or left alone if equal."""
     REPLACE = "replace"
-    """As UPSERT; and features whose `key` has a value that a staged one has, too, but that are
-    not staged themselves, are deleted. Nothing and null are no values; a key leads through objects
+    """As UPSERT; and features that share the value at `key` with a staged one, but are not staged
+    themselves, are deleted. Absent and null values do not count; a key leads through objects
     only."""
     MIRROR = "mirror"
-    """As UPSERT; and whatever is not staged is deleted."""
+    """As UPSERT; and all features that are not staged are deleted."""
 
 
 class StagedPart(msgspec.Struct, frozen=True):
-    """What one attempt has staged, in a table of its own: small and picklable."""
+    """Result of one attempt to stage, in a table of its own: small and picklable."""
 
     job: str
     table: str
@@ -59,11 +59,11 @@ class StagedPart(msgspec.Struct, frozen=True):
 
 
 class StagedWrite(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done with the staged features of a job.
+    """Write of the staged features of a job.
 
-    `info` is the collection, which is made when it is not there (and keeps its settings when it
-    is). `key` is the path of the property that WriteMode.REPLACE is about, for example
-    `("properties", "source")`.
+    `info` is the collection, which is created if it does not exist (and otherwise keeps its
+    settings). `key` is the path of the property for WriteMode.REPLACE, for example `("properties",
+    "source")`.
     """
 
     job: str
@@ -76,8 +76,10 @@ class StagedWrite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """What a staged write became: its transaction (None when it changed nothing) and its counts.
-    `repeated` when it had been applied before; the rest is as it was then."""
+    """Result of a staged write: its transaction (None when it changed nothing) and its counts.
+
+    `repeated` means that it had been applied before; the other fields are those of the first time.
+    """
 
     txn: int | None
     created: int
@@ -88,64 +90,72 @@ class Applied(msgspec.Struct, frozen=True):
 
 
 class Stage(Protocol):
-    """One attempt to stage features. It ends with `close` or `abort`, and is swept otherwise."""
+    """One attempt to stage features, which must end with `close` or `abort` or is swept."""
 
     async def add(self, features: pa.RecordBatch | PreparedFeatures) -> None:
-        """Stage features (schema: `naksha.spi.arrow.GIVEN`; columns that are not there are null).
-        Bad ones are InvalidArgument, which names the feature, what is wrong with it, and as
-        `position` its row among all that were added; then only `abort` is left. What was
-        `checked` for the collection is not checked again."""
+        """Stage features (schema: `naksha.spi.arrow.GIVEN`; missing columns are null).
+
+        Invalid ones raise InvalidArgument with the feature, the problem, and as `position` the row
+        among all added ones; after that only `abort` is allowed. Features that were `checked` for
+        the collection are not checked again.
+        """
 
     async def close(self) -> StagedPart:
-        """All of it is staged, and stays until the job is applied or its lease is over."""
+        """Finish the attempt; its features are kept until applied or until the lease expires."""
 
     async def abort(self) -> None:
-        """Forget it, if it is not closed. May be called at any time, and again."""
+        """Discard the attempt, unless closed. May be called at any time, and repeatedly."""
 
 
 class Staging(Protocol):
-    """What a storage offers to jobs that write from many processes."""
+    """Storage interface for jobs that write from many processes."""
 
     async def stage(self, job: str, info: CollectionInfo) -> Stage:
-        """Begin an attempt. It renews the lease of all that the job has staged
-        (`limits.STAGING_LEASE_SECONDS`), and so does each `add` that comes late. Features are
-        checked against the collection that is there, else against `info`."""
+        """Begin an attempt.
+
+        It renews the lease of everything that the job has staged (`limits.STAGING_LEASE_SECONDS`),
+        and so does each late `add`. Features are checked against the existing collection, else
+        against `info`.
+        """
 
     async def apply_staged(self, write: StagedWrite, parts: Sequence[StagedPart]) -> Applied:
-        """Do it, as one transaction; nothing else of the job's staging counts, and all of that is
-        dropped. A collection that is new or empty is filled by the bulk path. When it fails nothing
-        has changed, what was staged is still there, and it may be applied again, in another way
-        too.
+        """Apply the given parts of a job as one transaction and drop all that the job has staged.
 
-        InvalidArgument: an id is staged twice, and nobody could say which one counts (it is named);
-        a part is of another job or another collection. NotFound: some part is not there any more.
-        Conflict: the collection does not take what was staged for it (another prefix of ids, or
-        points only); a `uuid` in the namespace of a feature is not HEAD's; the job was applied to
-        another collection, or on another branch.
-        OutcomeUnknown: the answer got lost, and the storage cannot be asked whether it was done.
-        On a branch the collection must be there already."""
+        Other parts of the job are ignored. A new or empty collection is filled by the bulk path. On
+        a branch the collection must exist. After a failure nothing has changed, the staged features
+        still exist, and may be applied again, also in another mode.
+
+        Raises:
+            InvalidArgument: An id is staged twice, so that its content is ambiguous (it is
+                named); a part belongs to another job or another collection.
+            NotFound: A part does not exist any more.
+            Conflict: The collection does not accept what was staged for it (another prefix of ids,
+                or points only); a `uuid` in the namespace of a feature is not HEAD's; the job was
+                applied to another collection, or on another branch.
+            OutcomeUnknown: The response was lost, and the storage cannot be asked for the outcome.
+        """
 
     async def drop_staged(self, job: str) -> None:
-        """Forget all that a job has staged, attempts that are not closed included."""
+        """Drop everything that a job has staged, including attempts that are not closed."""
 
 
-# ---- What every storage looks at first -----------------------------------------------------------
+# ---- Checks for every storage --------------------------------------------------------------------
 
 
 def checked(batch: pa.RecordBatch, info: CollectionInfo, first_row: int = 0) -> PreparedFeatures:
-    """Check features as `Stage.add` does; `first_row` is what the first one is called in errors."""
+    """Check features as `Stage.add` does; `first_row` is the number of the first row in errors."""
     prepared = check_columns(as_given(batch), id_prefix=info.id_prefix, first_row=first_row)
     check_points(prepared, info)
     return prepared
 
 
 def check_job(job: str) -> str:
-    """The id of a job: any text that is not too long."""
+    """Check the id of a job: any text that is not too long."""
     return check_text(job, limits.JOB_ID_BYTES_MAX, field="job")
 
 
 def check_write(write: StagedWrite, parts: Sequence[StagedPart]) -> None:
-    """Refuse what cannot be meant."""
+    """Check a staged write and its parts."""
     check_job(write.job)
     check_collection_id(write.info.id, field="id")
     check_app_id(write.app_id)
@@ -153,27 +163,32 @@ def check_write(write: StagedWrite, parts: Sequence[StagedPart]) -> None:
     if write.message is not None:
         check_text(write.message, limits.MESSAGE_TEXT_BYTES_MAX, field="message")
     if (write.mode is WriteMode.REPLACE) != bool(write.key):
-        raise InvalidArgument("A key is needed by the mode `replace`, and by no other", field="key")
+        raise InvalidArgument(
+            "A key is required for the mode `replace`, and not accepted for others", field="key"
+        )
     if write.key is not None:
         check_key(write.key)
     if len(parts) > limits.STAGED_PARTS_MAX:
         raise LimitExceeded(
-            f"{len(parts)} parts, more than {limits.STAGED_PARTS_MAX}", field="parts"
+            f"The staged write has {len(parts)} parts, more than {limits.STAGED_PARTS_MAX}",
+            field="parts",
         )
     for part in parts:
         if part.job != write.job:
-            raise InvalidArgument(f"A part is of the job {part.job!r}", field="parts")
+            raise InvalidArgument(f"A part belongs to another job, {part.job!r}", field="parts")
     if len({part.table for part in parts}) < len(parts):
-        raise InvalidArgument("A part is there twice", field="parts")
+        raise InvalidArgument("A part is given twice", field="parts")
 
 
 def check_key(key: Sequence[str]) -> None:
-    """Refuse the key of WriteMode.REPLACE for which nothing would ever be deleted: the storage adds
-    the namespace to `properties`, and has geometries elsewhere."""
+    """Refuse a key of WriteMode.REPLACE for which no feature would ever be deleted.
+
+    The storage adds the namespace to `properties`, and stores geometries separately.
+    """
     start = tuple(key[:2])
     if start in ((_PROPERTIES,), (_PROPERTIES, XYZ)) or start[:1] == (_GEOMETRY,):
         raise InvalidArgument(
-            f"A key is a property of the features that are written, not {'.'.join(key)!r:.200}",
+            f"The key must be a property of the written features, not {'.'.join(key)!r:.200}",
             field="key",
         )
 
@@ -182,45 +197,48 @@ def check_settings(staged: CollectionInfo, info: CollectionInfo) -> None:
     """Refuse features that were checked against other settings than those of the collection."""
     if (staged.id_prefix, staged.points_only) != (info.id_prefix, info.points_only):
         raise Conflict(
-            "The collection takes other ids or geometries than those that were staged for it; "
-            "stage them again",
+            "The collection has another id prefix or geometry type than the staged features were "
+            "checked for; stage them again",
             collection_id=info.id,
         )
 
 
 def not_staged(part: StagedPart) -> NotFound:
-    """The error about a part that is not there."""
+    """Build the error for a missing part."""
     return NotFound(
-        f"There is no part {part.table!r} of the job {part.job!r}; it was swept or applied"
+        f"The part {part.table!r} of the job {part.job!r} does not exist; it was swept or applied"
     )
 
 
 class _Target(msgspec.Struct):
-    """Where a job was applied: to a collection, on main or on a branch, which is known by its
-    overlay. Records of former versions do not say it."""
+    """Target of an applied job: a collection, on main or on a branch, which its overlay identifies.
+
+    Records of earlier releases do not contain it.
+    """
 
     collection: str | None = None
     overlay: int | None = None
 
 
 def record_of(collection: str, overlay: int, applied: Applied, at_ms: int) -> dict[str, object]:
-    """What is kept of a job that was applied, where, and when it was. A txn is a text in JSON."""
+    """Build the record of an applied job, with target and time. A txn is a string in JSON."""
     txn = None if applied.txn is None else str(applied.txn)
     where = msgspec.to_builtins(_Target(collection, overlay))
     return {**msgspec.to_builtins(applied), **where, "txn": txn, "at": at_ms}
 
 
 def applied_before(record: object) -> Applied:
-    """What a repeated call answers, from what is kept of the first one."""
+    """Return the result of a repeated call from the record of the first one."""
     first = msgspec.convert(record, Applied, strict=False)
     return msgspec.structs.replace(first, repeated=True)
 
 
 def applied_there(record: object, job: str, collection: str, *overlays: int) -> Applied:
-    """The same for whoever would apply the job to a collection, on main or on a branch.
+    """Return the result of a repeated call, if the job was applied to the same target.
 
     Raises:
-        Conflict: Another write has had that id. It would count as done although nothing was.
+        Conflict: Another write used the same id, and this one would count as applied although
+            nothing was written.
     """
     known = msgspec.convert(record, _Target)
     place = None
@@ -230,7 +248,7 @@ def applied_there(record: object, job: str, collection: str, *overlays: int) -> 
         place = "on another branch"
     if place is not None:
         raise Conflict(
-            f"The job {job!r:.100} was applied before, {place}; another write needs another id",
+            f"The job {job!r:.100} was already applied {place}; use another job id",
             field="job",
             collection_id=collection,
         )
@@ -238,7 +256,7 @@ def applied_there(record: object, job: str, collection: str, *overlays: int) -> 
 
 
 def key_of(feature: Mapping[str, Any], key: Sequence[str]) -> bytes | None:
-    """What a feature has at a key, so that equal values are the same; None for no value."""
+    """Return the value of a feature at a key in canonical form; None for no value."""
     value: Any = feature
     for name in key:
         value = value.get(name) if isinstance(value, Mapping) else None
@@ -246,7 +264,7 @@ def key_of(feature: Mapping[str, Any], key: Sequence[str]) -> bytes | None:
 
 
 def _plain(value: Any) -> Any:
-    """1.0 is 1."""
+    """Convert floats like 1.0 to integers."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):

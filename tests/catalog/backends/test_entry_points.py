@@ -71,11 +71,11 @@ async def test_what_never_answers_is_unavailable() -> None:
 @pytest.mark.parametrize(
     ("location", "message"),
     [
-        ("none://here", "No catalog is called 'none'; known are: deaf, file, "),
+        ("none://here", "Unknown catalog scheme 'none'; installed are: deaf, file, "),
         ("hub.catalog", "has no scheme"),
         ("", "has no scheme"),
-        ("postgresql://ann:pa/ss:secret@here/maps", "cannot be read as a location"),
-        ("file://elsewhere/hub.catalog", "is no path"),
+        ("postgresql://ann:pa/ss:secret@here/maps", "is not a valid location"),
+        ("file://elsewhere/hub.catalog", "is not a file location"),
     ],
 )
 async def test_what_is_no_location_is_refused(location: str, message: str) -> None:

@@ -158,12 +158,12 @@ def test_collections_may_be_nested_up_to_the_limit() -> None:
 @pytest.mark.parametrize(
     ("shape", "field", "message"),
     [
-        (7, "", "geometry object, not int"),
-        ([], "", "geometry object, not list"),
-        ({}, ".type", "None is no type"),
-        ({"type": "Circle", "coordinates": [1, 2]}, ".type", "'Circle' is no type"),
-        ({"type": ["Point"], "coordinates": [1, 2]}, ".type", "no type"),
-        ({"type": "Feature", "geometry": None}, ".type", "no type"),
+        (7, "", "A geometry must be an object, not int"),
+        ([], "", "A geometry must be an object, not list"),
+        ({}, ".type", "None is not a geometry type"),
+        ({"type": "Circle", "coordinates": [1, 2]}, ".type", "'Circle' is not a geometry type"),
+        ({"type": ["Point"], "coordinates": [1, 2]}, ".type", "not a geometry type"),
+        ({"type": "Feature", "geometry": None}, ".type", "not a geometry type"),
         ({"type": "Point"}, ".coordinates", "array, not NoneType"),
         ({"type": "Point", "coordinates": []}, ".coordinates", "2 or 3 numbers, not 0"),
         ({"type": "Point", "coordinates": [1]}, ".coordinates", "2 or 3 numbers, not 1"),
@@ -194,7 +194,11 @@ def test_collections_may_be_nested_up_to_the_limit() -> None:
         ({"type": "MultiPolygon", "coordinates": [[RING], []]}, ".coordinates[1]", "at least 1"),
         ({"type": "GeometryCollection"}, ".geometries", "array, not NoneType"),
         ({"type": "GeometryCollection", "geometries": []}, ".geometries", "at least 1"),
-        ({"type": "GeometryCollection", "geometries": [None]}, ".geometries[0]", "geometry object"),
+        (
+            {"type": "GeometryCollection", "geometries": [None]},
+            ".geometries[0]",
+            "A geometry must be an object",
+        ),
         (
             {"type": "GeometryCollection", "geometries": [nested(1), {"type": "Point"}]},
             ".geometries[1].coordinates",
@@ -206,7 +210,7 @@ def test_collections_may_be_nested_up_to_the_limit() -> None:
                 "geometries": [nested(1), {"type": "Point", "coordinates": [1, 2, 3]}],
             },
             ".geometries[1].coordinates",
-            "has 3 numbers, earlier positions 2",
+            "has 3 numbers, earlier ones have 2",
         ),
     ],
 )

@@ -87,7 +87,7 @@ def test_random_uuids_are_refused_only_when_their_date_is_none(value: uuid.UUID)
     if 1 <= month <= 12 and 1 <= day <= 28:
         assert Uuid.of_uuid(value).to_uuid() == value
     elif not (1 <= month <= 12 and 1 <= day <= 31):
-        with pytest.raises(InvalidArgument, match="is no day"):
+        with pytest.raises(InvalidArgument, match="is not a valid date"):
             Uuid.of_uuid(value)
 
 

@@ -423,7 +423,7 @@ def test_what_is_no_point_is_rejected_where_only_points_are_taken(
     done = loaded(spark, location, path, info=info)
     (told,) = rejects_of(done)
     assert (told["line"], told["id"]) == (2, "l")
-    assert told["reason"] == "geometry.type: The collection takes points only"
+    assert told["reason"] == "geometry.type: The collection accepts points only"
     assert content(location).keys() == {"a", "b"}
 
 

@@ -1,13 +1,15 @@
-"""Geometries that reach over the date line, cut there, so that no longitude is outside ±180.
+"""Splitting of geometries that cross the date line, so that no longitude is outside ±180.
 
-Two kinds come: longitudes go on beyond ±180 (170 to 190), or they jump (170 to -170). The second
-kind is made the first, which is cut at the date line, and the parts are moved back. Positions that
-are not cut keep their doubles; at a cut, latitude and height are interpolated on the straight line
-that GeoJSON means. A ring round a pole is closed over the pole of its hemisphere.
+Input comes in two forms: longitudes that continue beyond ±180 (170 to 190), or that jump (170 to
+-170). The second form is converted to the first, which is cut at the date line, and the parts are
+shifted back. Positions that are not cut keep their doubles; at a cut, latitude and height are
+interpolated on the straight line that GeoJSON means. A ring around a pole is closed over the pole
+of its hemisphere.
 
-A jump may be meant as it stands: by RFC 7946 an edge from -170 to 170 leads through Greenwich. Of a
-line that is not believed. A polygon is left alone if, as it stands, it is valid and its outer ring
-is counter-clockwise, as the same RFC demands. What is no geometry is left to the storage to refuse.
+A jump may be meant literally: by RFC 7946 an edge from -170 to 170 passes through Greenwich. Lines
+are never taken literally. A polygon is left unchanged if, taken literally, it is valid and its
+outer ring is counter-clockwise, as the RFC requires. Invalid geometries are left unchanged; the
+storage refuses them.
 """
 
 from __future__ import annotations
@@ -31,19 +33,19 @@ Path = Sequence[Position]
 Rings = Sequence[Path]
 
 _LONGITUDE_MAX: Final = 540.0
-"""One turn beyond the date line; what is greater is no longitude, but perhaps metres."""
+"""One turn beyond the date line; a greater number is not a longitude, but perhaps metres."""
 _NOT_GEOJSON: Final = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 class Change(StrEnum):
-    """What was done to a geometry."""
+    """How a geometry was changed."""
 
     WRAPPED = "wrapped"
     SPLIT = "split"
 
 
 class Adjustment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which feature was changed, and how; for whoever wrote it."""
+    """Report about one changed feature, for the client that wrote it."""
 
     position: int
     change: Change
@@ -51,14 +53,14 @@ class Adjustment(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Mended(NamedTuple):
-    """A geometry within ±180, and what was done to it, if anything."""
+    """A geometry within ±180, and how it was changed, if at all."""
 
     geometry: Geometry
     change: Change | None
 
 
 def mend(features: Sequence[Feature]) -> tuple[list[Feature], list[Adjustment]]:
-    """Features as a storage takes them, and a report of those that had to be changed."""
+    """Return the features with all geometries within ±180, and a report of the changed ones."""
     mended: list[Feature] = [*features]
     adjustments = []
     for position, feature in enumerate(features):
@@ -73,11 +75,13 @@ def mend(features: Sequence[Feature]) -> tuple[list[Feature], list[Adjustment]]:
 
 
 def mended_geometry(geometry: Geometry, *, shortest: bool = False) -> Mended:
-    """One geometry; the very same one if there is nothing to do, or if it is none.
+    """Bring one geometry within ±180.
+
+    Returns the very same object if there is nothing to change, or if it is not a valid geometry.
 
     Args:
-        geometry: GeoJSON, as somebody sent it.
-        shortest: Whether it is known that no edge leads more than half round the earth.
+        geometry: GeoJSON as sent by a client.
+        shortest: Whether the caller knows that no edge spans more than half of the earth.
     """
     try:
         if not _needs_a_look(geometry):
@@ -116,12 +120,14 @@ def _mended_simple(geometry: Geometry, shortest: bool) -> Mended:
     return Mended(fixed, Change.SPLIT if len(parts) > len(given) else Change.WRAPPED)
 
 
-# ---- What must be looked at ----------------------------------------------------------------------
+# ---- Fast check ----------------------------------------------------------------------------------
 
 
 def _needs_a_look(geometry: Geometry) -> bool:
-    """Whether something is outside, or so wide that it may have a jump; quick, for it is asked of
-    every geometry that is written."""
+    """Return whether the geometry reaches beyond ±180, or is so wide that it may have a jump.
+
+    Must be fast: it runs for every geometry that is written.
+    """
     if geometry["type"] == "GeometryCollection":
         return any(map(_needs_a_look, geometry["geometries"]))
     wide = outside = False
@@ -157,7 +163,7 @@ def _cut_point(position: Position, _: bool) -> list[Position]:
 
 
 def _cut_line(path: Path, _: bool) -> list[list[Position]]:
-    """The parts of a line, one for each time that it is in another copy of the world."""
+    """Split a line at each change to another copy of the world."""
     unrolled = _unrolled(path, full_turns=True)
     lines: list[list[Position]] = []
     last_world: int | None = None
@@ -170,12 +176,12 @@ def _cut_line(path: Path, _: bool) -> list[list[Position]]:
 
 
 def _is_in(position: Position, world: int) -> bool:
-    """Whether it is in a copy of the world, the edges included."""
+    """Return whether a position is in a copy of the world, edges included."""
     return abs(position[0] - 360.0 * world) <= 180.0
 
 
 def _pieces(path: Path) -> Iterator[tuple[Position, Position]]:
-    """The edges of a line, those that cross a date line in several pieces."""
+    """Yield the edges of a line, split where they cross a date line."""
     for start, end in pairwise(path):
         low, high = sorted((start[0], end[0]))
         first, last = math.floor((low + 180.0) / 360.0), math.ceil((high - 180.0) / 360.0)
@@ -193,9 +199,12 @@ def _between(start: Position, end: Position, lon: float) -> Position:
 
 
 def _unrolled(path: Path, *, full_turns: bool) -> list[Position]:
-    """The path without jumps: each position is taken from the copy of the world that is nearest to
-    the one before. A step of exactly one turn stays, unless it is asked for: it may be the edge of
-    a polygon round the whole world."""
+    """Return the path without jumps.
+
+    Each position is shifted to the copy of the world that is nearest to its predecessor. A step of
+    exactly one turn is kept, unless `full_turns` is set: it may be the edge of a polygon around the
+    whole world.
+    """
     unrolled = [path[0]]
     turns = 0
     for before, position in pairwise(path):
@@ -203,18 +212,18 @@ def _unrolled(path: Path, *, full_turns: bool) -> list[Position]:
         if abs(step) > 180.0 and (full_turns or step % 360.0 != 0.0):
             turns -= round(step / 360.0)
             if step % 360.0 == 0.0 and position[1:] == before[1:]:
-                continue  # One place on the date line, named from both sides.
+                continue  # The same point on the date line, once as 180 and once as -180.
         unrolled.append(position if turns == 0 else _moved(position, -turns, bounded=False))
     return unrolled
 
 
 def _world(lon: float) -> int:
-    """Which copy of the world a longitude is in, ours being 0."""
+    """Return the copy of the world that a longitude is in; 0 is [-180, 180)."""
     return math.floor((lon + 180.0) / 360.0)
 
 
 def _moved(position: Position, worlds: int, *, bounded: bool = True) -> Position:
-    """A position as it is `worlds` turns further west."""
+    """Shift a position west by `worlds` turns."""
     if worlds == 0:
         return position
     lon = position[0] - 360.0 * worlds
@@ -245,7 +254,7 @@ def _is_ring(path: Path) -> bool:
 
 
 def _stands_as_it_is(rings: Rings) -> bool:
-    """Whether a polygon means what it says on the plane, though it is wide."""
+    """Return whether a wide polygon is meant literally (see the module)."""
     if any(abs(position[0]) > 180.0 for ring in rings for position in ring):
         return False
     lons = [position[0] for position in rings[0]]
@@ -256,7 +265,7 @@ def _stands_as_it_is(rings: Rings) -> bool:
 
 
 def _closed_over_pole(ring: list[Position]) -> list[Position]:
-    """A ring that went once round the earth encloses a pole: the nearer one."""
+    """Close a ring that goes once around the earth over the nearer pole, which it encloses."""
     first, last = ring[0], ring[-1]
     if first[0] == last[0]:
         return ring
@@ -266,7 +275,7 @@ def _closed_over_pole(ring: list[Position]) -> list[Position]:
 
 
 def _beside(hole: list[Position], shell: list[Position]) -> list[Position]:
-    """A hole in that copy of the world in which its shell is."""
+    """Shift a hole to the copy of the world that its shell is in."""
     turns = round((_middle(hole) - _middle(shell)) / 360.0)
     return [_moved(position, turns, bounded=False) for position in hole]
 
@@ -277,7 +286,7 @@ def _middle(path: Path) -> float:
 
 
 def _worlds_of(polygon: shapely.Geometry) -> list[Rings]:
-    """The parts of a polygon in each copy of the world, moved into ours."""
+    """Cut a polygon into its parts in each copy of the world, shifted to [-180, 180]."""
     west, _, east, _ = polygon.bounds
     parts = []
     for world in range(_world(west), math.ceil((east + 180.0) / 360.0)):
@@ -289,7 +298,7 @@ def _worlds_of(polygon: shapely.Geometry) -> list[Rings]:
             if part.geom_type == "Polygon"
         ]
     if east - west >= 360.0:
-        # What went round the earth meets itself again.
+        # A polygon all around the earth touches itself after the shift: dissolve the seam.
         parts = [*shapely.get_parts(shapely.union_all(parts))]
     return [
         [_positions(ring) for ring in (part.exterior, *part.interiors)]

@@ -1,8 +1,8 @@
-"""GeoJSON geometries to WKB and back, many at a time, with every double kept as it is.
+"""Conversion of GeoJSON geometries to WKB and back, in batches, with every double kept exactly.
 
-Coordinates are flattened type by type into arrays, checked there and handed to shapely as ragged
-arrays: several times faster than parsing GeoJSON text, and nothing is rounded.  `geometry_rules`
-finds the place when something is wrong.  Members other than `type`, `coordinates` and
+Coordinates are flattened type by type into arrays, checked there and passed to shapely as ragged
+arrays: several times faster than parsing GeoJSON text, and without rounding.  `geometry_rules`
+locates the error when a geometry is invalid.  Members other than `type`, `coordinates` and
 `geometries` (`crs`, `bbox`) are dropped.
 """
 
@@ -46,22 +46,23 @@ _Counts = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Geometries:
-    """Parallel lists, one entry per feature; a feature without geometry has None and False."""
+    """Parallel lists with one entry per feature; a feature without geometry has None and False."""
 
     wkb: list[bytes | None]
-    """ISO WKB, little-endian, with Z only if the geometry came with it."""
+    """ISO WKB, little-endian, with Z only if the geometry has heights."""
     has_z: list[bool]
     qrid: list[str | None]
     """The quad key of the centre of the 2D bounding box.  As in PostGIS, the box of a polygon is
-    that of its outer ring: what lies outside of it in a broken polygon's holes does not count."""
+    that of its outer ring: parts of an invalid polygon's holes outside of that ring do not
+    count."""
 
 
 class _Invalid(Exception):
-    """Some geometry breaks a rule; `geometry_rules` will say which and where."""
+    """Internal: a geometry breaks a rule; `geometry_rules` determines which one and where."""
 
 
 def encode_geometries(features: Sequence[Mapping[str, Any]]) -> Geometries:
-    """The geometries of GeoJSON features, checked and encoded."""
+    """Check and encode the geometries of GeoJSON features."""
     geometries = [feature.get("geometry") for feature in features]
     try:
         shapes = _build(geometries)
@@ -72,13 +73,13 @@ def encode_geometries(features: Sequence[Mapping[str, Any]]) -> Geometries:
 
 
 def geojson_of(wkb: bytes) -> dict[str, Any]:
-    """The GeoJSON geometry of a WKB, the exact inverse of the encoding."""
+    """Convert WKB to a GeoJSON geometry, the exact inverse of the encoding."""
     geometry: dict[str, Any] = msgspec.json.decode(shapely.to_geojson(shapely.from_wkb(wkb)))
     return geometry
 
 
 def geojson_texts(wkbs: Sequence[bytes | None]) -> list[str | None]:
-    """The GeoJSON texts of many WKBs at once, with the same exactness."""
+    """Convert many WKBs to GeoJSON texts, as exactly as `geojson_of`."""
     texts: list[str | None] = shapely.to_geojson(
         shapely.from_wkb(np.array(wkbs, dtype=object))
     ).tolist()
@@ -112,7 +113,7 @@ def qrids_of(shapes: Shapes) -> list[str | None]:
 
 
 def _build(geometries: Sequence[Any]) -> Shapes:
-    """The shapes of geometries at the top, where None is allowed."""
+    """Build the shapes of top-level geometries, where None is allowed."""
     places = [place for place, geometry in enumerate(geometries) if geometry is not None]
     shapes = np.full(len(geometries), None, dtype=object)
     if places:
@@ -167,7 +168,7 @@ def _build_simple(name: str, coordinates: list[Any]) -> Shapes:
 
 
 def _build_by_dimension(name: str, coordinates: list[Any]) -> Shapes:
-    """Builds 2D and 3D geometries apart; one that has both is still in one of the halves."""
+    """Build 2D and 3D geometries separately; a geometry that mixes both fails in its half."""
     flat = np.array([_dimension(name, each) == 2 for each in coordinates])
     if flat.all() or not flat.any():
         raise _Invalid
@@ -184,7 +185,7 @@ def _dimension(name: str, coordinates: Any) -> int:
 
 
 def _flatten(counts_min: tuple[int, ...], level: list[Any]) -> tuple[list[_Counts], list[Any]]:
-    """The number of members of every array, level by level, and all positions in a row."""
+    """Return the member counts of all arrays level by level, and all positions in sequence."""
     counts = []
     for count_min in counts_min:
         counts.append(_counts(level, count_min))
@@ -204,7 +205,7 @@ def _counts(arrays: list[Any], count_min: int) -> _Counts:
 
 
 def _numbers(positions: list[Any], dimension: int) -> _Floats:
-    """All positions as one array of doubles within the bounds of the earth."""
+    """Return all positions as one array of finite doubles within the bounds of the earth."""
     flat = list(chain.from_iterable(positions))
     if not all(map(is_number_type, set(map(type, flat)))):
         raise _Invalid

@@ -1,7 +1,7 @@
-"""The rules for a GeoJSON geometry, written to be read and to say where one is broken.
+"""Readable rules for a GeoJSON geometry, which report where one is broken.
 
-`geometry` applies the same rules to many geometries at once; it comes here only to name the place
-of an error, so this module may be slow.  The tests hold both against each other.
+`geometry` applies the same rules to many geometries at once and calls this module only to locate an
+error, so it may be slow.  The tests compare both implementations.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ COUNTS_MIN: Final[Mapping[str, tuple[int, ...]]] = {
     "MultiLineString": (1, 2),
     "MultiPolygon": (1, 1, 4),
 }
-"""How many members each level of arrays above the positions needs, outermost first."""
+"""Minimum number of members of each level of arrays above the positions, outermost first."""
 
 COLLECTION: Final = "GeometryCollection"
 RINGED: Final = frozenset({"Polygon", "MultiPolygon"})
-_TYPES: Final = f"there are {', '.join(COUNTS_MIN)} and {COLLECTION}"
+_TYPES: Final = f"the types are {', '.join(COUNTS_MIN)} and {COLLECTION}"
 
 
 def is_number_type(type_: type) -> bool:
-    """Whether values of this type are JSON numbers; NumPy's scalars are welcome too."""
+    """Return whether values of this type are JSON numbers; NumPy scalars are accepted."""
     return type_ is not bool and issubclass(type_, Real)
 
 
 def is_array_type(type_: type) -> bool:
-    """Whether values of this type are JSON arrays."""
+    """Return whether values of this type are JSON arrays."""
     return issubclass(type_, list | tuple)
 
 
 def geometry_problem(geometry: object) -> Problem | None:
-    """The first problem of a geometry, or None."""
+    """Return the first problem of a geometry, or None."""
     try:
         _Checker().geometry(geometry, "", 1)
     except Broken as broken:
@@ -49,14 +49,14 @@ def geometry_problem(geometry: object) -> Problem | None:
 
 
 class _Checker:
-    """Walks one geometry and remembers how many numbers its positions have."""
+    """Check one geometry; remembers the dimension of its positions."""
 
     def __init__(self) -> None:
         self._dimension: int | None = None
 
     def geometry(self, value: object, path: str, depth: int) -> None:
         if not isinstance(value, Mapping):
-            raise Broken(path, f"must be a geometry object, not {type(value).__name__}")
+            raise Broken(path, f"A geometry must be an object, not {type(value).__name__}")
         prefix = f"{path}." if path else ""
         name = value.get("type")
         if name == COLLECTION:
@@ -65,11 +65,13 @@ class _Checker:
             coordinates = value.get("coordinates")
             self._coordinates(coordinates, f"{prefix}coordinates", name, COUNTS_MIN[name])
         else:
-            raise Broken(f"{prefix}type", f"{name!r:.64} is no type of geometry; {_TYPES}")
+            raise Broken(f"{prefix}type", f"{name!r:.64} is not a geometry type; {_TYPES}")
 
     def _collection(self, value: object, path: str, depth: int) -> None:
         if depth > GEOMETRY_DEPTH_MAX:
-            raise Broken(path, f"collections are nested more than {GEOMETRY_DEPTH_MAX} deep")
+            raise Broken(
+                path, f"Geometry collections are nested more than {GEOMETRY_DEPTH_MAX} levels deep"
+            )
         for index, member in enumerate(_array(value, path, 1)):
             self.geometry(member, f"{path}[{index}]", depth + 1)
 
@@ -83,18 +85,20 @@ class _Checker:
         for index, member in enumerate(members):
             self._coordinates(member, f"{path}[{index}]", name, counts_min[1:])
         if name in RINGED and len(counts_min) == 1 and _differ(members[0], members[-1]):
-            raise Broken(path, "the ring is not closed: its first and last position differ")
+            raise Broken(path, "The ring is not closed: its first and last positions differ")
 
     def _position(self, value: object, path: str) -> None:
         numbers = _array(value, path, 0)
         if len(numbers) not in (2, 3):
-            raise Broken(path, f"a position has 2 or 3 numbers, not {len(numbers)}")
+            raise Broken(path, f"A position must have 2 or 3 numbers, not {len(numbers)}")
         for index, number in enumerate(numbers):
             _number(number, f"{path}[{index}]", (180.0, 90.0, math.inf)[index])
         if self._dimension is None:
             self._dimension = len(numbers)
         elif self._dimension != len(numbers):
-            message = f"has {len(numbers)} numbers, earlier positions {self._dimension}"
+            message = (
+                f"The position has {len(numbers)} numbers, earlier ones have {self._dimension}"
+            )
             raise Broken(path, message)
 
 
@@ -102,12 +106,12 @@ def _array(value: object, path: str, count_min: int) -> list[object] | tuple[obj
     if not isinstance(value, list | tuple):
         raise Broken(path, f"must be an array, not {type(value).__name__}")
     if len(value) < count_min:
-        raise Broken(path, f"needs at least {count_min} members, has {len(value)}")
+        raise Broken(path, f"must have at least {count_min} members, not {len(value)}")
     return value
 
 
 def _differ(first: Any, last: Any) -> bool:
-    """Compares two checked positions as the doubles that are stored."""
+    """Return whether two checked positions differ as the doubles that are stored."""
     return list(map(float, first)) != list(map(float, last))
 
 
@@ -121,4 +125,4 @@ def _number(value: object, path: str, most: float) -> None:
     if not math.isfinite(number):
         raise Broken(path, "must be a finite number")
     if abs(number) > most:
-        raise Broken(path, f"{number} is not in [-{most:g}, {most:g}]")
+        raise Broken(path, f"The coordinate {number} is not in [-{most:g}, {most:g}]")

@@ -2,7 +2,7 @@
 
 0 is top-left, 1 top-right, 2 bottom-left, 3 bottom-right.  A point on an inner border belongs to
 the cell on its right or below it; the right and bottom edges of the world are clamped inward.
-SQL repeats the very same float arithmetic, so its results are the same: the column of a cell is
+SQL uses exactly the same float arithmetic and so gets the same results: the column of a cell is
 floor((lon + 180) / 360 · 2¹⁸) and its row floor((90 − lat) / 180 · 2¹⁸), at most 2¹⁸ − 1.
 """
 
@@ -21,7 +21,7 @@ QRID_DIGITS: Final = 18
 
 _CELLS: Final = 2**QRID_DIGITS
 
-# Text is made six digits at a time: 6 bits of the row and 6 of the column select an entry.
+# Text is built six digits at a time: 6 bits of the row and 6 of the column select an entry.
 _CHUNK: Final = 6
 _CHUNK_MASK: Final = 2**_CHUNK - 1
 
@@ -42,18 +42,22 @@ _CHUNKS: Final = np.array(
 
 
 def qrid(lon: float, lat: float) -> str:
-    """The quad key of a position, 18 digits."""
+    """Return the quad key of a position, 18 digits."""
     if not (-180.0 <= lon <= 180.0 and -90.0 <= lat <= 90.0):
-        raise InvalidArgument(f"({lon}, {lat}) is not a position on earth")
+        raise InvalidArgument(
+            f"({lon}, {lat}) is not a longitude in [-180, 180] and a latitude in [-90, 90]"
+        )
     column = min(math.floor((lon + 180.0) / 360.0 * _CELLS), _CELLS - 1)
     row = min(math.floor((90.0 - lat) / 180.0 * _CELLS), _CELLS - 1)
     return _digits(column, row, QRID_DIGITS)
 
 
 def qrids(lons: npt.NDArray[np.float64], lats: npt.NDArray[np.float64]) -> list[str]:
-    """The quad keys of many positions, the same as `qrid` of each."""
+    """Return the quad keys of many positions, the same as `qrid` for each."""
     if not bool(np.all((np.abs(lons) <= 180.0) & (np.abs(lats) <= 90.0))):
-        raise InvalidArgument("not every position is on earth")
+        raise InvalidArgument(
+            "A position is not a longitude in [-180, 180] and a latitude in [-90, 90]"
+        )
     columns = np.minimum(np.floor((lons + 180.0) / 360.0 * _CELLS).astype(np.int64), _CELLS - 1)
     rows = np.minimum(np.floor((90.0 - lats) / 180.0 * _CELLS).astype(np.int64), _CELLS - 1)
     chunks = np.empty((len(lons), QRID_DIGITS // _CHUNK), dtype=_CHUNKS.dtype)
@@ -66,9 +70,11 @@ def qrids(lons: npt.NDArray[np.float64], lats: npt.NDArray[np.float64]) -> list[
 
 
 def bounds(quadkey: str) -> Bounds:
-    """The cell of a quad key or of any prefix of one; the empty key is the whole world."""
+    """Return the cell of a quad key or of a prefix of one; the empty key is the whole world."""
     if len(quadkey) > QRID_DIGITS or quadkey.strip("0123"):
-        raise InvalidArgument(f"{quadkey!r:.64} is no quad key", field="qrid")
+        raise InvalidArgument(
+            f"{quadkey!r:.64} is not a quad key of at most 18 digits from 0 to 3", field="qrid"
+        )
     column = row = 0
     for digit in quadkey:
         column = column << 1 | int(digit) & 1

@@ -1,4 +1,4 @@
-"""Vector tiles: what is to be put into one, and where on the Web Mercator map it lies."""
+"""Description of a vector tile: its content and its position on the Web Mercator map."""
 
 from __future__ import annotations
 
@@ -12,32 +12,33 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.query import Bbox
 
 EARTH_RADIUS_M: Final = 6_378_137.0
-"""The sphere of Web Mercator."""
+"""Radius of the sphere of Web Mercator."""
 WORLD_M: Final = math.pi * EARTH_RADIUS_M
-"""From the middle of the map to each of its edges."""
+"""Distance from the centre of the map to each of its edges."""
 LATITUDE_MAX: Final = math.degrees(2 * math.atan(math.exp(math.pi)) - math.pi / 2)
-"""Where the map ends in the north, and with a minus in the south."""
+"""Latitude of the northern edge of the map; the southern edge is its negative."""
 FLAT_UNITS: Final = 1.0
-"""How far a position may be from where it belongs, in units of the tile's grid: it is rounded to
-these anyway, and on a screen they are an eighth of a pixel or less."""
+"""Tolerated error of a position in units of the tile's grid. Positions are rounded to these units
+anyway, and on a screen a unit is an eighth of a pixel or less."""
 
 
 _ROUNDING: Final = 1e-12
-"""Of the way from degrees to metres and back, in tiles."""
+"""Rounding error of a conversion from degrees to metres and back, in tiles."""
 
 
 class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
-    """A Mapbox Vector Tile that is to be made of the features of a query.
+    """Definition of a Mapbox Vector Tile that is built from the features of a query.
 
-    The edges are in metres of Web Mercator (EPSG 3857); `web` gives those of the usual tiles. The
-    tile's grid has `extent` units in both directions, `buffer` more of these on every side are
-    looked at, and unless told otherwise geometries are clipped there. Features whose box does not
-    meet the tile and its buffer are left out, whatever else is asked for.
+    The edges are in metres of Web Mercator (EPSG 3857); `web` calculates those of the usual tiles.
+    The tile's grid has `extent` units in both directions plus `buffer` units on every side.
+    Geometries are clipped to the buffered tile unless `clip` is false. Features whose box does not
+    meet the buffered tile are left out, whatever else the query selects.
 
-    A feature has the property `id`, which is its id, its own properties and, when asked for, its
-    namespace. What is null, or nested and empty, is left out. What is nested is JSON text under
-    its key; `flattened`, keys are paths in the feature (`properties.a.b`), of two with the same
-    path the one that is nested less counts, and only arrays are JSON text.
+    A feature of the tile has the property `id`, which is its id, its own properties and, with
+    `namespace`, its namespace. Null values and empty nested values are left out. Nested values are
+    JSON text under their key. With `flattened`, keys are paths in the feature (`properties.a.b`);
+    of two with the same path the one that is nested less takes precedence, and only arrays are JSON
+    text.
     """
 
     west: float
@@ -56,7 +57,10 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
         if not all(map(math.isfinite, edges)):
             raise InvalidArgument("The edges of a tile must be finite", field="tile")
         if self.west >= self.east or self.south >= self.north:
-            raise InvalidArgument("A tile must have an inside", field="tile")
+            raise InvalidArgument(
+                "The west and south edges of a tile must be less than its east and north edges",
+                field="tile",
+            )
         if not 1 <= self.extent <= limits.TILE_EXTENT_MAX:
             raise InvalidArgument(
                 f"extent must be between 1 and {limits.TILE_EXTENT_MAX}", field="extent"
@@ -66,19 +70,20 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
                 f"buffer must be between 0 and {limits.TILE_EXTENT_MAX}", field="buffer"
             )
         if not self.layer:
-            raise InvalidArgument("A layer must have a name", field="layer")
+            raise InvalidArgument("The layer name of a tile must not be empty", field="layer")
 
     @classmethod
     def web(cls, level: int, column: int, row: int, **settings: object) -> VectorTile:
-        """The tile of a level: columns are counted from the west, rows from the north."""
+        """Return the tile of a level; columns are counted from the west, rows from the north."""
         if not 0 <= level <= limits.TILE_LEVEL_MAX:
             raise InvalidArgument(
-                f"The level must be between 0 and {limits.TILE_LEVEL_MAX}", field="level"
+                f"The tile level must be between 0 and {limits.TILE_LEVEL_MAX}", field="level"
             )
         count = 2**level
         if not (0 <= column < count and 0 <= row < count):
             raise InvalidArgument(
-                f"Level {level} has columns and rows from 0 to {count - 1}", field="tile"
+                f"Columns and rows of tile level {level} must be between 0 and {count - 1}",
+                field="tile",
             )
         size = 2 * WORLD_M / count
         west, north = -WORLD_M + column * size, WORLD_M - row * size
@@ -86,12 +91,12 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.convert(edges | settings, cls)
 
     def bounds(self) -> Bbox:
-        """The tile without its buffer, in degrees."""
+        """Return the tile without its buffer, in degrees."""
         west, east = _longitude(self.west), _longitude(self.east)
         return Bbox(west, _latitude(self.south), east, _latitude(self.north))
 
     def box(self) -> Bbox:
-        """The tile with its buffer, in degrees; not smaller than that, whatever is rounded."""
+        """Return the tile with its buffer in degrees, enlarged by possible rounding errors."""
         wide = (self.east - self.west) * (self.buffer / self.extent + _ROUNDING)
         high = (self.north - self.south) * (self.buffer / self.extent + _ROUNDING)
         return Bbox(
@@ -102,10 +107,12 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def is_flat(self) -> bool:
-        """Whether the tile is so small that degrees are as good as metres on it: those between
-        its edges are nearly where they were if all of them were equally far apart."""
+        """Return whether the tile is so small that degrees can be treated as metres.
+
+        That is so if latitudes between its edges are nearly equidistant on the map.
+        """
         box, height = self.bounds(), self.north - self.south
-        parts = (0.25, 0.5, 0.75)  # on the equator the middle is always right
+        parts = (0.25, 0.5, 0.75)  # on the equator the middle alone would always match
         latitudes = (box.south + (box.north - box.south) * part for part in parts)
         off = [
             abs((_y(latitude) - self.south) / height - part)
@@ -115,7 +122,7 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def mercator(longitude: float, latitude: float) -> tuple[float, float]:
-    """A place on the map; the poles are nowhere."""
+    """Project a position to the map; the poles have no finite position."""
     return math.radians(longitude) * EARTH_RADIUS_M, _y(latitude)
 
 

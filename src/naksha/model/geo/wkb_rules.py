@@ -1,6 +1,6 @@
-"""WKB as others write it, held against the rules of `geometry_rules`, many at a time.
+"""Check of WKB from other writers against the rules of `geometry_rules`, in batches.
 
-Whatever is not plainly right is left to those rules themselves, which say where it breaks them.
+Geometries that are not obviously valid ("plain") are left to those rules, which locate the error.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from naksha.model.feature_problems import Broken
 from naksha.model.geo.geometry import Shapes
 
 SRIDS: Final = (0, 4326)
-"""Reference systems that a geometry may name: none, or the one that all have."""
+"""Accepted spatial reference systems: none, or WGS 84."""
 
-CURVED: Final = "is a curve or surface that GeoJSON has not; make lines or polygons of it"
-MEASURED: Final = "has measures (M); a position has 2 or 3 numbers"
+CURVED: Final = (
+    "is a curve or surface, which GeoJSON does not support; convert it to lines or polygons"
+)
+MEASURED: Final = "has measures (M); a position must have 2 or 3 numbers"
 _POLYGONS: Final = (shapely.GeometryType.POLYGON, shapely.GeometryType.MULTIPOLYGON)
 _FIRST_MULTI: Final = shapely.GeometryType.MULTIPOINT
 _RING_POSITIONS_MIN: Final = 4
@@ -30,8 +32,11 @@ _Index = npt.NDArray[np.int64]
 
 
 def read_shapes(given: Shapes, read: Callable[..., Any] = shapely.from_wkb) -> Shapes:
-    """The shapes of WKB, or of WKT by `shapely.from_wkt`; None for what is none, and for curves,
-    of which one alone would have all others refused."""
+    """Parse WKB, or WKT with `shapely.from_wkt`; invalid values and curves become None.
+
+    A single curve makes shapely refuse the whole array, so the array is halved until it is
+    isolated.
+    """
     try:
         with np.errstate(invalid="ignore"):
             shapes: Shapes = read(given, on_invalid="ignore")
@@ -44,8 +49,11 @@ def read_shapes(given: Shapes, read: Callable[..., Any] = shapely.from_wkb) -> S
 
 
 def shapes_of(wkbs: Sequence[bytes | None]) -> tuple[Shapes, Mask]:
-    """The shapes, and which of them are plainly right. One that is neither a shape nor was None
-    cannot be read; collections are never plain."""
+    """Return the shapes, and a mask of those that are obviously valid.
+
+    A None in the result for an input other than None is an unreadable geometry. Collections are
+    never in the mask.
+    """
     shapes = read_shapes(np.array(wkbs, dtype=object))
     kinds = shapely.get_type_id(shapes)
     missing = np.array([wkb is None for wkb in wkbs], dtype=np.bool_)
@@ -62,7 +70,7 @@ def shapes_of(wkbs: Sequence[bytes | None]) -> tuple[Shapes, Mask]:
 
 
 def stored_shapes(wkbs: Sequence[bytes | None]) -> Shapes:
-    """The shapes of geometries that a storage keeps; None for those that cannot be read."""
+    """Parse stored geometries; unreadable ones become None."""
     shapes = read_shapes(np.array(wkbs, dtype=object))
     numbers, owners = shapely.get_coordinates(shapes, include_z=True, return_index=True)
     bad = ~np.isfinite(numbers[:, :2]).all(axis=1)
@@ -72,21 +80,21 @@ def stored_shapes(wkbs: Sequence[bytes | None]) -> Shapes:
 
 
 def geojson_like(wkb: bytes) -> dict[str, Any]:
-    """The geometry as GeoJSON would have it, whatever it holds, to be looked at by the rules.
+    """Convert WKB to GeoJSON without further checks, as input for `geometry_rules`.
 
     Raises:
-        Broken: No GeoJSON has the like of it.
+        Broken: GeoJSON has no equivalent.
     """
     try:
         with np.errstate(invalid="ignore"):
             shape = shapely.from_wkb(wkb)
     except shapely.errors.GEOSException as error:
-        raise Broken("", f"is no WKB: {error}") from None
+        raise Broken("", f"is not valid WKB: {error}") from None
     except NotImplementedError:
         raise Broken("", CURVED) from None
     srid = shapely.get_srid(shape)
     if srid not in SRIDS:
-        raise Broken("", f"is in the reference system {srid}, not in {SRIDS[-1]}")
+        raise Broken("", f"has the reference system {srid}, but must have {SRIDS[-1]}")
     if shapely.has_m(shape):
         raise Broken("", MEASURED)
     try:
@@ -106,14 +114,14 @@ def _judge_positions(shapes: Shapes, plain: Mask) -> None:
 
 
 def _judge_parts(shapes: Shapes, places: _Index, plain: Mask) -> None:
-    """Empty parts of what is not empty."""
+    """Unmark shapes with empty parts."""
     if len(places):
         parts, owners = shapely.get_parts(shapes[places], return_index=True)
         plain[places[owners[shapely.is_empty(parts)]]] = False
 
 
 def _judge_rings(shapes: Shapes, places: _Index, plain: Mask) -> None:
-    """Rings with too few positions, and those that are closed on the map but not in height."""
+    """Unmark shapes with rings that are too short, or closed in 2D but not in height."""
     if not len(places):
         return
     polygons, owners = shapely.get_parts(shapes[places], return_index=True)

@@ -1,4 +1,4 @@
 """Identifiers: transaction numbers, GUIDs, UUIDs, storage identities and the rules for names.
 
-A codec or a rule for an id belongs here; whatever draws a number belongs to a storage.
+A codec or a rule for an id belongs here; code that allocates numbers belongs to a storage.
 """

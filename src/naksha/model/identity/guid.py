@@ -1,7 +1,7 @@
 """GUIDs: the state ids `{storageId}:{collectionId}:{year}:{month}:{day}:{i}`.
 
 The day is that of the state's `txn`.  Because history is partitioned by `txn_next`, it is only a
-lower bound for the place where the state is kept.  The 128-bit form is in `uuids`.
+lower bound for the partition of the state.  The 128-bit form is in `uuids`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GUID: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Guid:
-    """The id of one state of one feature."""
+    """Id of one state of one feature."""
 
     storage_id: str
     collection_id: str
@@ -40,20 +40,20 @@ class Guid:
     def __post_init__(self) -> None:
         problem = self._problem()
         if problem is not None:
-            raise InvalidArgument(f"no state id: {problem}", field="uuid")
+            raise InvalidArgument(f"Invalid state id: {problem}", field="uuid")
 
     def _problem(self) -> str | None:
         if not _STORAGE_ID.fullmatch(self.storage_id):
-            return f"{self.storage_id!r:.64} is no storage id"
+            return f"{self.storage_id!r:.64} is not a storage id"
         if not _COLLECTION_ID.fullmatch(self.collection_id):
-            return f"{self.collection_id!r:.64} is no collection id"
+            return f"{self.collection_id!r:.64} is not a collection id"
         if not 0 <= self.i <= limits.INT8_MAX:
-            return f"{self.i} is no row number"
+            return f"{self.i} is not a row number"
         try:
             too_late = datetime.date(self.year, self.month, self.day).year > YEAR_MAX
         except ValueError:
             too_late = True
-        return f"{self.year}:{self.month}:{self.day} is no day" if too_late else None
+        return f"{self.year}:{self.month}:{self.day} is not a valid date" if too_late else None
 
     def __str__(self) -> str:
         return (
@@ -62,25 +62,28 @@ class Guid:
 
     @property
     def date(self) -> datetime.date:
-        """The day of the state's txn."""
+        """Day of the state's txn."""
         return datetime.date(self.year, self.month, self.day)
 
     @property
     def txn_min(self) -> int:
-        """The lower bound for the state's `txn`, and so for its `txn_next`."""
+        """Lower bound of the state's `txn`, and therefore of its `txn_next`."""
         return txn_of(self.date, 0)
 
     @classmethod
     def of(cls, storage_id: str, collection_id: str, txn: int, i: int) -> Self:
-        """The id of the state that transaction `txn` wrote as row `i`."""
+        """Build the id of the state that transaction `txn` wrote as row `i`."""
         day = date_of(txn)
         return cls(storage_id, collection_id, day.year, day.month, day.day, i)
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads a GUID; month and day may be padded with zeros."""
+        """Parse a GUID; month and day may be padded with zeros."""
         match = _GUID.fullmatch(text)
         if match is None:
-            raise InvalidArgument(f"{text!r:.128} is no state id", field="uuid")
+            raise InvalidArgument(
+                f"{text!r:.128} is not a state id (storage:collection:year:month:day:i, or a UUID)",
+                field="uuid",
+            )
         storage_id, collection_id, year, month, day, i = match.groups()
         return cls(storage_id, collection_id, int(year), int(month), int(day), int(i))

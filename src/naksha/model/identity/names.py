@@ -1,6 +1,6 @@
-"""What may be a collection, storage or feature id, an app id or an author.
+"""Rules for ids of collections, storages and features, for app ids and for authors.
 
-Every check returns the value it was given, so that it can stand inside an expression.
+Every check returns its value, so that it can be used inside an expression.
 """
 
 from __future__ import annotations
@@ -14,46 +14,52 @@ from naksha.model.errors import InvalidArgument
 
 COLLECTION_ID_PATTERN: Final = r"[a-z][a-z0-9_:-]{0,31}"
 STORAGE_ID_PATTERN: Final = r"[a-z][a-z0-9_-]{0,31}"
-"""No colon, so that a state id can be taken apart from both ends."""
+"""Without colon, so that a state id can be parsed from both ends."""
 
 _COLLECTION_ID: Final = re.compile(COLLECTION_ID_PATTERN)
 _STORAGE_ID: Final = re.compile(STORAGE_ID_PATTERN)
 _NOT_IN_STORAGE_ID: Final = re.compile(r"[^a-z0-9_-]+")
 DEFAULT_STORAGE_ID: Final = "naksha"
 _RESERVED: Final = re.compile(r"^(naksha|sqlite)_|(_hst(_.*)?|_del|_meta|_i_seq|_p[0-9a-f])$")
-"""Names of the tables beside a collection's own, of the storage itself, and those that SQLite keeps
-for itself: reserved on every storage, so that a collection can be copied to any."""
+"""Names of the tables beside a collection's own, of the tables of the storage, and names that
+SQLite reserves. They are reserved on every storage, so that a collection can be copied to any
+other."""
 
 
 def is_reserved(collection_id: str) -> bool:
-    """Whether a well-formed id could clash with a table that the storage makes for itself."""
+    """Return whether a well-formed id could clash with the name of a table of the storage."""
     return _RESERVED.search(collection_id) is not None
 
 
 def check_collection_id(value: object, *, field: str = "collection") -> str:
-    """An id under which a collection may be created."""
+    """Check an id under which a collection may be created."""
     if not isinstance(value, str) or not _COLLECTION_ID.fullmatch(value):
         raise InvalidArgument(
-            f"{value!r:.64} is no collection id; it must match ^{COLLECTION_ID_PATTERN}$",
+            f"{value!r:.64} is not a collection id; it must match ^{COLLECTION_ID_PATTERN}$",
             field=field,
         )
     if is_reserved(value):
-        raise InvalidArgument(f"the collection id {value!r} is reserved", field=field)
+        raise InvalidArgument(
+            f"The collection id {value!r} is reserved; choose another one", field=field
+        )
     return value
 
 
 def check_storage_id(value: object, *, field: str = "storage") -> str:
-    """A storage id; it has no colon, so that state ids can be parsed."""
+    """Check a storage id, which has no colon so that state ids can be parsed."""
     if not isinstance(value, str) or not _STORAGE_ID.fullmatch(value):
         raise InvalidArgument(
-            f"{value!r:.64} is no storage id; it must match ^{STORAGE_ID_PATTERN}$", field=field
+            f"{value!r:.64} is not a storage id; it must match ^{STORAGE_ID_PATTERN}$", field=field
         )
     return value
 
 
 def storage_id_from(name: str) -> str:
-    """A storage id made from the name of a file, a schema or a configured storage. A name that is
-    too long, or has none of the characters that an id may have, is told apart by a hash."""
+    """Derive a storage id from the name of a file, a schema or a configured storage.
+
+    A name that is too long, or has none of the characters that an id may have, is made unique by a
+    hash.
+    """
     text = _NOT_IN_STORAGE_ID.sub("-", name.lower()).strip("-_")
     if text and not text[0].isalpha():
         text = f"s{text}"
@@ -64,22 +70,25 @@ def storage_id_from(name: str) -> str:
 
 
 def check_feature_id(value: object, *, field: str = "id") -> str:
-    """Any non-empty text that PostgreSQL can keep and index."""
+    """Check a feature id: any non-empty text that PostgreSQL can store and index."""
     return check_text(value, limits.FEATURE_ID_BYTES_MAX, field=field)
 
 
 def check_app_id(value: object, *, field: str = "app_id") -> str:
-    """The acting application; required for every transaction."""
+    """Check the id of the acting application; required for every transaction."""
     return check_text(value, limits.APP_ID_BYTES_MAX, field=field)
 
 
 def check_author(value: object, *, field: str = "author") -> str | None:
-    """The acting person; None means that the application acts for itself."""
+    """Check the id of the acting person; None means that the application acts on its own behalf."""
     return None if value is None else check_text(value, limits.AUTHOR_BYTES_MAX, field=field)
 
 
 def check_text(value: object, bytes_max: int, *, field: str, feature_id: str | None = None) -> str:
-    """A non-empty string without NUL or lone surrogates, at most so many bytes in UTF-8."""
+    """Check for a non-empty string of at most `bytes_max` UTF-8 bytes.
+
+    It must contain neither NUL nor a lone surrogate.
+    """
     problem = text_problem(value, bytes_max)
     if problem is not None:
         raise InvalidArgument(problem, field=field, feature_id=feature_id)
@@ -88,7 +97,7 @@ def check_text(value: object, bytes_max: int, *, field: str, feature_id: str | N
 
 
 def text_problem(value: object, bytes_max: int) -> str | None:
-    """Says what is wrong with a text, or None."""
+    """Return the problem of a text, or None."""
     if not isinstance(value, str):
         return f"must be a string, not {type(value).__name__}"
     if not value:

@@ -1,7 +1,7 @@
 """Transaction numbers: year·10¹⁵ + month·10¹³ + day·10¹¹ + sequence, in UTC, as one int8.
 
-The number tells the day on which it was drawn, hence the partition of the log, and numbers of
-later days are greater.  In JSON a txn is a decimal string: it exceeds 2⁵³.
+The number contains the day on which it was allocated, hence the partition of the log; numbers of
+later days are greater.  In JSON a txn is a decimal string, because it exceeds 2⁵³.
 """
 
 from __future__ import annotations
@@ -22,40 +22,45 @@ YEAR_MAX: Final = 9223
 LAST_DAY: Final = date(YEAR_MAX, 12, 31)
 FIRST_MS: Final = int(datetime(1, 1, 1, tzinfo=UTC).timestamp() * 1000)
 LAST_MS: Final = int(datetime(YEAR_MAX + 1, 1, 1, tzinfo=UTC).timestamp() * 1000) - 1
-"""The first and the last millisecond that a transaction can be of."""
+"""The first and the last millisecond that a transaction can have."""
 
 _DECIMAL: Final = re.compile(r"[1-9][0-9]{0,18}")
 
 
 def txn_of(day: date, sequence: int) -> int:
-    """The number of a day and its sequence."""
+    """Return the number of a day and a sequence."""
     if day.year > YEAR_MAX:
-        raise InvalidArgument(f"the year {day.year} does not fit a txn", field="txn")
+        raise InvalidArgument(
+            f"The year {day.year} is too large for a transaction number", field="txn"
+        )
     if not 0 <= sequence <= SEQUENCE_MAX:
-        raise InvalidArgument(f"the sequence {sequence} is not in 0..{SEQUENCE_MAX}", field="txn")
+        raise InvalidArgument(
+            f"The sequence {sequence} of a transaction number is not in 0..{SEQUENCE_MAX}",
+            field="txn",
+        )
     return day.year * YEAR_FACTOR + day.month * MONTH_FACTOR + day.day * DAY_FACTOR + sequence
 
 
 def date_of(txn: int) -> date:
-    """The day on which the number was drawn."""
+    """Return the day on which a number was allocated."""
     year, rest = divmod(txn, YEAR_FACTOR)
     month, rest = divmod(rest, MONTH_FACTOR)
     if not 1 <= year <= YEAR_MAX:
-        raise InvalidArgument(f"{txn} is no transaction number", field="txn")
+        raise InvalidArgument(f"{txn} is not a transaction number", field="txn")
     try:
         return date(year, month, rest // DAY_FACTOR)
     except ValueError as error:
-        raise InvalidArgument(f"{txn} is no transaction number", field="txn") from error
+        raise InvalidArgument(f"{txn} is not a transaction number", field="txn") from error
 
 
 def sequence_of(txn: int) -> int:
-    """The sequence within its day."""
+    """Return the sequence of a number within its day."""
     date_of(txn)
     return txn % DAY_FACTOR
 
 
 def day_bounds(day: date) -> tuple[int, int]:
-    """The first number of the day and the first one after it: the bounds of a day's partition."""
+    """Return the first number of a day and of the next one: the bounds of a day's partition."""
     first = txn_of(day, 0)
     if day == LAST_DAY:
         return first, first + DAY_FACTOR
@@ -63,23 +68,25 @@ def day_bounds(day: date) -> tuple[int, int]:
 
 
 def check_dated(at_ms: int, now_ms: int = LAST_MS) -> None:
-    """Check the time of a transaction that is dated in the past."""
+    """Check the time of a backdated transaction."""
     if not FIRST_MS <= at_ms <= LAST_MS:
         raise InvalidArgument(
-            f"{at_ms} is not a time from the year 1 to the year {YEAR_MAX}, in epoch milliseconds",
+            f"{at_ms} is not a time in epoch milliseconds between the years 1 and {YEAR_MAX}",
             field="at_ms",
         )
     if at_ms > now_ms:
         when = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "milliseconds")
         raise InvalidArgument(
-            f"The time {when} lies in the future: a transaction is dated in the past",
+            f"The transaction time {when} is in the future; it must be in the past",
             field="at_ms",
         )
 
 
 def first_kept(now_ms: int, days: int) -> int:
-    """The first number of the first day that is kept at a time, of what is kept for so many days
-    before the present one; 0: everything."""
+    """Return the first number of the first day that is kept when `days` days before today are kept.
+
+    0 means that everything is kept.
+    """
     today = datetime.fromtimestamp(now_ms / 1000, UTC).date()
     try:
         return txn_of(today - timedelta(days=days), 0)
@@ -88,12 +95,12 @@ def first_kept(now_ms: int, days: int) -> int:
 
 
 def parse_txn(value: str | int) -> int:
-    """Reads a txn from JSON or a URL: a decimal string without sign, space or leading zero."""
+    """Parse a txn from JSON or a URL: a decimal string without sign, space or leading zero."""
     if isinstance(value, str) and _DECIMAL.fullmatch(value):
         number = int(value)
     elif isinstance(value, int):
         number = value
     else:
-        raise InvalidArgument(f"{value!r:.64} is no transaction number", field="txn")
+        raise InvalidArgument(f"{value!r:.64} is not a transaction number", field="txn")
     date_of(number)
     return number

@@ -4,8 +4,8 @@
 
 The object id of a transaction is the sequence of its `txn`; that of a feature's state is the
 collection number (20 bits) followed by the row number `i` (40 bits).  The result looks like a
-random UUID (version 4, variant 1) and sorts as PostgreSQL sorts UUIDs.  Names instead of numbers
-are in `guid`; only a storage knows which number belongs to which name.
+random UUID (version 4, variant 1) and sorts as PostgreSQL sorts UUIDs.  `guid` is the form with
+names instead of numbers; only a storage can map one to the other.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from naksha.model.identity.txn import date_of, sequence_of, txn_of
 TYPE_TRANSACTION: Final = 0
 TYPE_FEATURE: Final = 1
 TYPE_MAX: Final = 7
-"""Types 2 to 7 are reserved: they can be decoded, but nothing of ours has them."""
+"""Types 2 to 7 are reserved: they can be decoded, but Naksha never creates them."""
 
 YEAR_MIN: Final = 2000
 YEAR_MAX: Final = 3023
@@ -40,12 +40,14 @@ _TEXT: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 def _check(name: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
-        raise InvalidArgument(f"{name} {value} is not in {least}..{most}", field="uuid")
+        raise InvalidArgument(
+            f"The {name} {value} of a UUID is not in {least}..{most}", field="uuid"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Uuid:
-    """The parts of a UUID, as plain numbers."""
+    """Parts of a UUID as plain numbers."""
 
     object_id: int
     year: int
@@ -63,42 +65,44 @@ class Uuid:
             datetime.date(self.year, self.month, self.day)
         except ValueError as error:
             day = f"{self.year}-{self.month}-{self.day}"
-            raise InvalidArgument(f"{day} is no day", field="uuid") from error
+            raise InvalidArgument(f"{day} is not a valid date", field="uuid") from error
 
     @property
     def date(self) -> datetime.date:
-        """The day of the transaction."""
+        """Day of the transaction."""
         return datetime.date(self.year, self.month, self.day)
 
     @property
     def txn_min(self) -> int:
-        """The lower bound for the `txn`, and so for the `txn_next`, of what is named."""
+        """Lower bound of the `txn`, and therefore of the `txn_next`, of the identified object."""
         return txn_of(self.date, 0)
 
     @property
     def txn(self) -> int:
-        """The number of the transaction that is named."""
+        """Number of the identified transaction."""
         self._expect(TYPE_TRANSACTION)
         return txn_of(self.date, self.object_id)
 
     @property
     def collection_number(self) -> int:
-        """The collection of the state that is named."""
+        """Collection number of the identified state."""
         self._expect(TYPE_FEATURE)
         return self.object_id >> _ROW_BITS
 
     @property
     def i(self) -> int:
-        """The row number of the state that is named."""
+        """Row number of the identified state."""
         self._expect(TYPE_FEATURE)
         return self.object_id & ROW_NUMBER_MAX
 
     def _expect(self, type_: int) -> None:
         if self.type != type_:
-            raise InvalidArgument(f"{self} is of type {self.type}, not {type_}", field="uuid")
+            raise InvalidArgument(
+                f"The UUID {self} is of type {self.type}, not {type_}", field="uuid"
+            )
 
     def to_uuid(self) -> uuid.UUID:
-        """The 128 bits."""
+        """Encode the parts as 128 bits."""
         return uuid.UUID(
             int=(self.object_id >> 12) << 80
             | (self.object_id & 0xFFF) << 64
@@ -115,13 +119,13 @@ class Uuid:
 
     @classmethod
     def of_txn(cls, txn: int, storage_number: int) -> Self:
-        """The id of a transaction."""
+        """Build the id of a transaction."""
         day, sequence = date_of(txn), sequence_of(txn)
         return cls(sequence, day.year, day.month, day.day, TYPE_TRANSACTION, storage_number)
 
     @classmethod
     def of_state(cls, txn: int, collection_number: int, i: int, storage_number: int) -> Self:
-        """The id of the state that transaction `txn` wrote as row `i`."""
+        """Build the id of the state that transaction `txn` wrote as row `i`."""
         _check("collection number", collection_number, 0, COLLECTION_NUMBER_MAX)
         _check("row number", i, 0, ROW_NUMBER_MAX)
         day, object_id = date_of(txn), collection_number << _ROW_BITS | i
@@ -129,10 +133,10 @@ class Uuid:
 
     @classmethod
     def of_uuid(cls, value: uuid.UUID) -> Self:
-        """Takes the 128 bits apart; a UUID that is not of our making is an error."""
+        """Decode the 128 bits; a UUID that Naksha cannot have created is an error."""
         bits = value.int
         if bits & _VERSION_AND_VARIANT_MASK != _VERSION_AND_VARIANT:
-            raise InvalidArgument(f"{value} is not of version 4, variant 1", field="uuid")
+            raise InvalidArgument(f"The UUID {value} is not of version 4, variant 1", field="uuid")
         return cls(
             object_id=bits >> 80 << 12 | bits >> 64 & 0xFFF,
             year=(bits >> 52 & 0x3FF) + YEAR_MIN,
@@ -144,9 +148,9 @@ class Uuid:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Reads the usual text form: 32 hexadecimal digits in five groups."""
+        """Parse the usual text form: 32 hexadecimal digits in five groups."""
         if not is_uuid(text):
-            raise InvalidArgument(f"{text!r:.64} is no UUID", field="uuid")
+            raise InvalidArgument(f"{text!r:.64} is not a UUID", field="uuid")
         return cls.of_uuid(uuid.UUID(text))
 
 
@@ -155,15 +159,17 @@ StateRef: TypeAlias = Guid | Uuid
 
 
 def is_uuid(text: str) -> bool:
-    """Whether a text has the form of a UUID, ours or not."""
+    """Return whether a text has the form of a UUID, of Naksha or not."""
     return _TEXT.fullmatch(text) is not None
 
 
 def parse_state_id(text: str) -> StateRef:
-    """Reads the id of a feature's state in either form."""
+    """Parse the id of a feature's state in either form."""
     if not is_uuid(text):
         return Guid.parse(text)
     found = Uuid.parse(text)
     if found.type != TYPE_FEATURE:
-        raise InvalidArgument(f"{text} names no state of a feature", field="uuid")
+        raise InvalidArgument(
+            f"The UUID {text} does not identify a state of a feature", field="uuid"
+        )
     return found

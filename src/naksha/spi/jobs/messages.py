@@ -1,5 +1,4 @@
-"""What a job of the data pipeline tells while it runs in a process of its own: lines of JSON, the
-last one being its end.
+"""Messages of a data pipeline job in its own process: lines of JSON, the last one being its end.
 
     {"event": "phase", "name": "reading", "total": 1000}
     {"event": "moved", "done": 250}
@@ -7,7 +6,7 @@ last one being its end.
     {"event": "late"}
     {"event": "done", "report": {…}}
 
-Whoever starts it (the hub, the command line) knows nothing else of it.
+The parent process (the hub, the command line) depends on nothing else of the job.
 """
 
 from __future__ import annotations
@@ -20,46 +19,49 @@ from naksha.model import limits
 from naksha.model.errors import NakshaError
 
 MODULE: Final = "naksha.spark"
-"""What is run: `python -m naksha.spark`."""
+"""Module of the job process: `python -m naksha.spark`."""
 
 
 class _Line(msgspec.Struct, frozen=True, tag_field="event"):
-    """What all lines have: the name of what happened."""
+    """Base of all messages; the tag is the event."""
 
 
 class Phase(_Line, frozen=True, tag="phase"):
-    """Something new begins; `total` things are to be done, if that is known."""
+    """A new phase begins; `total` is its number of items, if known."""
 
     name: str
     total: int | None = None
 
 
 class Moved(_Line, frozen=True, tag="moved"):
-    """So many things of the phase are done by now."""
+    """Number of items of the phase that are done."""
 
     done: int
 
 
 class Said(_Line, frozen=True, tag="said"):
-    """Something that a person wants to read."""
+    """Log message for people."""
 
     text: str
 
 
 class Late(_Line, frozen=True, tag="late"):
-    """It is too late to cancel it: it does what cannot be undone, and goes on to its end."""
+    """The job can no longer be cancelled: it begins a step that cannot be undone, and finishes."""
 
 
 class Done(_Line, frozen=True, tag="done", omit_defaults=True):
-    """It ended well. `exit_code` is what the process ends with, for scripts: a job that looks for
-    something wrong may have found it."""
+    """The job succeeded.
+
+    `exit_code` is that of the process, for scripts: a job that checks for errors may have found
+    some.
+    """
 
     report: dict[str, Any]
     exit_code: int = 0
 
 
 class Failed(_Line, frozen=True, tag="failed", omit_defaults=True):
-    """It ended otherwise; the code is that of an error of Naksha."""
+    """The job failed; the code is that of an error of Naksha."""
 
     code: str
     message: str
@@ -69,12 +71,12 @@ class Failed(_Line, frozen=True, tag="failed", omit_defaults=True):
 
     @classmethod
     def of(cls, error: NakshaError) -> Failed:
-        """What is told of an error."""
+        """Build the message for an error."""
         message = error.message[: limits.JOB_MESSAGE_LENGTH_MAX]
         return cls(error.code, message, error.field, error.feature_id, error.collection_id)
 
     def error(self) -> NakshaError:
-        """The error that it was, as far as it was told."""
+        """Rebuild the error from the message."""
         kind = errors_by_code().get(self.code, NakshaError)
         made = kind.__new__(kind)
         NakshaError.__init__(
@@ -92,7 +94,7 @@ _decoder: Final[msgspec.json.Decoder[Line]] = msgspec.json.Decoder(Line)
 
 
 def read_line(text: bytes) -> Line | None:
-    """A line, or None for what is none: nothing but ours should be there, but who knows."""
+    """Parse a line; None for other output, which libraries may write."""
     try:
         return _decoder.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -100,22 +102,22 @@ def read_line(text: bytes) -> Line | None:
 
 
 class JobKind(msgspec.Struct, frozen=True, rename="camel"):
-    """A job that can be run, as `python -m naksha.spark describe` tells of it."""
+    """Available job, as described by `python -m naksha.spark describe`."""
 
     name: str
     about: str
     access: str
-    """`read`, `write` or `manage`: what it does with the features that it is about."""
+    """`read`, `write` or `manage`: the access that it needs to the features."""
     is_repeatable: bool
-    """Whether it may begin again after its process has died in the middle."""
+    """Whether it may be restarted after its process crashed."""
     files: dict[str, str]
-    """Fields that name a file or several, which are read (`read`) or written (`write`)."""
+    """Fields with names of files that the job reads (`read`) or writes (`write`)."""
     schema: dict[str, Any]
-    """The JSON Schema of its specification."""
+    """JSON Schema of its specification."""
 
 
 def errors_by_code(kind: type[NakshaError] = NakshaError) -> dict[str, type[NakshaError]]:
-    """The errors of Naksha itself, by their codes."""
+    """Return the error classes of Naksha itself by their codes."""
     found = {kind.code: kind}
     for child in kind.__subclasses__():
         if child.__module__ == NakshaError.__module__:

@@ -1,4 +1,4 @@
-"""Runs a job in a process of its own, and listens to it."""
+"""Runner of a job in a process of its own."""
 
 from __future__ import annotations
 
@@ -18,14 +18,17 @@ from naksha.model.errors import Cancelled, NakshaError, NotSupported
 from naksha.spi.jobs.messages import MODULE, Done, Failed, JobKind, Late, Line, Said, read_line
 
 _DRAIN_SECONDS: Final = 1.0
-"""How long is waited for the last words of processes that outlive the job's."""
+"""Timeout for the last output of processes that outlive the job's process."""
 _LOOK_SECONDS: Final = 0.02
-"""How often is looked whether a process is gone that should be."""
+"""Polling interval for the exit of a process."""
 
 
 class JobProcess:
-    """A job that runs. It ends with this process, whatever ends that: it has the other end of a
-    pipe, by which it is also told for how long it may go on."""
+    """Running job.
+
+    The job ends with this process, however that ends: it reads from a pipe, through which it also
+    gets its deadline.
+    """
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -34,7 +37,7 @@ class JobProcess:
         self._is_killed = False
         self._is_late = False
         self.errors: deque[str] = deque(maxlen=limits.JOB_ERROR_LINES_MAX)
-        """The last lines that it wrote to stderr. There may be secrets in them."""
+        """The last lines of its stderr; they may contain secrets."""
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
@@ -46,8 +49,11 @@ class JobProcess:
         settings: Mapping[str, str] | None = None,
         until: float | None = None,
     ) -> JobProcess:
-        """Start a job by its whole specification, which goes by a pipe: nobody else reads it. With
-        `until` (`boot_seconds`) it ends at that time, unless it is prolonged."""
+        """Start a job with its full specification.
+
+        The specification is passed through a pipe, so that no other process can read it. With
+        `until` (`boot_seconds`) the job ends at that time, unless it is prolonged.
+        """
         arguments = ["run", "--attached"]
         if master:
             arguments += ["--master", master]
@@ -61,18 +67,20 @@ class JobProcess:
 
     @property
     def pid(self) -> int:
-        """The id of the process."""
+        """Id of the process."""
         return self._process.pid
 
     async def lines(self) -> AsyncIterator[Line]:
-        """What it tells; the last one is `Done` or `Failed`, whatever happens to it. Who was
-        interrupted may go on with another call."""
+        """Yield the messages of the job; the last one is `Done` or `Failed` in any case.
+
+        After an interruption another call continues.
+        """
         assert self._process.stdout is not None
         while self._end is None:
             try:
                 text = await self._process.stdout.readline()
             except ValueError:
-                yield Said(f"A line of more than {limits.JOB_LINE_BYTES_MAX} bytes was left out")
+                yield Said(f"A line of more than {limits.JOB_LINE_BYTES_MAX} bytes was omitted")
                 continue
             if not text:
                 break
@@ -91,37 +99,37 @@ class JobProcess:
         yield self._end
 
     def prolong(self, until: float) -> None:
-        """It may go on until then; whoever cannot say so any more has lost it, maybe."""
+        """Extend the deadline of the job; a parent that cannot do so may have lost its lease."""
         self._tell(b"%.3f" % until)
 
     def cancel(self) -> None:
-        """Ask it to end, and see to it that it does, unless it is too late for that."""
+        """Ask the job to end, and kill it after a while, unless it can no longer be cancelled."""
         if self._process.returncode is None and self._killing is None and not self._is_late:
             self._process.send_signal(signal.SIGTERM)
             loop = asyncio.get_running_loop()
             self._killing = loop.call_later(limits.JOB_KILL_SECONDS, self._kill)
 
     def _let_it_end(self) -> None:
-        """It could not hear any more that it was to end."""
+        """Withdraw a pending kill: the job passed the point where it can be cancelled."""
         self._is_late = True
         if self._killing is not None:
             self._killing.cancel()
             self._killing = None
 
     async def stop(self, seconds: float) -> None:
-        """It is gone when this returns; for so long it may clear up what it was about."""
+        """Cancel the job and wait until its process is gone; after `seconds` it is killed."""
         self.cancel()
         await self._gone(seconds)
         await self.close()
 
     async def close(self) -> None:
-        """It is gone when this returns, whatever it was about."""
+        """Kill the process, if it still runs, and release all resources."""
         await self._gone(0)
         if self._killing is not None:
             self._killing.cancel()
         self._listening.cancel()
         await asyncio.gather(self._listening, return_exceptions=True)
-        # Pipes whose end was not seen yet would outlive the loop, and complain.
+        # An open pipe would outlive the loop and raise a warning.
         self._process._transport.close()  # type: ignore[attr-defined]
 
     def _tell(self, line: bytes) -> None:
@@ -131,11 +139,14 @@ class JobProcess:
             stdin.write(line + b"\n")
 
     async def _gone(self, seconds: float) -> int:
-        """Its exit code, once it has ended. What does not end in time is killed, and what it has
-        started and left behind at once: it leads a session of its own."""
+        """Wait for the end of the process and return its exit code.
+
+        A process that does not end in time is killed. Its remaining children are killed at once: it
+        leads a session of its own.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                # Before Python 3.12 `wait` waits for the pipes, too, and others may have them.
+                # Before Python 3.12 `wait` also waits for the pipes, which children may hold open.
                 while self._process.returncode is None:  # noqa: ASYNC110 - see above
                     await asyncio.sleep(_LOOK_SECONDS)
         self._kill()
@@ -143,7 +154,7 @@ class JobProcess:
 
     def _kill(self) -> None:
         if not self._is_killed:
-            self._is_killed = True  # once: later on the number may be that of others
+            self._is_killed = True  # once: later the id may have been reused
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
@@ -160,10 +171,10 @@ class JobProcess:
 
 
 async def described_jobs() -> list[JobKind]:
-    """The jobs that can be run here.
+    """Return the jobs that can be run here.
 
     Raises:
-        NotSupported: None can, and why.
+        NotSupported: Jobs cannot be run here; the message has the reason.
     """
     process = await _started(["describe"], stdin=asyncio.subprocess.DEVNULL)
     try:
@@ -172,7 +183,7 @@ async def described_jobs() -> list[JobKind]:
         return msgspec.json.decode(said, type=list[JobKind])
     except (TimeoutError, msgspec.DecodeError) as error:
         raise NotSupported(
-            "Jobs cannot be run here; is Spark installed (pip install naksha[spark]), and Java?",
+            "Jobs cannot be run here; install Spark (pip install naksha[spark]) and Java",
             field="job",
         ) from error
     finally:
@@ -196,10 +207,10 @@ async def _started(arguments: list[str], *, stdin: int) -> asyncio.subprocess.Pr
 
 
 def _sudden(code: int) -> Failed:
-    """What is told of a process that ended without a word."""
-    said = f"Its process ended with exit code {code} and said nothing"
+    """Build the message for a process that ended without a final message."""
+    said = f"The process of the job ended with exit code {code} without a result"
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-        hint = "; there may have been too little memory" if -code == signal.SIGKILL else ""
-        said = f"Its process was ended by the signal {name}{hint}"
+        hint = "; it may have run out of memory" if -code == signal.SIGKILL else ""
+        said = f"The process of the job was killed by the signal {name}{hint}"
     return Failed(NakshaError.code, said)

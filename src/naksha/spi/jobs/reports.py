@@ -1,5 +1,7 @@
-"""Reports of jobs that fit: whoever has done something is not silent because there is too much to
-tell. Long lists are cut, and the report says of which and how much."""
+"""Truncation of job reports: long lists are cut, and the report states which ones and by how much.
+
+A job that succeeded must be able to report it, even if its report is too large.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,19 @@ from typing import Any, Final
 import msgspec
 
 TRUNCATED: Final = "truncated"
-"""The member of a report that says how much was left out, by field: elements of its lists and
-objects, or characters of its texts."""
+"""Member of a report that counts what was cut, by field: elements of its lists and objects, or
+characters of its texts."""
 _MUCH: Final = 1 << 40
-"""More than anything has."""
+"""Larger than any length."""
 
 
 def fitting(report: Mapping[str, Any], bytes_max: int) -> dict[str, Any]:
-    """A report with at most so many bytes of JSON. The longest of its lists lose their last
-    elements, as many as it takes and none more; texts lose theirs if that is not enough, and
-    objects what is in them. All fields stay, and what is left out is counted in `TRUNCATED`."""
+    """Truncate a report to at most `bytes_max` bytes of JSON.
+
+    The longest of its lists lose their last elements, as few as possible; if that is not enough,
+    texts are cut as well, and finally objects are emptied. All fields stay, and what is cut is
+    counted in `TRUNCATED`.
+    """
     if _size(report) <= bytes_max:
         return dict(report)
     lists, texts = _Cutter(0, _MUCH, _MUCH), _Cutter(0, 0, _MUCH)
@@ -37,7 +42,7 @@ def _size(report: Mapping[str, Any]) -> int:
 def _longest(
     report: Mapping[str, Any], bytes_max: int, cutter: Callable[[int], _Cutter]
 ) -> dict[str, Any]:
-    """What a cutter leaves that cuts as little as it may; one that cuts to 0 cuts enough."""
+    """Return the result of the cutter with the greatest length that fits; length 0 always fits."""
     low, high = 0, 1
     while _size(cutter(high).cut_report(report)) <= bytes_max:
         low, high = high, high * 2
@@ -49,7 +54,7 @@ def _longest(
 
 
 class _Cutter:
-    """Cuts lists, texts and objects to a length each, and counts what it took away."""
+    """Cut lists, texts and objects to a maximum length each, and count what was cut."""
 
     def __init__(self, list_max: int, text_max: int, object_max: int) -> None:
         self._list_max = list_max
@@ -58,7 +63,7 @@ class _Cutter:
         self._taken = 0
 
     def cut_report(self, report: Mapping[str, Any]) -> dict[str, Any]:
-        """What is left of a report; to what was left out before, more is added."""
+        """Return the truncated report; counts of an earlier truncation are added."""
         before = report.get(TRUNCATED)
         left_out = Counter(before if isinstance(before, dict) else {})
         kept = {}

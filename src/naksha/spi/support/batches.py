@@ -1,4 +1,4 @@
-"""What most catalog backends need: batches cut to what a database takes, and ranges of names."""
+"""Batches of bounded size, and ranges of names, for catalog backends."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def batches(
     bytes_max: int | None = None,
     size: Callable[[T], int] = lambda item: 0,
 ) -> Iterator[list[T]]:
-    """The items in order, so many and so large together; one that is larger goes alone."""
+    """Yield the items in order in batches of bounded count and size; a larger item goes alone."""
     batch: list[T] = []
     total = 0
     for item in items:
@@ -36,6 +36,9 @@ def batches(
 
 
 def name_range(prefix: str, after: str) -> tuple[str, str]:
-    """Where the names that begin with a prefix and come after another one lie: from the former
-    (which may be `after` itself, to be left out) to before the latter."""
+    """Return the range of names that begin with a prefix and are greater than `after`.
+
+    The lower bound is inclusive and may be `after` itself, which the caller must skip; the upper
+    bound is exclusive.
+    """
     return max(prefix, after), end_of_prefix(prefix) or _BEYOND

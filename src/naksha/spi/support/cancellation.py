@@ -1,7 +1,7 @@
-"""Ending a task that tries again whatever goes wrong.
+"""Cancellation of tasks that retry after any error.
 
-A cancellation is an exception like others: whoever cleans up on the way out, on a connection that
-is gone, raises another one in its place. Who catches that and goes on would never end.
+A cancellation is an exception like others: cleanup code that fails, for example on a broken
+connection, replaces it by another one. A loop that catches that one and retries would never end.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import asyncio
 
 
 def is_cancelled() -> bool:
-    """Whether somebody wants this task to end."""
+    """Return whether the current task was cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def check_cancelled() -> None:
-    """Before trying again: end, if that is what somebody wants.
+    """Raise a hidden cancellation; to be called before a retry.
 
     Raises:
         CancelledError: In place of the error that has hidden it.

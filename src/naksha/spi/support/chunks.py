@@ -1,4 +1,4 @@
-"""How many states are read at once, when they are passed on as they come."""
+"""Chunk sizes for streamed reads."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from naksha.model import limits
 from naksha.model.state import State
 
 FIRST: Final = 256
-"""States that are read first, when it is not known how large they are."""
+"""States of the first chunk, when their size is still unknown."""
 
 
 def size_after(states: Sequence[State]) -> int:
-    """How many to read next, if they are as large as those were."""
+    """Return the size of the next chunk, assuming states as large as the given ones."""
     average = sum([len(state.raw) for state in states]) // len(states) + 1
     return max(1, min(limits.ANSWER_CHUNK_BYTES // average, limits.READ_CHUNK_FEATURES))

@@ -1,5 +1,4 @@
-"""The transaction log, which every storage keeps in the same columns: rows as transactions, and
-what may be asked for."""
+"""Transaction log, with the same columns in every storage: conversion of rows, query checks."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def transactions_of(rows: Iterable[Mapping[str, Any]]) -> list[Transaction]:
-    """Transactions from log rows that are ordered by txn, upwards or downwards."""
+    """Convert log rows that are ordered by txn, ascending or descending, to transactions."""
     return [_transaction(list(group)) for _, group in groupby(rows, key=lambda row: row["txn"])]
 
 
@@ -56,17 +55,20 @@ def _signal(row: Mapping[str, Any]) -> Signal:
 
 
 def check_log_query(after: int, limit: int, where: LogFilter) -> list[Box]:
-    """Refuse what cannot be asked for. Gives the boxes that the changes must meet one of, none
-    when there is no spatial test."""
+    """Check a query of the log.
+
+    Returns the boxes of which the changes must meet one; none when there is no spatial test.
+    """
     if not 1 <= limit <= limits.PAGE_MAX:
         raise InvalidArgument(f"limit must be between 1 and {limits.PAGE_MAX}", field="limit")
     if not 0 <= after <= limits.INT8_MAX:
-        raise InvalidArgument("A version is not negative", field="after")
+        raise InvalidArgument("The version must not be negative", field="after")
     for name in ("collections", "authors", "app_ids", "overlays"):
         among = getattr(where, name)
         if among is not None and len(among) > limits.QUERY_VALUES_MAX:
             raise LimitExceeded(
-                f"{len(among)} values, more than {limits.QUERY_VALUES_MAX}", field=name
+                f"The filter has {len(among)} values, more than {limits.QUERY_VALUES_MAX}",
+                field=name,
             )
     for name in ("collections", "authors", "app_ids"):
         for text in getattr(where, name) or ():
@@ -77,8 +79,10 @@ def check_log_query(after: int, limit: int, where: LogFilter) -> list[Box]:
 
 
 def first_txn(where: LogFilter) -> int:
-    """A lower bound for the transactions that started in the given time: a number is drawn on the
-    day on which its transaction started, or later."""
+    """Return a lower bound of the transactions that started in the given time.
+
+    A number is allocated on the day on which its transaction started, or later.
+    """
     if where.started_from is None:
         return 0
     try:

@@ -1,4 +1,4 @@
-"""Property predicates tested on a feature itself, for who has no database that can."""
+"""Evaluation of property predicates in Python, where no database can do it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from naksha.model.query import And, Not, Op, Or, Predicate
 
 
 def holds(feature: Mapping[str, Any], predicate: Predicate) -> bool:
-    """Whether a predicate is true of a feature; on what is absent nothing is."""
+    """Return whether a predicate is true for a feature; no test is true for an absent property."""
     match predicate:
         case And(parts):
             return all(holds(feature, part) for part in parts)
@@ -23,7 +23,7 @@ def holds(feature: Mapping[str, Any], predicate: Predicate) -> bool:
 
 
 def member_at(value: Any, path: tuple[str, ...]) -> Any:
-    """What is at a path through objects, else ABSENT."""
+    """Return the value at a path through objects, or ABSENT."""
     for key in path:
         if not isinstance(value, dict) or key not in value:
             return ABSENT
@@ -32,7 +32,7 @@ def member_at(value: Any, path: tuple[str, ...]) -> Any:
 
 
 def compare(found: Any, op: Op, value: Any) -> bool:
-    """Whether `found op value`."""
+    """Return whether `found op value` is true."""
     match op:
         case Op.EXISTS:
             return True
@@ -65,7 +65,7 @@ def _ordered(found: Any, op: Op, value: Any) -> bool:
 
 
 def contains(whole: Any, part: Any) -> bool:
-    """JSON containment: objects by key, arrays as sets, and an array contains a bare scalar."""
+    """Return whether JSON contains a part: objects by key, arrays as sets, or arrays a scalar."""
     if isinstance(whole, list) and not isinstance(part, list | dict):
         return any(same(member, part) for member in whole)
     return _contains(whole, part)

@@ -1,4 +1,4 @@
-"""What storages need to turn a query into SQL, whatever their SQL looks like."""
+"""Translation of queries to SQL: parts that do not depend on the SQL dialect."""
 
 from __future__ import annotations
 
@@ -32,33 +32,40 @@ from naksha.model.query import Test as PropertyTest
 
 ORDER: Final = {Op.LT: "<", Op.LTE: "<=", Op.GT: ">", Op.GTE: ">="}
 METRES_PER_DEGREE: Final = 110_500.0
-"""A bit less than the shortest degree of latitude, so that boxes come out too large."""
+"""Slightly less than the shortest degree of latitude, so that boxes are never too small."""
 
 _FLAT_MAX: Final = 8
-"""Conditions that stand one after the other."""
+"""Maximum number of conditions in a chain."""
 
 Box = tuple[float, float, float, float]
 
 
 def check_text(text: str) -> None:
-    """Refuse what no text in a storage can be equal to."""
+    """Refuse text that no stored text can be equal to."""
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidArgument("A text has a lone surrogate", field="query") from None
+        raise InvalidArgument(
+            "A text of the query contains a lone surrogate", field="query"
+        ) from None
     if "\0" in text:
-        raise InvalidArgument("A text has a NUL character", field="query")
+        raise InvalidArgument("A text of the query contains the NUL character", field="query")
 
 
 def check_hidden(query: Query, hidden: bool) -> None:
-    """Hidden states are asked for together with all others."""
+    """Refuse hidden states unless all states are requested."""
     if hidden and (query.states is not States.ALL or query.replaced_since is not None):
-        raise InvalidArgument("Hidden states come with all states only", field="hidden")
+        raise InvalidArgument(
+            "Hidden states can only be read together with all states", field="hidden"
+        )
 
 
 def joined(parts: Sequence[str], operator: str, empty: str) -> str:
-    """Conditions with an operator between them. Many are halved again and again: one after the
-    other they are as deep a tree as there are conditions, and SQLite takes a depth of 1,000."""
+    """Join conditions by an operator.
+
+    Long chains are split in halves recursively: a chain is a tree as deep as its number of
+    conditions, and SQLite limits the depth to 1,000.
+    """
     if len(parts) > _FLAT_MAX:
         half = len(parts) // 2
         parts = [joined(some, operator, empty) for some in (parts[:half], parts[half:])]
@@ -66,13 +73,15 @@ def joined(parts: Sequence[str], operator: str, empty: str) -> str:
 
 
 def end_of_prefix(prefix: str) -> str | None:
-    """The first text after all that begin with a prefix, so that an index serves as for any
-    range; None when nothing comes after them."""
+    """Return the first text after all that begin with a prefix, or None if there is none.
+
+    With it a prefix test becomes a range, which an index supports.
+    """
     end = prefix.rstrip(chr(0x10FFFF))
     if not end:
         return None
     code = ord(end[-1])
-    # Surrogates are no characters.
+    # Skip the surrogates, which are not characters.
     return end[:-1] + chr(0xE000 if code == 0xD7FF else code + 1)
 
 
@@ -80,10 +89,13 @@ def end_of_prefix(prefix: str) -> str | None:
 
 
 def first_txn_at(epoch_ms: int) -> int:
-    """A number that no state updated then or later is below. A transaction begins before it draws
-    its number, and numbers never go back to an earlier day, so the day of the number is that of
-    the beginning or a later one: when others were at the next day already, or when the clock was
-    put back. So there is no such bound from above."""
+    """Return a lower bound of the txn of all states updated at a time or later.
+
+    A transaction starts before it allocates its number, and numbers never go back to an earlier
+    day, so the day of the number is that of the start or a later one: when other writers were at
+    the next day already, or when the clock was set back. For the same reason there is no such upper
+    bound.
+    """
     try:
         return txn_of(datetime.fromtimestamp(epoch_ms / 1000, UTC).date(), 0)
     except (OverflowError, OSError, ValueError, InvalidArgument):
@@ -91,7 +103,7 @@ def first_txn_at(epoch_ms: int) -> int:
 
 
 def boxes_of(spatial: Spatial | None) -> list[Box]:
-    """The boxes that a feature's box must meet one of; none when there is no spatial test."""
+    """Return the boxes of which a feature's box must meet one; none without spatial test."""
     if spatial is None:
         return []
     if isinstance(spatial, Tile):
@@ -100,7 +112,7 @@ def boxes_of(spatial: Spatial | None) -> list[Box]:
         return _bbox(spatial)
     west, south, east, north = shapely.bounds(geometry_of(spatial)).tolist()
     if math.isnan(west):
-        return [(1.0, 1.0, -1.0, -1.0)]  # An empty geometry meets nothing.
+        return [(1.0, 1.0, -1.0, -1.0)]  # an empty geometry: a box that meets nothing
     return [grown((west, south, east, north), spatial.radius)]
 
 
@@ -108,14 +120,17 @@ def _bbox(box: Bbox) -> list[Box]:
     if any(not math.isfinite(edge) for edge in (box.west, box.south, box.east, box.north)):
         raise InvalidArgument("The bounding box must be finite", field="bbox")
     if box.south > box.north:
-        raise InvalidArgument("The south of the bounding box is above its north", field="bbox")
+        raise InvalidArgument(
+            "The south edge of the bounding box must not be greater than its north edge",
+            field="bbox",
+        )
     if box.west <= box.east:
         return [(box.west, box.south, box.east, box.north)]
     return [(box.west, box.south, 180.0, box.north), (-180.0, box.south, box.east, box.north)]
 
 
 def union_of(boxes: Sequence[Bbox]) -> Bbox | None:
-    """The box around all boxes, if there are any."""
+    """Return the box around all boxes, if there are any."""
     if not boxes:
         return None
     return Bbox(
@@ -127,17 +142,17 @@ def union_of(boxes: Sequence[Bbox]) -> Bbox | None:
 
 
 def geometry_of(spatial: Intersects) -> Any:
-    """The geometry that is to be met."""
+    """Return the shape of a spatial test."""
     if not (math.isfinite(spatial.radius) and spatial.radius >= 0):
-        raise InvalidArgument("The radius must not be negative", field="spatial.radius")
+        raise InvalidArgument("The radius must be finite and not negative", field="spatial.radius")
     try:
         return shapely.from_wkb(spatial.wkb)
     except (shapely.errors.GEOSException, NotImplementedError) as error:
-        raise InvalidArgument(f"Not a geometry: {error}", field="spatial.wkb") from None
+        raise InvalidArgument(f"Invalid WKB geometry: {error}", field="spatial.wkb") from None
 
 
 def grown(box: Box, metres: float) -> Box:
-    """The box grown by a distance, generously; the whole circle of longitude where it must be."""
+    """Enlarge a box by at least a distance, to all longitudes where necessary."""
     if metres == 0:
         return box
     west, south, east, north = box
@@ -156,10 +171,11 @@ def grown(box: Box, metres: float) -> Box:
 def predicate_sql(
     predicate: Predicate, test_sql: Callable[[PropertyTest], str], level: int = 1
 ) -> str:
-    """A predicate as a condition; the storage says how a single test is written."""
+    """Translate a predicate to an SQL condition; the storage translates single tests."""
     if level > limits.PREDICATE_DEPTH_MAX:
         raise LimitExceeded(
-            f"The predicate has more than {limits.PREDICATE_DEPTH_MAX} levels", field="where"
+            f"The predicate is nested more than {limits.PREDICATE_DEPTH_MAX} levels deep",
+            field="where",
         )
     if isinstance(predicate, And | Or):
         parts = [predicate_sql(part, test_sql, level + 1) for part in predicate.parts]
@@ -167,15 +183,15 @@ def predicate_sql(
             return joined(parts, " AND ", "true")
         return joined(parts, " OR ", "false")
     if isinstance(predicate, Not):
-        # A test on a property that is absent is null in SQL, and "not null" would be null too.
+        # A test of an absent property is null in SQL, and so would be its negation by NOT.
         return f"({predicate_sql(predicate.part, test_sql, level + 1)}) IS NOT TRUE"
     if predicate.path[:1] == GEOMETRY_TYPE[:1] and predicate.path != GEOMETRY_TYPE:
-        raise NotSupported("Only the type of a geometry can be tested", field="where")
+        raise NotSupported("Of a geometry only the path geometry.type can be tested", field="where")
     return test_sql(predicate) if _can_hold(predicate) else "false"
 
 
 def _can_hold(test: PropertyTest) -> bool:
-    """Whether the value can be compared at all."""
+    """Return whether the operator can be true for the type of the value."""
     if test.op in (Op.STARTS_WITH, Op.ANY_STARTS_WITH):
         return isinstance(test.value, str)
     if test.op in ORDER:
@@ -184,10 +200,12 @@ def _can_hold(test: PropertyTest) -> bool:
 
 
 def json_text(value: Any) -> str:
-    """A value to compare with, as JSON."""
+    """Encode a value to compare with as JSON."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidArgument("A value must be a finite number", field="where")
+        raise InvalidArgument("A number of the predicate must be finite", field="where")
     try:
         return msgspec.json.encode(value).decode()
     except (UnicodeEncodeError, TypeError, OverflowError, RecursionError) as error:
-        raise InvalidArgument(f"The value is no JSON: {error}", field="where") from None
+        raise InvalidArgument(
+            f"A value of the predicate is not valid JSON: {error}", field="where"
+        ) from None

@@ -1,4 +1,4 @@
-"""Collections whose deletion was scheduled (`deleteAt`), dropped by maintenance when it is due."""
+"""Scheduled deletion of collections (`deleteAt`), executed by maintenance when due."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from naksha.model.errors import CollectionNotFound, InUse, Retryable
 from naksha.spi.storage import Storage, WriteSession
 
 APP_ID: Final = "naksha"
-"""Signs the transactions of maintenance."""
+"""App id of the transactions of maintenance."""
 _log = logging.getLogger(__name__)
 
 
 async def drop_due(storage: Storage, now_ms: int) -> None:
-    """Drop live collections whose time has come; one that a pin guards stays."""
+    """Drop live collections whose deletion is due; a collection guarded by a pin stays."""
     for info in await storage.collections():
         if not 0 < info.delete_at <= now_ms:
             continue
@@ -24,7 +24,11 @@ async def drop_due(storage: Storage, now_ms: int) -> None:
         except CollectionNotFound:
             continue
         except (InUse, Retryable) as error:
-            _log.warning("The deletion of collection %s is due: %s", info.id, error.message)
+            _log.warning(
+                "Collection %s is due for deletion but could not be dropped: %s",
+                info.id,
+                error.message,
+            )
 
 
 async def _drop(session: WriteSession, *, collection: str, now_ms: int) -> None:

@@ -1,15 +1,14 @@
-"""Calls to a database server, and what it means when one gets no answer.
+"""Calls to a database server, and classification of their failures.
 
     async def swap(session: MySession) -> bool:
         return await session.execute("swap", changes=True)
 
     await server.call(swap)
 
-`Server` keeps a bounded number of sessions, gives each call one of its own and a time to end, and
-sorts out every failure: `Unavailable` when nothing that changes anything was under way,
-`OutcomeUnknown` when something was. A session that was left in the middle of a call, by an error,
-by the time running out or by cancellation, is closed and never used again, so that no call reads
-the answer to another.
+`Server` keeps a bounded pool of sessions, runs each call in a session of its own with a timeout,
+and classifies every failure: `Unavailable` when no change was in flight, `OutcomeUnknown` when one
+was. A session that was interrupted during a call, by an error, a timeout or cancellation, is closed
+and never used again, so that no call reads the response to another.
 """
 
 from __future__ import annotations
@@ -22,25 +21,25 @@ from typing import Final, Generic, Protocol, TypeVar
 from naksha.model.errors import NakshaError, OutcomeUnknown, Unavailable
 
 IDLE_SECONDS_MAX: Final = 0.05
-"""A session that was idle for longer is asked whether it still lives before it is used: a server
-that was restarted meanwhile shall not make a call fail."""
+"""A session that was idle for longer is checked before use, so that a restart of the server does
+not make a call fail."""
 
 
 class Session(Protocol):
-    """One connection to a server, used by one call at a time.
+    """Connection to a server, used by one call at a time.
 
-    A driver's errors come out of it as two kinds: OSError means that the connection is lost,
-    NakshaError that the server has answered, so that the session can be used further.
+    Errors of a driver are converted to two kinds: OSError means that the connection is lost,
+    NakshaError that the server has responded, so that the session remains usable.
     """
 
     is_at_risk: bool
-    """Whether a change is under way: what was sent may be carried out, and no answer came yet."""
+    """Whether a change is in flight: it was sent and may be executed, but has no response yet."""
 
     async def is_alive(self) -> bool:
-        """Whether the server still answers; OSError is as good as False."""
+        """Return whether the server still responds; OSError counts as False."""
 
     async def close(self) -> None:
-        """Break the connection off, at once and whatever state it is in; wait for nobody."""
+        """Close the connection at once, whatever its state, without waiting for the server."""
 
 
 S = TypeVar("S", bound=Session)
@@ -48,7 +47,7 @@ R = TypeVar("R")
 
 
 class Server(Generic[S]):
-    """Sessions with one server."""
+    """Pool of sessions with one server."""
 
     def __init__(
         self,
@@ -66,13 +65,13 @@ class Server(Generic[S]):
         self._is_closed = False
 
     async def close(self) -> None:
-        """Close all sessions; those in use when their calls end."""
+        """Close all sessions; those in use are closed when their calls end."""
         self._is_closed = True
         while self._idle:
             await self._idle.pop()[0].close()
 
     async def call(self, run: Callable[[S], Awaitable[R]]) -> R:
-        """What `run` returns for a session, within the time that a call has."""
+        """Return the result of `run` with a session, within the time limit of a call."""
         session: S | None = None
         try:
             async with asyncio.timeout(self._call_seconds_max), self._slots:
@@ -82,11 +81,11 @@ class Server(Generic[S]):
             if session is not None:
                 await self._give_back(session)
             raise
-        except OSError as error:  # which a TimeoutError is, too
+        except OSError as error:  # includes TimeoutError
             if session is not None:
                 await session.close()
                 if session.is_at_risk:
-                    message = f"{self._name} gave no answer: {_reason(error)}"
+                    message = f"{self._name} did not respond: {_reason(error)}"
                     raise OutcomeUnknown(message) from error
             raise Unavailable(f"{self._name} cannot be reached: {_reason(error)}") from error
         except BaseException:
@@ -97,7 +96,7 @@ class Server(Generic[S]):
         return result
 
     async def _take(self) -> S:
-        """The session that was used last, or a new one."""
+        """Return the session that was used last, or a new one."""
         self._check_open()
         while self._idle:
             session, since = self._idle.pop()
@@ -121,7 +120,7 @@ class Server(Generic[S]):
 
 
 async def _lives(session: Session) -> bool:
-    """Whether it can be used; it is closed if not."""
+    """Return whether a session is usable; close it if not."""
     alive = False
     try:
         alive = await session.is_alive()
@@ -138,8 +137,11 @@ def _reason(error: OSError) -> str:
 
 
 class Progress:
-    """What an error means for a call that is carried out piece by piece: when a piece is done, a
-    later one that changed nothing no longer says that the call changed nothing."""
+    """Error classification of a call that runs in several steps.
+
+    Once a step has changed something, a later step that fails without a change no longer means that
+    the call changed nothing.
+    """
 
     def __init__(self) -> None:
         self._has_changed = False
@@ -149,7 +151,7 @@ class Progress:
             result = await piece
         except Unavailable as error:
             if self._has_changed:
-                raise OutcomeUnknown(f"Only a part was carried out: {error}") from error
+                raise OutcomeUnknown(f"The call was executed only in part: {error}") from error
             raise
         self._has_changed = True
         return result

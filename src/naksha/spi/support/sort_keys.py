@@ -1,4 +1,4 @@
-"""The order of states by their members, as all storages have it (see `SortKey`)."""
+"""Sort order of states by their members, the same for all storages (see `SortKey`)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from naksha.model.query import Query, SortKey, States
 from naksha.model.state import Found
 
 MISSING: Final = 4
-"""The rank of what is null or absent, in either direction."""
+"""Rank of a null or absent value, in either direction."""
 _NUMBER, _TEXT, _BOOLEAN, _NESTED = range(MISSING)
 _DIGITS_MAX: Final = 400
-"""More than any double has before or behind its point."""
+"""More than any double has before or after its decimal point."""
 
 Fill: TypeAlias = Callable[..., str]
-"""Fills a named fragment of a storage's SQL."""
+"""Fills a named SQL fragment of a storage."""
 
 
 class Place(NamedTuple):
-    """Where something comes in the order of a key: by its rank, then by its value where those of
-    its rank have one. `json` is the value as it was given."""
+    """Position of a value in the order of a key: by rank, then by value if the rank has values.
+
+    `json` is the value as given.
+    """
 
     rank: int
     value: str | int | float | None
@@ -33,24 +35,30 @@ class Place(NamedTuple):
 
 
 def check_found(query: Query, sort: Sequence[SortKey], after: Found | None) -> None:
-    """Refuse what `Reader.found` cannot answer."""
+    """Refuse arguments that `Reader.found` does not support."""
     if query.states is States.ALL or query.replaced_since is not None:
-        raise InvalidArgument("Of each feature only one state can be found", field="states")
+        raise InvalidArgument(
+            "A sorted query can only return one state of each feature", field="states"
+        )
     if len(sort) > limits.SORT_KEYS_MAX:
-        raise LimitExceeded(f"More than {limits.SORT_KEYS_MAX} keys", field="sort")
+        raise LimitExceeded(
+            f"The query has more than {limits.SORT_KEYS_MAX} sort keys", field="sort"
+        )
     if after is not None and len(after.values) != len(sort):
-        raise InvalidArgument("It was found in another order", field="after")
+        raise InvalidArgument(
+            "The position to continue after has another sort order than the query", field="after"
+        )
 
 
 def place_of(json: str | None, key: SortKey) -> Place:
-    """The place of a value of `Found.values`."""
+    """Return the place of a value of `Found.values`."""
     if json is None:
         return Place(MISSING, None, "null")
     try:
         value = msgspec.json.decode(json)
     except (msgspec.DecodeError, UnicodeEncodeError):
         raise InvalidArgument(
-            "It was not found here: its values are no JSON", field="after"
+            "Invalid position to continue after: a sort value is not valid JSON", field="after"
         ) from None
     rank = rank_of(value)
     if rank == MISSING:
@@ -63,7 +71,7 @@ def place_of(json: str | None, key: SortKey) -> Place:
 
 
 def rank_of(value: Any) -> int:
-    """Which kinds come before which others."""
+    """Return the rank of a value's type."""
     if value is None:
         return MISSING
     if isinstance(value, bool):
@@ -74,18 +82,22 @@ def rank_of(value: Any) -> int:
 
 
 def _check_number(json: str) -> None:
-    """No storage has numbers that are larger than any double, or smaller."""
+    """Refuse numbers beyond the range of doubles, which no storage can have stored."""
     try:
         is_one = abs(Decimal(json).adjusted()) < _DIGITS_MAX and len(json) < 2 * _DIGITS_MAX
     except InvalidOperation:
         is_one = False
     if not is_one:
-        raise InvalidArgument("It was not found here: a value is no number", field="after")
+        raise InvalidArgument(
+            "Invalid position to continue after: a sort value is not a number", field="after"
+        )
 
 
 class Last(NamedTuple):
-    """A key in SQL (its rank and, where that does not say all, its value), and what the last
-    state has there."""
+    """Sort key in SQL, with the last state's rank and value.
+
+    The SQL has the rank and, where that is not sufficient, the value.
+    """
 
     key: SortKey
     rank: str
@@ -95,7 +107,7 @@ class Last(NamedTuple):
 
 
 def behind(fill: Fill, last: Sequence[Last], rest: str) -> str:
-    """The condition that a state comes after the last one; `rest` decides where all is equal."""
+    """Build the condition that a state comes after the last one; `rest` decides between equals."""
     condition = rest
     for key, rank, value, then_rank, then_value in reversed(last):
         if value is not None:
@@ -108,7 +120,7 @@ def behind(fill: Fill, last: Sequence[Last], rest: str) -> str:
 
 
 def json_values(values: Iterable[Any]) -> tuple[str | None, ...]:
-    """Values as `Found` has them."""
+    """Convert values to the form of `Found.values`."""
     return tuple(
         None
         if value is None

@@ -1,7 +1,7 @@
-"""SQL in files: a package's schema files in the order they run, and its named queries.
+"""SQL in files: the schema files of a package in execution order, and its named queries.
 
-A query starts with a line `-- name: some_name`, followed by comment lines that say what it is
-for, and ends where the next one starts. Names in double braces, `{{collection}}`, stand for
+A query starts with a line `-- name: some_name`, followed by comment lines about its purpose, and
+ends where the next one starts. Names in double braces, `{{collection}}`, are placeholders for
 identifiers or for fragments that are queries themselves; values are parameters of the statement.
 """
 
@@ -14,19 +14,19 @@ from typing import Final
 
 _NAME: Final = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 FILLED_MAX: Final = 2_000
-"""Filled queries that are remembered: there are few forms of them, and many values."""
+"""Cached filled queries: their forms are few, their values many."""
 _SLOT: Final = re.compile(r"\{\{(\w+)\}\}")
 
 
 class SqlFiles:
-    """The SQL of one package: its folders `schema` and `queries`."""
+    """SQL of one package: its folders `schema` and `queries`."""
 
     def __init__(self, package: str) -> None:
         self._package = package
 
     @cached_property
     def schema(self) -> list[tuple[str, str]]:
-        """(name, text) of the files that make up the schema, in order."""
+        """(name, text) of the schema files, in order."""
         folder = resources.files(self._package) / "schema"
         files = sorted(f.name for f in folder.iterdir() if f.name.endswith(".sql"))
         return [(name, (folder / name).read_text("utf-8")) for name in files]
@@ -40,12 +40,12 @@ class SqlFiles:
             parts = _NAME.split(file.read_text("utf-8"))
             for name, text in zip(parts[1::2], parts[2::2], strict=True):
                 if name in found:
-                    raise ValueError(f"query {name} is defined twice")
+                    raise ValueError(f"The query {name} is defined twice")
                 found[name] = without_comments(text)
         return found
 
     def fill(self, name: str, slots: dict[str, str]) -> str:
-        """The named query with its slots filled. Identifiers are quoted by `ident`, not here."""
+        """Return a query with its placeholders filled; identifiers must be quoted by `ident`."""
         return self._filled(name, tuple(slots.items())) if slots else self.queries[name]
 
     @lru_cache(maxsize=FILLED_MAX)  # noqa: B019 - there are as many as packages with SQL
@@ -55,11 +55,11 @@ class SqlFiles:
 
 
 def ident(name: str) -> str:
-    """A quoted SQL identifier."""
+    """Quote an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def without_comments(text: str) -> str:
-    """Statements without the lines that are comments only."""
+    """Remove the comment lines of statements."""
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("--"))
     return "\n".join(lines).strip().rstrip(";")

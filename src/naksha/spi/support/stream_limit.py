@@ -1,8 +1,8 @@
-"""How many may stream from a storage at once.
+"""Limit of concurrent streams from a storage.
 
-Whoever streams keeps a connection for as long as somebody reads, and may ask the storage for more
-meanwhile: a view what its upper layers hide, a copy to have something written. If streams had all
-connections, each would wait for the others, and so for itself.
+A stream holds a connection as long as its client reads, and may need the storage for more: a view
+reads what its upper layers hide, a copy writes. If streams held all connections, each would wait
+for the others, and all would deadlock.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from naksha.model.errors import Unavailable
 from naksha.model.query import Query
 
 _PART: Final = 0.75
-"""Of all connections, those that streams may have."""
+"""Part of all connections that streams may hold."""
 
 
 class Streams:
-    """The streams of one storage."""
+    """Concurrent streams of one storage."""
 
     def __init__(self, connections: int, wait_s: float) -> None:
         self._most = max(1, int(connections * _PART))
@@ -29,8 +29,10 @@ class Streams:
 
     @asynccontextmanager
     async def turn(self, query: Query) -> AsyncIterator[None]:
-        """Wait for a place. What is asked for by ids is what others wait for, and is soon read; so
-        it needs none."""
+        """Wait for a slot.
+
+        Queries by ids need none: other streams wait for them, and they are read quickly.
+        """
         if query.ids is not None:
             yield
             return
@@ -39,8 +41,8 @@ class Streams:
                 await self._places.acquire()
         except TimeoutError:
             raise Unavailable(
-                f"{self._most} answers are being read from this storage, and none of them came to "
-                f"its end within {self._wait_s:g} seconds"
+                f"The storage is busy: {self._most} streams are open, and none of them ended "
+                f"within {self._wait_s:g} seconds; retry later"
             ) from None
         try:
             yield

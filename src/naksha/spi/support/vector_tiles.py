@@ -1,7 +1,7 @@
-"""Vector tiles made of states, for storages whose database cannot make them.
+"""Vector tiles built from states, for storages whose database cannot build them.
 
-All geometries go through each step together: on the map, scaled to the tile's grid, rounded,
-clipped; only writing them down is done one by one.
+All geometries pass each step together: projection, scaling to the tile's grid, rounding, clipping;
+only the encoding is done one by one.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Shapes = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 _COLLECTION: Final = 7
 _AREAS: Final = (3, 6)
-"""Polygons and several of them, by their numbers in shapely."""
+"""Type ids of polygons and multipolygons in shapely."""
 
 
 def tile_of(states: Sequence[State], wkbs: Sequence[bytes | None], tile: VectorTile) -> bytes:
-    """The tile of some states and their geometries; empty when nothing is left of them."""
+    """Build the tile of states and their geometries; empty when no feature remains."""
     shapes = on_grid(stored_shapes(wkbs), tile)
     features = [
         {"geometry": shape, "properties": dict(properties_of(state, tile))}
@@ -37,7 +37,7 @@ def tile_of(states: Sequence[State], wkbs: Sequence[bytes | None], tile: VectorT
     ]
     if not features:
         return b""
-    # They are wound as they have to be already.
+    # `on_grid` has oriented the rings already.
     options = {"extents": tile.extent, "y_coord_down": True, "check_winding_order": False}
     layers = [{"name": tile.layer, "features": features}]
     made: bytes = mapbox_vector_tile.encode(layers, default_options=options)
@@ -48,10 +48,10 @@ def tile_of(states: Sequence[State], wkbs: Sequence[bytes | None], tile: VectorT
 
 
 def on_grid(shapes: Shapes, tile: VectorTile) -> Shapes:
-    """The geometries on the tile's grid, None where nothing is left."""
+    """Convert geometries to the tile's grid; None where nothing remains."""
     if not len(shapes):
         return shapes
-    # Only what covers most counts: a feature of a tile has points, lines or areas.
+    # A tile feature has points, lines or areas: keep the parts with the most dimensions.
     basic = _basic(shapely.force_2d(shapes))
     areas = np.isin(shapely.get_type_id(basic), _AREAS)
     found = _rounded(shapely.transform(basic, lambda places: _scaled(places, tile)), areas)
@@ -61,7 +61,7 @@ def on_grid(shapes: Shapes, tile: VectorTile) -> Shapes:
         crossing = ~shapely.covered_by(found, inside)
         clipped = shapely.clip_by_rect(found[crossing], low, low, high, high)
         found[crossing] = _rounded(_basic(clipped), areas[crossing])
-    # An area that has become a line is not seen any more, nor is a line that has become a point.
+    # An area that collapsed to a line is invisible, as is a line that collapsed to a point.
     lost = shapely.get_dimensions(found) != shapely.get_dimensions(basic)
     found[lost | shapely.is_empty(found)] = None
     found[areas] = shapely.orient_polygons(found[areas])
@@ -69,8 +69,8 @@ def on_grid(shapes: Shapes, tile: VectorTile) -> Shapes:
 
 
 def _scaled(places: Floats, tile: VectorTile) -> Floats:
-    """Degrees as units of the tile, from its upper left corner."""
-    # A pole is as far away as anything can be.
+    """Convert degrees to units of the tile, from its upper left corner."""
+    # A pole would be at infinity: clip to a latitude far outside of the map.
     latitude = np.radians(np.clip(places[:, 1], -LATITUDE_MAX - 4, LATITUDE_MAX + 4))
     x = np.radians(places[:, 0]) * EARTH_RADIUS_M
     y = np.log(np.tan(np.pi / 4 + latitude / 2)) * EARTH_RADIUS_M
@@ -80,20 +80,20 @@ def _scaled(places: Floats, tile: VectorTile) -> Floats:
 
 
 def _rounded(shapes: Shapes, areas: npt.NDArray[np.bool_]) -> Shapes:
-    """The same on whole numbers; areas stay valid, and lines lose what is doubled."""
+    """Round to whole numbers; areas are made valid, and repeated points of lines removed."""
     found: Shapes = shapely.transform(shapes, np.rint)
     valid = shapely.make_valid(shapes[areas], method="structure", keep_collapsed=False)
     found[areas] = _basic(shapely.set_precision(valid, 1.0))
     lines = ~areas
     found[lines] = shapely.simplify(found[lines], 0)
-    # A line that is a point now.
+    # Drop lines that collapsed to a point.
     gone = (shapely.get_dimensions(found) == 1) & (shapely.length(found) == 0)
     found[gone] = None
     return found
 
 
 def _basic(shapes: Shapes) -> Shapes:
-    """Of collections the parts with the most dimensions."""
+    """Replace collections by their parts with the most dimensions."""
     mixed = np.flatnonzero(shapely.get_type_id(shapes) == _COLLECTION)
     found: Shapes = shapes.copy()
     for n in mixed:
@@ -112,7 +112,7 @@ def _largest(collection: Any) -> Any:
 
 
 def _parts(shape: Any) -> Iterator[Any]:
-    """The single geometries of a collection, also of those inside of it."""
+    """Yield the single geometries of a collection, including nested ones."""
     for part in shapely.get_parts(shape):
         if part.geom_type.startswith("Multi") or part.geom_type == "GeometryCollection":
             yield from _parts(part)
@@ -124,7 +124,7 @@ def _parts(shape: Any) -> Iterator[Any]:
 
 
 def properties_of(state: State, tile: VectorTile) -> Iterable[tuple[str, Any]]:
-    """What a feature of a tile has."""
+    """Yield the properties of a tile feature."""
     content: dict[str, Any] = state.feature["properties"]
     own = {key: value for key, value in content.items() if key != XYZ}
     if tile.flattened:
@@ -145,7 +145,7 @@ def properties_of(state: State, tile: VectorTile) -> Iterable[tuple[str, Any]]:
 
 
 def _flattened(nested: dict[str, Any]) -> dict[str, Any]:
-    """Members of nested objects under their paths; what is nested less comes later, and counts."""
+    """Flatten nested objects to paths; of equal paths the one nested less takes precedence."""
     found: list[tuple[str, Any]] = []
     level = list(nested.items())
     while level:

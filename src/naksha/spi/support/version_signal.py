@@ -1,4 +1,4 @@
-"""Waiting for the next version: many at once, none of whom misses what comes while it looks."""
+"""Waiting for the next version: many waiters, none of whom misses a version published meanwhile."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from time import monotonic
 
 
 class News:
-    """The last version that an open storage knows of, and those who wait for a later one.
+    """Last version known to an open storage, and the tasks that wait for a later one.
 
-    Whoever hears of a version tells it. For news that nobody hears (of another process, or over a
-    connection that is lost) those who wait look for themselves: every `look_s` seconds one of them
-    for all. To be used in one event loop."""
+    Code that learns of a version calls `tell`. Versions may be published unnoticed (by another
+    process, or while a connection is lost), so waiters also poll: every `look_s` seconds one of
+    them for all. To be used in one event loop.
+    """
 
     def __init__(self, look_s: float) -> None:
         self.last = 0
@@ -22,25 +23,27 @@ class News:
 
     @property
     def coming(self) -> asyncio.Event:
-        """What the next news sets. Taken before looking, it tells what came meanwhile too."""
+        """Event set by the next version; take it before polling, so that no version is missed."""
         return self._coming
 
     def tell(self, last: int) -> None:
-        """This version is published, and with it all before."""
+        """Report that this version, and with it all earlier ones, is published."""
         if last > self.last:
             self.correct(last)
 
     def correct(self, last: int) -> None:
-        """This is the last version, even if a later one was told: a server that takes over may not
-        know it. Whoever waits looks again."""
+        """Set the last version, even back to an earlier one, and wake all waiters.
+
+        A server that takes over may not have the versions that its predecessor reported.
+        """
         self.last = last
-        # Another one for those who come from now on: an event that is cleared could be missed.
+        # A new event for later waiters: if this one were cleared, a waiter could miss it.
         coming, self._coming = self._coming, asyncio.Event()
         coming.set()
 
     async def wait(self, coming: asyncio.Event, seconds: float) -> bool:
-        """Whether the news came, within a time that is never longer than between two looks."""
-        # Not wait_for, which forgets a cancellation that comes together with the event.
+        """Wait for the event, at most until the next poll is due; return whether it was set."""
+        # Not wait_for, which swallows a cancellation that coincides with the event.
         try:
             async with asyncio.timeout(min(seconds, self._look_s)):
                 await coming.wait()
@@ -51,7 +54,7 @@ class News:
     async def beyond(
         self, seq_number: int, timeout_s: float, look: Callable[[], Awaitable[int]]
     ) -> int:
-        """See `Storage.wait_beyond`. `look` publishes what can be, and gives the last version."""
+        """Implement `Storage.wait_beyond`; `look` publishes what is pending, returns the last."""
         deadline = monotonic() + timeout_s
         await self._look(look)
         while self.last <= seq_number:
@@ -64,7 +67,7 @@ class News:
         return self.last
 
     async def _look(self, look: Callable[[], Awaitable[int]]) -> None:
-        # From its beginning on others need not look; if it fails, the next one does.
+        # Set the time first, so that other waiters do not poll too; reset it on failure.
         before, self._looked_s = self._looked_s, monotonic()
         try:
             self.tell(await look())

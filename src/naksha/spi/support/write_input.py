@@ -1,5 +1,7 @@
-"""The input side of a write session: checks, id prefixes, locks and merges, as every storage has
-them. A storage says how it writes what was found to be right."""
+"""Input side of write sessions, shared by all storages: checks, id prefixes, locks and merges.
+
+A storage implements how the checked features are written.
+"""
 
 from __future__ import annotations
 
@@ -25,41 +27,43 @@ from naksha.spi.support.write_merge import Source, merge_into_head
 
 Mode: TypeAlias = Literal["create", "update", "upsert"]
 Locks: TypeAlias = list[int | None]
-"""The numbers (`i`) of the states that must be HEAD's, one for each feature, or None."""
+"""State numbers (`i`) that HEAD must have, one per feature, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteBatch:
-    """Features to write, checked: the lock of each, and the state it was merged from, if any.
-    `is_merged`: they were merged with what HEAD was a moment ago, whose states the locks are."""
+    """Checked features to write, with the lock of each and the state it was merged from, if any.
+
+    `is_merged`: they were merged with a very recent HEAD, whose states the locks are.
+    """
 
     prepared: PreparedFeatures
     locks: Locks
     muuids: list[str | None]
     is_merged: bool = False
     after: list[int] | None = None
-    """The versions that the features had elsewhere, which new ones continue after."""
+    """Versions that the features had elsewhere, after which new ones continue."""
 
 
 class CheckedSession(ABC):
-    """A base for write sessions."""
+    """Base class of write sessions."""
 
     _broken: Exception | None = None
     _scope: Collection[str] | None = None
-    """The only collections that features are written to; None for all."""
+    """The only collections that may be written to; None for all."""
 
     def check_usable(self) -> None:
-        """Whoever failed can only be left."""
+        """Refuse any call after a failure; the session can then only be left."""
         if self._broken is not None:
             raise InvalidArgument(
-                "The session failed earlier and can only be left", field="session"
+                "The write session failed earlier and can only be rolled back", field="session"
             ) from self._broken
 
     def _break(self, error: BaseException) -> None:
-        """Whatever goes wrong ends the session."""
+        """Mark the session as failed, whatever the error."""
         self._broken = error if isinstance(error, Exception) else RuntimeError("cancelled")
 
-    # ---- What a storage says -----------------------------------------------------------------
+    # ---- Implemented by the storage ----------------------------------------------------------
 
     @property
     @abstractmethod
@@ -68,7 +72,7 @@ class CheckedSession(ABC):
 
     @abstractmethod
     def _reader(self) -> Source:
-        """Where HEAD and states are read from, as the session sees them."""
+        """Return the reader of HEAD and states, as the session sees them."""
 
     @abstractmethod
     async def _info(self, collection: str) -> CollectionInfo: ...
@@ -101,7 +105,7 @@ class CheckedSession(ABC):
 
     @abstractmethod
     async def _keep(self, kind: str, id: str, json: str, expected: int | None) -> int:
-        """Keep an object; gives its new revision."""
+        """Store an object and return its new revision."""
 
     @abstractmethod
     async def _forget(self, kind: str, id: str, expected: int | None) -> None: ...
@@ -114,7 +118,7 @@ class CheckedSession(ABC):
 
     @abstractmethod
     async def _before_merge(self, collection: str, ids: list[str]) -> None:
-        """HEAD of these features must not change until the merged ones are written."""
+        """Lock HEAD of these features until the merged ones are written."""
 
     # ---- See `naksha.spi.storage.WriteSession` -----------------------------------------------
 
@@ -169,7 +173,7 @@ class CheckedSession(ABC):
     ) -> list[Outcome]:
         info = await self._open(collection)
         if uuids is not None and len(uuids) != len(ids):
-            raise InvalidArgument("One uuid (or None) for each id is needed", field="uuids")
+            raise InvalidArgument("There must be one uuid (or None) for each id", field="uuids")
         plain = plain_ids(ids, info.id_prefix)
         cut = info.id_prefix or ""
         given = {
@@ -205,7 +209,9 @@ class CheckedSession(ABC):
         if json is not None:
             attachment = checked_json(json, limits.MESSAGE_JSON_BYTES_MAX, field="message.json")
         if binary is not None and len(binary) > limits.MESSAGE_BINARY_BYTES_MAX:
-            raise LimitExceeded("The attachment is too large", field="message.binary")
+            raise LimitExceeded(
+                "The binary attachment of the message is too large", field="message.binary"
+            )
         await self._message(id, text, attachment, binary)
 
     async def keep(
@@ -233,11 +239,11 @@ class CheckedSession(ABC):
     # ---- Inside ------------------------------------------------------------------------------
 
     async def _open(self, collection: str) -> CollectionInfo:
-        """A collection to write features to."""
+        """Return a collection to which features may be written."""
         info = await self._info(collection)
         if self._scope is not None and collection not in self._scope:
             raise NotSupported(
-                f"This branch is about {', '.join(sorted(self._scope))} only; write to"
+                f"The scope of this branch is {', '.join(sorted(self._scope))}; write to"
                 f" {collection!r} on main, or on a branch that has it in its scope",
                 field="collection",
                 collection_id=collection,
@@ -271,7 +277,7 @@ class CheckedSession(ABC):
     async def _merged(
         self, info: CollectionInfo, features: Sequence[Feature], batch: WriteBatch
     ) -> WriteBatch:
-        """The batch with every feature that is based on an older state merged into HEAD."""
+        """Return the batch with features based on an older state merged into HEAD."""
         ids = batch.prepared.ids
         chosen = [
             {**features[position], "id": id_}
@@ -294,49 +300,49 @@ class CheckedSession(ABC):
 
 
 def plain_ids(ids: Sequence[str], prefix: str | None) -> list[str]:
-    """Checked ids without the collection's prefix; each once, in the order of their last place."""
+    """Check ids and remove the collection's prefix; duplicates are removed."""
     if len(ids) > limits.IDS_MAX:
-        raise LimitExceeded(f"{len(ids)} ids at once, more than {limits.IDS_MAX}", field="ids")
+        raise LimitExceeded(f"{len(ids)} ids in one call; at most {limits.IDS_MAX}", field="ids")
     plain = [check_feature_id(i).removeprefix(prefix or "") for i in ids]
     return list(dict.fromkeys(plain))
 
 
 def check_muuids(muuids: Sequence[str | None], count: int, merge: bool) -> None:
-    """Refuse states merged into features that are not one for each, or that the call finds out."""
+    """Refuse merged state ids whose number differs from that of the features, or with `merge`."""
     if merge:
-        raise InvalidArgument("Either merge or muuids, not both", field="muuids")
+        raise InvalidArgument("muuids and merge cannot be combined", field="muuids")
     if len(muuids) != count:
-        raise InvalidArgument("One muuid (or None) for each feature is needed", field="muuids")
+        raise InvalidArgument("There must be one muuid (or None) for each feature", field="muuids")
     for muuid in muuids:
         if muuid is not None:
             check_text(muuid, limits.STATE_ID_BYTES_MAX, field="muuids")
 
 
 def check_versions(after: Sequence[int], count: int) -> None:
-    """Refuse versions to continue after that are not one for each feature."""
+    """Refuse versions to continue after unless there is one for each feature."""
     if len(after) != count:
-        raise InvalidArgument("One version (or 0) for each feature is needed", field="after")
+        raise InvalidArgument("There must be one version (or 0) for each feature", field="after")
     for version in after:
         if not 0 <= version <= limits.INT8_MAX // 4:
             raise InvalidArgument(f"{version} is not a version of a feature", field="after")
 
 
 def check_kept(kind: str, id: str, expected: int | None = None) -> None:
-    """Refuse what nothing can be kept under."""
+    """Check the kind, id and expected revision of a stored object."""
     check_text(kind, limits.KEPT_KIND_BYTES_MAX, field="kind")
     check_text(id, limits.KEPT_ID_BYTES_MAX, field="id")
     if expected is not None and not 0 <= expected <= limits.INT8_MAX:
-        raise InvalidArgument("A revision is not negative", field="expected")
+        raise InvalidArgument("The expected revision must not be negative", field="expected")
 
 
 def check_days(days: int) -> None:
-    """Refuse what is no number of days to keep something."""
+    """Check a number of days."""
     if not 0 <= days <= limits.INT8_MAX:
         raise InvalidArgument(f"{days} is not a number of days", field="days")
 
 
 def checked_json(value: Any, bytes_max: int, *, field: str) -> str:
-    """A value as JSON text."""
+    """Check a value and encode it as JSON text."""
     problem = json_problem(value)
     if problem is not None:
         raise InvalidArgument(problem.message, field=f"{field}{problem.path}")

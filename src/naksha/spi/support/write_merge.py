@@ -14,7 +14,7 @@ from naksha.spi.storage import Feature, Page
 
 
 class Source(Protocol):
-    """Where HEAD and single states are read from."""
+    """Reader of HEAD and of single states."""
 
     async def page(self, collection: str, query: Query) -> Page: ...
 
@@ -22,7 +22,7 @@ class Source(Protocol):
 
 
 class Merge(NamedTuple):
-    """A merged feature to write in place of the one sent, over `head`."""
+    """Merged feature, to be written over `head` in place of the sent one."""
 
     feature: Feature
     head: State
@@ -32,9 +32,11 @@ class Merge(NamedTuple):
 async def merge_into_head(
     reader: Source, collection: str, features: Sequence[Feature]
 ) -> dict[str, Merge]:
-    """Merges of those features whose `uuid` is not HEAD's, by id. The rows must be locked.
+    """Merge the features whose `uuid` is not HEAD's; returns the merges by id.
 
-    A feature that is gone from HEAD is left out: its lock then fails as a conflict."""
+    The rows must be locked. A feature that is deleted at HEAD is left out: its lock then fails as a
+    conflict.
+    """
     by_id = {str(feature["id"]): feature for feature in features}
     page = await reader.page(collection, Query(ids=tuple(by_id)))
     merges = {}
@@ -68,8 +70,10 @@ def _merge(collection: str, base: State, head: State, sent: Feature) -> Feature:
 
 
 def content_of(feature: Feature, unless: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What is merged: everything but the namespace, of which only the client's parts count;
-    those it does not give are taken from `unless`."""
+    """Return the content to merge: everything but the namespace, plus its members set by clients.
+
+    Members that the client does not set are taken from `unless`.
+    """
     content = dict(feature)
     properties = dict(content.get("properties") or {})
     xyz = properties.pop(XYZ, None) or {}

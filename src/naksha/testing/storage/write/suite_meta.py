@@ -56,9 +56,9 @@ class TestMeta:
         found = await storage.meta(name, FEATURE_ID)
         assert found is not None
         assert [feature["id"] for feature in await storage.all_meta(name)] == [FEATURE_ID]
-        with pytest.raises(InvalidArgument, match="by Naksha only"):
+        with pytest.raises(InvalidArgument, match="reserved for Naksha"):
             await storage.put_meta(name, note(FEATURE_ID))
-        with pytest.raises(InvalidArgument, match="by Naksha only"):
+        with pytest.raises(InvalidArgument, match="reserved for Naksha"):
             await storage.remove_meta(name, FEATURE_ID)
         assert await storage.meta(name, FEATURE_ID) == found
 
