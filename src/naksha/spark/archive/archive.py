@@ -158,7 +158,9 @@ def read_manifest(
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise InvalidArgument(f"The directory {folder} is not an archive: {error}", field="archive") from error
+        raise InvalidArgument(
+            f"The directory {folder} is not an archive: {error}", field="archive"
+        ) from error
     if not _is_of(found, storage, grows) or found.collection != info.id:
         raise InvalidArgument(
             f"The archive in {folder} belongs to the collection {found.collection!r} of the storage"

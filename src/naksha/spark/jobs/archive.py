@@ -314,7 +314,9 @@ def _check_kept(
         paths = segment.paths(folder)
         for path in paths:
             if not path.is_file():
-                raise StorageCorrupt(f"The file {path} of the archive is missing; nothing was dropped")
+                raise StorageCorrupt(
+                    f"The file {path} of the archive is missing; nothing was dropped"
+                )
         states = read_files(spark, paths, schema)
         found = watched(spark, progress, "read again", partial(_checksum, states))
         _check_same(found, _Checksum(segment.states, segment.checksum))

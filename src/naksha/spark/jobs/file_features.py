@@ -63,7 +63,9 @@ def check_unique(given: DataFrame) -> None:
     ids = given.where(f.col("id").isNotNull()).groupBy("id").count()
     twice = ids.where("count > 1").orderBy("id").first()
     if twice is not None:
-        raise InvalidArgument("The files contain several features with this id", field="id", feature_id=twice.id)
+        raise InvalidArgument(
+            "The files contain several features with this id", field="id", feature_id=twice.id
+        )
 
 
 def pairs_of(version: DataFrame, given: DataFrame, *, complete: bool) -> DataFrame:

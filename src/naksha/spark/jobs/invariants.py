@@ -246,8 +246,7 @@ def alone(states: DataFrame, storage: StorageIdentity, collection: str) -> DataF
 
 
 def _home(storage: StorageIdentity, collection: str) -> Column:
-    """Return the prefix of the state id of a row number; before a fork the storage had another id.
-    """
+    """Return the prefix of the state id of a row number, which changes with every fork."""
     homes = f.lit(f"{storage.id}:{collection}")
     for former in reversed(storage.former):
         is_former = f.col("i") <= former.last_i.get(collection, 0)

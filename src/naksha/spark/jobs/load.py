@@ -152,7 +152,9 @@ def _tell_what_all_lack(rows: list[Any], staged: int, progress: Progress) -> Non
     """Report if no feature has a geometry or an id: the column probably was not recognised."""
     for count, what in (("without_geometry", "a geometry"), ("without_id", "an id")):
         if staged and _sum(rows, count) == staged:
-            progress.say(f"No feature has {what}; if there is a column with it, name it in the mapping")
+            progress.say(
+                f"No feature has {what}; if there is a column with it, name it in the mapping"
+            )
 
 
 def _loaded(spec: Load, applied: Applied) -> Loaded:

@@ -132,4 +132,8 @@ async def _plan(storage: Storage, spec: Partition) -> tuple[Place, int, list[Spl
     return at, size, await planned(at, spec.collection, Query())
 
 
-JOB = Job(Partition, partition, "Compute the cells that divide a collection into partitions of similar size.")
+JOB = Job(
+    Partition,
+    partition,
+    "Compute the cells that divide a collection into partitions of similar size.",
+)

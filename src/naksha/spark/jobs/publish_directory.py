@@ -24,9 +24,9 @@ import msgspec
 from naksha.model.errors import Conflict, InvalidArgument, Unavailable
 
 REPORT: Final = "_report.json"
+"""Report of the job that wrote a directory, and the id of that job."""
 MANIFEST: Final = "_manifest.json"
-"""List of the files in the directory of an export. `REPORT` has the report of the job and its id.
-"""
+"""List of the files in the directory of an export."""
 _LOCK: Final = ".lock"
 _OLD: Final = ".old"
 R = TypeVar("R", bound=msgspec.Struct)
@@ -72,7 +72,9 @@ def check_output(output: str, *, overwrite: bool) -> Path:
     _sweep(target)
     _check_target(target, overwrite=overwrite)
     if not target.parent.is_dir():
-        raise InvalidArgument(f"The parent directory {target.parent} does not exist", field="output")
+        raise InvalidArgument(
+            f"The parent directory {target.parent} does not exist", field="output"
+        )
     return target
 
 

@@ -79,7 +79,9 @@ def read_spec(text: bytes | str) -> Asked:
     except msgspec.ValidationError as error:
         raise invalid_struct("specification", error) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"The specification is not valid JSON: {error}", field="job") from None
+        raise InvalidArgument(
+            f"The specification is not valid JSON: {error}", field="job"
+        ) from None
 
 
 def described() -> list[JobKind]:

@@ -131,7 +131,9 @@ def verify(spark: SparkSession, spec: Verify, progress: Progress) -> Verified:
             report = _verified(spark, spec, target, progress)
             if report is not None:
                 return report
-        progress.say("History expired during the check and could be taken for a gap; checking again")
+        progress.say(
+            "History expired during the check and could be taken for a gap; checking again"
+        )
     raise Retryable(
         f"The history of {spec.collection!r} expires faster than it is checked; retry later",
         collection_id=spec.collection,
@@ -240,8 +242,7 @@ async def _plan(storage: Storage, collection: str) -> _Read:
 async def _add_branch(
     read: _Read, storage: Storage, collection: str, branch: Branch, epoch: Epoch
 ) -> None:
-    """Add the features that a branch has changed on one of its bases, with their previous states.
-    """
+    """Add the features that a branch has changed on one of its bases, with earlier states."""
     base = epoch.below[0].txn or 0
     if base >= read.version.txn:
         return

@@ -119,7 +119,9 @@ def _unreadable(text: str) -> _Failure | None:
     found = _UNREADABLE.search(text)
     if found is None:
         return None
-    return _Failure(InvalidArgument.code, f"The file {found[1]} is damaged", "files")
+    return _Failure(
+        InvalidArgument.code, f"{found[1]} cannot be read: the file is damaged", "files"
+    )
 
 
 def _raised(text: str) -> _Failure | None:

@@ -51,7 +51,7 @@ _CANCEL: Final = object()
 _UNSURE: Final = frozenset(kind.code for kind in (Cancelled, Unavailable, TimedOut, OutcomeUnknown))
 """Errors that may be raised after the transaction was applied."""
 _WRITTEN_BY_ANOTHER: Final = NotFound.code
-"""Staged data is missing if another run of the same job that could not be stopped has applied it."""
+"""Staged data is missing if another run of the same job, still active, has applied it."""
 _AGAIN_SECONDS: Final = 0.2
 """Interval between requests to Spark to cancel its jobs."""
 

@@ -111,7 +111,5 @@ def _read(name: str) -> bytes:
 def _setting(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name:
-        raise InvalidArgument(
-            f"A Spark setting must be NAME=VALUE, not {text!r:.80}", field="set"
-        )
+        raise InvalidArgument(f"A Spark setting must be name=value, not {text!r:.80}", field="set")
     return name, value

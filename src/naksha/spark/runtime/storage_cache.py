@@ -164,7 +164,9 @@ def _unused() -> list[Opened]:
 
 def _close(unused: list[Opened]) -> None:
     for each in unused:
-        with suppress(Exception):  # the current user needs another storage, and must not fail because of this one
+        with suppress(
+            Exception
+        ):  # the current user needs another storage, and must not fail because of this one
             each.close()
 
 

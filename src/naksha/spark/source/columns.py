@@ -49,7 +49,9 @@ def schema_in(text: str) -> StructType:
     try:
         return StructType.fromJson(json.loads(text))
     except (ValueError, KeyError, TypeError, PySparkException) as error:
-        raise InvalidArgument(f"Invalid schema in the option 'columns': {error}", field="columns") from error
+        raise InvalidArgument(
+            f"Invalid schema in the option 'columns': {error}", field="columns"
+        ) from error
 
 
 class Projection:

@@ -23,7 +23,9 @@ from naksha.spi.arrow import GIVEN, as_given
 
 SRIDS: Final = (4326, 0)
 """Accepted SRIDs: WGS 84, or unspecified, which means WGS 84."""
-_JSON: Final = "a string with a JSON object (naksha.spark.write converts structs, maps and variants)"
+_JSON: Final = (
+    "a string with a JSON object (naksha.spark.write converts structs, maps and variants)"
+)
 
 
 def _is_text(kind: DataType) -> bool:

@@ -1,5 +1,4 @@
-"""Handling of values that JSON cannot represent: NaN, which means a missing number, infinity, null.
-"""
+"""Handling of values that JSON cannot represent: NaN (a missing number), infinity, null entries."""
 
 from __future__ import annotations
 

@@ -64,5 +64,7 @@ def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
         return default
     flag = _FLAGS.get(text.lower())
     if flag is None:
-        raise InvalidArgument(f"The option {name!r} must be true or false, not {text!r:.50}", field=name)
+        raise InvalidArgument(
+            f"The option {name!r} must be true or false, not {text!r:.50}", field=name
+        )
     return flag

@@ -120,8 +120,7 @@ class _Asked:
         return True
 
     def box(self, filters: Sequence[Filter]) -> list[Filter]:
-        """Restrict the query to a box given by filters on its edges; return the remaining filters.
-        """
+        """Restrict the query to a box by filters on its edges; return the remaining filters."""
         given = self._query.spatial if self._query.spatial is not None else _WORLD
         if not filters or not isinstance(given, Bbox) or given.west > given.east:
             return list(filters)

@@ -132,8 +132,7 @@ def is_of_stream(options: Mapping[str, str]) -> bool:
 
 
 def _check(options: Mapping[str, str], known: tuple[str, ...]) -> None:
-    """Reject unknown options, and values of `properties` that only `naksha.spark.features` supports.
-    """
+    """Reject unknown options, and `properties` that only `naksha.spark.features` supports."""
     check_names(options, known)
     if options.get("properties", "json") != "json":
         raise NotSupported(
@@ -156,7 +155,9 @@ def check_there(place: Place) -> None:
     Executors check it as well, since they may be on other machines.
     """
     if STORAGES.scheme_of(place.location) == FILE and not path_of(place.location).exists():
-        raise NotFound(f"The storage file {path_of(place.location)} does not exist", field="storage")
+        raise NotFound(
+            f"The storage file {path_of(place.location)} does not exist", field="storage"
+        )
 
 
 def geometry_form(options: Mapping[str, str]) -> GeometryForm:
@@ -191,9 +192,13 @@ def _one_of(options: Mapping[str, str], name: str, kind: type[Choice], otherwise
 def _spatial(options: Mapping[str, str]) -> Spatial | None:
     given = [name for name in ("bbox", "tile", "intersects") if options.get(name)]
     if len(given) > 1:
-        raise InvalidArgument(f"Options {' and '.join(given)} are mutually exclusive", field=given[1])
+        raise InvalidArgument(
+            f"Options {' and '.join(given)} are mutually exclusive", field=given[1]
+        )
     if options.get("radius") and given != ["intersects"]:
-        raise InvalidArgument("The option 'radius' requires the option 'intersects'", field="radius")
+        raise InvalidArgument(
+            "The option 'radius' requires the option 'intersects'", field="radius"
+        )
     if not given:
         return None
     text = options[given[0]]
@@ -202,7 +207,9 @@ def _spatial(options: Mapping[str, str]) -> Spatial | None:
     if given == ["bbox"]:
         edges = [_number(edge, "bbox") for edge in text.split(",")]
         if len(edges) != 4:
-            raise InvalidArgument(f"The option 'bbox' must be west,south,east,north, not {text!r:.64}", field="bbox")
+            raise InvalidArgument(
+                f"The option 'bbox' must be west,south,east,north, not {text!r:.64}", field="bbox"
+            )
         return Bbox(*edges)
     return Intersects(_wkb(text), _number(options.get("radius", "0"), "radius"))
 
@@ -275,7 +282,9 @@ def _number(text: str, name: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InvalidArgument(f"The option {name!r} contains {text!r:.64}, which is not a number", field=name) from None
+        raise InvalidArgument(
+            f"The option {name!r} contains {text!r:.64}, which is not a number", field=name
+        ) from None
 
 
 def _count(options: Mapping[str, str], name: str) -> int | None:
@@ -283,5 +292,7 @@ def _count(options: Mapping[str, str], name: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise InvalidArgument(f"The option {name!r} must be a positive integer, not {text!r:.64}", field=name)
+        raise InvalidArgument(
+            f"The option {name!r} must be a positive integer, not {text!r:.64}", field=name
+        )
     return int(text)

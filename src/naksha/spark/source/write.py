@@ -98,7 +98,10 @@ def _told(name: str) -> str:
     context = TaskContext.get()
     value = None if context is None else context.getLocalProperty(name)
     if value is None:
-        raise NotSupported(f"Spark does not provide the local property {name!r}, which streaming writes require", field="job")
+        raise NotSupported(
+            f"Spark does not provide the local property {name!r}, which streaming writes require",
+            field="job",
+        )
     return value
 
 

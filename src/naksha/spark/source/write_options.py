@@ -124,7 +124,9 @@ def _key(options: Mapping[str, str], mode: WriteMode) -> tuple[str, ...] | None:
         try:
             key = msgspec.json.decode(text, type=tuple[str, ...])
         except msgspec.DecodeError as error:
-            raise InvalidArgument(f"The option 'key' is not a path: {error}", field="key") from error
+            raise InvalidArgument(
+                f"The option 'key' is not a path: {error}", field="key"
+            ) from error
     check_key(key)
     return key
 
@@ -134,4 +136,6 @@ def _days(options: Mapping[str, str], name: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise InvalidArgument(f"The option {name!r} must be a number of days, not {text!r:.50}", field=name) from None
+        raise InvalidArgument(
+            f"The option {name!r} must be a number of days, not {text!r:.50}", field=name
+        ) from None
