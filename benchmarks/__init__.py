@@ -1,1 +1,1 @@
-"""The benchmarks of Naksha: `python -m benchmarks NAME`."""
+"""Benchmarks of Naksha: `python -m benchmarks NAME`."""

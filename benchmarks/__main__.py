@@ -1,4 +1,4 @@
-"""The command line: `python -m benchmarks NAME… [--quick]`, `--all`, `--list`."""
+"""Command line of the benchmarks: `python -m benchmarks NAME… [--quick]`, `--all`, `--list`."""
 
 import argparse
 import sys
@@ -10,12 +10,16 @@ from benchmarks import _frame
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what was asked for; the last line printed is one JSON object."""
+    """Run the chosen benchmarks; the last line of the output is a JSON object."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="which benchmarks to run")
-    parser.add_argument("--all", action="store_true", help="run all of them")
-    parser.add_argument("--list", action="store_true", help="say which there are")
-    parser.add_argument("--quick", action="store_true", help="small sizes: does it still work?")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run")
+    parser.add_argument("--all", action="store_true", help="run all benchmarks")
+    parser.add_argument("--list", action="store_true", help="list the benchmarks")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="use small sizes, only to test that the benchmarks work",
+    )
     parser.add_argument("--storage", choices=_frame.STORAGES, default=_frame.STORAGES[0])
     parser.add_argument("--backend", choices=_frame.BACKENDS, default=_frame.BACKENDS[0])
     chosen = parser.parse_args(arguments)
@@ -33,16 +37,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run(names: Sequence[str], options: _frame.Options, *, nested: bool) -> int:
-    """Run the benchmarks one after the other; nothing runs when one of the names is wrong."""
+    """Run benchmarks one after the other; none if one of the names is unknown."""
     try:
         benchmarks = {name: _frame.load(name) for name in names}
     except _frame.UnknownBenchmarkError as error:
-        print(f"no benchmark {error}; there are: {', '.join(_frame.names())}", file=sys.stderr)
+        print(
+            f"unknown benchmark {error}; known benchmarks: {', '.join(_frame.names())}",
+            file=sys.stderr,
+        )
         return 2
     for name, benchmark in benchmarks.items():
         unknown = options.chosen - _frame.takes(benchmark)
         if unknown and not nested:
-            print(f"the benchmark {name} takes no --{unknown.pop()}", file=sys.stderr)
+            print(f"the benchmark {name} does not support --{unknown.pop()}", file=sys.stderr)
             return 2
     console = Console()
     results: dict[str, _frame.Report] = {}

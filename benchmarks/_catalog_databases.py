@@ -1,5 +1,7 @@
-"""The databases of the benchmark `catalog`: each with a server of its own, durable, on defaults,
-and a bare loop that swaps one row through the driver."""
+"""Databases of the benchmark `catalog`, and a bare loop that swaps one row through the driver.
+
+Each has its own server, which is durable and has default settings.
+"""
 
 from __future__ import annotations
 
@@ -37,16 +39,16 @@ redis.call('SET', KEYS[1], ARGV[2]) return 1
 
 @dataclass
 class Database:
-    """A database that is up."""
+    """Running database."""
 
     name: str
     open: Callable[[], Awaitable[CatalogBackend]]
     bare: Callable[[float], Awaitable[float]]
-    """Swaps for so many seconds; gives swaps/s."""
+    """Swap for a number of seconds; returns swaps/s."""
 
 
 async def swaps(swap: Callable[[int], Awaitable[object]], seconds: float, start: int = 0) -> float:
-    """How many a single client does, one after the other."""
+    """Return the number of swaps per second of a single client, one after the other."""
     count = 0
     begin = time.perf_counter()
     while time.perf_counter() - begin < seconds:
@@ -57,7 +59,7 @@ async def swaps(swap: Callable[[int], Awaitable[object]], seconds: float, start:
 
 @contextmanager
 def database(name: str) -> Iterator[Database]:
-    """The database of that name."""
+    """Start the database with a name."""
     with {
         "memory": _memory,
         "sqlite": _sqlite,

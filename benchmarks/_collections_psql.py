@@ -1,5 +1,8 @@
-"""The part of the benchmark `collections` that is about PostgreSQL: what an empty collection takes,
-the memory of a backend, the first query of a connection, and a dump."""
+"""PostgreSQL part of the benchmark `collections`.
+
+It measures the size of an empty collection, the memory of a backend, the first query of a
+connection, and a dump.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ _PLAIN: Final = "SELECT ST_AsGeoJSON(geom), document FROM public.plain WHERE id 
 
 
 class _Clock:
-    """Stands at a time, until it is moved."""
+    """Clock that only advances when it is set."""
 
     def __init__(self) -> None:
         self.now = datetime.now(UTC) - timedelta(days=DAYS)
@@ -52,7 +55,7 @@ class _Clock:
 async def measure(
     dsn: str, options: Options, figures: dict[str, Figure], rows: list[Sequence[Cell]]
 ) -> None:
-    """Measure on a storage that has the small collections, and on one with a long history."""
+    """Measure on the storage with the small collections, and on one with a long history."""
     relations, kb = await _empty(dsn)
     found: dict[str, Figure] = {"empty_relations": relations, "empty_kb": kb}
     with postgres_database() as aged:
@@ -70,7 +73,7 @@ async def measure(
 
 
 async def _empty(dsn: str) -> tuple[int, int]:
-    """The relations and kilobytes that one more empty collection takes."""
+    """Return the number of relations and kilobytes of an additional empty collection."""
     plain = await asyncpg.connect(dsn)
     storage = await PsqlStorage.open(dsn, "bench")
     try:
@@ -86,9 +89,11 @@ async def _empty(dsn: str) -> tuple[int, int]:
 
 
 async def _first_query(dsn: str, small: str, past: Version) -> dict[str, Figure]:
-    """How many milliseconds longer a new connection takes for its first feature, at HEAD or at a
-    version, than for a row of a plain table: in a small collection, in one with sixteen leaves at
-    HEAD, and at a version after which its history has many days."""
+    """Measure how much longer the first query of a connection takes than on a plain table, in ms.
+
+    It reads a feature at HEAD or at a version: of a small collection, of one with sixteen leaves at
+    HEAD, and at a version that many days of history follow.
+    """
     plain = await _connected(dsn)
     await plain.execute(
         "CREATE TABLE public.plain AS SELECT jsondata->>'id' AS id, geo AS geom,"
@@ -127,8 +132,10 @@ async def _connected(dsn: str) -> asyncpg.Connection[asyncpg.Record]:
 
 
 async def _backend(dsn: str, names: Sequence[str], past: Version) -> float:
-    """The private memory of the largest backend of a storage that has read all collections, at HEAD
-    and at a version."""
+    """Return the private memory of the largest backend after reading all collections.
+
+    They are read at HEAD and at a version.
+    """
     storage = await PsqlStorage.open(dsn, "bench", pool_max=4)
     plain = await asyncpg.connect(dsn)
     try:
@@ -142,7 +149,7 @@ async def _backend(dsn: str, names: Sequence[str], past: Version) -> float:
 
 
 async def _fill(storage: PsqlStorage, clock: _Clock, count: int) -> list[str]:
-    """Small collections, and one with sixteen leaves and many days of history."""
+    """Create small collections, and one with sixteen leaves and many days of history."""
     features = _data.roads(100)
     names = [f"roads{number}" for number in range(count - 1)]
     for name in names:
@@ -160,7 +167,7 @@ async def _fill(storage: PsqlStorage, clock: _Clock, count: int) -> list[str]:
 
 
 def dump_and_restore(dsn: str, folder: Path) -> bool:
-    """Whether `pg_dump` and `pg_restore` take the whole storage, on the server's own settings."""
+    """Whether `pg_dump` and `pg_restore` can copy the storage with default settings."""
     file = folder / "bench.dump"
     target = dsn.replace("/bench", "/restored")
     commands = [

@@ -1,4 +1,4 @@
-"""Features for benchmarks: roads, made from a seed, the same in every run."""
+"""Features for benchmarks: roads, generated from a seed, so that they are the same in every run."""
 
 import math
 import random
@@ -8,7 +8,7 @@ Feature = dict[str, Any]
 
 
 def road(number: int, rng: random.Random, prefix: str = "road") -> Feature:
-    """A short line of three to six vertices with five attributes."""
+    """Generate a short line of three to six vertices with five attributes."""
     lon, lat = rng.uniform(-179, 179), rng.uniform(-80, 80)
     heading = rng.uniform(0, 2 * math.pi)
     line = []
@@ -36,13 +36,13 @@ def road(number: int, rng: random.Random, prefix: str = "road") -> Feature:
 
 
 def roads(count: int, seed: int = 1) -> list[Feature]:
-    """So many roads."""
+    """Generate a number of roads."""
     rng = random.Random(seed)
     return [road(number, rng) for number in range(count)]
 
 
 def edited(features: list[Feature], seed: int = 2) -> list[Feature]:
-    """The same features, each with another speed limit and a moved first vertex."""
+    """Return edited copies of features, with another speed limit and a moved first vertex."""
     rng = random.Random(seed)
     return [_edit(feature, rng) for feature in features]
 

@@ -1,5 +1,8 @@
-"""The hub of the benchmark `feed`: in this process, with its catalog and storage on one kind of
-database, and subscriptions that are delivered to a handler that only takes the time."""
+"""Hub of the benchmark `feed`, in this process.
+
+Its catalog and storage are on one kind of database. Subscriptions are delivered to a handler that
+only records the time.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ from naksha.spi.storage import Storage
 ACTOR = Actor(app_id="bench", rights=all_rights())
 COLLECTION = "roads"
 SECONDS_MAX = 120
-"""Whoever waits longer waits in vain."""
+"""Timeout for waiting for a delivery."""
 HANDLER = "bench:arrivals"
 ENTRY_POINTS = f"[{handler_registry.GROUP}]\n{HANDLER} = benchmarks._feed_hub:Recorder\n"
 METADATA = "Metadata-Version: 2.1\nName: naksha-bench\nVersion: 1.0\n"
@@ -39,24 +42,24 @@ METADATA = "Metadata-Version: 2.1\nName: naksha-bench\nVersion: 1.0\n"
 
 @dataclass
 class Arrivals:
-    """When the versions of one subscription were delivered, on the clock `time.perf_counter`."""
+    """Times of deliveries to one subscription, on the clock `time.perf_counter`."""
 
     begun: float = 0.0
-    """When the subscription was about to read and deliver."""
+    """Time at which the subscription started to read and deliver."""
     versions: list[int] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     came: asyncio.Event = field(default_factory=asyncio.Event)
     wanted: int = sys.maxsize
 
     def note(self, version: int) -> None:
-        """One more was delivered."""
+        """Record the delivery of a version."""
         self.versions.append(version)
         self.times.append(time.perf_counter())
         if version >= self.wanted:
             self.came.set()
 
     async def up_to(self, version: int) -> None:
-        """Until a version, and all before it, were delivered; each once and in order."""
+        """Wait until all versions up to one were delivered; check that each came once, in order."""
         if not self.versions or self.versions[-1] < version:
             self.wanted, self.came = version, asyncio.Event()
             async with asyncio.timeout(SECONDS_MAX):
@@ -65,11 +68,11 @@ class Arrivals:
 
 
 _arrivals: dict[str, Arrivals] = {}
-"""By the connectors that deliver them."""
+"""Arrivals by the id of the connector that delivers them."""
 
 
 class Recorder:
-    """A handler that notes when something was delivered."""
+    """Event handler that records the times of deliveries."""
 
     def __init__(self, setup: Setup) -> None:
         self._arrivals = _arrivals[setup.connector.id]
@@ -82,15 +85,15 @@ class Recorder:
 
 @dataclass
 class FeedHub:
-    """The default realm of a hub, whose subscriptions are delivered."""
+    """Default realm of a hub, whose subscriptions are delivered."""
 
     realm: RealmHub
     storage: Storage
     location: str
-    """Of the storage."""
+    """Location of the storage."""
 
     async def subscribe(self, id: str, start: str) -> Arrivals:
-        """A subscription to the space, and what comes of it."""
+        """Create a subscription to the space; return its arrivals."""
         found = _arrivals[id] = Arrivals()
         await self.realm.registry.create(Connector(id=id, class_name=HANDLER), ACTOR)
         told: dict[str, Any] = {"id": id, "source": {"spaceId": COLLECTION}, "start": start}
@@ -101,7 +104,7 @@ class FeedHub:
 
 @asynccontextmanager
 async def opened(kind: str) -> AsyncIterator[FeedHub]:
-    """A hub with an empty space, on databases that are gone afterwards."""
+    """Open a hub with an empty space on temporary databases."""
     with tempfile.TemporaryDirectory() as folder, _installed(Path(folder) / "handlers"):
         if kind == "sqlite":
             async with _hub(f"file:{folder}/catalog.naksha", f"file:{folder}/maps.naksha") as hub:
@@ -129,7 +132,7 @@ async def _hub(catalog: str, storage: str) -> AsyncIterator[FeedHub]:
 
 @contextmanager
 def _installed(directory: Path) -> Iterator[None]:
-    """The handler can be named by connectors, as if a distribution had brought it."""
+    """Register the handler for connectors, as an installed distribution would do."""
     info = directory / "naksha_bench-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(METADATA)

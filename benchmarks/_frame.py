@@ -1,4 +1,4 @@
-"""What all benchmarks share: their options and report, the registry, timing side by side, a server.
+"""Framework of the benchmarks: options, reports, registry, interleaved timing, a server.
 
 A benchmark is a module of this package with a docstring and `run(options: Options) -> Report`.
 """
@@ -24,7 +24,7 @@ from naksha.testing.servers.postgres import PostgresCluster
 
 STORAGES = ("postgresql", "sqlite")
 BACKENDS = ("postgresql", "sqlite", "redis", "mariadb", "memory")
-"""Of the catalog."""
+"""Backends of the catalog."""
 DEFAULTS = {"storage": STORAGES[0], "backend": BACKENDS[0]}
 REPETITIONS_DEFAULT = 7
 
@@ -34,7 +34,7 @@ Figure = str | int | float | bool | None
 
 @dataclass(frozen=True)
 class Options:
-    """What the person at the command line chose."""
+    """Options of the command line."""
 
     quick: bool = False
     storage: str = STORAGES[0]
@@ -42,18 +42,17 @@ class Options:
 
     @property
     def chosen(self) -> set[str]:
-        """The names of the options that differ from their defaults, of those that not every
-        benchmark takes."""
+        """Names of changed options, of those that not every benchmark supports."""
         return {name for name in ("storage", "backend") if getattr(self, name) != DEFAULTS[name]}
 
     def size(self, full: int, quick: int) -> int:
-        """The one that fits: a quick run shows that the benchmark works, not how fast we are."""
+        """Choose a size: a quick run only tests that the benchmark works."""
         return quick if self.quick else full
 
 
 @dataclass
 class Report:
-    """What a benchmark found: rows for people, figures for programs."""
+    """Result of a benchmark: rows for people, figures for programs."""
 
     title: str
     columns: Sequence[str]
@@ -63,7 +62,7 @@ class Report:
 
 
 class Benchmark(Protocol):
-    """A module of this package."""
+    """Module of this package with a benchmark."""
 
     __doc__: str | None
 
@@ -71,32 +70,32 @@ class Benchmark(Protocol):
 
 
 class UnknownBenchmarkError(LookupError):
-    """There is no benchmark of that name."""
+    """Unknown name of a benchmark."""
 
 
 # ---- registry ------------------------------------------------------------------------------------
 
 
 def names() -> list[str]:
-    """All benchmarks: the modules of this package that do not begin with an underscore."""
+    """Return the names of all benchmarks: the modules of this package without an underscore."""
     found = (module.name for module in pkgutil.iter_modules(benchmarks.__path__))
     return sorted(name for name in found if not name.startswith("_"))
 
 
 def load(name: str) -> Benchmark:
-    """The benchmark of that name."""
+    """Import the benchmark with a name."""
     if name not in names():
         raise UnknownBenchmarkError(name)
     return cast(Benchmark, importlib.import_module(f"{benchmarks.__name__}.{name}"))
 
 
 def takes(benchmark: Benchmark) -> set[str]:
-    """The options it takes beyond --quick: its constant TAKES."""
+    """Return the options that a benchmark supports beyond --quick: its constant TAKES."""
     return set(getattr(benchmark, "TAKES", ()))
 
 
 def purpose(benchmark: Benchmark) -> str:
-    """The first line of its docstring."""
+    """Return the first line of a benchmark's docstring."""
     return (benchmark.__doc__ or "").strip().partition("\n")[0]
 
 
@@ -105,7 +104,7 @@ def purpose(benchmark: Benchmark) -> str:
 
 @dataclass(frozen=True)
 class Timing:
-    """The seconds that each repetition of one way took."""
+    """Durations of the repetitions of one variant, in seconds."""
 
     seconds: tuple[float, ...]
 
@@ -115,11 +114,11 @@ class Timing:
 
     @property
     def spread(self) -> float:
-        """How far the repetitions lie apart, as a part of the median: 0.1 is 10 %."""
+        """Range of the durations relative to their median: 0.1 is 10 %."""
         return (max(self.seconds) - min(self.seconds)) / self.median if self.median else 0.0
 
     def per_second(self, count: int) -> float:
-        """The rate, when each repetition did `count` things."""
+        """Return the rate if each repetition did `count` operations."""
         return count / self.median
 
 
@@ -130,10 +129,11 @@ async def side_by_side(
     warm_ups: int = 1,
     before_each: Callable[[], Awaitable[object]] | None = None,
 ) -> dict[str, Timing]:
-    """Time several ways of doing the same, taking turns.
+    """Time several variants of the same work, interleaved.
 
-    What disturbs a machine lasts longer than one repetition; taking turns, and beginning with
-    another way each round, it disturbs all of them alike. `before_each` is not timed.
+    A disturbance of the machine usually lasts longer than one repetition. With interleaved
+    repetitions, and another variant first in each round, it affects all variants alike.
+    `before_each` is not timed.
     """
     samples: dict[str, list[float]] = {name: [] for name in ways}
     order = list(ways)
@@ -156,7 +156,7 @@ async def side_by_side(
 
 @contextmanager
 def postgres_database(name: str = "bench", *, tcp: bool = False) -> Iterator[str]:
-    """The DSN of a new PostGIS database on a server of its own, with the server's own defaults."""
+    """Create a PostGIS database on its own server with default settings; yield its DSN."""
     with PostgresCluster(tcp=tcp) as cluster:
         cluster.create_database(name)
         cluster.execute("CREATE EXTENSION postgis SCHEMA public", name)
@@ -167,7 +167,7 @@ def postgres_database(name: str = "bench", *, tcp: bool = False) -> Iterator[str
 
 
 def print_report(report: Report, console: Console) -> None:
-    """The report as a table, with its notes below."""
+    """Print a report as a table, with its notes below."""
     table = Table(title=report.title, title_justify="left", title_style="bold")
     for number, column in enumerate(report.columns):
         table.add_column(column, justify="left" if number == 0 else "right")
@@ -179,7 +179,7 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def show(cell: Cell) -> str:
-    """A cell as people read it: thousands apart, three digits that count."""
+    """Format a cell with separators of thousands and three significant digits."""
     if isinstance(cell, str):
         return cell
     if isinstance(cell, int) or abs(cell) >= 1000:
@@ -188,8 +188,11 @@ def show(cell: Cell) -> str:
 
 
 def as_json(results: Mapping[str, Report], options: Options, *, nested: bool) -> str:
-    """All results on one line: the last line of a run, for programs. The figures of one benchmark
-    are members of the object itself; those of several are `nested` under their names."""
+    """Encode all results as one line, the last one of a run, for programs.
+
+    The figures of a single benchmark are members of the object itself; those of several benchmarks
+    are `nested` under their names.
+    """
     machine = {
         "cores": len(os.sched_getaffinity(0)),
         "python": platform.python_version(),

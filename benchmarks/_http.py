@@ -1,5 +1,4 @@
-"""A small HTTP client that keeps a server busy: what it costs itself is little, and always the
-same, so that what is measured is the server."""
+"""Small HTTP client for load tests; its own cost is low and constant."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Load:
-    """What a server did under load."""
+    """Result of a load test of a server."""
 
     seconds: float = 0.0
     milliseconds: list[float] = field(default_factory=list)
@@ -28,7 +27,7 @@ class Load:
         return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
 
     def add(self, other: Load) -> None:
-        """The same once more."""
+        """Add the result of another load test."""
         self.seconds += other.seconds
         self.milliseconds += other.milliseconds
         self.received += other.received
@@ -36,19 +35,19 @@ class Load:
 
 @dataclass(frozen=True)
 class Target:
-    """A server, and what is asked of it: the n-th request as bytes."""
+    """Server, and the n-th request to it as bytes."""
 
     port: int
     request: Callable[[int], bytes]
 
 
 def get(port: int, path: str, accept: str = "*/*") -> bytes:
-    """A GET on a connection that stays."""
+    """Build a GET request for a persistent connection."""
     return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAccept: {accept}\r\n\r\n".encode()
 
 
 def send(port: int, method: str, path: str, body: bytes) -> bytes:
-    """A request with JSON."""
+    """Build a request with a JSON body."""
     head = (
         f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
         f"Content-Type: application/geo+json\r\nContent-Length: {len(body)}\r\n\r\n"
@@ -57,7 +56,7 @@ def send(port: int, method: str, path: str, body: bytes) -> bytes:
 
 
 async def load(target: Target, seconds: float, connections: int, first: int = 0) -> Load:
-    """Ask for so long, on so many connections at once, each waiting for its answers."""
+    """Send requests for a time on several connections, each waiting for its responses."""
     found = Load()
     numbers = iter(range(first, 10**9))
     start = time.perf_counter()
@@ -77,7 +76,7 @@ async def load(target: Target, seconds: float, connections: int, first: int = 0)
 
 
 async def once(port: int, request: bytes) -> bytes:
-    """One answer, on a connection of its own."""
+    """Send one request on its own connection and return the response."""
     async with connected(port) as (reader, writer):
         writer.write(request)
         return await answer(reader)
@@ -87,7 +86,7 @@ async def once(port: int, request: bytes) -> bytes:
 async def connected(
     port: int,
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection, closed afterwards."""
+    """Open a connection for a block."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
     try:
         yield reader, writer
@@ -96,7 +95,11 @@ async def connected(
 
 
 async def answer(reader: asyncio.StreamReader) -> bytes:
-    """The body of an answer, which must be a good one."""
+    """Read a response and return its body.
+
+    Raises:
+        RuntimeError: The status is not one of success.
+    """
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     status = int(head[9:12])
     if b"transfer-encoding: chunked" in head:

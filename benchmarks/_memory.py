@@ -1,4 +1,4 @@
-"""The memory of processes, as the system counts it."""
+"""Memory of processes as reported by the kernel."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pathlib import Path
 
 
 def resident_mb(pid: int) -> float:
-    """All memory that is in use, shared pages included."""
+    """Return the resident memory of a process, including shared pages."""
     return _status(pid, "VmRSS")
 
 
 def private_mb(pid: int) -> float:
-    """Memory that no other process shares."""
+    """Return the memory of a process that it does not share with others."""
     return _status(pid, "RssAnon")
 
 

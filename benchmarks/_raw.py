@@ -1,5 +1,7 @@
-"""What loads are compared with: the same rows, copied into 16 plain tables that get the same
-indices. Nothing is checked, and there is neither log nor collection."""
+"""Baseline of loads: copy the same rows into 16 plain tables and create the same indexes.
+
+Nothing is validated, and there is neither a log nor a collection.
+"""
 
 from __future__ import annotations
 
@@ -34,17 +36,17 @@ VALUES: dict[str, Any] = {
     "rtcts": 1769731200000,
     "rtuts": 1769731200000,
 }
-"""The namespace of a row, but for what belongs to its feature; of the usual length."""
+"""Namespace of a row, without the members that depend on its feature; of the usual length."""
 MARK = f'"{NAMESPACE}":'.encode() + msgspec.json.encode(VALUES)[:-1] + f',"uuid":"{UUID}'.encode()
 AFTER_I = b'",'
-"""The JSON of the namespace before the number of a row, and after it."""
+"""JSON of the namespace after the number of a row; `MARK` is the JSON before it."""
 _TABLE = (
     "CREATE TABLE {t} (i int8 NOT NULL, geo geometry(GeometryZ, 4326), jsondata jsonb NOT NULL)"
 )
 
 
 async def clear(server: Server) -> None:
-    """Remove what the last way made, and let the server come to rest."""
+    """Remove the result of the previous variant, and run a checkpoint."""
     connection = await server.connect()
     names = [RAW + leaf for leaf in LEAVES]
     await connection.execute(f"DROP TABLE IF EXISTS {', '.join(names)}")
@@ -57,7 +59,7 @@ async def clear(server: Server) -> None:
 
 
 async def copied(server: Server, rows: Iterator[Data], lanes_count: int = LANES) -> None:
-    """Copy rows while the next ones are made."""
+    """Copy rows while the next ones are generated."""
     lanes = await Lanes.open(server, lanes_count)
     copying: asyncio.Future[None] | None = None
     while (data := await asyncio.to_thread(next, rows, None)) is not None:
@@ -70,7 +72,7 @@ async def copied(server: Server, rows: Iterator[Data], lanes_count: int = LANES)
 
 
 async def indexed(server: Server) -> None:
-    """Give the tables their indices."""
+    """Create the indexes of the tables."""
     lanes = await Lanes.open(server, LANES)
 
     async def index(connection: Direct, leaf: int) -> None:

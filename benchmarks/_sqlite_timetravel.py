@@ -1,5 +1,8 @@
-"""The layouts of `timetravel` on SQLite: an unversioned reference table, the single table with
-revision/expired columns, and ours, each with the same columns and indices."""
+"""Layouts of the benchmark `timetravel` on SQLite.
+
+These are an unversioned reference table, a single table with the columns revision and expired, and
+Naksha's tables, each with the same columns and indexes.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ HEAD = "s.expired = 9223372036854775807"
 PAST = "s.revision <= ?{n} AND s.expired > ?{n}"
 SESSIONS = 8
 TURNS, TURNS_FULL = 7, 3
-"""With new connections, and with several sessions."""
+"""Rounds with new connections and with several sessions, and those for full extracts."""
 
 
 def measure(
@@ -65,7 +68,7 @@ def measure(
     repetitions: dict[str, int],
     now_ms: int,
 ) -> tuple[list[Times], dict[str, float]]:
-    """Build each size and read it in every way; then the growth from the first to the last."""
+    """Build each size and measure all reads; then measure the growth from the first to the last."""
     with tempfile.TemporaryDirectory() as folder:
         found: list[Times] = []
         files: list[File] = []
@@ -87,7 +90,7 @@ def measure(
 
 
 def _growth(few: File, many: File, repetitions: dict[str, int]) -> dict[str, float]:
-    """How much slower each layout is with the longer history, the two taking turns; the worst."""
+    """Return the worst slowdown of each layout with the longer history, measured interleaved."""
     worst: dict[str, float] = {}
     for key in many[1]:
         layout, _, shape = key
@@ -167,7 +170,7 @@ def _fresh_connections(path: Path, layouts: dict[Key, tuple[str, list[Any]]]) ->
 
 
 def _eight_sessions(path: Path, layouts: dict[Key, tuple[str, list[Any]]]) -> Times:
-    """Eight connections, each in a thread; the time of all of them."""
+    """Time eight connections together, each in its own thread."""
     connections = [connect(path) for _ in range(SESSIONS)]
     samples: dict[Key, list[float]] = {}
     for turn in range(TURNS):

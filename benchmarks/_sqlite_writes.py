@@ -1,5 +1,8 @@
-"""The steps of `writes` on SQLite: the library, a plain table with the same columns and indices
-that gets finished rows, and SQL through the triggers."""
+"""Steps of the benchmark `writes` on SQLite.
+
+They write with the library, into a plain table with the same columns and indexes that gets complete
+rows, and with SQL through the triggers.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ RAW_DELETE = "DELETE FROM feature WHERE collection = '{t}'"
 
 
 def measure(count: int, rounds: int) -> Samples:
-    """Time all steps in turns."""
+    """Time all steps, interleaved."""
     with tempfile.TemporaryDirectory() as folder:
         return asyncio.run(_measure(Path(folder) / "bench.naksha", count, rounds))
 
@@ -93,7 +96,7 @@ async def _library(
 
 
 def _rows(features: list[_data.Feature], first: int, txn: int) -> list[tuple[Any, ...]]:
-    """Finished rows, in the order of the columns."""
+    """Build complete rows, in the order of the columns."""
     prepared = check_features(features)
     shapes = shapes_of(prepared)
     by = Signature(txn, txn % 1000, "bench:roads:2026:1:1:", "bench", '"bench"', 1, 1)

@@ -1,4 +1,4 @@
-"""Storages for benchmarks that run on either, filled with roads."""
+"""Storages for benchmarks that support several backends, and functions to fill them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHUNK = 50_000
 
 @asynccontextmanager
 async def opened(kind: str) -> AsyncIterator[Storage]:
-    """An empty storage, gone afterwards."""
+    """Open an empty temporary storage."""
     storage: Storage
     if kind == "sqlite":
         with tempfile.TemporaryDirectory() as folder:
@@ -50,14 +50,14 @@ async def load(storage: Storage, name: str, features: list[Feature]) -> Version:
 
 
 async def write(storage: Storage, name: str, features: Iterable[Feature]) -> Version:
-    """Update, as one transaction."""
+    """Update features in one transaction."""
     async with storage.write("bench") as session:
         await session.update(name, [*features])
     return await seen(storage, session.txn)
 
 
 async def seen(storage: Storage, txn: int | None) -> Version:
-    """The version that a transaction became."""
+    """Wait for the version of a transaction."""
     assert txn is not None
     version = await storage.wait_published(txn, 60)
     assert version is not None

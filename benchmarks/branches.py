@@ -1,8 +1,8 @@
-"""Branches: made in constant time, read about as fast as main, merged by the number of changes.
+"""Branches: creation in constant time, reads compared with main, merges by number of changes.
 
-`create_growth` compares making a branch at 1,000,000 features with making one at 10,000,
-`merge_growth` the merge of 1,000 changes at both sizes; `branch_read` is a box of about 10,000
-features on a branch with 1 % changed, over the same box on main.
+`create_growth` is the time to create a branch with 1,000,000 features relative to 10,000,
+`merge_growth` that of merging 1,000 changes at both sizes. `branch_read` is the time to read a box
+of about 10,000 features on a branch with 1 % of them changed, relative to the same box on main.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ ROUNDS = 7
 
 
 def run(options: Options) -> Report:
-    """Measure both sizes, in a storage each."""
+    """Measure both sizes, each in its own storage."""
     sizes = (options.size(10_000, 2_000), options.size(1_000_000, 20_000))
     return asyncio.run(_measure(options, sizes))
 
 
 async def _measure(options: Options, sizes: tuple[int, int]) -> Report:
     features = _data.roads(sizes[1])
-    gc.freeze()  # These stay; the collector need not look at them before every measurement.
+    gc.freeze()  # keeps gc.collect() before every measurement fast
     async with AsyncExitStack() as stack:
         storages = {
             size: await stack.enter_async_context(opened(options.storage)) for size in sizes
@@ -64,8 +64,10 @@ async def _measure(options: Options, sizes: tuple[int, int]) -> Report:
 
 
 async def _create(storages: Mapping[int, Storage]) -> dict[int, float]:
-    """The median of many: one takes no more than a few milliseconds. Sizes take turns, since what
-    a large load leaves to the disk disturbs for a while."""
+    """Measure the creation of branches as the median of many, as one takes a few milliseconds.
+
+    Sizes are interleaved, since a large load causes disk writes for a while.
+    """
     seconds: dict[int, list[float]] = {size: [] for size in storages}
     for number in range(ROUNDS * 5):
         for size, storage in storages.items():
@@ -78,7 +80,7 @@ async def _create(storages: Mapping[int, Storage]) -> dict[int, float]:
 async def _merge(
     storages: Mapping[int, Storage], features: list[_data.Feature], count: int
 ) -> dict[int, float]:
-    """The same for merges of as many edits."""
+    """Measure merges of a number of edits, interleaved like the creation."""
     seconds: dict[int, list[float]] = {size: [] for size in storages}
     edits = {
         size: _data.edited(random.Random(5).sample(features[:size], count)) for size in storages

@@ -1,15 +1,16 @@
 """Bulk loads, staged and exclusive, against raw parallel COPY and CREATE INDEX of the same rows.
 
-The figures `bulk_ratio` and `exclusive_ratio` are the worse of two forms. The first begins with the
-same prepared columns (what `check_features` gives: JSON, WKB, tags) and ends with indexed tables:
+The figures `bulk_ratio` and `exclusive_ratio` are the worse of two forms. The first one starts with
+the same prepared columns (the result of `check_features`: JSON, WKB, tags) and ends with indexed
+tables:
 
-- raw makes the same rows by the same code, namespace included, copies them into 16 plain tables and
-  creates the same indices. It keeps no promises: no log, no numbers, no check, no collection.
+- raw builds the same rows with the same code, namespace included, copies them into 16 plain tables
+  and creates the same indexes. It gives no guarantees: no log, numbers, validation or collection.
 - staged and exclusive are `bulk_writer`, `add_prepared` and `commit`.
 
-All use the same number of connections with the same settings. The second form, `from_dicts`, has
-the client's part in the clock as well, on both sides from Python feature dicts: ours checks and
-encodes them, raw only encodes features that carry the whole namespace already.
+All use the same number of connections with the same settings. The second form, `from_dicts`, also
+times the client, which starts with feature dicts: Naksha validates and encodes them, raw only
+encodes features that already have the complete namespace.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ Rows = list[list[tuple[int, bytes, str]]]
 
 
 def run(options: Options) -> Report:
-    """Time the ways in turns and compare the medians."""
+    """Time the variants interleaved and compare the medians."""
     count = options.size(1_000_000, 100_000)
     features = roads(count)
     finished = [_with_namespace(number, each) for number, each in enumerate(features)]
@@ -67,9 +68,9 @@ def run(options: Options) -> Report:
 
 
 def _with_namespace(number: int, feature: Feature) -> Feature:
-    """The feature as the storage would keep it, with values of the usual length."""
+    """Return a feature as the storage would store it, with values of the usual length."""
     tags = feature["properties"][NAMESPACE]["tags"]
-    # qrid and mrid follow, for all features at once.
+    # qrid and mrid are added later, for all features at once.
     namespace = {**VALUES, "uuid": f"{UUID}{number}", "tags": tags, "crid": None}
     return {**feature, "properties": {**feature["properties"], NAMESPACE: namespace}}
 
@@ -106,7 +107,7 @@ async def _measure(
 
 
 class _Bench:
-    """The ways, on one database."""
+    """Variants of a load on one database."""
 
     def __init__(
         self, storage: PsqlStorage, features: list[Feature], finished: list[Feature]
@@ -119,11 +120,11 @@ class _Bench:
         for chunk in _chunks(finished):
             for each, qrid in zip(chunk, encode_geometries(chunk).qrid, strict=True):
                 each["properties"][NAMESPACE] |= {"qrid": qrid, "mrid": qrid}
-        # Looking through millions of living objects would be the slowest part of all ways.
+        # Otherwise garbage collection of millions of objects would dominate all variants.
         gc.freeze()
 
     async def clear(self) -> None:
-        """Remove what the last way made, and let the server come to rest."""
+        """Remove the result of the previous variant, and run a checkpoint."""
         await clear(self._server)
 
     # ---- From dicts ------------------------------------------------------------------------------
@@ -156,7 +157,7 @@ class _Bench:
             for prepared in left:
                 await writer.add_prepared(prepared)
 
-        # Two, so that one makes rows while those of the other are copied, as raw does.
+        # Two tasks, so that one builds rows while those of the other are copied, as raw does.
         await asyncio.gather(feed(), feed())
         await writer.commit()
 
@@ -167,7 +168,7 @@ class _Bench:
         return await self._storage.bulk_writer(info, "bench", exclusive=exclusive)
 
     async def _load_raw(self, chunks: Iterator[Rows]) -> None:
-        """COPY while the next rows are made, then the indices of one table at a time each."""
+        """Copy rows while the next ones are built; then each connection indexes table by table."""
         connections = [await self._raw_connection() for _ in range(LANES)]
         copying: asyncio.Future[Any] | None = None
         while (rows := await asyncio.to_thread(next, chunks, None)) is not None:
@@ -215,13 +216,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _raw_data(prepared: PreparedFeatures, first_i: int) -> Data:
-    """The same rows as those of an exclusive load, with values of the usual length."""
+    """Build the same rows as an exclusive load, with values of the usual length."""
     pieces = pieces_of(prepared)
     return leaf_data(pieces, leaves_of(prepared.ids), first_i, MARK, AFTER_I)
 
 
 def _raw_rows(features: Sequence[Feature], start: int) -> Rows:
-    """Rows for COPY, by table."""
+    """Build the rows for COPY, by table."""
     rows: Rows = [[] for _ in range(LEAF_COUNT)]
     shapes = shapely.from_wkb(np.array(encode_geometries(features).wkb, dtype=object))
     geometries = shapely.to_wkb(shapely.force_3d(shapes), byte_order=1)

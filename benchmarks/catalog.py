@@ -35,7 +35,7 @@ TEXT = "x" * 360
 
 @object_type("bench-entity")
 class BenchEntity(msgspec.Struct, frozen=True):
-    """What is committed."""
+    """Entity to commit."""
 
     number: int
     text: str
@@ -43,11 +43,11 @@ class BenchEntity(msgspec.Struct, frozen=True):
 
 @dataclass
 class Run:
-    """What the writers of one measurement did."""
+    """Result of the writers of one measurement."""
 
     seconds: float
     latencies: list[list[float]] = field(default_factory=list)
-    """Of each writer."""
+    """Latencies of each writer."""
     failures: int = 0
 
     @property
@@ -170,7 +170,7 @@ async def _writer(entities: Entities, writer: int, end: float, found: Run) -> li
 
 
 async def _stripe_fetches(persistence: Persistence, size: int) -> int:
-    """The most stripes that are read to find one key, with nothing in memory."""
+    """Return the maximum number of stripes that are read to find one key without a cache."""
     index = Index(persistence.fetch_values)
     for number in range(size):
         index.put(

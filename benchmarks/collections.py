@@ -1,4 +1,4 @@
-"""Collections: what an empty one takes, and how fast one is beside a thousand others.
+"""Collections: the size of an empty one, and the speed of one among a thousand others.
 
 Collections of 100 features are created in one storage; `create_growth`, `write_growth`,
 `read_growth` and `open_growth` compare the last of them with the first ten. `read_growth` is the
@@ -38,7 +38,7 @@ TAKES = ("storage",)
 FEATURES: Final = 100
 FIRST: Final = 10
 SAMPLES: Final = 20
-"""Collections that are written to and read; each is read before it is measured."""
+"""Number of collections to write and read; each is read once before it is measured."""
 OPENINGS: Final = 5
 WORLD: Final = Query(spatial=Bbox(-180, -90, 180, 90))
 GOALS: Final = "Goals: every growth ≤ 1.5, hub_mb ≤ 300"
@@ -109,7 +109,7 @@ async def _opened(kind: str, location: str) -> AsyncIterator[Storage]:
 
 
 async def _create(storage: Storage, number: int, features: list[_data.Feature]) -> float:
-    """The seconds to create a collection and to write its features."""
+    """Return the seconds to create a collection and write its features."""
     start = time.perf_counter()
     await storage.run(lambda s: s.create_collection(CollectionInfo(id=_name(number))), "bench")
     await storage.run(lambda s: s.create(_name(number), features), "bench")

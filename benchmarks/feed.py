@@ -1,16 +1,16 @@
-"""How soon a commit is published and delivered, and how many are in a second.
+"""Latency and throughput of publication and delivery of commits.
 
-A hub in this process, with its catalog and storage on the same kind of database, durable and on
-defaults; one space, one subscription to it, and a handler that does nothing but take the time.
-Every transaction creates one feature.
+The hub runs in this process, with its catalog and storage on the same kind of database, durable and
+with default settings. It has one space, one subscription to it, and a handler that only records the
+time. Every transaction creates one feature.
 
-- On schedule: transactions begin at fixed times, whether or not those before them are done. A
-  commit counts from when the writer knows of it; it is published when somebody who waits for the
-  next version hears of it, and delivered when the handler is called. On PostgreSQL the same for
-  writers in plain SQL, who publish nothing themselves.
-- Catching up: an open transaction holds publication back while others commit; then it ends, and
-  everything is published. A subscription that starts at the beginning then gets all of it.
-- Sustained: writers that pause only for their commits, until the last one is delivered.
+- On schedule: transactions begin at fixed times, whether or not previous ones are done. Latency is
+  measured from the return of the commit to its writer. A commit is published when a client that
+  waits for the next version is notified, and delivered when the handler is called. On PostgreSQL
+  the same is measured for writers with plain SQL, which do not publish themselves.
+- Catching up: an open transaction delays publication while others commit; then it ends, and all
+  are published. A subscription that starts at the beginning then gets all of them.
+- Sustained: writers without pauses between commits, until the last commit is delivered.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from naksha.model.features import check_features
 from naksha.spi.storage import Storage
 
 RATE = 200
-"""Transactions a second, when they are on schedule."""
+"""Scheduled transactions per second."""
 WRITERS = 8
 INSERT = """INSERT INTO {} (geo, jsondata)
 VALUES (ST_Force3D(ST_SetSRID(ST_GeomFromWKB($1), 4326)), $2::jsonb)"""
 
 
 class Commit(NamedTuple):
-    """A transaction, and when its writer knew that it was committed."""
+    """Transaction, and the time at which its commit returned."""
 
     txn: int
     at: float
@@ -52,13 +52,13 @@ Write = Callable[[_data.Feature], Awaitable[Commit]]
 
 @dataclass
 class Heard:
-    """The versions that somebody who waits for the next one has heard of, and when."""
+    """Versions that a waiting client was notified of, and the times."""
 
     versions: list[int] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
 
     def time_of(self, version: int) -> float:
-        """When it was known to be published."""
+        """Return the time of the notification that covers a version."""
         return self.times[bisect_left(self.versions, version)]
 
 
@@ -72,7 +72,7 @@ class Latencies:
 
 @dataclass
 class Found:
-    """What was measured on one kind of database."""
+    """Measurements on one kind of database."""
 
     scheduled: dict[str, Latencies] = field(default_factory=dict)
     publish_tps: float = 0.0
@@ -105,13 +105,13 @@ async def _measure(kind: str, options: Options) -> Found:
 
 
 class _Roads:
-    """Features, none of which is there yet."""
+    """Generator of new features."""
 
     def __init__(self) -> None:
         self._made = 0
 
     def some(self, count: int) -> list[_data.Feature]:
-        """So many new ones."""
+        """Generate a number of features with new ids."""
         self._made += 1
         return [
             {**road, "id": f"{self._made}-{road['id']}"}
@@ -135,7 +135,7 @@ def _by_library(storage: Storage) -> Write:
 
 @asynccontextmanager
 async def _by_sql(hub: FeedHub) -> AsyncIterator[Write]:
-    """Clients of the database that know nothing of the library."""
+    """Write with database connections, without the library."""
     pool: Any = await asyncpg.create_pool(
         hub.location,
         server_settings={"search_path": "naksha, public"},
@@ -161,7 +161,7 @@ def _row(feature: _data.Feature) -> tuple[bytes | None, str]:
 
 
 async def _by_many(write: Write, features: Sequence[_data.Feature]) -> None:
-    """Writers that take the next feature as soon as their commit is done."""
+    """Run writers that take the next feature as soon as their commit is done."""
     left = iter(features)
 
     async def writer() -> None:
@@ -171,7 +171,7 @@ async def _by_many(write: Write, features: Sequence[_data.Feature]) -> None:
     await asyncio.gather(*(writer() for _ in range(WRITERS)))
 
 
-# ---- What is measured ----------------------------------------------------------------------------
+# ---- Measurements --------------------------------------------------------------------------------
 
 
 async def _scheduled(
@@ -213,7 +213,7 @@ async def _listen(storage: Storage, after: int, until: int, heard: Heard) -> Non
 
 
 async def _versions(storage: Storage, after: int) -> dict[int, int]:
-    """The versions that transactions became."""
+    """Return the version of each transaction after a version."""
     found: dict[int, int] = {}
     while some := await storage.transactions(after):
         found |= {one.txn: one.seq_number for one in some if one.seq_number is not None}
@@ -222,10 +222,10 @@ async def _versions(storage: Storage, after: int) -> dict[int, int]:
 
 
 async def _caught_up(hub: FeedHub, features: Sequence[_data.Feature]) -> float:
-    """Transactions published a second, when all of them wait."""
+    """Measure the transactions published per second when all of them are waiting."""
     storage, write = hub.storage, _by_library(hub.storage)
     before, held, *others = features
-    await write(before)  # whoever is the first makes the tables, which others wait for
+    await write(before)  # the first write creates tables, which would block others
     first = await storage.wait_beyond(0, 0)
     async with storage.write("bench") as session:
         await session.create(COLLECTION, [held])
@@ -240,7 +240,7 @@ async def _caught_up(hub: FeedHub, features: Sequence[_data.Feature]) -> float:
 
 
 async def _sustained(hub: FeedHub, arrivals: Arrivals, features: Sequence[_data.Feature]) -> float:
-    """Transactions that are written, published and delivered in a second."""
+    """Measure the transactions written, published and delivered per second."""
     first = await hub.storage.wait_beyond(0, 0)
     await arrivals.up_to(first)
     gc.collect()
@@ -260,7 +260,7 @@ def _percentiles(milliseconds: Sequence[float]) -> tuple[float, float]:
 
 def _report(results: dict[str, Found]) -> Report:
     report = Report(
-        f"From the commit to whoever subscribes, {RATE} transactions/s on schedule",
+        f"From the commit to the subscription, {RATE} transactions/s on schedule",
         ["storage, writers", "published p50 ms", "p99 ms", "delivered p50 ms", "p99 ms"],
     )
     for kind, found in results.items():

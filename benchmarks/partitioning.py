@@ -1,10 +1,10 @@
 """Optimal partitioning: the tree over the qrid index against one GROUP BY over all features.
 
-GROUP BY counts every quad key in one statement, with the parallel workers that the server gives by
-itself; making the tree of its counts is not timed. The tree reads each cell through the index, no
-further than its limit. Most points are in towns, as people are; small ones have a few properties,
-large ones a text of 4 kB too. Timed beside them is the call that finds the partitioning up to date.
-The collections are made by adopting a table.
+GROUP BY counts every quad key in one statement, with the server's default number of parallel
+workers; building the tree from its counts is not timed. The tree reads each cell through the index,
+up to its limit. Most points are clustered in towns; small features have a few properties, large
+ones an additional text of 4 kB. The call that finds the stored partitioning up to date is timed,
+too. The collections are created by adopting a table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from naksha.psql.connection.driver import Direct
 from naksha.spi.partitioning import features_max
 
 SMALL, LARGE = 360, 4_460
-"""Bytes of a feature."""
+"""Sizes of a feature in bytes."""
 SOURCE = """CREATE TABLE public.points AS
 SELECT jsonb_build_object('id', 'point-' || n, 'type', 'Feature', 'properties',
            jsonb_build_object('name', 'Point ' || n, 'kind', n % 17, 'text', (
@@ -37,7 +37,7 @@ GROUPED = """SELECT naksha_xyz(jsondata)->>'qrid' AS qrid, count(*) FROM {table}
 
 
 def run(options: Options) -> Report:
-    """Time the tree, GROUP BY and the look-up in turns, for small and for large features."""
+    """Time the tree, GROUP BY and the look-up interleaved, for small and for large features."""
     report = Report("Optimal partitioning", ["way", "features", "bytes", "seconds", "spread"])
     sizes = {
         "small": (options.size(1_000_000, 20_000), SMALL),

@@ -1,9 +1,8 @@
 """Planning a read of the past with a partition per day, and after maintenance has merged them.
 
-A history of 1,100 days with 100 states each. The same two statements as the storage makes, one id
-and a bbox at the oldest version (which no partition can be left out for), are planned on a fresh
-connection and then again and again. Locks are counted because a server with its defaults has about
-6,400 in all.
+The history has 1,100 days with 100 states each. Two statements of the storage, for an id and for a
+bbox at the oldest version (for which no partition can be pruned), are planned on a new connection
+and then repeatedly. Locks are counted because a server with default settings has about 6,400.
 """
 
 from __future__ import annotations

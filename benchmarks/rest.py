@@ -1,9 +1,9 @@
-"""REST: requests per second of the hub against tipg on the same rows, taking turns.
+"""REST: requests per second of the hub against tipg on the same rows, interleaved.
 
-`id_ratio`, `bbox100_ratio`, `bbox5000_ratio` and `tile_ratio` are ours over tipg's, one worker
-each; tipg gets a plain table with a primary key and a spatial index, with the same content in
-columns. `copy_ratio` is a box of 5,000 features over one HTTP connection against a plain COPY of
-the same features over one database connection.
+`id_ratio`, `bbox100_ratio`, `bbox5000_ratio` and `tile_ratio` are the rate of the hub relative to
+that of tipg, with one worker each; tipg gets a plain table with a primary key and a spatial index,
+with the same content in columns. `copy_ratio` compares a box of 5,000 features over one HTTP
+connection with a plain COPY of the same features over one database connection.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ ROUNDS: Final = 4
 SPACE: Final = "roads"
 ZOOM: Final = 4
 LON, LAT = 358.0, 160.0
-"""The extent of the data, in degrees."""
+"""Extent of the data in degrees."""
 START_SECONDS_MAX: Final = 60.0
 
 Box = tuple[float, float, float, float]
 
 
 def run(options: Options) -> Report:
-    """Start both servers on one database, and ask them in turns."""
+    """Start both servers on one database, and load them alternately."""
     count = options.size(200_000, 20_000)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -79,7 +79,7 @@ def _collection(features: Sequence[_data.Feature]) -> bytes:
 
 
 async def _plain_table(dsn: str) -> None:
-    """The same rows as somebody has them who needs no versions."""
+    """Create a table with the same rows for tipg, without versions."""
     connection = await asyncpg.connect(dsn)
     try:
         schema = await connection.fetchval(
@@ -102,7 +102,7 @@ async def _plain_table(dsn: str) -> None:
 
 @contextmanager
 def _tipg(dsn: str) -> Iterator[int]:
-    """The port of a tipg with one worker."""
+    """Run tipg with one worker; yield its port."""
     port = free_port()
     environment = {
         "DATABASE_URL": dsn,
@@ -139,11 +139,11 @@ async def _wait(port: int) -> None:
             await asyncio.sleep(0.1)
 
 
-# ---- what is asked -------------------------------------------------------------------------------
+# ---- requests ------------------------------------------------------------------------------------
 
 
 class Questions:
-    """The same ones for both servers, each of them another place."""
+    """Requests, the same for both servers, each about another area."""
 
     def __init__(self, count: int, hub: int, tipg: int) -> None:
         self._count = count
@@ -151,7 +151,7 @@ class Questions:
         self._tipg = tipg
 
     def box(self, number: int, features: int) -> Box:
-        """A box with about so many features."""
+        """Return a box with approximately a number of features."""
         rng = random.Random(number)
         part = features / self._count
         width, height = LON * part**0.5, LAT * part**0.5
@@ -195,7 +195,7 @@ class Questions:
         return self._of_hub(hub), self._of_tipg(tipg)
 
     def writes(self, features: int) -> Target:
-        """Other speed limits for a hundred features."""
+        """Return writes of changed features."""
 
         def request(number: int) -> bytes:
             rng = random.Random(number)
@@ -261,7 +261,7 @@ def _row(name: str, found: Load) -> Sequence[Cell]:
 
 
 async def _turns(targets: Sequence[Target], seconds: float) -> list[Load]:
-    """Each of them in turns, asked the same; the first turn warms up."""
+    """Load targets alternately with the same requests; the first round is a warm-up."""
     found = [Load() for _ in targets]
     for turn in range(ROUNDS + 1):
         for target, total in zip(targets, found, strict=True):
@@ -273,7 +273,7 @@ async def _turns(targets: Sequence[Target], seconds: float) -> list[Load]:
 
 
 async def _check_same(name: str, ours: Target, theirs: Target) -> None:
-    """Both give the same features."""
+    """Check that both servers return the same features."""
     if name == "tile":
         return
     one = json.loads(await once(ours.port, ours.request(1)))

@@ -1,8 +1,8 @@
-"""Spaces: how fast a hub with thousands of them is, compared with a hub that has hardly any.
+"""Spaces: the speed of a hub with thousands of them, compared with a hub that has few.
 
-Two hubs run as processes of their own, each on its own storage; requests alternate between them.
+Two hubs run as separate processes, each on its own storage; requests alternate between them.
 `hub_…_growth` is the median of the hub with many spaces divided by that of the other. A start lasts
-until the hub has read a feature. The list of spaces has no pages, so `hub_list_growth` compares
+until the hub has read a feature. The list of spaces is not paginated, so `hub_list_growth` compares
 the time per space with that of a hub with 100 spaces.
 """
 
@@ -43,14 +43,14 @@ Seconds = dict[str, list[float]]
 
 
 class Hub:
-    """A hub and what requests to it took."""
+    """Hub and the durations of requests to it."""
 
     def __init__(self, server: HubServer) -> None:
         self.server = server
         self.seconds: Seconds = {step: [] for step in STEPS}
 
     async def request(self, method: str, path: str, body: object = None) -> bytes:
-        """One request on a connection of its own."""
+        """Send one request on its own connection."""
         port = self.server.port
         async with connected(port) as (reader, writer):
             if body is None and method == "GET":
@@ -61,7 +61,7 @@ class Hub:
             return await answer(reader)
 
     async def timed(self, step: str, method: str, path: str, body: object = None) -> bytes:
-        """A request whose duration counts."""
+        """Send a request and record its duration."""
         start = time.perf_counter()
         found = await self.request(method, path, body)
         self.seconds[step].append(time.perf_counter() - start)
@@ -80,7 +80,7 @@ class Hub:
 
 
 def run(options: Options) -> Report:
-    """Compare a hub of many spaces with one of few."""
+    """Compare a hub with many spaces with one with few."""
     count = options.size(2_000, 40)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         few, many = (

@@ -1,15 +1,15 @@
 """The data pipeline on Spark: load and read of a large collection, against COPY and Spark's JDBC.
 
 *Load*: the job `load` of Parquet files into a new collection, against raw: the same files are read
-by two processes, made into rows of the same content (namespace included) and copied by four
-connections into 16 plain tables, which get the same indices. Raw keeps no promises: nothing is
-checked, and there is neither log nor collection. `ready_ratio` is against raw whose rows lay ready
-in memory.
+by two processes, converted to rows of the same content (namespace included) and copied by four
+connections into 16 plain tables, which get the same indexes. Raw gives no guarantees: nothing is
+validated, and there is neither a log nor a collection. `ready_ratio` is relative to raw with rows
+that are already in memory.
 
 *Read*: the whole collection as id, geometry and feature, by the data source `naksha`, against
 Spark's JDBC reader with the same columns and the same 16 partitions, both into the sink `noop`.
 
-The session is warm. `executor_mb` is the most that Spark's JVM and its Python workers had together.
+The session is warm. `executor_mb` is the peak memory of Spark's JVM and its Python workers.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ from naksha.spark.source.options import Place
 
 FILES = 8
 PROCESSES = 2
-"""Of raw: as many as Spark has for its tasks on two cores."""
+"""Processes of raw: as many as Spark uses for its tasks on two cores."""
 FAR = 1_000_000_000
-"""Between the first numbers of their rows, so that none is there twice."""
+"""Distance between the first row numbers of the processes, so that numbers are unique."""
 BATCH_ROWS = 10_000
 JDBC_JAR = Path("/usr/share/java/postgresql.jar")
 JDBC_QUERY = (
@@ -67,7 +67,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def run(options: Options) -> Report:
-    """Time the ways in turns and compare the medians."""
+    """Time the variants interleaved and compare the medians."""
     if not JDBC_JAR.exists():
         raise SystemExit("Spark's JDBC reader needs Debian's package libpostgresql-jdbc-java")
     count = options.size(1_000_000, 100_000)
@@ -84,7 +84,7 @@ def run(options: Options) -> Report:
 
 
 def write_files(folder: Path, count: int) -> None:
-    """The features as Parquet files, and those of an edited hundredth."""
+    """Write the features as Parquet files, and a file with one percent of them edited."""
     features = roads(count)
     size = -(-count // FILES)
     for number in range(FILES):
@@ -106,7 +106,7 @@ def _write_file(path: Path, features: list[dict[str, Any]]) -> None:
 
 
 class _Bench:
-    """The ways, in one database and one session."""
+    """Variants in one database and one session."""
 
     def __init__(self, spark: SparkSession, dsn: str, folder: Path) -> None:
         self._spark = spark
@@ -234,7 +234,7 @@ def _jdbc_url(dsn: str) -> str:
 
 
 def _copy_files(dsn: str, settings: dict[str, str], files: list[Path], first: int) -> None:
-    """In a process of its own."""
+    """Copy files; runs in its own process."""
     asyncio.run(copied(Server(dsn, settings), _rows(files, first), LANES // PROCESSES))
 
 
@@ -246,7 +246,7 @@ def _rows(files: list[Path], first: int = 1) -> Iterator[Data]:
 
 
 def _raw_data(batch: pa.RecordBatch, first: int) -> Data:
-    """Finished rows (i, geo, jsondata) for the 16 tables."""
+    """Build complete rows (i, geo, jsondata) for the 16 tables."""
     ids = batch.column("id").to_pylist()
     heads = [b'{"type":"Feature","id":%b,"properties":' % _encode(each) for each in ids]
     rows = batch.select(_PROPERTIES).to_pylist()
@@ -269,7 +269,7 @@ def _raw_data(batch: pa.RecordBatch, first: int) -> Data:
 
 @contextmanager
 def memory_watched() -> Iterator[dict[str, float]]:
-    """The most that Java and the Python workers below it had together, in MB, while it lasts."""
+    """Record the peak memory of Java and its Python workers in MB during a block."""
     found = {"executor_mb": 0.0}
     ended = threading.Event()
 
@@ -287,7 +287,7 @@ def memory_watched() -> Iterator[dict[str, float]]:
 
 
 def _resident_mb() -> float:
-    """Of all descendants of this process that belong to Spark."""
+    """Return the resident memory of all descendants of this process that belong to Spark."""
     parents: dict[int, int] = {}
     pages: dict[int, int] = {}
     for path in Path("/proc").iterdir():

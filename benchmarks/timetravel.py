@@ -1,11 +1,11 @@
 """Reading HEAD and past versions against an unversioned table, while history grows.
 
 The benchmark of the GeoServer versioning document: 100,000 lines on a grid, 4,000 and 10,000
-revisions of 30 edits, spread over 1,100 days. Three layouts side by side: an unversioned reference
-table with the columns and indices of ours, the document's single table with revision/expired
-columns, and ours after its maintenance. Each answers a full extract, a bbox of about 10,000 and one
-of about 30 features, at HEAD and at revisions 0, middle and last, as (id, GeoJSON bytes) through
-prepared statements; also on a fresh connection and with 8 sessions at once.
+revisions of 30 edits, spread over 1,100 days. Three layouts are compared: an unversioned reference
+table with the columns and indexes of Naksha's, the document's single table with the columns
+revision and expired, and Naksha's tables after maintenance. Each is queried for a full extract, a
+bbox of about 10,000 and one of about 30 features, at HEAD and at revisions 0, middle and last, as
+(id, GeoJSON bytes) by prepared statements; also on a new connection and with 8 sessions at once.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SHAPES: dict[str, Bbox | None] = {"full": None, "bbox": BIG, "small": SMALL}
 REPETITIONS = {"full": 5, "bbox": 15, "small": 60}
 SESSIONS = 8
 TURNS, TURNS_FULL = 7, 3
-"""With new connections, and with several sessions."""
+"""Rounds with new connections and with several sessions, and those for full extracts."""
 
 REFERENCE = """
 CREATE TABLE ref (i int8 NOT NULL, geo geometry(GeometryZ, 4326), jsondata jsonb NOT NULL);
@@ -70,13 +70,13 @@ BOX = "geo && ST_MakeEnvelope($1, $2, $3, $4, 4326)"
 
 POSTGRES_NOTE = (
     "Goals: head_* ≤ 1.2, past_bbox ≤ 1.4, past_full ≤ 1.3, small_extra_ms ≤ 1, growth ≤ 1.1. The "
-    "first query of a new connection reads the definitions of all tables and indices it touches: 9 "
-    "for the reference, some 150 and more for 16 leaves."
+    "first query of a new connection reads the definitions of all its tables and indexes: 9 for "
+    "the reference, at least 150 for 16 leaves."
 )
 SQLITE_NOTE = "Goals: head_* ≤ 1.1, past_* ≤ 1.5."
 KEYS_NOTE = (
-    "A plain key is the worst of all cases. Keys with steady_ leave out new connections (fresh_) "
-    "and queries through the library (library_), which finds the version, checks and makes states."
+    "A plain key is the worst of all cases. Keys with steady_ exclude new connections (fresh_) and "
+    "queries through the library (library_), which resolves the version and builds states."
 )
 
 Statement = tuple[str, list[Any]]
@@ -84,7 +84,7 @@ Statement = tuple[str, list[Any]]
 
 @dataclass
 class Layouts:
-    """A statement for every (layout, version, shape)."""
+    """Statements by layout, version and shape."""
 
     statements: dict[tuple[str, str, str], Statement] = field(default_factory=dict)
 
@@ -96,7 +96,7 @@ Times = dict[tuple[str, str, str, str], float]
 
 
 def run(options: Options) -> Report:
-    """Build and read both sizes; a ratio is the worst of its cases."""
+    """Build and read both sizes; each ratio is the worst of its cases."""
     features = options.size(100_000, 10_000)
     sizes = (options.size(4_000, 80), options.size(10_000, 200))
     if options.storage == "sqlite":
@@ -109,7 +109,7 @@ def run(options: Options) -> Report:
 
 
 async def _on_postgres(sizes: dict[str, int], features: int) -> Report:
-    """Each size on a server of its own; first all ways of each, then both against each other."""
+    """Measure each size on its own server, and then the two against each other."""
     databases = [await _filled(dsn, features, revisions) for dsn, revisions in sizes.items()]
     results = {
         revisions: await _measure(database)
@@ -119,7 +119,7 @@ async def _on_postgres(sizes: dict[str, int], features: int) -> Report:
 
 
 def grid_line(number: int, count: int, rng: random.Random) -> Feature:
-    """A random line inside its own cell of the grid."""
+    """Generate a random line inside its own cell of the grid."""
     columns = max(1, round((count * COLUMNS / ROWS) ** 0.5))
     rows = -(-count // columns)
     west, south = -180 + 360 * (number % columns) / columns, -90 + 180 * (number // columns) / rows
@@ -138,7 +138,7 @@ def grid_line(number: int, count: int, rng: random.Random) -> Feature:
 
 @dataclass
 class Database:
-    """One size, filled, and what is asked of it."""
+    """Filled database of one size, and its statements."""
 
     dsn: str
     txns: dict[str, int]
@@ -176,7 +176,7 @@ async def _measure(database: Database) -> Times:
 
 
 async def _through_the_library(database: Database, connection: asyncpg.Connection[Any]) -> Times:
-    """Small queries as a user asks them, taking turns with the statements of the others."""
+    """Time small queries through the library, interleaved with the statements of other layouts."""
     storage = await PsqlStorage.open(database.dsn, "bench")
     samples: dict[tuple[str, str, str], list[float]] = {}
     small = {key: value for key, value in database.layouts.statements.items() if key[2] == "small"}
@@ -195,7 +195,7 @@ async def _through_the_library(database: Database, connection: asyncpg.Connectio
 
 
 async def _growth(few: Database, many: Database) -> dict[str, float]:
-    """How much slower each layout is with the longer history, the two taking turns; the worst."""
+    """Return the worst slowdown of each layout with the longer history, measured interleaved."""
     connections = {id(each): await each.connect() for each in (few, many)}
     worst: dict[str, float] = {}
     for key in many.layouts.statements:
@@ -262,7 +262,7 @@ async def _timed(work: Awaitable[object]) -> float:
 
 
 async def _one_session(connection: asyncpg.Connection[Any], layouts: Layouts) -> Times:
-    """Prepared statements on one connection, in turns."""
+    """Time prepared statements on one connection, interleaved."""
     prepared = {
         key: (await connection.prepare(text), values)
         for key, (text, values) in layouts.statements.items()
@@ -281,7 +281,7 @@ async def _one_session(connection: asyncpg.Connection[Any], layouts: Layouts) ->
 async def _fresh_connections(
     connect: Callable[[], Awaitable[asyncpg.Connection[Any]]], layouts: Layouts
 ) -> Times:
-    """The first query of a connection: nothing is planned or cached in the session yet."""
+    """Time the first query of a connection, when nothing is planned or cached in its session."""
     samples: dict[tuple[str, str, str], list[float]] = {}
     for turn in range(TURNS):
         for key, (text, values) in layouts.statements.items():
@@ -297,7 +297,7 @@ async def _fresh_connections(
 async def _eight_sessions(
     connect: Callable[[], Awaitable[asyncpg.Connection[Any]]], layouts: Layouts
 ) -> Times:
-    """Eight sessions asking the same at once; the time of all of them."""
+    """Time eight sessions that run the same query at once."""
     connections = [await connect() for _ in range(SESSIONS)]
     samples: dict[tuple[str, str, str], list[float]] = {}
     for turn in range(TURNS):

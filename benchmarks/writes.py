@@ -1,10 +1,10 @@
 """Create, update and delete through the library against INSERT and UPDATE on a plain table.
 
-The plain table has the same columns and indices as a leaf of HEAD and gets finished rows: encoded
-geometry and JSON, namespace included, as one statement with array parameters. The library starts
-from GeoJSON objects, so checking and encoding them is inside its clock. Each round works on a new
+The plain table has the same columns and indexes as a leaf of HEAD and gets complete rows: encoded
+geometry and JSON, namespace included, in one statement with array parameters. The library starts
+with GeoJSON objects, so its time includes validating and encoding them. Each round uses a new
 collection and a new table; every step is one transaction, commit included. Raw SQL through the
-triggers is timed beside them.
+triggers is timed, too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Samples = dict[str, list[float]]
 
 
 def run(options: Options) -> Report:
-    """Time all steps in turns and compare the medians."""
+    """Time all steps interleaved and compare the medians."""
     count, rounds = options.size(100_000, 5_000), options.size(ROUNDS, 1)
     if options.storage == "sqlite":
         samples = _sqlite_writes.measure(count, rounds)
@@ -61,7 +61,7 @@ def run(options: Options) -> Report:
 
 
 def plain_rows(features: list[_data.Feature], first_i: int, txn: int) -> Rows:
-    """Rows as the storage would keep them, ready to be sent."""
+    """Build rows as the storage would store them, ready to be sent."""
     prepared = check_features(features)
     numbers = list(range(first_i, first_i + len(prepared)))
     texts = [

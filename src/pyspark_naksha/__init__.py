@@ -1,4 +1,4 @@
-"""How Spark finds the data source `naksha` by itself: it looks into packages of such names."""
+"""Discovery of the data source `naksha`: Spark imports packages named `pyspark_*`."""
 
 from naksha.spark.source.source import NakshaSource as DefaultSource
 

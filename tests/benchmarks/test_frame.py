@@ -72,7 +72,7 @@ def test_a_wrong_name_runs_nothing(counting: str, capsys: pytest.CaptureFixture[
     assert __main__.main([counting, "_helper"]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err == f"no benchmark _helper; there are: {counting}\n"
+    assert captured.err == f"unknown benchmark _helper; known benchmarks: {counting}\n"
 
 
 def test_all_real_benchmarks_can_be_loaded_and_say_what_they_measure() -> None:

@@ -1,9 +1,9 @@
-"""Naksha on Spark: the data source `naksha`, and the jobs of the data pipeline.
+"""Spark integration: the data source `naksha` and the jobs of the data pipeline.
 
     spark = naksha.spark.session()
     spark.read.format("naksha").option("storage", "file:town.naksha").option("collection", "roads")
 
-Executors need nothing but the installed package.
+Executors only need the installed package.
 """
 
 from naksha.spark.runtime.sessions import session, set_up

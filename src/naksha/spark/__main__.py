@@ -1,4 +1,4 @@
-"""`python -m naksha.spark`: a job as a process."""
+"""Entry point of `python -m naksha.spark`, which runs a job as a process."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ def test_a_job_that_nobody_foresaw_to_fail_tells_so(shared: JobHub) -> None:
     id = shared.submit(COUNT, fails="crash")
     status = shared.ended(id)
     assert (status["state"], status["error"]["code"]) == ("failed", "naksha")
-    assert "nobody foresaw" in status["error"]["message"]
+    assert "failed unexpectedly" in status["error"]["message"]
     assert status["error"]["message"] in shared.log(id)[-1]
     assert "secret" not in str(shared.log(id))
     for words in ("a secret that only the operator reads", "nobody foresaw this"):

@@ -228,7 +228,7 @@ def test_who_adds_to_an_archive_is_alone(
     imported(location, EDITS)
     with (
         growing(tmp_path / "archive"),
-        pytest.raises(Busy, match="Another job adds to the archive"),
+        pytest.raises(Busy, match="is locked by another job"),
     ):
         archived(spark, location, tmp_path / "archive")
     assert content(location, 1) == {"a": 1, "b": 1, "c": 1}
@@ -242,16 +242,21 @@ def test_archives_that_are_not_meant(spark: SparkSession, location: str, tmp_pat
     manifest = tmp_path / "archive" / MANIFEST
     other = manifest.read_text().replace('"places"', '"streets"')
     manifest.write_text(other)
-    with pytest.raises(InvalidArgument, match="is the archive of 'streets'"):
+    with pytest.raises(InvalidArgument, match="belongs to the collection 'streets'"):
         archived(spark, location, tmp_path / "archive")
     assert content(location, 1) == {"a": 1, "b": 1, "c": 1}
-    with pytest.raises(NotFound, match="no archive"):
+    with pytest.raises(NotFound, match="does not contain an archive"):
         found(spark, location, tmp_path, 1)
 
 
 @pytest.mark.parametrize(
     ("days", "said"),
-    [(0, "this day"), (limits.ARCHIVE_DAYS_MAX + 1, "older"), (10**6, "older"), (10**12, "older")],
+    [
+        (0, "at least 1, not 0"),
+        (limits.ARCHIVE_DAYS_MAX + 1, "at most"),
+        (10**6, "at most"),
+        (10**12, "at most"),
+    ],
 )
 def test_days_that_no_history_is_old_are_refused(
     spark: SparkSession, tmp_path: Path, days: int, said: str
@@ -337,7 +342,7 @@ def test_what_was_lost_between_two_segments_is_expired(
     told = Told()
     again = archived(spark, file, folder, told)
     assert again.oldest == oldest
-    assert [line for line in told.lines if f"no version before {oldest}" in line]
+    assert [line for line in told.lines if f"versions before {oldest} cannot be read" in line]
     with pytest.raises(Expired):
         content(file, oldest)
     for version in (1, 4, oldest - 1):
@@ -377,7 +382,7 @@ def test_an_archive_is_that_of_one_collection_only(
             await session.create_collection(CollectionInfo(id="places"))
 
     done_by(file, replaced)
-    with pytest.raises(InvalidArgument, match="was called 'places' before"):
+    with pytest.raises(InvalidArgument, match="an earlier collection with the name 'places'"):
         found(spark, file, tmp_path / "archive", 1)
 
 

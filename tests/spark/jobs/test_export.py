@@ -165,7 +165,7 @@ def test_what_was_deleted_is_not_exported(
     """A load of the files would bring it back to life."""
     small_town.put(point("a", 1, 1))
     small_town.delete("a")
-    with pytest.raises(InvalidArgument, match="deleted") as error:
+    with pytest.raises(InvalidArgument, match="can only have live features") as error:
         done(spark, small_town, tmp_path / "out", query=Query(states=states))
     assert error.value.field == "query"
 
@@ -326,7 +326,7 @@ def test_a_directory_is_there_whole_or_not_at_all(
     assert sorted(tmp_path.iterdir()) == before
     assert done(spark, small_town, output).features == 10
     small_town.delete("f1")
-    with pytest.raises(Conflict, match="there already"):
+    with pytest.raises(Conflict, match="already exists"):
         done(spark, small_town, output)
     with pytest.raises(Cancelled):
         export(spark, msgspec.structs.replace(spec, overwrite=True), Interrupted("writing"))
@@ -339,7 +339,7 @@ def test_a_directory_is_there_whole_or_not_at_all(
 def test_what_somebody_else_makes_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     target = tmp_path / "out"
     with (
-        pytest.raises(Conflict, match="there already"),
+        pytest.raises(Conflict, match="was created by another process"),
         published(target, overwrite=False) as work,
     ):
         (work / "mine").touch()
@@ -347,9 +347,9 @@ def test_what_somebody_else_makes_meanwhile_is_not_replaced(tmp_path: Path) -> N
         (target / "theirs").touch()
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "theirs"]
     (tmp_path / "file").touch()
-    with pytest.raises(Conflict, match="no directory"):
+    with pytest.raises(Conflict, match="is not a directory"):
         check_output(str(tmp_path / "file"), overwrite=True)
-    with pytest.raises(InvalidArgument, match="no directory"):
+    with pytest.raises(InvalidArgument, match=r"The parent directory .* does not exist"):
         check_output(str(tmp_path / "nowhere/out"), overwrite=False)
 
 

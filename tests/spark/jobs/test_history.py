@@ -79,9 +79,9 @@ def test_files_are_read_by_their_exact_names(place: Place, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("a.jsonl", b'\n{"at": 1}\n{"put": 1}', "a.jsonl: line 3 is no step"),
-        ("a.jsonl", b'{"at": "\xff"}', "a.jsonl: line 1 is no step"),
-        ("a.jsonl", b'{"at": "someday"}', "a.jsonl: line 1: 'someday' is no time"),
+        ("a.jsonl", b'\n{"at": 1}\n{"put": 1}', "a.jsonl: line 3 is not a valid step"),
+        ("a.jsonl", b'{"at": "\xff"}', "a.jsonl: line 1 is not a valid step"),
+        ("a.jsonl", b'{"at": "someday"}', "a.jsonl: line 1: 'someday' is not a valid date or time"),
         ("a.jsonl.gz", b"nothing", "a.jsonl.gz cannot be read"),
         ("a.jsonl.gz", gzip.compress(b'{"at": 1}', mtime=0)[:-9], "a.jsonl.gz cannot be read"),
         ("a.jsonl.bz2", b"nothing", "a.jsonl.bz2 cannot be read"),

@@ -69,7 +69,7 @@ def test_a_document_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.geojson"
     path.write_bytes(b'{"type":"\xff"}')
     assert format_of(spec_of("file:x", path), [str(path)]) is Format.GEOJSON
-    with pytest.raises(InvalidArgument, match="is no GeoJSON"):
+    with pytest.raises(InvalidArgument, match="is not valid GeoJSON"):
         list(read_document(Piece(str(path))))
 
 
@@ -205,4 +205,4 @@ def test_numbers_that_are_no_degrees_are_taken_as_they_are() -> None:
     point = shapely.from_wkb(records.column("geometry")[0].as_py())
     assert (point.x, point.y) == (894_000, 6_500_000)
     told = records.column("problem").to_pylist()
-    assert told == [None, "geometry: is no geometry of GeoJSON"]
+    assert told == [None, "geometry: is not a valid GeoJSON geometry"]

@@ -57,12 +57,14 @@ def test_tags_and_ids_of_geojson_are_what_they_are_without_a_mapping(
     assert [row.id for row in of_ids if row.problem is None] == [
         *("7", "1000", "9007199254740993", "[1]", "own")
     ]
-    said = "properties.l'\"id: an id is a text or a number"
+    said = "properties.l'\"id: an id must be a string or a number"
     assert [row.problem for row in of_ids[5:]] == [
         *[said] * 3,
-        "properties.l'\"id: is too large for a number, and must be a text",
+        "properties.l'\"id: is too large for a number and must be a string",
     ]
-    assert {row.problem for row in of_tags[5:]} == {"properties.t: tags are an array or a text"}
+    assert {row.problem for row in of_tags[5:]} == {
+        "properties.t: tags must be an array or a string"
+    }
 
 
 def test_names_with_quotes_are_read_as_another_type(spark: SparkSession, tmp_path: Path) -> None:
@@ -94,9 +96,9 @@ def test_a_property_that_would_get_the_name_of_another_one_is_rejected(
     done = loaded(spark, location, path, mapping=mapping)
     reasons = {each["id"]: each["reason"] for each in rejects_of(done)}
     assert reasons.keys() == {"both", "typed", "two"}
-    assert reasons["both"] == "properties.a: becomes 'b', which is there already"
-    assert reasons["typed"] == "properties.n: becomes 'count', which is there already"
-    assert reasons["two"].startswith("properties.c: becomes 'e'")
+    assert reasons["both"] == "properties.a: cannot be renamed to 'b', which already exists"
+    assert reasons["typed"] == "properties.n: cannot be renamed to 'count', which already exists"
+    assert reasons["two"].startswith("properties.c: cannot be renamed to 'e'")
     found = {id_: rest for id_, (_, rest) in content(location).items()}
     assert found == {"swapped": {"y": 1, "x": 2, "b": 3}, "one": {"e": 2, "b": 4}}
 
@@ -113,10 +115,11 @@ def test_a_column_that_would_get_the_name_of_another_one_is_refused(
         assert error.value.field == "mapping.rename"
         return error.value.message
 
-    assert refused("a.csv", Mapping(rename={"a": "b"})) == "Both 'b' and 'a' would become 'b'"
+    said = refused("a.csv", Mapping(rename={"a": "b"}))
+    assert said == "The columns 'b' and 'a' would both become 'b'"
     for name in ("a.csv", "a.geojsonl"):
         said = refused(name, Mapping(rename={"a": "k"}, constants={"k": 1}))
-        assert said == "'a' would become 'k', which all features get"
+        assert said == "The column 'a' cannot be renamed to the constant 'k'"
     records_of(
         spark,
         spec_of("file:x", tmp_path / "a.csv", mapping=Mapping(rename={"a": "b"}, drop=("b",))),
@@ -149,8 +152,8 @@ def test_numbers_that_json_has_not(spark: SparkSession, tmp_path: Path, small_to
     }
     reasons = {each["id"]: each["reason"] for each in rejects_of(done)}
     assert reasons == {
-        "inf": "x: is infinite, which no number of JSON is",
-        "deep": "many: is infinite, which no number of JSON is",
+        "inf": "x: The value is infinite, which JSON cannot represent",
+        "deep": "many: The value is infinite, which JSON cannot represent",
     }
 
 
@@ -164,7 +167,7 @@ def test_ids_of_floating_numbers_are_whole_or_rejected(spark: SparkSession, tmp_
     for name in ("a", "b"):
         rows = records_of(spark, spec_of("file:x", tmp_path / f"{name}.parquet"))[0].collect()
         told += [row.problem or row.id for row in rows]
-    said = "id: no id is made of {}; give it as a text".format
+    said = "id: is not an exact integer: {}; use a string".format
     assert told == [
         *("12345678", "2", None, None, "0", "9007199254740991"),
         *(said(number) for number in ("9.007199254740992E15", "1.5", "Infinity")),
@@ -180,7 +183,7 @@ def test_types_that_spark_does_not_know_are_refused_by_their_names(
     for name in ("a.csv", "a.geojsonl"):
         for type_ in ("foo", "", "array<"):
             mapping = Mapping(types={"p": type_})
-            with pytest.raises(InvalidArgument, match="'p' cannot be read as") as error:
+            with pytest.raises(InvalidArgument, match="The column 'p' cannot be read as") as error:
                 records_of(spark, spec_of("file:x", tmp_path / name, mapping=mapping))
             assert error.value.field == "mapping.types.p"
 
@@ -197,7 +200,7 @@ def test_texts_that_are_read_as_such_numbers(spark: SparkSession, tmp_path: Path
 
     nothing, infinite, number = read("a.csv")
     assert (nothing, number) == (('{"x":null}', None), ('{"x":2.5}', None))
-    assert infinite[1] == "x: is infinite, which no number of JSON is"
+    assert infinite[1] == "x: The value is infinite, which JSON cannot represent"
     *wrong, number = read("a.geojsonl")
     assert number == ('{"x":2.5}', None)
     assert {(problem or "").partition(": ")[0] for _, problem in wrong} == {"properties.x"}

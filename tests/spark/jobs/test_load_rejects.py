@@ -71,14 +71,14 @@ def test_a_record_is_told_with_its_geometry_and_all_else() -> None:
 def test_what_is_told_of_a_record_has_an_end() -> None:
     long, length_max = "x" * 100_000, limits.REJECT_LENGTH_MAX
     (told,) = checked({"id": long, "properties": "{}"}).rejected.to_pylist()
-    mark = " … (cut here: it has 100000 characters)"
+    mark = " … (truncated, 100000 characters in total)"
     assert told["id"] == long[:length_max] + mark
     assert told["record"].startswith('{"type":"Feature","id":"xxx')
     assert sum(len(str(text)) for text in told.values()) < 4 * length_max
-    row = {"problem": f"x: cannot be read as the wanted type: {long}", "record": long}
+    row = {"problem": f"x: cannot be read as the requested type: {long}", "record": long}
     (told,) = checked(row).rejected.to_pylist()
     assert told["record"] == long[:length_max] + mark
-    assert told["reason"].endswith("characters)")
+    assert told["reason"].endswith("characters in total)")
     (told,) = checked({"problem": "p", "record": long[:length_max]}).rejected.to_pylist()
     assert told["record"] == long[:length_max]
 
@@ -127,7 +127,7 @@ def test_a_geometry_that_names_another_reference_system_is_not_misread() -> None
     rows = [{"wkt": named.hex()}, {"geometry": named}]
     for row in checked(*rows).rejected.to_pylist():
         assert row["reason"] == (
-            "geometry: is in the reference system 25832; name that of all features in the mapping"
+            "geometry: has the reference system 25832; set that of all features in the mapping"
         )
     metres = Checker(CollectionInfo(id="places"), "EPSG:25832")
     (given,) = metres.check(batch_of(*rows, {"wkt": shapely.to_wkb(point, hex=True)})).given
@@ -218,7 +218,9 @@ def test_rejected_records_replace_nothing_but_others_of_their_kind(tmp_path: Pat
     spark: Any = None
     for name in ("a.csv", "same.csv", "notes.txt", "notes.json", "", None):
         rejects = None if name is None else str(tmp_path / name)
-        with pytest.raises(InvalidArgument, match=r"is read|not overwritten") as error:
+        with pytest.raises(
+            InvalidArgument, match=r"must not be the input file|exists with other content"
+        ) as error:
             records_of(spark, spec_of("file:x", path, rejects=rejects))
         assert error.value.field == "rejects"
         with pytest.raises(InvalidArgument):

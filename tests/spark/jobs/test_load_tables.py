@@ -348,14 +348,16 @@ def test_texts_of_a_shapefile_are_as_they_were_or_rejected(tmp_path: Path) -> No
     cologne, bonn = sorted(read_vector(path), key=lambda row: int(row[tables.LINE]))
     assert (bonn["id"], bonn["name"], bonn[tables.PROBLEM]) == ("b", "Bonn", None)
     assert (cologne["id"], cologne[tables.LINE]) == (None, 1)
-    assert cologne[tables.PROBLEM].startswith("name: cannot be read, name the `encoding`: 'utf-8'")
+    assert cologne[tables.PROBLEM].startswith(
+        "name: cannot be decoded; set the option encoding: 'utf-8'"
+    )
     shown = json.loads(cologne[tables.RECORD])
     assert (shown["id"], shown["name"]) == ("a", "K\ufffdln")
     assert shapely.from_wkb(shown["geometry"]) == shapely.Point(7, 50.9)
     for encoding in ("cp1252", "iso8859-1"):
         assert [row["name"] for row in read_vector(path, encoding)] == ["Köln", "Bonn"]
     named = latin(tmp_path / "b.shp", "größe")
-    with pytest.raises(InvalidArgument, match=r"b\.shp.*name the `encoding`"):
+    with pytest.raises(InvalidArgument, match=r"b\.shp.*set the option encoding"):
         read_vector(named)
     assert read_vector(named, "cp1252")[0]["größe"] == "Köln"
 

@@ -54,7 +54,7 @@ def test_what_the_same_job_has_made_is_its_result(
         assert job.run(spark, again, Never()) == report
     assert sorted((tmp_path / "out").rglob("*")) == made
     for other in ("two", ""):
-        with pytest.raises(Conflict, match="there already"):
+        with pytest.raises(Conflict, match="already exists"):
             job.run(spark, msgspec.structs.replace(spec, job_id=other), Silent())
 
 

@@ -513,7 +513,7 @@ def test_what_expires_meanwhile_is_not_missed(spark: SparkSession, small_town: T
     progress = Expires(small_town)
     report = verify(spark, Verify(place=small_town.place, collection="places"), progress)
     assert (report.found, report.states, report.complete_since) == ([], 1, 4)
-    assert ["History expired meanwhile" in line for line in progress.lines] == [True]
+    assert ["History expired during the check" in line for line in progress.lines] == [True]
 
 
 class Writes(Silent):

@@ -66,8 +66,8 @@ async def test_writes_that_escaped_the_history_are_told(
     town.put(point(ids[0], 3.0, 4.0))
     report = checked(spark, town)
     assert told(report) == wanted | {
-        (None, str(escaped), "the log does not know the transaction"),
-        (ids[1], str(escaped), "nothing is known before version 2"),
+        (None, str(escaped), "the transaction is missing in the log"),
+        (ids[1], str(escaped), "the state before version 2 is missing"),
     }
     assert JOB.exit_code is not None
     assert JOB.exit_code(report) == outward(StorageCorrupt).exit_code

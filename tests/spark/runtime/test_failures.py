@@ -103,7 +103,7 @@ def test_a_file_that_a_task_cannot_read_is_named_with_its_field(
         files=(str(tmp_path / "a.geojson"),),
         app_id="test",
     )
-    with pytest.raises(InvalidArgument, match=r"a\.geojson is no GeoJSON") as caught:
+    with pytest.raises(InvalidArgument, match=r"a\.geojson is not valid GeoJSON") as caught:
         load(spark, spec, Silent())
     assert caught.value.field == "files"
 

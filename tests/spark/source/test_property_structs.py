@@ -145,7 +145,7 @@ def test_types_that_only_spark_knows_are_parsed_by_spark(spark: SparkSession, ro
     table = read(spark, roads, "other ARRAY<INT>, speed INT")
     assert {row.id: row.properties.other for row in table.collect()}["r2"] == [1]
     reader = spark.read.format("naksha").schema("id string, properties struct<other: array<int>>")
-    with pytest.raises(AnalysisException, match="properties are read as structs of"):
+    with pytest.raises(AnalysisException, match="The struct 'properties' must consist of"):
         reader.options(storage=roads.location, collection=COLLECTION).load().collect()
 
 

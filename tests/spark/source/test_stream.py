@@ -458,7 +458,7 @@ def test_a_quiet_collection_is_followed_while_the_log_expires(
 
 def test_a_position_that_the_storage_never_had(streamed: Town) -> None:
     reader = reader_of(streamed, streamed.call(new_collection))
-    with pytest.raises(NotYetPublished, match="not the storage that it followed"):
+    with pytest.raises(NotYetPublished, match="it is a different storage"):
         reader.latestOffset({"seq_number": 10**6}, ALL)
 
 
@@ -475,14 +475,14 @@ def test_a_checkpoint_of_another_storage_is_refused(streamed: Town, town_maker: 
     with town_maker("file") as town:
         other = town.call(new_collection)
         following = reader_of(town, other)
-        with pytest.raises(NotYetPublished, match="not the storage that it followed"):
+        with pytest.raises(NotYetPublished, match="it is a different storage"):
             following.partitions({"seq_number": 1}, {"seq_number": 10**6})
         while town.call(published).seq_number <= begin + 1:
             put_in(town, other, "b", n=town.call(published).seq_number)
-        with pytest.raises(VersionNotFound, match="not the storage that it followed"):
+        with pytest.raises(VersionNotFound, match="it is a different storage"):
             following.latestOffset(end, ALL)
         for first, last in ((start, end), ({"seq_number": 0}, end)):
-            with pytest.raises(VersionNotFound, match="not the storage that it followed"):
+            with pytest.raises(VersionNotFound, match="it is a different storage"):
                 following.partitions(first, last)
         # Offsets of former releases know no better.
         assert following.latestOffset({"seq_number": end["seq_number"]}, ALL) != end

@@ -110,7 +110,7 @@ def test_an_option_that_is_misspelt_is_refused(
     writer = writer.options(**options(target, fresh(), brnach="fix"))
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
     before = len(log(target))
-    with pytest.raises(PySparkException, match="There is no option 'brnach'"):
+    with pytest.raises(PySparkException, match="Unknown option 'brnach'"):
         writer.start().awaitTermination()
     assert (len(log(target)), staged(target)) == (before, 0)
 

@@ -1,10 +1,10 @@
-"""Archives: the history of a collection that a storage has given up, as GeoParquet files.
+"""Archive format: history that a storage has dropped, as GeoParquet files with a manifest.
 
-A directory has a manifest and, for each time that history was archived, a segment: the states that
-ended within a range of transactions. A version that lives in the archive is what was valid then:
-states of the segments, and those of the storage that began before and have not ended since. So it
-takes all that has ended since: where the storage had lost some of it before it was archived, older
-versions are Expired.
+A directory has a manifest and a segment per run of the archive job: the states that ended within a
+range of transactions. An archived version consists of the states that were valid at its
+transaction: states of the segments, and states of the storage that began before and have not ended
+since. That requires all states that have ended since. If the storage had lost some of them before
+they were archived, older versions are Expired.
 """
 
 from __future__ import annotations
@@ -48,92 +48,94 @@ from naksha.versioning.version_refs import MAIN_BRANCH, One, parse_ref
 MANIFEST: Final = "manifest.json"
 LOCK: Final = ".lock"
 UNFINISHED: Final = ".unfinished"
-"""How the name of a directory ends in which a segment is being written."""
+"""Suffix of the directory of a segment that is being written."""
 _SEGMENT: Final = re.compile("[0-9]+-[0-9]+-[0-9a-f]{8}")
 KEPT: Final = tuple(name for name in COLUMNS.names if name != "seq_number")
-"""The columns of a state in an archive; numbers of versions belong to the log."""
+"""Columns of a state in an archive; version numbers are part of the log, not of a state."""
 
 
 class Segment(msgspec.Struct, frozen=True, rename="camel"):
-    """States that ended at or after the transaction `first` and before `until`: all that were still
-    there, hence all that ended after `floor`."""
+    """States that ended at or after the transaction `first` and before `until`.
+
+    It has all of them that the storage still had, which are at least those that ended after
+    `floor`.
+    """
 
     name: str
-    """Of its directory."""
+    """Name of its directory."""
     first: int
     until: int
     floor: int
-    """The transaction of the oldest version that the storage had when it was archived."""
+    """Transaction of the oldest version that the storage had when the segment was written."""
     oldest: int
-    """The number of that version."""
+    """Number of that version."""
     last_seq_number: int
     """The last version before `until`."""
     states: int
     checksum: str
     files: list[str]
     versions: str | None = None
-    """The file that tells its versions (`naksha.spark.archive.versions`); former releases had
-    none."""
+    """File with its versions (`naksha.spark.archive.versions`); former releases had none."""
 
     def paths(self, folder: Path) -> list[Path]:
-        """Its files, in the directory of the archive."""
+        """Return the paths of its files in the directory of the archive."""
         return [folder / self.name / file for file in self.files]
 
 
 class ArchiveJob(msgspec.Struct, frozen=True, rename="camel"):
-    """A job that is to drop what is archived by now: one that is run again goes on with it."""
+    """Record of an archive job, so that a repeated run can resume it."""
 
     id: str
     day: date
-    """What ended before it is dropped."""
+    """States that ended before this day are dropped."""
     due: int
-    """How many states that were, when it began."""
+    """Number of these states when the job began."""
     segment: str | None
-    """The one that it has added."""
+    """Segment that the job has added."""
     asked: tuple[int, bool] | None = None
-    """Older than how many days, and whether it is kept in the storage."""
+    """Parameters: minimum age in days, and whether the states are kept in the storage."""
     report: dict[str, Any] | None = None
-    """What it has told at its end."""
+    """Its final report."""
 
 
 class Manifest(msgspec.Struct, frozen=True, rename="camel"):
-    """What is in an archive, oldest first."""
+    """Manifest of an archive, with segments and jobs from the oldest to the newest."""
 
     storage: str
     collection: str
     number: int
-    """That of the collection: another one may get its name."""
+    """Number of the collection; it identifies the collection if its name is reused."""
     segments: list[Segment] = []
     jobs: list[ArchiveJob] = []
-    """The last ones that have a name; former releases had none."""
+    """The most recent jobs with an id; former releases recorded none."""
 
     def job(self, id: str) -> ArchiveJob | None:
-        """The job of a name, if it has been here."""
+        """Return the recorded job with an id, if any."""
         return next((each for each in self.jobs if id and each.id == id), None)
 
     def with_job(self, job: ArchiveJob) -> Manifest:
-        """The same with a job, as it is now."""
+        """Return a copy with a job added or replaced."""
         others = [each for each in self.jobs if each.id != job.id]
         jobs = [*others, job][-limits.ARCHIVE_JOBS_KEPT :] if job.id else others
         return msgspec.structs.replace(self, jobs=jobs)
 
     @property
     def until(self) -> int:
-        """What ended before this transaction is in the archive."""
+        """Transaction before which ended states are in the archive."""
         return self.segments[-1].until if self.segments else 0
 
     @property
     def known(self) -> int:
-        """The number up to which the archive knows versions."""
+        """Number of the last version that the archive knows."""
         return max((s.last_seq_number for s in self.segments if s.versions), default=0)
 
     def versions(self, folder: Path) -> list[Path]:
-        """The files that tell them."""
+        """Return the files with versions."""
         return [folder / s.name / s.versions for s in self.segments if s.versions]
 
     @property
     def since(self) -> Segment | None:
-        """The segment from which on nothing is missing; the first one continues nothing."""
+        """First segment of the contiguous range up to the newest one; None without segments."""
         for segment in reversed(self.segments):
             if segment.floor >= segment.first:
                 return segment
@@ -143,26 +145,31 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
 def read_manifest(
     folder: Path, storage: StorageIdentity, info: CollectionInfo, *, grows: bool = False
 ) -> Manifest | None:
-    """The manifest of an archive, if there is one. What was archived before the storage was forked
-    can be read; only the storage that still has the id can add to it.
+    """Read the manifest of an archive, if there is one.
+
+    A fork can read what was archived before the fork; only the storage with the original id can add
+    segments (`grows`).
 
     Raises:
-        InvalidArgument: It is the archive of something else.
+        InvalidArgument: The archive belongs to another storage or collection.
     """
     try:
         found = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
     except FileNotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise InvalidArgument(f"{folder} is no archive: {error}", field="archive") from error
+        raise InvalidArgument(
+            f"The directory {folder} is not an archive: {error}", field="archive"
+        ) from error
     if not _is_of(found, storage, grows) or found.collection != info.id:
         raise InvalidArgument(
-            f"{folder} is the archive of {found.collection!r} in the storage {found.storage!r}",
+            f"The archive in {folder} belongs to the collection {found.collection!r} of the storage"
+            f" {found.storage!r}, not to {info.id!r} of {storage.id!r}",
             field="archive",
         )
     if found.number != info.number:
         raise InvalidArgument(
-            f"{folder} is the archive of a collection that was called {info.id!r} before this one",
+            f"The archive in {folder} belongs to an earlier collection with the name {info.id!r}",
             field="archive",
         )
     return found
@@ -178,27 +185,32 @@ def _is_of(found: Manifest, storage: StorageIdentity, grows: bool) -> bool:
 
 
 def new_name(first: int, until: int) -> str:
-    """A name for a segment, which no other one has."""
+    """Create a unique name for a segment."""
     return f"{first}-{until}-{uuid.uuid4().hex[:8]}"
 
 
 def begun(folder: Path, storage: StorageIdentity, info: CollectionInfo) -> Manifest:
-    """The manifest of an archive that is to grow, with nothing in it when it is new. What a job
-    has left there that ended in the middle goes: the caller is alone."""
+    """Return the manifest of an archive to add to, which is created if it does not exist.
+
+    Leftovers of an interrupted job are removed; the caller must hold the lock.
+    """
     found = read_manifest(folder, storage, info, grows=True)
     if found is not None:
         _sweep(folder)
         return found
     if any(_SEGMENT.fullmatch(each.name) for each in folder.iterdir()):
-        # Nobody knows what they have; and the storage may have dropped it.
-        raise InvalidArgument(f"{folder} has segments, but no {MANIFEST}", field="archive")
+        # Their content is unknown without it, and the storage may have dropped these states.
+        raise InvalidArgument(
+            f"The archive in {folder} has segments, but no {MANIFEST}; restore the file",
+            field="archive",
+        )
     made = Manifest(storage.id, info.id, info.number)
     write_manifest(folder, made)
     return made
 
 
 def _sweep(folder: Path) -> None:
-    """Remove unfinished segments and manifests of an archive, and nothing else."""
+    """Remove unfinished segments and manifests of an archive, and no other file."""
     for left in list(folder.iterdir()):
         name = left.name.removesuffix(UNFINISHED)
         if name != left.name and _SEGMENT.fullmatch(name):
@@ -209,10 +221,10 @@ def _sweep(folder: Path) -> None:
 
 @contextmanager
 def growing(folder: Path) -> Iterator[None]:
-    """Whoever adds a segment is alone, from the manifest that is read to the one that is written.
+    """Lock an archive from reading the manifest to writing it, to add a segment.
 
     Raises:
-        Busy: Somebody else does so.
+        Busy: Another job holds the lock.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOCK).open("wb") as file:
@@ -220,14 +232,13 @@ def growing(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Busy(
-                f"Another job adds to the archive in {folder}; wait for its end", field="archive"
+                f"The archive in {folder} is locked by another job; retry later", field="archive"
             ) from None
         yield
 
 
 def finish(folder: Path, work: Path, segment: Segment) -> None:
-    """A directory with the files of a segment gets its name, for good: after this it can be named
-    by the manifest."""
+    """Sync the files of a segment and rename its directory, so that the manifest can name it."""
     for name in filter(None, [*segment.files, segment.versions]):
         _sync(work / name)
     _sync(work)
@@ -236,7 +247,7 @@ def finish(folder: Path, work: Path, segment: Segment) -> None:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Replace the manifest, at once and for good: what it names is dropped elsewhere."""
+    """Replace the manifest atomically and durably: the storage drops what it names."""
     unfinished = folder / f".{MANIFEST}.{uuid.uuid4().hex}"
     unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
     _sync(unfinished)
@@ -245,7 +256,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def _sync(path: Path) -> None:
-    """A file, or the names in a directory, survive the machine from now on."""
+    """Sync a file, or the names in a directory, to the disk."""
     opened_ = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened_)
@@ -256,21 +267,21 @@ def _sync(path: Path) -> None:
 def archived_features(
     spark: SparkSession, place: Place, collection: str, archive: str, version: str
 ) -> DataFrame:
-    """The features of a collection at a version that lives in an archive, or is still there.
+    """Return the features of a collection at a version from an archive and its storage.
 
     Args:
         spark: The session.
         place: The storage.
         collection: The collection.
         archive: The directory of the archive.
-        version: The version, in any way that a version is said; of main.
+        version: A reference of any kind to a version of main.
 
     Raises:
-        Expired: Some of it was lost before it was archived; names the oldest version there is.
+        Expired: Some states were lost before they were archived; names the oldest version.
     """
     folder = Path(archive).absolute()
     if not (folder / MANIFEST).exists():
-        raise NotFound(f"There is no archive in {archive!r}", field="archive")
+        raise NotFound(f"The directory {archive!r} does not contain an archive", field="archive")
     storages = existing(place)
     manifest = storages.call(lambda s: _manifest(s, folder, collection))
     found = storages.call(lambda s: _meant(s, version, manifest.versions(folder)))
@@ -290,10 +301,10 @@ def archived_features(
 
 
 def read_files(spark: SparkSession, files: Iterable[Path], schema: StructType) -> DataFrame:
-    """The states in files of an archive, whatever its directory is called.
+    """Read the states in files of an archive, whose paths may contain glob characters.
 
     Raises:
-        StorageCorrupt: A file is damaged, or no longer there.
+        StorageCorrupt: A file is damaged or missing.
     """
     try:
         return rows_of_parquet(spark, map(str, files), schema)
@@ -317,12 +328,15 @@ async def _meant(storage: Storage, version: str, known: list[Path]) -> lines.Pla
             raise
         return archived
     if found.line.branch is not None:
-        raise InvalidArgument("Only versions of main are archived", field="version")
+        raise InvalidArgument(
+            f"The version {version!r:.64} is on a branch; only versions of main are archived",
+            field="version",
+        )
     return replace(found, at=AtSeq(found.version.seq_number))
 
 
 async def _meant_before(storage: Storage, version: str, known: list[Path]) -> lines.Place | None:
-    """A version of main that the log has forgotten, if the archive knows it."""
+    """Find a version of main that the log has dropped, if the archive knows it."""
     ref = parse_ref(version)
     if not isinstance(ref, One) or ref.branch != MAIN_BRANCH:
         return None
@@ -338,13 +352,13 @@ async def _meant_before(storage: Storage, version: str, known: list[Path]) -> li
 async def _planned(
     storage: Storage, manifest: Manifest, found: lines.Place
 ) -> tuple[list[Split], list[Segment]]:
-    """What the storage has of a version, and the segments that have the rest of it, if any."""
+    """Return the storage's splits of a version, and the segments with the rest of it, if any."""
     txn, since = found.version.txn, manifest.since
     if since is None or txn >= manifest.until or await _is_there(storage, manifest, found):
         return await storage.plan(manifest.collection, Query(), found.at), []
     if txn < since.floor:
         raise Expired(
-            f"History before version {since.oldest} was gone when it was archived",
+            f"History before version {since.oldest} was dropped before it could be archived",
             oldest=since.oldest,
             collection_id=manifest.collection,
         )
@@ -368,11 +382,11 @@ _decode: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def _not_ended(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """States as they were before they ended: their documents do not say when."""
+    """Reset `txn_next` in the documents of states, as it was before they ended."""
     for batch in batches:
         at = batch.schema.get_field_index("feature")
         given = batch.column(at)
-        # A document that has it once has it in its namespace.
+        # A single match in a document is that in its namespace.
         is_odd = pc.greater(pc.count_substring_regex(given, _END), 1)
         made = pc.replace_substring_regex(given, _END, r'\1"0"')
         if pc.any(is_odd).as_py():
@@ -382,7 +396,10 @@ def _not_ended(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _current(text: str) -> str:
-    """A document whose own members are called like one of the namespace; they stay as they are, and
-    so does all else. No copy of the namespace is in it: nobody knew its end when it was written."""
+    """Reset `txn_next` in a document that has further members of this name, which are not changed.
+
+    The text of the namespace cannot occur twice: its end was not known when the document was
+    written.
+    """
     xyz = bytes(_decode(_decode(text)["properties"])[XYZ]).decode()
     return text.replace(xyz, re.sub(_END, r'\1"0"', xyz))

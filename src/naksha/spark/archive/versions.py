@@ -1,5 +1,8 @@
-"""The versions that live in an archive, by number, transaction and time: the log, which tells that
-of others, has a retention of its own. Each segment has those that came since the one before."""
+"""Versions of an archive, by number, transaction and time.
+
+The log of the storage has its own retention, so an archive stores versions itself. Each segment has
+the versions since the previous segment.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,15 @@ from naksha.model.version import AtSeq, AtTime, AtTxn, Version
 from naksha.spi.storage import Storage
 
 FILE: Final = "_versions"
-"""In the directory of a segment: Parquet, but not by its name, so that who reads all files of such
-names finds states only."""
+"""Parquet file in the directory of a segment. Its name has no suffix, so that a reader of
+`*.parquet` gets states only."""
 _COLUMNS: Final = ("seq_number", "txn", "published_ms")
 _SCHEMA: Final = pa.schema([(name, pa.int64()) for name in _COLUMNS])
 _EVERYWHERE: Final = LogFilter(overlays=None)
 
 
 async def keep_versions(storage: Storage, path: Path, after: int, last: int) -> None:
-    """Write the versions after a number, up to the last one, to a file: those that the log has."""
+    """Write the versions after `after` up to `last` to a file, as far as the log still has them."""
     with pq.ParquetWriter(path, _SCHEMA) as file:
         rows: list[Version] = []
         while after < last:
@@ -39,7 +42,7 @@ async def keep_versions(storage: Storage, path: Path, after: int, last: int) -> 
 
 
 async def _page(storage: Storage, after: int) -> list[Transaction]:
-    """The next transactions, also when the log begins later."""
+    """Read the next page of transactions; skip those that the log has dropped."""
     try:
         return await storage.transactions(after, limits.VERIFY_LOG_PAGE, _EVERYWHERE)
     except Expired as error:
@@ -58,7 +61,7 @@ def _known(transaction: Transaction) -> tuple[int, int, int]:
 async def find_version(
     storage: Storage, files: list[Path], at: AtSeq | AtTxn | AtTime
 ) -> Version | None:
-    """The version that is meant, if one of the files has it."""
+    """Find a version in the files; None if it is not certain that they have it."""
     match at:
         case AtSeq(number):
             return _last(files, pc.field("seq_number") == number)
@@ -68,7 +71,7 @@ async def find_version(
             found = _last(files, pc.field("published_ms") <= epoch_ms)
             if found is None or await _is_known(storage, files, found.seq_number + 1):
                 return found
-    return None  # between it and what is known next there may be one that is meant
+    return None  # an unknown version after the found one may be closer to the time
 
 
 async def _is_known(storage: Storage, files: list[Path], number: int) -> bool:
@@ -82,7 +85,7 @@ async def _is_known(storage: Storage, files: list[Path], number: int) -> bool:
 
 
 def _last(files: list[Path], condition: Any) -> Version | None:
-    """The last version of which a condition holds."""
+    """Return the last version that satisfies a condition."""
     found = [pq.read_table(path, filters=condition) for path in files if path.is_file()]
     rows = [each.slice(each.num_rows - 1).to_pylist()[0] for each in found if each.num_rows]
     return max((Version(**row) for row in rows), default=None)

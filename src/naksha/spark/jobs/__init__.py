@@ -1,1 +1,1 @@
-"""The jobs of the data pipeline: each a function of a session and a specification."""
+"""Jobs of the data pipeline; each is a function of a session and a specification."""

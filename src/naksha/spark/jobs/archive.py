@@ -1,5 +1,7 @@
-"""The job `archive`: history that is older than some days goes to GeoParquet files, which are read
-back and compared, and is then dropped from the storage."""
+"""Job `archive`: move history older than a number of days to GeoParquet files.
+
+The files are read back and compared before the history is dropped from the storage.
+"""
 
 from __future__ import annotations
 
@@ -59,51 +61,56 @@ _SCHEMA: Final = pa.schema([*(COLUMNS.field(name) for name in KEPT), pa.field(BB
 
 
 class Archive(Spec, tag="archive", frozen=True, kw_only=True):
-    """Bring the history of a collection that ended more than so many days ago to an archive, and
-    drop it from the storage once it was read back. What is pinned, by tags and branches, goes to
-    the archive, too, but stays in the storage."""
+    """Archive the history of a collection that ended more than a number of days ago.
+
+    It is dropped from the storage once the archive was read back. History that is pinned by tags
+    and branches is archived, too, but stays in the storage.
+    """
 
     collection: str
     archive: OutputFile
-    """A directory, for this collection only; it grows by a segment each time."""
+    """Directory of the archive, for this collection only; each run adds a segment."""
     older_than_days: int
     keep: bool = False
-    """Drop nothing from the storage."""
+    """Do not drop the archived history from the storage."""
     job_id: str = ""
-    """What this very job has begun in the archive it goes on with, and tells all of it."""
+    """Id of the job; a repeated run with the same id resumes it and reports all of its work."""
 
 
 class Archived(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What was archived."""
+    """Report of the job `archive`."""
 
     collection: str
     archive: str
     until: str
-    """The first transaction whose ends are not archived."""
+    """Transaction before which ended states are archived."""
     oldest: int | None
-    """The oldest version that the archive has; None when there is nothing in it."""
+    """The oldest version that the archive has; None if the archive is empty."""
     states: int
     bytes: int
     files: int
     segment: str | None
-    """None when there was nothing to archive."""
+    """None if there was nothing to archive."""
     dropped: int
-    """States that the storage has no longer."""
+    """Number of archived states that were dropped from the storage."""
     left: int
-    """Those that it still has of what is archived: because of pins, because others were at work,
-    or because nothing was to be dropped."""
+    """Number of archived states that are still in the storage: because of pins, of concurrent
+    jobs, or of `keep`."""
 
 
 class _Plan(NamedTuple):
-    """What is to be archived: states that ended before `until`. Of these the archive has all that
-    ended before `first`; what ended before `cutoff` is to be dropped."""
+    """Plan to archive the states that ended before `until`.
+
+    The archive already has those that ended before `first`. States that ended before `cutoff` are
+    to be dropped.
+    """
 
     manifest: Manifest
     until: int
     cutoff: int
     last: Version
     oldest: Version
-    """The storage has all that ended after it."""
+    """The storage has all states that ended after this version."""
     splits: list[Split]
 
     @property
@@ -112,13 +119,17 @@ class _Plan(NamedTuple):
 
 
 def archive(spark: SparkSession, spec: Archive, progress: Progress) -> Archived:
-    """See `Archive`."""
+    """Run the job; see `Archive`."""
     check_collection_id(spec.collection, field="collection")
     if spec.older_than_days < 1:
-        raise InvalidArgument("History of this day is not archived", field="older_than_days")
+        raise InvalidArgument(
+            f"The option older_than_days must be at least 1, not {spec.older_than_days}",
+            field="older_than_days",
+        )
     if spec.older_than_days > limits.ARCHIVE_DAYS_MAX:
         raise InvalidArgument(
-            f"Nothing is older than {limits.ARCHIVE_DAYS_MAX} days", field="older_than_days"
+            f"The option older_than_days must be at most {limits.ARCHIVE_DAYS_MAX}",
+            field="older_than_days",
         )
     folder = Path(spec.archive).absolute()
     with growing(folder):
@@ -161,11 +172,11 @@ def _asked(spec: Archive) -> tuple[int, bool]:
 
 
 def _check_same_job(spec: Archive, job: ArchiveJob | None) -> None:
-    """Refuse the id of another job: it would count as done although nothing was."""
+    """Reject the id of a job with other parameters: its report would be returned for this one."""
     if job is not None and job.asked not in (None, _asked(spec)):
         raise Conflict(
-            f"The job {spec.job_id!r:.100} was run before, with other days or otherwise kept;"
-            " another one needs another id",
+            f"The job {spec.job_id!r:.100} was run before with another older_than_days or keep; use"
+            " another job id",
             field="job_id",
         )
 
@@ -194,15 +205,18 @@ async def _begun(storage: Storage, spec: Archive, folder: Path) -> Manifest:
 
 
 async def _day(storage: Storage, days: int) -> date:
-    """What ended before this day is archived. Not later than the last transaction: one that is
-    dated could still come after that, and what it ends would be dropped unseen."""
+    """Determine the day before which ended states are archived.
+
+    It is not later than the last transaction: a dated transaction could still be written after
+    that, and the states that it ends would be dropped without being archived.
+    """
     wanted = datetime.now(UTC).date() - timedelta(days=days)
     last = (await storage.publication()).last_txn
     return min(wanted, date_of(last)) if last else wanted
 
 
 async def _plan(storage: Storage, spec: Archive, manifest: Manifest, day: date) -> _Plan | None:
-    """What is there to archive, None for nothing."""
+    """Plan the work of the job; None if there is nothing to archive."""
     cutoff = txn_of(day, 0)
     last = await _last_before(storage, day)
     if last is None:
@@ -217,7 +231,7 @@ async def _splits(storage: Storage, spec: Archive, last: Version) -> list[Split]
 
 
 async def _last_before(storage: Storage, day: date) -> Version | None:
-    """The last version whose transaction began before a day; its time may be a little later."""
+    """Find the last version whose transaction began before a day; it may be published later."""
     until = txn_of(day, 0)
     midnight = datetime(day.year, day.month, day.day, tzinfo=UTC)
     found = await storage.resolve(AtTime(int(midnight.timestamp() * 1000)))
@@ -232,25 +246,25 @@ async def _last_before(storage: Storage, day: date) -> Version | None:
     return None if found.seq_number == 0 else found
 
 
-# ---- What is there -------------------------------------------------------------------------------
+# ---- Ended states --------------------------------------------------------------------------------
 
 
 class _Checksum(NamedTuple):
-    """Of a set of states, in whatever order they come."""
+    """Checksum of a set of states, independent of their order."""
 
     states: int
     sum: str
 
 
 class _There(NamedTuple):
-    """What the storage has of what has ended."""
+    """Summary of the ended states in the storage."""
 
     new: _Checksum
-    """States that are not in the archive yet."""
+    """Checksum of the states that are not in the archive yet."""
     due: int
-    """How many there are to be dropped."""
+    """Number of states to drop."""
     since: int | None
-    """The first end of those that are in the archive; None when there are none."""
+    """First end of the states that are also in the archive; None if there are none."""
 
 
 def _ended(spark: SparkSession, spec: Archive, plan: _Plan) -> DataFrame:
@@ -289,15 +303,20 @@ def _check_kept(
     schema: StructType,
     progress: Progress,
 ) -> None:
-    """What is to be dropped now may have been archived by an earlier job: its files must still be
-    there, and have what they had."""
+    """Verify files of earlier jobs before the states in them are dropped.
+
+    Raises:
+        StorageCorrupt: A file is missing, or its content has changed.
+    """
     for segment in plan.manifest.segments:
         if there.since is None or segment.until <= there.since:
             continue
         paths = segment.paths(folder)
         for path in paths:
             if not path.is_file():
-                raise StorageCorrupt(f"The archive has lost {path}; nothing was dropped")
+                raise StorageCorrupt(
+                    f"The file {path} of the archive is missing; nothing was dropped"
+                )
         states = read_files(spark, paths, schema)
         found = watched(spark, progress, "read again", partial(_checksum, states))
         _check_same(found, _Checksum(segment.states, segment.checksum))
@@ -306,8 +325,7 @@ def _check_kept(
 def _check_same(found: _Checksum, expected: _Checksum) -> None:
     if found != expected:
         raise StorageCorrupt(
-            f"The archive does not have what was written: {found}, not {expected}; nothing was"
-            " dropped"
+            f"The archive is damaged: it contains {found}, not {expected}; nothing was dropped"
         )
 
 
@@ -319,8 +337,10 @@ def _drop(
     day: date,
     progress: Progress,
 ) -> int:
-    """Drop what is archived; gives how many states of it are still there. Who cancels the job by
-    now is told what was dropped."""
+    """Drop archived states; return how many of them are still in the storage.
+
+    From here the job cannot be cancelled any more, so that its report says what was dropped.
+    """
     storage, progress = existing(spec.place), Unstoppable(progress)
     progress.phase("drop")
     storage.call(lambda s: s.expire(spec.collection, day))
@@ -344,7 +364,7 @@ def _write(
     expected: _Checksum,
     progress: Progress,
 ) -> Segment:
-    """The states that are new as a segment, which nothing names yet."""
+    """Write the new states as a segment, which the manifest does not name yet."""
     states = ended.where(sf.col("txn_next") >= plan.first)
     name = new_name(plan.first, plan.until)
     work = folder / f"{name}{UNFINISHED}"
@@ -354,17 +374,17 @@ def _write(
         ordered = months.repartition("month").sortWithinPartitions("month", "qrid", "id", "txn")
         written = ordered.mapInArrow(_Writer(str(work)), _WRITTEN)
         rows = watched(spark, progress, "write", written.collect)
-        # What the storage gave up until now may be missing.
+        # States that the storage has dropped in the meantime may be missing.
         oldest = existing(spec.place).call(lambda s: oldest_version(s, spec.collection))
         files = sorted(row.path for row in rows)
         back = read_files(spark, [work / file for file in files], states.schema)
         found = watched(spark, progress, "read back", lambda: _checksum(back))
         if found != expected and oldest != plan.oldest:
-            raise Retryable("History expired while it was archived; nothing was dropped")
+            raise Retryable("History expired while it was archived; nothing was dropped, retry")
         _check_same(found, expected)
         for left in work.iterdir():
             if left.name not in files:
-                left.unlink()  # Of attempts that were repeated.
+                left.unlink()  # from a failed attempt
         after, last = plan.manifest.known, plan.last.seq_number
         existing(spec.place).call(lambda s: keep_versions(s, work / VERSIONS, after, last))
         segment = Segment(
@@ -377,14 +397,14 @@ def _write(
         raise
     if 0 < plan.first <= oldest.txn:
         progress.say(
-            f"History was lost before it was archived: the archive has no version before"
-            f" {oldest.seq_number} any more"
+            f"Some history was dropped before it was archived: versions before"
+            f" {oldest.seq_number} cannot be read from the archive any more"
         )
     return segment
 
 
 class _Writer:
-    """A task: writes the months that come to it, a file each, and tells of them."""
+    """Task that writes one file per month and returns a row for each file."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder

@@ -1,8 +1,9 @@
 """Optimal partitioning (see `naksha.spi.partitioning`), computed from the qrids of a table.
 
-Features are counted by the first digits of their qrids, and again by further digits below the cells
-that have too many. How many digits depends on how many cells that are, so that what comes back is
-bounded; one or two rounds are enough for most tables. The result is that of counting cell by cell.
+Features are counted by the first digits of their qrids, and, below the cells that have too many, by
+further digits. The number of digits per round depends on the number of these cells, so that the
+size of the result is bounded; one or two rounds are enough for most tables. The result is the same
+as that of counting cell by cell.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from naksha.model.geo.quadkey import QRID_DIGITS
 from naksha.spi.partitioning import NOWHERE
 
 COUNTED_MAX: Final = 4**9
-"""Cells that are counted in one round, at most."""
+"""Maximum number of cells that are counted in one round."""
 
 
 def cells_of(qrids: DataFrame, most: int, counted_max: int = COUNTED_MAX) -> dict[str, int]:
-    """The coarsest cells with at most `most` rows each; `qrids` has the column `qrid`."""
+    """Find the coarsest cells with at most `most` rows each; `qrids` has the column `qrid`."""
     kept = qrids.persist()
     try:
         found: dict[str, int] = {}
@@ -43,12 +44,12 @@ def cells_of(qrids: DataFrame, most: int, counted_max: int = COUNTED_MAX) -> dic
 
 
 def _digits(cells: int) -> int:
-    """How many digits so many cells are told apart by."""
+    """Return the number of digits that distinguish a number of cells."""
     return max(1, (cells.bit_length() - 1) // 2)
 
 
 def _rows_below(qrids: DataFrame, cells: Collection[str], depth: int) -> DataFrame:
-    """The rows in some cells with so many digits."""
+    """Filter the rows in cells, whose keys have `depth` digits."""
     if depth == 0:
         return qrids
     wanted = qrids.sparkSession.createDataFrame([(key,) for key in cells], "cell string")
@@ -57,7 +58,7 @@ def _rows_below(qrids: DataFrame, cells: Collection[str], depth: int) -> DataFra
 
 
 def _counts(qrids: DataFrame, depth: int) -> dict[Any, int]:
-    """The number of rows by the first digits of their qrid."""
+    """Count rows by the first digits of their qrid."""
     cells = qrids.groupBy(f.substring("qrid", 1, depth).alias("cell")).count().toArrow()
     return dict(zip(*(column.to_pylist() for column in cells.columns), strict=True))
 
@@ -65,8 +66,10 @@ def _counts(qrids: DataFrame, depth: int) -> dict[Any, int]:
 def settle(
     counts: Mapping[str, int], larger: Collection[str], most: int
 ) -> tuple[dict[str, int], list[str]]:
-    """Cells that have at most so many features, coarsest first, and those of the finest level
-    here that still have more. `larger` are the cells above that have too many."""
+    """Divide counted cells into final ones, coarsest first, and ones of the last level to split.
+
+    Final cells have at most `most` features. `larger` are the parent cells that have more.
+    """
     found: dict[str, int] = {}
     open_ = set(larger)
     if not counts:
@@ -87,15 +90,17 @@ def settle(
 
 
 class CellFinder:
-    """Which cell a qrid is in. The cells are those of a partitioning: disjoint, and all that is
-    asked for is in one of them."""
+    """Lookup of the cell of a qrid.
+
+    The cells are those of a partitioning: disjoint, and every qrid to look up is in one of them.
+    """
 
     def __init__(self, cells: Collection[str]) -> None:
         self.cells = sorted(cells)
         self._starts = np.array(self.cells, dtype=f"S{QRID_DIGITS}")
 
     def numbers(self, qrids: pa.Array) -> npt.NDArray[np.int32]:
-        """The numbers of the cells, in their order."""
+        """Return the index of the cell of each qrid in `cells`."""
         keys = np.array(qrids.fill_null(NOWHERE).to_numpy(zero_copy_only=False), "S")
         found = np.searchsorted(self._starts, keys, side="right") - 1
         return found.astype(np.int32)

@@ -1,4 +1,4 @@
-"""Collections as the tables of a job: the splits that a storage plans, each read by a task."""
+"""Collections as DataFrames in a job; each split that the storage plans is read by a task."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from naksha.spi.storage import Split, Storage
 from naksha.versioning import lines
 
 Change = Callable[[int, pa.RecordBatch], pa.RecordBatch]
-"""What a task makes of the states that it reads, given the number of the split."""
+"""Transformation of a batch of states in a task, given the number of the split."""
 
 
 async def fixed(storage: Storage, ref: str) -> lines.Place:
-    """The version that is meant. HEAD is the last one that is published: so it stays what it is
-    while a job reads it."""
+    """Resolve a version; HEAD becomes the last published one, which is stable for the whole job."""
     found = await lines.place_of(storage, ref)
     return replace(found, at=AtSeq(found.version.seq_number))
 
 
 async def oldest_version(storage: Storage, collection: str) -> Version:
-    """The version from which on the history of a collection is complete: what ended after it is
-    there. The last one when not even that can be read any more."""
+    """Return the version from which the history of a collection is complete.
+
+    All states that ended after it are available. If no version can be read any more it is HEAD.
+    """
     try:
         return await storage.resolve(AtSeq(0), collection)
     except Expired as error:
@@ -42,14 +43,14 @@ async def oldest_version(storage: Storage, collection: str) -> Version:
 
 
 async def planned(at: lines.Place, collection: str, query: Query) -> list[Split]:
-    """The splits of a version."""
+    """Plan the splits of a version."""
     return await at.line.storage.plan(collection, query, at.at)
 
 
 def table(
     spark: SparkSession, place: Place, splits: Sequence[Split], columns: Sequence[str]
 ) -> DataFrame:
-    """Some columns of what is in splits (see `naksha.spi.arrow.COLUMNS`)."""
+    """Read columns of splits (see `naksha.spi.arrow.COLUMNS`)."""
     return changed(spark, place, splits, columns, schema_of(columns), _as_it_is)
 
 
@@ -61,7 +62,7 @@ def changed(
     schema: pa.Schema,
     change: Change,
 ) -> DataFrame:
-    """The same, with something made of each batch where it is read."""
+    """Read columns of splits, and transform each batch in the task that reads it."""
     given = from_arrow_schema(pa.schema([field.with_nullable(True) for field in schema]))
     if not splits:
         return spark.createDataFrame([], given)
@@ -74,7 +75,7 @@ def changed(
                     for states in existing(place).iterate(partial(_read, known[number], names)):
                         yield change(number, states)
 
-    # A number for each task, which is the number of its split.
+    # One row per task: the number of its split.
     return spark.range(0, len(known), 1, len(known)).mapInArrow(read, given)
 
 

@@ -1,9 +1,9 @@
-"""The job `diff`: what differs between two versions of a collection, or between one and files.
+"""Job `diff`: compare two versions of a collection, or a version with files.
 
-Of two versions only what has begun and what has ended since they parted is read, so that the cost
-follows the number of changes. On each side these states are all there is to know: a feature that
-a side did not touch is, on that side, what it was where the two parted, and that is what has ended
-on the other one. Files are compared with the whole version.
+Of two versions only states that began or ended since their common ancestor (the fork) are read, so
+that the cost depends on the number of changes. These states are sufficient: a feature that was not
+changed on one side still has the state of the fork there, and that state has ended on the other
+side. Files are compared with the whole version.
 """
 
 from __future__ import annotations
@@ -51,69 +51,71 @@ _UUIDS: Final = ("old.uuid", "new.uuid")
 
 
 class Diff(Spec, frozen=True, kw_only=True, tag="diff"):
-    """Compare two versions of a collection, or a version with files: what was created, updated and
-    deleted from the old one to the new one. Of files it is what a load of them would change."""
+    """Compare two versions of a collection, or a version with files.
+
+    The result is which features were created, updated and deleted from the old version to the new
+    one. For files it is what a load of them would change.
+    """
 
     collection: str
     old: str = HEAD
     new: str | None = None
-    """A version; HEAD, unless there are files."""
+    """New version; the default is HEAD, unless there are files."""
     query: Query = Query()
-    """Only features that it finds, in one of the two versions or at any time in between."""
+    """Only compare features that match it, in one of the two versions or at any time in between."""
     files: tuple[InputFile, ...] = ()
-    """Features to compare the old version with. `format`, `layer`, `encoding`, `mapping`,
-    `dateline` and `rejects` are those of a load. Tags and `crid` that they do not have are taken to
-    be as they are."""
+    """Files to compare the old version with. `format`, `layer`, `encoding`, `mapping`, `dateline`
+    and `rejects` are those of a load. Missing tags and a missing `crid` count as unchanged."""
     format: Format = Format.AUTO
     layer: str | None = None
     encoding: str | None = None
     mapping: Mapping = Mapping()
     dateline: Dateline = Dateline.CUT
     mode: WriteMode = WriteMode.MIRROR
-    """Of the load: with `mirror` what is not in the files is deleted, with `upsert` it is not."""
+    """Mode of the load: `mirror` deletes features that are not in the files, `upsert` does not."""
     rejects: OutputFile | None = None
-    """The file that rejected records go to; beside the first file that is read unless given."""
+    """File for rejected records; the default is next to the first input file."""
     rejects_max: RejectsMax = REJECTS_MAX
     output: OutputFile | None = None
-    """A directory for the changes; without it they are only counted."""
+    """Directory for the changes; without it they are only counted."""
     output_format: Output = Output.PARQUET
     overwrite: bool = False
     job_id: str = ""
-    """A directory that this very job has made is its result."""
+    """Id of the job; an output directory that the same job has written is its result."""
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How many features differ, and between what."""
+    """Report of the job `diff`."""
 
     collection: str
     created: int = 0
     updated: int = 0
     deleted: int = 0
     old: int
-    """The `seq_number` of the old version."""
+    """`seq_number` of the old version."""
     new: int | None
-    """That of the new one; None for files."""
+    """`seq_number` of the new version; None for files."""
     rejected: int = 0
     rejects: str | None = None
-    """The file with the rejected records and their reasons."""
+    """File with the rejected records and their reasons."""
     output: str | None = None
 
 
 class Part(StrEnum):
-    """What is read, on either side since the two parted."""
+    """Kind of states that are read, on either side since the fork."""
 
     OLD_BEGUN = "old_begun"
     OLD_ENDED = "old_ended"
     NEW_BEGUN = "new_begun"
     NEW_ENDED = "new_ended"
     WRITTEN = "written"
-    """States that the query finds, of all that were written since."""
+    """States written since the fork that match the query."""
     LEFT = "left"
-    """States that it finds among those that have ended."""
+    """States ended since the fork that match the query."""
 
 
 class _Reads(NamedTuple):
-    """What is to be read: the splits, and what each is a part of."""
+    """Splits to read, with the kind of each."""
 
     old: Place
     new: Place
@@ -122,7 +124,7 @@ class _Reads(NamedTuple):
 
 
 def diff(spark: SparkSession, spec: Diff, progress: Progress) -> Compared:
-    """See `Diff`."""
+    """Run the job; see `Diff`."""
     _check(spec)
     target = None
     if spec.output is not None:
@@ -144,17 +146,24 @@ def diff(spark: SparkSession, spec: Diff, progress: Progress) -> Compared:
 def _check(spec: Diff) -> None:
     query = spec.query
     if query.limit is not None or query.cursor is not None or query.states is not States.LIVE:
-        raise InvalidArgument("A difference has no limit, cursor or kind of states", field="query")
+        raise InvalidArgument(
+            "The query of a diff must not have a limit, cursor or states", field="query"
+        )
     if query.replaced_since is not None:
-        raise InvalidArgument("A difference has its own two versions", field="query")
+        raise InvalidArgument("The query of a diff must not have replaced_since", field="query")
     if not spec.files:
         if spec.old == HEAD and spec.new is None:
-            raise InvalidArgument("HEAD is to be compared with something", field="old")
+            raise InvalidArgument(
+                "A diff requires a version other than HEAD in old or new, or files", field="old"
+            )
         return
     if spec.new is not None or query != Query():
-        raise InvalidArgument("Files are compared with one version, as a whole", field="files")
+        raise InvalidArgument("A diff with files must not have new or query", field="files")
     if spec.mode not in (WriteMode.MIRROR, WriteMode.UPSERT):
-        raise InvalidArgument("Files are compared as `mirror` or `upsert`", field="mode")
+        raise InvalidArgument(
+            f"The mode of a diff with files must be mirror or upsert, not {spec.mode.value!r}",
+            field="mode",
+        )
     check_rejects(spec)
 
 
@@ -177,7 +186,7 @@ def _diff_files(
         rejected = watched(spark, progress, "read and check", wrong.collect)
         file = keep_rejected(spec, found.files, rejected, progress)
         given = file_features.without_prefix(read.where("reason IS NULL"), info.id_prefix)
-        watched(spark, progress, "looking at the ids", lambda: file_features.check_unique(given))
+        watched(spark, progress, "checking the ids", lambda: file_features.check_unique(given))
         version = table(spark, spec.place, splits, ["id", *STATE, *file_features.BEFORE])
         complete = spec.mode is WriteMode.MIRROR
         pairs = file_features.pairs_of(version, given, complete=complete)
@@ -195,7 +204,7 @@ def _diff_files(
 
 
 async def _whole(storage: Storage, spec: Diff) -> tuple[Place, list[Split]]:
-    """The version that files are compared with; without the collection there is nothing in it."""
+    """Plan the version that files are compared with; empty if the collection does not exist."""
     at = await fixed(storage, spec.old)
     try:
         return at, await planned(at, spec.collection, Query())
@@ -203,7 +212,7 @@ async def _whole(storage: Storage, spec: Diff) -> tuple[Place, list[Split]]:
         return at, []
 
 
-# ---- What is read --------------------------------------------------------------------------------
+# ---- Planning ------------------------------------------------------------------------------------
 
 
 async def _plan(storage: Storage, spec: Diff) -> _Reads:
@@ -236,7 +245,7 @@ async def _plan(storage: Storage, spec: Diff) -> _Reads:
 def _asked(
     fork: Fork, begun: Part, ended: Part, query: Query | None = None
 ) -> list[tuple[Part, Query]]:
-    """What is asked of a side; a query is about all states that were there since."""
+    """Build the queries for a side; `query` applies to all states since the fork."""
     asked = query or Query()
     since = max(fork.txn + 1, asked.txn_from or 0)
     kind = States.LIVE if query is None else States.ALL
@@ -250,7 +259,7 @@ def _asked(
 
 
 def _pairs(spark: SparkSession, spec: Diff, reads: _Reads) -> DataFrame:
-    """The states of all features that may have changed, in both versions."""
+    """Pair the states of all features that may have changed in the two versions."""
     known = {part: f.first(f.when(f.col("part") == part.value, _state()), True) for part in Part}
     every = _gathered(spark, spec.place, reads).groupBy("id")
     found = every.agg(
@@ -271,8 +280,11 @@ def _pairs(spark: SparkSession, spec: Diff, reads: _Reads) -> DataFrame:
 
 
 def _version(begun: Part, ended: Part, other: Part) -> Column:
-    """A feature as it is in the version of a side. One that the side did not touch is what it was
-    where the two parted, and has ended on the other side."""
+    """Select the state of a feature in the version of a side.
+
+    A feature that the side did not change has the state of the fork, which has ended on the other
+    side.
+    """
     is_touched = f.col(begun.value).isNotNull() | f.col(ended.value).isNotNull()
     return f.when(is_touched, f.col(begun.value)).otherwise(f.col(other.value))
 
@@ -282,7 +294,7 @@ def _state() -> Column:
 
 
 def _gathered(spark: SparkSession, where: Where, reads: _Reads) -> DataFrame:
-    """All that is read, each state with what it is a part of."""
+    """Read all states, with the kind of each."""
     names = ("id", *STATE)
     schema = pa.schema([*(COLUMNS.field(name) for name in names), pa.field("part", pa.string())])
     parts = list(reads.parts)
@@ -290,7 +302,7 @@ def _gathered(spark: SparkSession, where: Where, reads: _Reads) -> DataFrame:
     def with_part(number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
         part, columns = parts[number], batch.columns
         if part in (Part.WRITTEN, Part.LEFT):
-            # Nobody wants to know more of these.
+            # Other columns of these are not used.
             columns = [
                 column if name in ("id", "uuid") else pa.nulls(len(batch), column.type)
                 for name, column in zip(names, columns, strict=True)
@@ -313,7 +325,7 @@ def _compared(
     report: Compared,
     progress: Progress,
 ) -> Compared:
-    """Compare pairs, write those that differ, and count them in the report."""
+    """Compare pairs, write those that differ and add their counts to the report."""
     comparer = Comparer(documents=spec.output_format is Output.LINES)
     counting = Observation()
     compared = pairs.mapInArrow(comparer, comparer.spark_schema)
@@ -341,7 +353,7 @@ def _counted(action: Action) -> Column:
 
 
 def _line() -> Column:
-    """A change as JSON. The documents are JSON already."""
+    """Build the JSON of a change; its documents are JSON already."""
     about = f.to_json(f.struct("id", "action", "paths"))
     old, new = (f.coalesce(f.col(side), f.lit("null")) for side in ("old", "new"))
     return f.concat(

@@ -1,10 +1,9 @@
-"""The job `export`: a version of a collection as GeoParquet 1.1, cut by the optimal partitioning.
+"""Job `export`: write a version as GeoParquet 1.1, partitioned by the optimal partitioning.
 
-Each cell is a file in a directory of its own (`cell=q0213/…`), in which features lie in the order
-of their places. Readers take such a name for a column: a text, because of the letter before the
-quad key, which else would be a number without its leading zeros. Tasks write under names that no
-other attempt has; those of the attempts that succeeded are what is put together at the end, and
-then the whole directory appears at once.
+Each cell is a file in its own directory (`cell=q0213/…`), with features in spatial order. Readers
+derive a column from the name of the directory. The letter before the quad key makes it a string; a
+number would lose its leading zeros. Each attempt of a task writes files with unique names. Finally
+the files of successful attempts are moved into place, and the whole directory is published at once.
 """
 
 from __future__ import annotations
@@ -48,10 +47,10 @@ from naksha.versioning.lines import Place
 
 SUCCESS: Final = "_SUCCESS"
 CELL: Final = "cell"
-"""What readers call the column that they make of the names of directories."""
+"""Name of the column that readers derive from the names of directories."""
 NO_CELL: Final = "none"
-"""In the name of a directory, for features without geometry. (What Hive writes for null breaks
-readers that take such names for texts.)"""
+"""Name of the cell of features without geometry. (Hive's name for null breaks readers that take
+such columns for strings.)"""
 _EDGES: Final = ("west", "south", "east", "north")
 _BEFORE: Final = ("id", GEOMETRY)
 _AFTER: Final = (
@@ -69,18 +68,18 @@ class Export(Spec, frozen=True, kw_only=True, tag="export"):
     output: OutputFile
     version: str = HEAD
     query: Query = Query()
-    """Only the features that it finds."""
+    """Only export features that match it."""
     properties: Properties = Properties.JSON
     features_max: int | None = None
-    """How many features a file may have; None for what the storage takes for a cell."""
+    """Maximum number of features per file; the default is the storage's cell size."""
     overwrite: bool = False
-    """Replace a directory that is there; it is not touched before the new one is whole."""
+    """Replace an existing directory, once the new one is complete."""
     job_id: str = ""
-    """A directory that this very job has made is its result."""
+    """Id of the job; an output directory that the same job has written is its result."""
 
 
 class ExportedFile(msgspec.Struct, frozen=True, rename="camel"):
-    """A file of an export, by its path in the directory."""
+    """File of an export; `path` is relative to the directory."""
 
     path: str
     qrid: str | None
@@ -90,7 +89,7 @@ class ExportedFile(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What was exported; with all files this is the manifest, too."""
+    """Report of the job `export`; with all files it is also the manifest."""
 
     output: str
     storage: str
@@ -104,19 +103,26 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     columns: list[str]
     file_count: int
     files: list[ExportedFile]
-    """The first ones; all of them are in the manifest."""
+    """The first files; the manifest has all of them."""
 
 
 def export(spark: SparkSession, spec: Export, progress: Progress) -> Exported:
-    """See `Export`."""
+    """Run the job; see `Export`."""
     if spec.query.states is not States.LIVE:
-        # Whoever loads the files would bring back to life what was deleted.
-        raise InvalidArgument("Files cannot tell deleted features from others", field="query")
+        # A load of the files would recreate deleted features.
+        raise InvalidArgument(
+            f"An export can only have live features; the states of the query must be"
+            f" {States.LIVE.value!r}, not {spec.query.states.value!r}",
+            field="query",
+        )
     if (before := made_before(spec.output, spec.job_id, Exported)) is not None:
         return before
     target = check_output(spec.output, overwrite=spec.overwrite)
     if spec.features_max is not None and spec.features_max < 1:
-        raise InvalidArgument("A file has at least one feature", field="features_max")
+        raise InvalidArgument(
+            f"The option features_max must be at least 1, not {spec.features_max}",
+            field="features_max",
+        )
     at, most, splits = existing(spec.place).call(lambda it: _plan(it, spec))
     qrids = table(spark, spec.place, splits, ["qrid"])
     cells = watched(spark, progress, "counting the cells", lambda: cells_of(qrids, most))
@@ -155,7 +161,7 @@ def _typed_columns(
     return watched(
         spark,
         progress,
-        "looking at the properties",
+        "inspecting the properties",
         lambda: typed_columns.typed_columns(properties, taken),
     )
 
@@ -163,7 +169,7 @@ def _typed_columns(
 def _rows(
     spark: SparkSession, spec: Export, splits: Sequence[Split], finder: CellFinder
 ) -> DataFrame:
-    """What is to be written, each cell in one task, in the order of places."""
+    """Read the rows to write, each cell in one task and in spatial order."""
     schema = pa.schema([COLUMNS.field(name) for name in _READ])
     schema = schema.append(pa.field("cell", pa.int32()))
 
@@ -188,7 +194,7 @@ def _about(spec: Export, at: Place) -> About:
 
 
 class _Writer:
-    """A task: writes the cells that come to it, a file each, and tells of them."""
+    """Task that writes one file per cell and returns a row for each file."""
 
     def __init__(
         self, folder: str, columns: Sequence[typed_columns.TypedColumn] | None, about: About
@@ -209,7 +215,7 @@ class _Writer:
         self.schema = pa.schema(fields)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # Of two attempts at the same task each has its own files.
+        # Attempts of the same task must not write to the same file.
         attempt = uuid.uuid4().hex
 
         def file_of(cell: int) -> GeoParquetFile:
@@ -220,7 +226,7 @@ class _Writer:
             yield _told(file, cell)
 
     def file(self, path: Path) -> GeoParquetFile:
-        """A file of this export."""
+        """Create a file of this export."""
         return GeoParquetFile(path, self.schema, self._about)
 
     def _made(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -234,7 +240,7 @@ class _Writer:
 
 
 def _field(name: str) -> pa.Field:
-    """A column of a file; times are times there."""
+    """Return the field of a column in the file, where times have the type timestamp."""
     if name in ("created_at", "updated_at"):
         return pa.field(name, pa.timestamp("ms", "UTC"), nullable=False)
     return COLUMNS.field(name)
@@ -255,7 +261,7 @@ def _told(file: GeoParquetFile, cell: int) -> pa.RecordBatch:
 def _arranged(
     work: Path, parts: Path, cells: Sequence[str], files: Sequence[Any]
 ) -> list[ExportedFile]:
-    """Put the files of successful attempts where they belong; what others left is removed."""
+    """Move the files of successful attempts into place, and remove those of other attempts."""
     told = []
     for row in sorted(files, key=lambda row: row.cell):
         cell = cells[row.cell]
@@ -272,7 +278,7 @@ def _arranged(
 
 
 def _nothing(work: Path, writer: _Writer) -> ExportedFile:
-    """A file without features: of a directory without files nobody could tell what it is."""
+    """Write a file without features, so that the directory has at least one file with a schema."""
     path = _path_of(NOWHERE)
     (work / path).parent.mkdir()
     writer.file(work / path).close()

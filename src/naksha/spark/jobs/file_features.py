@@ -1,4 +1,4 @@
-"""Features of files beside those of a version, as a load would bring them: for a comparison."""
+"""Comparison of the features of files, as a load would write them, with those of a version."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from naksha.spark.jobs.state_pairs import STATE
 from naksha.spi.arrow import GIVEN
 
 BEFORE: Final = ("properties", "members", "tags", "crid")
-"""Columns of the version that tell quickly whether a feature is the same."""
+"""Columns of the version for a quick test whether a feature is unchanged."""
 _READ: Final = pa.schema([*GIVEN, *(field for field in REJECTED if field.name not in GIVEN.names)])
 READ_ROWS: Final[StructType] = from_arrow_schema(_READ)
-"""What `Reading` gives: features, and records that are none, which have a `reason`."""
+"""Rows that `Reading` returns: features, and rejected records, which have a `reason`."""
 _EMPTY: Final = r"^\s*\{\s*\}\s*$"
 
 
 class Reading(msgspec.Struct, frozen=True):
-    """What a task does: tells the features among records, as a load does."""
+    """Task that converts records to features and rejects, as a load does."""
 
     checker: Checker
 
@@ -50,7 +50,7 @@ def _aligned(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def without_prefix(given: DataFrame, prefix: str | None) -> DataFrame:
-    """Features by the ids that a storage gives them."""
+    """Remove the id prefix of the collection, as a storage does."""
     if prefix is None:
         return given
     cut = f.substring("id", f.lit(len(prefix) + 1), f.length("id"))
@@ -59,16 +59,21 @@ def without_prefix(given: DataFrame, prefix: str | None) -> DataFrame:
 
 
 def check_unique(given: DataFrame) -> None:
-    """Refuse ids that are there twice, as a load does."""
+    """Reject duplicate ids, as a load does."""
     ids = given.where(f.col("id").isNotNull()).groupBy("id").count()
     twice = ids.where("count > 1").orderBy("id").first()
     if twice is not None:
-        raise InvalidArgument("The feature is there twice", field="id", feature_id=twice.id)
+        raise InvalidArgument(
+            "The files contain several features with this id", field="id", feature_id=twice.id
+        )
 
 
 def pairs_of(version: DataFrame, given: DataFrame, *, complete: bool) -> DataFrame:
-    """Each feature in the version (`STATE` and `BEFORE`) and as it is given; those that are the
-    same without a doubt are left out, and so are those that are not given, unless all are."""
+    """Pair the features of the version (`STATE` and `BEFORE`) with those of the files.
+
+    Pairs that are certainly equal are omitted. So are features that are missing in the files,
+    unless the files are complete.
+    """
     old = version.select("id", *(f.col(name).alias(f"old_{name}") for name in (*STATE, *BEFORE)))
     new = given.select(
         "id",
@@ -83,8 +88,11 @@ def pairs_of(version: DataFrame, given: DataFrame, *, complete: bool) -> DataFra
 
 
 def _is_same() -> Column:
-    """Whether two are the same at first sight. Texts with their members in order are the same if
-    the values are; the other way round it may be a matter of how numbers are written."""
+    """Test whether the features of a pair are certainly equal.
+
+    JSON is compared as text with sorted members. Equal texts have equal values, but equal values
+    may have different texts, because of the notation of numbers.
+    """
     both = f.col("old_feature").isNotNull() & f.col("new_feature").isNotNull()
     same = both & f.col("old_geometry").eqNullSafe(f.col("new_geometry"))
     for name in ("properties", "members"):
@@ -92,7 +100,7 @@ def _is_same() -> Column:
             f.to_json(f.try_parse_json(f.coalesce(f.col(f"{side}_{name}"), f.lit("{}"))))
             for side in ("old", "new")
         ]
-        # What Spark cannot parse is null, and nobody has compared it.
+        # JSON that Spark cannot parse is null here, and was not compared.
         same &= f.coalesce(texts[0] == texts[1], f.lit(False))
     tags, crid = f.col("new_tags"), f.col("new_crid")
     same &= tags.isNull() | f.array_sort(tags).eqNullSafe(f.array_sort("old_tags"))
@@ -100,7 +108,7 @@ def _is_same() -> Column:
 
 
 def _document() -> Column:
-    """A feature without geometry as JSON, out of the columns of `naksha.spi.arrow.GIVEN`."""
+    """Build the JSON of a feature without geometry from columns of `naksha.spi.arrow.GIVEN`."""
     properties = f.coalesce("properties", f.lit("{}"))
     given = f.to_json(f.struct("tags", "crid"))
     own = f.when(f.col("tags").isNotNull() | f.col("crid").isNotNull(), given)
@@ -120,7 +128,7 @@ def _document() -> Column:
 
 
 def _inside(text: Column) -> Column:
-    """What is between the braces of an object."""
+    """Extract the text between the braces of a JSON object."""
     bare = f.trim(text)
     whole = f.substring(bare, f.lit(2), f.length(bare) - 2)
     return f.when(text.rlike(_EMPTY), f.lit("")).otherwise(whole)

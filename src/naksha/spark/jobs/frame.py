@@ -1,4 +1,4 @@
-"""What every job has: a specification that is plain data, a way to tell how far it is, a report.
+"""Interface of jobs: a specification that is plain data, progress reporting, a report.
 
     class Export(Spec, frozen=True, kw_only=True, tag="export"):
         collection: str
@@ -8,17 +8,17 @@
 
     JOB = Job(Export, export, "Write a collection to GeoParquet files.")
 
-A specification is a `Spec` with the name of the job as its tag, so that it can be read from JSON;
-whoever runs a job (a script, the command line, a process of the hub) brings the progress. With a
-line in the group `naksha.jobs` of entry points, all of them can run it (`registry.py`).
+A specification is a `Spec` whose tag is the name of the job, so that it can be decoded from JSON.
+The caller (a script, the command line, a process of the hub) provides the progress. A job that is
+registered as an entry point of the group `naksha.jobs` can be run by all of them (`registry.py`).
 
-Some fields mean the same wherever they are, because whoever runs a job fills them in:
+Some fields have the same meaning in all specifications, because the caller fills them in:
 
-- `collection`, the collection that it is about (or None, when the job can be about all of them);
-- `info`, that collection with the settings that it gets if the job has to make it (or None);
-- `app_id` and `author`, in whose name it writes;
-- `job_id`, what its staging is called: a job that is run again has the same one, so that what was
-  written stays written once. Empty: it has never been run before, and gets one.
+- `collection`, the collection to process (or None if the job can process all of them);
+- `info`, the settings of that collection in case the job creates it (or None);
+- `app_id` and `author`, on whose behalf it writes;
+- `job_id`, the id of its staged data: a repeated run has the same one, so that it writes only once.
+  If it is empty, the job has never been run before and gets an id.
 """
 
 from __future__ import annotations
@@ -35,92 +35,95 @@ from naksha.model.errors import Cancelled
 from naksha.spark.source.options import Place
 
 FILE: Final = "naksha-file"
-"""In the schema of a field: it is the name of a file or a directory, which is read or written."""
+"""Key in the JSON schema of a field that names a file or directory to read or write."""
 
 InputFile: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={FILE: "read"})]
-"""A file, a directory or a pattern that is read. Over REST only what is below a directory of the
-server's choice can be named, hence a field that is none of these two must name no file."""
+"""File, directory or pattern to read. Over REST only paths below a configured directory of the
+server are allowed, so fields of any other type must not name files."""
 
 OutputFile: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={FILE: "write"})]
-"""The same for what is written."""
+"""File or directory to write, with the same restriction."""
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True, tag_field="job", forbid_unknown_fields=True):
-    """What a job is to do; `place` is the storage that it is about."""
+    """Specification of a job; `place` is the location of its storage."""
 
     place: Place
 
 
 class Progress(Protocol):
-    """Whoever wants to know how far a job is. All calls may raise `Cancelled`, so that a job ends
-    soon after somebody wishes it to."""
+    """Receiver of the progress of a job.
+
+    All calls may raise `Cancelled`, so that a job ends soon after it was cancelled.
+    """
 
     def phase(self, name: str, total: int | None = None) -> None:
-        """Something new begins; `total` things (features, parts) are to be done, if known."""
+        """Report the start of a phase with `total` items (features, parts), if known."""
 
     def advance(self, count: int = 1) -> None:
-        """So many more of them are done."""
+        """Report that more items are done."""
 
     def say(self, text: str) -> None:
-        """Something that a person wants to read."""
+        """Report a text for the user."""
 
     def too_late(self) -> None:
-        """What follows cannot be undone: who wishes the job to end later than this gets its
-        report."""
+        """Report that the job cannot be cancelled any more, because its next step is final."""
 
 
 class Silent:
-    """Nobody wants to know."""
+    """Progress that ignores all reports."""
 
     def phase(self, name: str, total: int | None = None) -> None:
-        """Nothing is told."""
+        """Ignore the report."""
 
     def advance(self, count: int = 1) -> None:
-        """Nothing is told."""
+        """Ignore the report."""
 
     def say(self, text: str) -> None:
-        """Nothing is told."""
+        """Ignore the report."""
 
     def too_late(self) -> None:
-        """Nobody would cancel it."""
+        """Ignore the report."""
 
 
 class Unstoppable:
-    """The progress of what goes on to its end, whatever somebody wishes; begins with Cancelled if
-    he wished it before."""
+    """Progress of a step that cannot be cancelled.
+
+    The constructor raises `Cancelled` if the job was cancelled before.
+    """
 
     def __init__(self, progress: Progress) -> None:
         progress.too_late()
         self._progress = progress
 
     def phase(self, name: str, total: int | None = None) -> None:
-        """It is told, and nothing else."""
+        """Forward the report, and ignore a cancellation."""
         with suppress(Cancelled):
             self._progress.phase(name, total)
 
     def advance(self, count: int = 1) -> None:
-        """It is told, and nothing else."""
+        """Forward the report, and ignore a cancellation."""
         with suppress(Cancelled):
             self._progress.advance(count)
 
     def say(self, text: str) -> None:
-        """It is told, and nothing else."""
+        """Forward the report, and ignore a cancellation."""
         with suppress(Cancelled):
             self._progress.say(text)
 
     def too_late(self) -> None:
-        """It is so already."""
+        """Do nothing: it was reported by the constructor."""
 
 
 class Access(StrEnum):
-    """What a job does with the features that it is about, hence the rights that it takes."""
+    """Kind of access of a job, which determines the rights that it requires."""
 
     READ = "read"
     WRITE = "write"
-    """It creates and updates them; and deletes them if its field `mode` says so. With a field
-    `history` that is true it dates its transactions, and takes the right to manage the storage."""
+    """It creates and updates features, and deletes them depending on its field `mode`. If its field
+    `history` is true it dates its transactions, which requires the right to manage the storage."""
     MANAGE = "manage"
-    """It drops what cannot be brought back."""
+    """It drops data that cannot be restored."""
 
 
 S = TypeVar("S", bound=Spec)
@@ -128,29 +131,29 @@ R = TypeVar("R", bound=msgspec.Struct)
 
 
 class Job(NamedTuple, Generic[S, R]):
-    """A job that can be run by its name."""
+    """Job that can be run by its name."""
 
     spec: type[S]
     run: Callable[[SparkSession, S, Progress], R]
     about: str
-    """What it is for: one sentence."""
+    """Purpose of the job, in one sentence."""
     access: Access = Access.READ
     is_repeatable: bool = True
-    """Whether it may begin again after its process has died in the middle."""
+    """Whether it may be run again after its process has died."""
     exit_code: Callable[[R], int] | None = None
-    """What its process ends with, by its report, where that is not always 0: a job that looks for
-    something tells so whether it found it."""
+    """Exit code of its process for a report, if it is not always 0: a job that checks something
+    signals the result this way."""
     needs_spark: bool | Callable[[S], bool] = True
-    """Whether it needs a session, which may depend on what is asked for; one that does all by
-    itself gets None, and begins sooner."""
+    """Whether it needs a Spark session, which may depend on the specification. Otherwise it gets
+    None instead of a session, and starts faster."""
 
     @property
     def name(self) -> str:
-        """What it is called: the tag of its specification."""
+        """Name of the job: the tag of its specification."""
         return str(self.spec.__struct_config__.tag)
 
     def takes_spark(self, spec: S) -> bool:
-        """Whether a run of it needs a session."""
+        """Whether a run with a specification needs a session."""
         return self.needs_spark if isinstance(self.needs_spark, bool) else self.needs_spark(spec)
 
 

@@ -1,5 +1,7 @@
-"""GeoParquet 1.1 files, written by tasks batch by batch: what a file says about all of its
-geometries is known when the last one is in it, hence written at its end."""
+"""Writer of GeoParquet 1.1 files, batch by batch.
+
+The metadata about all geometries is only known after the last batch, so it is written at the end.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,12 @@ GEOMETRY: Final = "geometry"
 BBOX: Final = "bbox"
 EDGES: Final = ("xmin", "ymin", "xmax", "ymax")
 BOX: Final = pa.struct([pa.field(name, pa.float64()) for name in EDGES])
-"""The covering of a geometry: readers skip row groups by its statistics."""
+"""Covering of a geometry, by whose statistics readers skip row groups."""
 ROW_GROUP_ROWS: Final = 10_000
-"""Rows lie in the order of their places, so a row group is a small area; a few thousand rows are
-enough for columns to compress well."""
+"""Rows are in spatial order, so a row group covers a small area; a few thousand rows are enough for
+columns to compress well."""
 ABOUT: Final = "naksha"
-"""The key of what a file of an export says about itself, besides `geo`."""
+"""Key of Naksha's metadata in a file of an export, besides `geo`."""
 _VERSION: Final = "1.1.0"
 _TYPES: Final = {
     1: "Point",
@@ -38,20 +40,20 @@ _TYPES: Final = {
     7: "GeometryCollection",
 }
 _Z: Final = 1000
-"""What ISO WKB adds to a type for a third dimension."""
+"""Offset of the types of ISO WKB with a third dimension."""
 
 
 class Properties(StrEnum):
-    """How properties are written."""
+    """Format of properties in files."""
 
     JSON = "json"
     """One column `properties` with a JSON object."""
     COLUMNS = "columns"
-    """A column for each, with the type that all of its values have."""
+    """One column per property, with the common type of its values."""
 
 
 class About(msgspec.Struct, frozen=True, rename="camel"):
-    """What a file of an export says about itself."""
+    """Naksha's metadata in a file of an export."""
 
     collection: str
     seq_number: int
@@ -60,23 +62,23 @@ class About(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def holds_features(path: str) -> bool:
-    """Whether it is a file of an export that has whole features in it, as they were."""
+    """Whether a file belongs to an export with complete features, not with typed columns."""
     text = (pq.read_metadata(path).metadata or {}).get(ABOUT.encode())
     try:
         found = None if text is None else msgspec.json.decode(text, type=About)
     except msgspec.DecodeError:
-        return False  # Others may have used the same key.
+        return False  # another program may use the same key
     return found is not None and found.properties is Properties.JSON
 
 
 def boxes_of(batch: pa.RecordBatch, edges: Iterable[str]) -> pa.Array:
-    """Boxes out of the columns for their edges; null where there is no geometry."""
+    """Build boxes from the columns of their edges; null for features without geometry."""
     columns = [batch.column(name) for name in edges]
     return pa.StructArray.from_arrays(columns, fields=list(BOX), mask=columns[0].is_null())
 
 
 class GeoParquetFile:
-    """A file that is being written."""
+    """Writer of a GeoParquet file."""
 
     def __init__(
         self,
@@ -86,7 +88,7 @@ class GeoParquetFile:
         *,
         row_group_rows: int = ROW_GROUP_ROWS,
     ) -> None:
-        """`about` is what the file says besides, by keys of its own."""
+        """Create a file; `about` is additional metadata by key."""
         self.path = path
         self.rows = 0
         self._group = row_group_rows
@@ -97,19 +99,19 @@ class GeoParquetFile:
         self._high = np.full(3, -np.inf)
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
-        # With the schema of Arrow in it, readers would take their metadata from there.
+        # Readers would take the metadata of the Arrow schema instead of that of the file.
         self._writer = pq.ParquetWriter(path, schema, compression="zstd", store_schema=False)
 
     @property
     def bbox(self) -> list[float] | None:
-        """Around all geometries, in three dimensions where one of them has three."""
+        """Bounds of all geometries, with three dimensions if one of the geometries has three."""
         if not np.isfinite(self._low[0]):
             return None
         axes = 3 if any(type_ > _Z for type_ in self._types) else 2
         return [*self._low[:axes].tolist(), *self._high[:axes].tolist()]
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows; they go to the disk a row group at a time."""
+        """Add rows; they are written to disk one row group at a time."""
         self._look_at(batch)
         self.rows += len(batch)
         self._waiting.append(batch)
@@ -118,7 +120,7 @@ class GeoParquetFile:
             self._flush(self._group)
 
     def close(self) -> None:
-        """Write what is left, and what is known of all of it."""
+        """Write remaining rows and the metadata, and close the file."""
         if self._waiting_rows:
             self._flush(self._waiting_rows)
         geo = msgspec.json.encode(self.metadata()).decode()
@@ -126,7 +128,7 @@ class GeoParquetFile:
         self._writer.close()
 
     def metadata(self) -> dict[str, Any]:
-        """The value of the key `geo`. Without a reference system it is OGC:CRS84."""
+        """Return the value of the key `geo`; without a `crs` it is OGC:CRS84."""
         column: dict[str, Any] = {
             "encoding": "WKB",
             "geometry_types": [type_name(type_) for type_ in sorted(self._types)],
@@ -150,7 +152,7 @@ class GeoParquetFile:
         self._types.update(np.unique(types).tolist())
         boxes = batch.column(BBOX).drop_null()
         if len(boxes) == 0:
-            return  # All of them are empty.
+            return  # all geometries are empty
         for axis, (low, high) in enumerate((("xmin", "xmax"), ("ymin", "ymax"))):
             self._low[axis] = min(self._low[axis], pc.min(boxes.field(low)).as_py())
             self._high[axis] = max(self._high[axis], pc.max(boxes.field(high)).as_py())
@@ -162,13 +164,15 @@ class GeoParquetFile:
 
 
 def type_name(type_: int) -> str:
-    """What GeoParquet calls a type of ISO WKB."""
+    """Return GeoParquet's name of a type of ISO WKB."""
     return _TYPES[type_ % _Z] + (" Z" if type_ > _Z else "")
 
 
 def wkb_types(shapes: pa.Array) -> npt.NDArray[np.uint32]:
-    """The types of geometries in WKB, little-endian and without nulls: four bytes after the first
-    one of each."""
+    """Return the types of geometries in little-endian WKB without nulls.
+
+    A type is a 4-byte integer after the first byte of a geometry.
+    """
     offsets = np.frombuffer(shapes.buffers()[1], dtype=np.int32)
     starts = offsets[shapes.offset : shapes.offset + len(shapes)]
     data = np.frombuffer(shapes.buffers()[2], dtype=np.uint8)
@@ -178,7 +182,7 @@ def wkb_types(shapes: pa.Array) -> npt.NDArray[np.uint32]:
 
 
 def numbers_of(batch: pa.RecordBatch, name: str) -> npt.NDArray[Any]:
-    """A column of numbers."""
+    """Return a column of numbers as an array."""
     found: npt.NDArray[Any] = batch.column(name).to_numpy(zero_copy_only=False)
     return found
 
@@ -187,8 +191,7 @@ def written_by_number(
     batches: Iterable[tuple[pa.RecordBatch, npt.NDArray[Any]]],
     file_of: Callable[[int], GeoParquetFile],
 ) -> Iterator[tuple[int, GeoParquetFile]]:
-    """Rows that come with numbers, those of the same number together, go to a file for each number;
-    the files are given when they are closed."""
+    """Write rows, which are grouped by number, to one file per number; yield each closed file."""
     number, file = -1, None
     for rows, numbers in batches:
         for each, start, length in runs_of(numbers):
@@ -204,7 +207,7 @@ def written_by_number(
 
 
 def runs_of(numbers: npt.NDArray[Any]) -> Iterator[tuple[int, int, int]]:
-    """(number, start, length) of the runs of equal numbers."""
+    """Yield number, start and length of each run of equal numbers."""
     if len(numbers) == 0:
         return
     edges = np.flatnonzero(np.diff(numbers)) + 1

@@ -1,10 +1,11 @@
-"""What must be true of the states of a collection, as expressions on columns.
+"""Invariants of the states of a collection, as SQL expressions on columns.
 
-Each state is looked at by itself, together with its neighbours, and together with all others of
-its transaction. Among the states are those that nobody ever saw, because others follow them.
+Each state is checked by itself, with its neighbours, and with all other states of its transaction.
+The states include those that were never visible, because their own transaction replaced them.
 
-They come by lines: main, and each branch with the states below it that its own ones follow. What
-is below is checked where it was written, so of a branch only its own states are told of.
+They are grouped by line: main, and each branch with the states below it that its own states follow.
+States below are checked on the line where they were written, so violations on a branch are only
+reported for its own states.
 """
 
 from __future__ import annotations
@@ -32,36 +33,36 @@ from naksha.spi.storage import Split
 
 
 class Invariant(StrEnum):
-    """What can be violated."""
+    """Name of an invariant."""
 
     INTERVAL = "interval"
-    """A state ends after it began; what is current has no end."""
+    """A state does not end before it begins; a current state has no end."""
     OVERLAP = "overlap"
     """No two states of a feature are valid at the same time."""
     GAP = "gap"
-    """Where history is complete, a state begins when the one before it ends, and only a tombstone
-    ends without a state that follows."""
+    """Where history is complete, a state begins when its predecessor ends, and only a tombstone
+    ends without a successor."""
     VERSION = "version"
-    """The versions of a feature go on by one."""
+    """The versions of a feature are consecutive."""
     PUUID = "puuid"
-    """A state names the one that it follows."""
+    """The puuid of a state is the uuid of its predecessor."""
     TOMBSTONE = "tombstone"
-    """A tombstone is of a feature that was there and is not any more, and lies where those do."""
+    """A tombstone belongs to a feature that was deleted, and is stored among the tombstones."""
     LEAF = "leaf"
-    """A feature is in the leaf that its id says."""
+    """A feature is in the leaf of its id."""
     GEOMETRY = "geometry"
-    """A geometry can be read, is on earth, and has the box that is told with it."""
+    """A geometry can be decoded, is within the bounds of WGS 84 and matches its box."""
     QRID = "qrid"
     """The quad key is that of the geometry; `mrid` is `crid` or `qrid`."""
     NAMESPACE = "namespace"
-    """The document says what the columns say."""
+    """The namespace in the document has the same values as the columns."""
     IDENTITY = "identity"
-    """A state id names storage, collection and day, and is that of one state only."""
+    """A state id contains storage, collection and day, and is unique."""
     LOG = "log"
-    """The log has the transactions that made states, counts what they made and tells where that
-    was; versions are numbered without holes, in the order of transactions and of time."""
+    """The log has all transactions of states, with their counts and boxes; versions are numbered
+    without gaps, in the order of transactions and of time."""
     INDEX = "index"
-    """What a storage keeps twice says the same: the tables, and what it finds their rows by."""
+    """Redundant data of a storage, such as indexes, is consistent with its tables."""
 
 
 READ: Final = (
@@ -72,14 +73,14 @@ READ: Final = (
 
 
 class Line(NamedTuple):
-    """What states are read of: main (called None), or a branch on one of its bases."""
+    """Line whose states are read: main (`branch` is None), or a branch on one of its bases."""
 
     branch: str | None
     overlay: int
     base: int
-    """The last transaction that was there before it: what came later is its own."""
+    """Last transaction below it; states of later transactions are its own."""
     floor: int
-    """The transaction from which on its history is complete."""
+    """Transaction from which its history is complete."""
 
 
 _LOOKED_AT: Final = [name for name in READ if name != "geometry"]
@@ -97,7 +98,7 @@ SEEN: Final = pa.schema(
         pa.field("qrid_found", pa.string()),
     ]
 )
-"""States with what their geometries say."""
+"""States with the results of checking their geometries."""
 _LINE: Final = Line._fields
 _LOW: Final = ("west", "south")
 _HIGH: Final = ("east", "north")
@@ -120,12 +121,14 @@ _DOCUMENT: Final = {
     "qrid": ("qrid", "string"),
     "mrid": ("mrid", "string"),
 }
-"""Members of the namespace, and the columns that must say the same."""
+"""Members of the namespace, and the columns that must have the same values."""
 
 
 class Rule(NamedTuple):
-    """An expression that tells a state that is broken, and one for what is said of it. (They are
-    texts, because it takes a call to Java to put any two columns together otherwise.)"""
+    """SQL expression that detects a violation by a state, and one for its message.
+
+    They are strings because composing columns takes a call to Java for every operation.
+    """
 
     invariant: Invariant
     broken: str
@@ -136,7 +139,7 @@ class Rule(NamedTuple):
 
 
 def looked_at(line: Line, split: Split, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch of states as `SEEN`: the geometries are looked at where they are read."""
+    """Convert a batch of states to `SEEN`; geometries are checked in the task that reads them."""
     wkb = batch.column("geometry")
     shapes = read_shapes(wkb.to_numpy(zero_copy_only=False))
     nothing = np.array(wkb.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
@@ -178,38 +181,38 @@ ALONE: Final = (
     Rule(
         Invariant.INTERVAL,
         "txn_next <> 0 AND txn_next < txn",
-        "concat('it ended at ', txn_next, ', before it began')",
+        "concat('the state ends at ', txn_next, ', before it begins')",
     ),
     Rule(
         Invariant.INTERVAL,
         f"kind IN ('{States.LIVE}', '{States.DELETED}') AND txn_next <> 0",
-        "concat('it is current, but ended at ', txn_next)",
+        "concat('the state is current, but ends at ', txn_next)",
     ),
     Rule(
         Invariant.TOMBSTONE,
         f"kind = '{States.LIVE}' AND action = 'DELETE'",
-        "'a tombstone lies among the features'",
+        "'a tombstone is stored among the live features'",
     ),
     Rule(
         Invariant.TOMBSTONE,
         f"kind = '{States.DELETED}' AND action <> 'DELETE'",
-        "'a state that is no tombstone lies among these'",
+        "'a state that is not a tombstone is stored among the tombstones'",
     ),
     Rule(
         Invariant.GEOMETRY,
         "NOT is_shape",
-        "'the geometry cannot be read, or is not on earth'",
+        "'the geometry cannot be decoded, or is outside of WGS 84'",
     ),
     Rule(
         Invariant.GEOMETRY,
         "is_shape AND NOT is_boxed",
-        "'its box is that of another one'",
+        "'the box does not match the geometry'",
     ),
     Rule(
         Invariant.QRID,
         "is_shape AND NOT qrid <=> qrid_found",
         "concat('qrid is ', coalesce(qrid, 'null'),"
-        " ', the geometry is at ', coalesce(qrid_found, 'null'))",
+        " ', but that of the geometry is ', coalesce(qrid_found, 'null'))",
     ),
     Rule(
         Invariant.QRID,
@@ -219,19 +222,19 @@ ALONE: Final = (
     Rule(
         Invariant.LEAF,
         "left(md5(CAST(id AS binary)), 1) <> leaf",
-        "concat('it lies in leaf ', leaf)",
+        "concat('the feature is in leaf ', leaf, ', which is not that of its id')",
     ),
     Rule(
         Invariant.IDENTITY,
         f"NOT uuid <=> concat_ws(':', home, txn DIV {YEAR_FACTOR}, txn DIV {MONTH_FACTOR} % 100,"
         f" txn DIV {DAY_FACTOR} % 100, i)",
-        "concat('it is called ', coalesce(uuid, 'nothing'))",
+        "concat('the state has the wrong uuid ', coalesce(uuid, 'null'))",
     ),
 )
 
 
 def alone(states: DataFrame, storage: StorageIdentity, collection: str) -> DataFrame:
-    """States with the problems that each has by itself; what is large is left behind."""
+    """Check each state by itself; the result has the problems, but no large columns."""
     xyz = ", ".join(f"{name}: string" for name in _DOCUMENT)
     document = f"from_json(feature, 'id string, properties struct<`{XYZ}`: struct<{xyz}>>')"
     numbered = states.withColumn(
@@ -243,7 +246,7 @@ def alone(states: DataFrame, storage: StorageIdentity, collection: str) -> DataF
 
 
 def _home(storage: StorageIdentity, collection: str) -> Column:
-    """How the state id of a row number begins: before a fork the storage had another id."""
+    """Return the prefix of the state id of a row number, which changes with every fork."""
     homes = f.lit(f"{storage.id}:{collection}")
     for former in reversed(storage.former):
         is_former = f.col("i") <= former.last_i.get(collection, 0)
@@ -252,7 +255,7 @@ def _home(storage: StorageIdentity, collection: str) -> Column:
 
 
 def _problems(rules: Sequence[Rule]) -> str:
-    """What is wrong with a state, as an array."""
+    """Build an expression for the array of a state's problems."""
     each = (
         f"IF(coalesce({rule.broken}, false), {_problem(rule.invariant, rule.message)}, NULL)"
         for rule in rules
@@ -265,7 +268,7 @@ def _problem(invariant: Invariant, message: str) -> str:
 
 
 def _namespace() -> str:
-    """Where the document says something else than the columns, as an array of problems."""
+    """Build an expression for the array of differences between document and columns."""
     told = [("id", "id", "document.id")]
     for member, (column, type_) in _DOCUMENT.items():
         told.append((member, column, f"try_cast(document.properties.`{XYZ}`.{member} AS {type_})"))
@@ -276,7 +279,7 @@ def _namespace() -> str:
     )
     message = (
         "concat(pair.name, ' is ', coalesce(pair.held, 'null'),"
-        " ', the document says ', coalesce(pair.said, 'null'))"
+        " ', but ', coalesce(pair.said, 'null'), ' in the document')"
     )
     differ = f"filter(array({pairs}), pair -> NOT pair.held <=> pair.said)"
     return f"transform({differ}, pair -> {_problem(Invariant.NAMESPACE, message)})"
@@ -285,60 +288,60 @@ def _namespace() -> str:
 # ---- Each state with its neighbours --------------------------------------------------------------
 
 BEFORE: Final = {
-    # Whether all that was there between a state and the one before it must still be there.
+    # Whether all states between a state and its predecessor must still be stored.
     "is_known": "p_txn_next = 0 OR p_txn_next > floor",
     "both_current": "p_txn_next = 0",
     "is_new": "action = 'CREATE'",
     "is_dead": "action = 'DELETE'",
     "was_dead": "p_action = 'DELETE'",
-    # False for a state that only replaced another one of its own transaction.
+    # False for a state that replaced a state of its own transaction.
     "is_step": "NOT coalesce(p_txn = txn AND action = p_action AND action <> 'DELETE'"
     " AND version = p_version, false)",
 }
-"""What the rules below are made of."""
+"""Conditions on a state and its predecessor (`p_`) that the rules below use."""
 LINKED: Final = {
     "is_last": "n_uuid IS NULL",
     "is_first": "p_uuid IS NULL",
     "is_next": "p_uuid IS NOT NULL AND is_step",
     "is_whole": "is_known OR p_txn_next = txn",
     "is_lost": "p_uuid IS NULL AND txn > floor AND NOT (is_new AND version = 1)",
-    # Whether it is known where it was before.
+    # Whether the previous box of the feature is known.
     "is_placed": "is_new OR p_txn = txn OR p_txn_next = txn",
 }
 FOLLOWING: Final = (
     Rule(
         Invariant.TOMBSTONE,
         "both_current AND (is_dead OR was_dead)",
-        "concat('it is there, and its tombstone is too, beside ', p_uuid)",
+        "concat('both a tombstone and another state of the feature are current: ', p_uuid)",
     ),
     Rule(
         Invariant.OVERLAP,
         "(both_current AND NOT is_dead AND NOT was_dead) OR p_txn_next > txn",
-        "concat('it began while this one was still valid: ', p_uuid)",
+        "concat('the state begins while its predecessor is still valid: ', p_uuid)",
     ),
     Rule(
         Invariant.GAP,
-        # Nothing is there after a tombstone was purged.
+        # A purged tombstone may leave a gap before the feature is created again.
         "is_known AND NOT both_current AND p_txn_next < txn AND NOT (was_dead AND is_new)",
-        "concat('nothing was valid between it and ', p_uuid)",
+        "concat('no state was valid between this one and ', p_uuid)",
     ),
-    Rule(Invariant.TOMBSTONE, "is_lost AND is_dead", "'nothing is known of what was deleted'"),
+    Rule(Invariant.TOMBSTONE, "is_lost AND is_dead", "'the state before the tombstone is missing'"),
     Rule(
         Invariant.GAP,
         "is_lost AND NOT is_dead",
-        "concat('nothing is known before version ', version)",
+        "concat('the state before version ', version, ' is missing')",
     ),
     Rule(
         Invariant.GAP,
-        # What was current until now is not: then it has no end.
+        # A current state has no end, so this one must have a successor.
         "is_last AND NOT is_dead AND txn_next > floor",
-        "concat('nothing follows it, although it ended at ', txn_next)",
+        "concat('the state ends at ', txn_next, ', but has no successor')",
     ),
     Rule(
         Invariant.TOMBSTONE,
-        # Of a tombstone that was purged there is more than that.
+        # A purged tombstone leaves more than its backup.
         "is_last AND is_dead AND txn = txn_next AND txn > floor",
-        "'only the backup of the tombstone is there'",
+        "'the tombstone is missing, only its backup is stored'",
     ),
     Rule(
         Invariant.VERSION,
@@ -349,36 +352,39 @@ FOLLOWING: Final = (
     Rule(
         Invariant.VERSION,
         "is_next AND is_whole AND is_new AND NOT was_dead",
-        "concat('it was created although it was there: ', p_uuid)",
+        "concat('the feature was created although it existed: ', p_uuid)",
     ),
     Rule(
         Invariant.PUUID,
         "is_new AND puuid IS NOT NULL",
-        "concat('it was created, but names a predecessor: ', puuid)",
+        "concat('the feature was created, but has the puuid ', puuid)",
     ),
     Rule(
         Invariant.PUUID,
         "is_next AND is_whole AND NOT is_new AND NOT puuid <=> p_uuid",
-        "concat('it follows ', p_uuid, ', but names ', coalesce(puuid, 'nothing'))",
+        "concat('the predecessor is ', p_uuid, ', but puuid is ', coalesce(puuid, 'null'))",
     ),
     Rule(
         Invariant.PUUID,
         "NOT is_step AND NOT puuid <=> p_puuid",
-        "'it replaced a state of its own transaction, but names another predecessor'",
+        "'puuid is not that of the replaced state of the same transaction'",
     ),
     Rule(
         Invariant.NAMESPACE,
         "is_next AND is_whole AND NOT is_new AND created_at <> p_created_at",
-        "'createdAt is not that of the state before'",
+        "'createdAt is not that of the predecessor'",
     ),
 )
 
 
 def chained(states: DataFrame) -> DataFrame:
-    """States, each line's own ones, with their problems as neighbours of others. `is_step` is false
-    for a state that only replaced another one of its own transaction: then it is no change."""
+    """Check the own states of each line with their neighbours.
+
+    `is_step` is false for a state that replaced a state of its own transaction, which does not
+    count as a change.
+    """
     in_order = "OVER (PARTITION BY overlay, id ORDER BY i, txn = txn_next)"
-    # A storage may keep a backup of a tombstone beside it, under the same id.
+    # A storage may keep a backup of a tombstone with the same id.
     again = f"txn = txn_next AND action = 'DELETE' AND uuid <=> lag(uuid) {in_order}"
     single = states.selectExpr("*", f"{again} AS is_backup").where("NOT is_backup")
     before = [f"lag({name}) {in_order} AS p_{name}" for name in _STATE if name != "id"]
@@ -392,8 +398,11 @@ def chained(states: DataFrame) -> DataFrame:
 
 
 def _edges() -> Iterator[str]:
-    """Where something was changed: the box of a state and of the one before it. One that is created
-    has no place before; but there may be a tombstone, which the log may count to it (`far_`)."""
+    """Yield expressions for the edges of a change: the box of a state and of its predecessor.
+
+    A created state has no predecessor, except possibly a tombstone, whose box the log may include
+    or not. So there are two boxes, with (`far_`) and without it.
+    """
     for edges, outermost in ((_LOW, "least"), (_HIGH, "greatest")):
         for edge in edges:
             yield f"{outermost}({edge}, IF(is_new, NULL, p_{edge})) AS {edge}"
@@ -404,25 +413,26 @@ def _edges() -> Iterator[str]:
 
 
 def violations(states: DataFrame, log: DataFrame, first: int) -> DataFrame:
-    """All that is wrong with states that are `chained`, and with the log (`branch`, `overlay`,
-    `txn`, `created`, `updated`, `deleted`, `purged` and the edges of its box), which begins with
-    the transaction `first`."""
+    """Return all violations by `chained` states and by the log.
+
+    The log has the columns `branch`, `overlay`, `txn`, `created`, `updated`, `deleted`, `purged`
+    and the edges of its box, and begins with the transaction `first`.
+    """
     own = states.selectExpr("branch", "id AS feature", "uuid", "txn", "inline(problems)")
     logged = _logged(states, log, first)
     return own.union(_shared_ids(states)).union(_uncounted(logged)).union(_misplaced(logged))
 
 
 def _shared_ids(states: DataFrame) -> DataFrame:
-    """State ids that several features have, or a feature twice."""
+    """Find state ids that are not unique."""
     counts = ("count(*) AS n", "min(branch) AS branch", "min(id) AS id", "max(txn) AS txn")
     shared = states.groupBy("uuid").agg(*map(f.expr, counts)).where("n > 1")
-    message = "concat(n, ' states are called the same')"
+    message = "concat(n, ' states have the same uuid')"
     return shared.selectExpr("branch", "id", "uuid", "txn", f"'{Invariant.IDENTITY}'", message)
 
 
 def _logged(states: DataFrame, log: DataFrame, first: int) -> DataFrame:
-    """What states say of their transactions (`n_`) beside what the log says, where both are
-    complete."""
+    """Join the changes computed from states (`n_`) with the log, where both are complete."""
     counts = (
         "min(branch) AS n_branch",
         "every(is_placed) AS n_placed",
@@ -438,19 +448,23 @@ def _logged(states: DataFrame, log: DataFrame, first: int) -> DataFrame:
 
 
 def _uncounted(logged: DataFrame) -> DataFrame:
-    """Transactions that the log tells something else of. Which feature it is nobody knows: those
-    that are there may be innocent."""
+    """Find transactions whose counts differ from those of the log.
+
+    The violations do not name a feature, because it cannot be determined.
+    """
     text = "the log counts %d created, %d updated, %d deleted, but there are %d, %d, %d"
     message = (
-        "IF(created IS NULL, 'the log does not know the transaction',"
+        "IF(created IS NULL, 'the transaction is missing in the log',"
         f" format_string('{text}', {_TOLD}, {_FOUND}))"
     )
     return _of_log(logged.where(f"NOT ({_IS_COUNTED})"), message)
 
 
 def _misplaced(logged: DataFrame) -> DataFrame:
-    """Transactions that are not where the log says. Who looks for what was changed in an area would
-    not find them. What is purged has no states; where some are missing, that is told already."""
+    """Find transactions whose box in the log is wrong, so that searches by area miss them.
+
+    Purged features have no states, and missing states are reported by other rules.
+    """
 
     def is_inside(inner: str, outer: str) -> str:
         low = (f"{outer}{edge} <= {inner}{edge}" for edge in _LOW)
@@ -470,8 +484,8 @@ def _of_log(rows: DataFrame, message: str) -> DataFrame:
 
 
 _COUNTED: Final = {"created": "CREATE", "updated": "UPDATE", "deleted": "DELETE"}
-"""What the log counts, and by which action of states."""
+"""Counters of the log, and the action of the states that they count."""
 _TOLD: Final = ", ".join(f"coalesce({name}, 0)" for name in _COUNTED)
 _FOUND: Final = ", ".join(f"coalesce(n_{name}, 0)" for name in _COUNTED)
 _IS_COUNTED: Final = f"created IS NOT NULL AND array({_TOLD}) = array({_FOUND})"
-_ELSEWHERE: Final = "the box in the log is not the one around what was changed"
+_ELSEWHERE: Final = "the box in the log is not that of the changes"

@@ -1,4 +1,4 @@
-"""The job `load`: files of any kind become features of a collection, by one transaction."""
+"""Job `load`: load files of any supported format into a collection in one transaction."""
 
 from __future__ import annotations
 
@@ -45,12 +45,13 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
     check_rejects(spec)
     if spec.info is not None and spec.info.id != spec.collection:
         raise InvalidArgument(
-            f"The settings are those of {spec.info.id!r}, not of {spec.collection!r}", field="info"
+            f"The settings in info must be those of {spec.collection!r}, not of {spec.info.id!r}",
+            field="info",
         )
     storage = opened(spec.place)
     before = _loaded_before(storage, spec)
     if before is not None:
-        return before  # Its files may be gone, or others.
+        return before  # its files may have been removed or replaced
     found = found_files(spec)
     tell_left_out(found, progress)
     if spec.history:
@@ -68,7 +69,7 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
 
 
 def _loaded_before(storage: Shared, spec: Load) -> Loaded | None:
-    """What the storage knows of the same job, if that was done before."""
+    """Return the recorded report of the same job, if it was done before."""
     if not spec.job_id:
         return None
     if spec.history:
@@ -93,8 +94,8 @@ def _load(
     if file is not None and spec.mode in _DELETING and not spec.delete_rejected:
         raise InvalidArgument(
             f"{len(rejected)} records were rejected, and the mode {spec.mode.value!r} would delete "
-            f"their features, which may be there; nothing was written. See {file}, or allow it "
-            "with `delete_rejected`",
+            f"existing features of them; nothing was written. See {file}, or allow it with "
+            "delete_rejected",
             field="delete_rejected",
         )
     parts = parts_of(staging.job, rows)
@@ -103,8 +104,8 @@ def _load(
     _tell_what_all_lack(rows, staged, progress)
     if not staged and spec.mode is WriteMode.MIRROR and not spec.delete_all:
         raise InvalidArgument(
-            f"The files have no feature, and the mode {spec.mode.value!r} would delete all that "
-            "are there; nothing was written. Allow it with `delete_all`",
+            f"The files contain no features, and the mode {spec.mode.value!r} would delete all "
+            "existing ones; nothing was written. Allow it with delete_all",
             field="delete_all",
         )
     progress.phase("write", staged)
@@ -118,7 +119,7 @@ def _load(
         key=spec.key,
     )
     applied = storage.call(lambda s: s.apply_staged(write, parts))
-    with suppress(Cancelled):  # it is too late for that: it was written
+    with suppress(Cancelled):  # too late: the transaction was applied
         progress.advance(staged)
     return msgspec.structs.replace(
         _loaded(spec, applied),
@@ -132,7 +133,7 @@ def _load(
 
 
 def _with_files(done: Loaded, found: Found) -> Loaded:
-    """The report with what was read."""
+    """Add the files to the report."""
     count_max = limits.LOAD_FILES_TOLD_MAX
     return msgspec.structs.replace(
         done,
@@ -148,14 +149,16 @@ def _sum(rows: list[Any], count: str) -> int:
 
 
 def _tell_what_all_lack(rows: list[Any], staged: int, progress: Progress) -> None:
-    """Say what no feature has: most likely there is a column that nobody has found."""
+    """Report if no feature has a geometry or an id: the column probably was not recognised."""
     for count, what in (("without_geometry", "a geometry"), ("without_id", "an id")):
         if staged and _sum(rows, count) == staged:
-            progress.say(f"No feature has {what}; if a column has them, name it in the mapping")
+            progress.say(
+                f"No feature has {what}; if there is a column with it, name it in the mapping"
+            )
 
 
 def _loaded(spec: Load, applied: Applied) -> Loaded:
-    """What the storage knows of a load."""
+    """Build the report of a load from the recorded result."""
     return Loaded(
         collection=spec.collection,
         records=applied.created + applied.updated + applied.retained,
@@ -170,7 +173,7 @@ def _loaded(spec: Load, applied: Applied) -> Loaded:
 
 
 def _limited(outcomes: DataFrame, spec: Load) -> list[Any]:
-    """What the tasks tell; of too many rejected records only the first ones."""
+    """Collect the outcomes of tasks, with a limited number of rejected records."""
     kept = outcomes.persist()
     try:
         ends = kept.filter("reason IS NULL").collect()
@@ -180,8 +183,11 @@ def _limited(outcomes: DataFrame, spec: Load) -> list[Any]:
 
 
 def _check_all_told(rows: list[Any], told: int) -> None:
-    """Refuse to write what is not all: nothing but the number of records that tasks have read says
-    that none of them got lost on the way."""
+    """Check that no record was lost: the records read must be those staged or rejected.
+
+    Raises:
+        NakshaError: The numbers differ.
+    """
     ends = [row for row in rows if row.reason is None]
     read = sum(row.records or 0 for row in ends)
     if read != told or any(row.records is None for row in ends):
@@ -191,8 +197,7 @@ def _check_all_told(rows: list[Any], told: int) -> None:
 
 
 def _takes_spark(spec: Load) -> bool:
-    """A history is read from its beginning to its end, in one process: there is nothing to share
-    among tasks."""
+    """Whether a load needs Spark; a history is read sequentially in one process."""
     return not spec.history
 
 

@@ -1,7 +1,7 @@
-"""The job `partition`: the optimal partitioning of a collection, computed on Spark.
+"""Job `partition`: compute the optimal partitioning of a collection on Spark.
 
-The result is that of the storage itself (`Storage.partitioning`), for any version, and without
-work for the storage beyond being read. It can be kept there, for those who ask the storage next.
+The result is the same as that of the storage itself (`Storage.partitioning`), but for any version,
+and the storage only has to read the features. It can be stored there for later requests.
 """
 
 from __future__ import annotations
@@ -34,29 +34,29 @@ _CELLS: Final = pa.schema([pa.field("qrid", pa.string()), pa.field("features", p
 
 
 class Partition(Spec, frozen=True, kw_only=True, tag="partition"):
-    """Find the optimal partitioning of a version."""
+    """Compute the optimal partitioning of a version."""
 
     collection: str
     version: str = HEAD
     features_max: int | None = None
-    """How many features a cell may have; None for what the storage takes."""
+    """Maximum number of features per cell; the default is the storage's cell size."""
     keep: bool = False
-    """Keep it in the storage, which must be asked for HEAD then, on its own terms."""
+    """Store the result in the storage; only for HEAD with the default features_max."""
     output: OutputFile | None = None
-    """A directory for all cells: their quad keys (`qrid`), and how many features are in each."""
+    """Directory for all cells, with their quad keys (`qrid`) and numbers of features."""
     output_format: Output = Output.PARQUET
     overwrite: bool = False
     job_id: str = ""
-    """A directory that this very job has made is its result."""
+    """Id of the job; an output directory that the same job has written is its result."""
 
 
 class Partitioned(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The features by cell (key "" for those without geometry), and of what."""
+    """Report of the job `partition`: features by cell (key "" for those without geometry)."""
 
     by_qrid: dict[str, int]
-    """The first cells; all of them are in the output."""
+    """The first cells; the output has all of them."""
     cells: int
-    """How many there are."""
+    """Total number of cells."""
     features: int
     features_max: int
     feature_size: int
@@ -67,13 +67,16 @@ class Partitioned(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def partition(spark: SparkSession, spec: Partition, progress: Progress) -> Partitioned:
-    """See `Partition`."""
+    """Run the job; see `Partition`."""
     if spec.features_max is not None and spec.features_max < 1:
-        raise InvalidArgument("A cell has at least one feature", field="features_max")
+        raise InvalidArgument(
+            f"The option features_max must be at least 1, not {spec.features_max}",
+            field="features_max",
+        )
     if spec.keep and (spec.version != HEAD or spec.features_max is not None):
         raise InvalidArgument(
-            "Only what the storage itself would find is kept: that of HEAD, with its own size of"
-            " cells, hence without version and features_max",
+            "The option keep requires HEAD and the storage's own cell size; omit version and"
+            " features_max",
             field="keep",
         )
     target = None
@@ -122,9 +125,15 @@ def _save(cells: Mapping[str, int], work: Path, format_: Output) -> None:
 async def _plan(storage: Storage, spec: Partition) -> tuple[Place, int, list[Split]]:
     at = await fixed(storage, spec.version)
     if spec.keep and at.line.overlay != MAIN:
-        raise InvalidArgument("Nothing is kept for a branch", field="keep")
+        raise InvalidArgument(
+            "The option keep is not supported for branches; use a version of main", field="keep"
+        )
     size = await at.line.storage.feature_size(spec.collection)
     return at, size, await planned(at, spec.collection, Query())
 
 
-JOB = Job(Partition, partition, "Find the cells that divide a collection into parts of a size.")
+JOB = Job(
+    Partition,
+    partition,
+    "Compute the cells that divide a collection into partitions of similar size.",
+)

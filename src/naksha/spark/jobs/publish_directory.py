@@ -1,9 +1,10 @@
-"""Directories that are there whole or not at all: written beside their place, then renamed.
+"""Atomic publication of output directories: written next to the target, then renamed.
 
-A job whose process dies may be run again. What it had published is its result then: the directory
-says which job made it. What it had not is swept by the next job that writes to the same place; it
-has a lock that is free once the process is gone. Where a directory is replaced there is a moment
-without any; what a job has put aside that died in it comes back.
+A job whose process has died may be run again. If it had published its directory, that is the
+result: the directory contains the id of its job. If not, its work directory is removed by the next
+job with the same target; a lock that is released when a process ends tells whether it is still in
+use. Replacing a directory takes two renames. If a process dies between them, the next job restores
+the old directory.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ import msgspec
 from naksha.model.errors import Conflict, InvalidArgument, Unavailable
 
 REPORT: Final = "_report.json"
+"""Report of the job that wrote a directory, and the id of that job."""
 MANIFEST: Final = "_manifest.json"
-"""What is in the directory of an export, file by file."""
-"""What a job tells of the directory, and which one it was."""
+"""List of the files in the directory of an export."""
 _LOCK: Final = ".lock"
 _OLD: Final = ".old"
 R = TypeVar("R", bound=msgspec.Struct)
 
 
 class Output(StrEnum):
-    """How rows are written."""
+    """Format of output rows."""
 
     PARQUET = "parquet"
-    """With geometries in WKB, and features without them as JSON."""
+    """Geometries in WKB, and the rest of features as JSON."""
     LINES = "json-lines"
-    """An object for each, with whole features as GeoJSON."""
+    """One object per row, with complete features as GeoJSON."""
 
 
 class _Made(msgspec.Struct, rename="camel"):
@@ -45,7 +46,7 @@ class _Made(msgspec.Struct, rename="camel"):
 
 
 def made_before(output: str, job_id: str, report: type[R]) -> R | None:
-    """What the same job has told when it made this directory; None when it did not."""
+    """Return the report in an output directory if the same job has written it, else None."""
     if not output or not job_id:
         return None
     try:
@@ -58,34 +59,42 @@ def made_before(output: str, job_id: str, report: type[R]) -> R | None:
 
 
 def tell(work: Path, job_id: str, report: msgspec.Struct) -> None:
-    """Keep what a job tells of the directory in it."""
+    """Write the report of a job to its output directory."""
     told = {**msgspec.to_builtins(report), "jobId": job_id}
     (work / REPORT).write_bytes(msgspec.json.encode(told))
 
 
 def check_output(output: str, *, overwrite: bool) -> Path:
-    """The place of a directory to be written; what is there already is refused."""
+    """Check the path of a directory to write, which must not exist unless it is overwritten."""
     if not output:
-        raise InvalidArgument("It has no name", field="output")
+        raise InvalidArgument("The option output must not be empty", field="output")
     target = Path(output).absolute()
     _sweep(target)
     _check_target(target, overwrite=overwrite)
     if not target.parent.is_dir():
-        raise InvalidArgument(f"There is no directory {target.parent}", field="output")
+        raise InvalidArgument(
+            f"The parent directory {target.parent} does not exist", field="output"
+        )
     return target
 
 
 def _check_target(target: Path, *, overwrite: bool) -> None:
     if target.exists() and not overwrite:
-        raise Conflict(f"{target} is there already", field="output")
+        raise Conflict(
+            f"The output {target} already exists; use another one or overwrite", field="output"
+        )
     if target.exists() and not target.is_dir():
-        raise Conflict(f"{target} is no directory, and is not overwritten", field="output")
+        raise Conflict(
+            f"The output {target} is not a directory and cannot be overwritten", field="output"
+        )
 
 
 @contextmanager
 def published(target: Path, *, overwrite: bool) -> Iterator[Path]:
-    """A new directory beside the target, which takes its place at the end of the block; when the
-    block fails nothing is left of it."""
+    """Create a work directory, which becomes the target at the end of the block.
+
+    If the block fails it is removed.
+    """
     with _names(target) as names:
         try:
             names.work.mkdir()
@@ -97,7 +106,8 @@ def published(target: Path, *, overwrite: bool) -> Iterator[Path]:
 
 def _rename(names: _Names, target: Path, *, overwrite: bool) -> None:
     if not target.exists():
-        # Not over what somebody else made meanwhile: a directory that is not empty is not replaced.
+        # This fails if another process has created the target in the meantime: a rename does not
+        # replace a directory that is not empty.
         _move(names.work, target)
         return
     _check_target(target, overwrite=overwrite)
@@ -114,39 +124,41 @@ def _move(work: Path, target: Path) -> None:
     try:
         work.rename(target)
     except OSError as error:
-        raise Conflict(f"{target} is there already", field="output") from error
+        raise Conflict(
+            f"The output {target} was created by another process", field="output"
+        ) from error
 
 
-# ---- What the dead have left ---------------------------------------------------------------------
+# ---- Leftovers of dead processes -----------------------------------------------------------------
 
 
 class _Names(NamedTuple):
-    """What one job uses beside a target."""
+    """Paths next to a target that one job uses."""
 
     work: Path
     old: Path
-    """What was there before, until it is replaced."""
+    """Previous directory, until it is replaced."""
     lock: Path
-    """Held by the process for as long as it uses the other two."""
+    """Lock file, which the process holds while it uses the other two."""
 
     @classmethod
     def of(cls, target: Path, number: str) -> _Names:
-        """Those with a number of their own."""
+        """Return the paths with a number."""
         name = f".{target.name}.{number}"
         return cls(*(target.with_name(name + end) for end in ("", _OLD, _LOCK)))
 
 
 @contextmanager
 def _names(target: Path) -> Iterator[_Names]:
-    """Names that are this process's own until the end of the block."""
+    """Reserve unique paths for the block."""
     while True:
         names = _Names.of(target, uuid.uuid4().hex)
         try:
             file = names.lock.open("xb")
         except OSError as error:
-            raise Unavailable(f"{target.parent} cannot be written to: {error.strerror}") from error
+            raise Unavailable(f"Cannot write to {target.parent}: {error.strerror}") from error
         with file:
-            # Before it was held somebody may have taken it for one that the dead have left.
+            # Between creating and locking it, another process may have removed it as a leftover.
             if not _is_held(file) or not names.lock.exists():
                 continue
             try:
@@ -157,7 +169,7 @@ def _names(target: Path) -> Iterator[_Names]:
 
 
 def _sweep(target: Path) -> None:
-    """Remove what jobs have left that died; bring back what they had put aside."""
+    """Remove leftovers of dead processes, and restore directories that they were replacing."""
     form = re.compile(re.escape(f".{target.name}.") + "([0-9a-f]{32})" + re.escape(_LOCK))
     found = target.parent.iterdir() if target.parent.is_dir() else ()
     for number in [match[1] for path in found if (match := form.fullmatch(path.name))]:
@@ -165,7 +177,7 @@ def _sweep(target: Path) -> None:
         try:
             file = names.lock.open("r+b")
         except OSError:
-            continue  # It is gone by now, or somebody else's.
+            continue  # it was removed in the meantime, or belongs to another user
         with file:
             if not _is_held(file):
                 continue
@@ -177,15 +189,15 @@ def _sweep(target: Path) -> None:
 
 
 def _is_held(file: IO[bytes]) -> bool:
-    """Whether this process has the lock now."""
+    """Try to lock a file; return whether this process holds the lock."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:
         raise Unavailable(
-            f"{file.name} cannot be locked: {error.strerror}; results are written to a file system "
-            "that has locks",
+            f"Cannot lock {file.name}: {error.strerror}; the output must be on a file system that "
+            "supports locks",
             field="output",
         ) from error
     return True

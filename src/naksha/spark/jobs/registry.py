@@ -1,9 +1,9 @@
-"""Jobs by name: entry points of the group `naksha.jobs`, each the `JOB` of a module.
+"""Registry of jobs: entry points of the group `naksha.jobs`, each the `JOB` of a module.
 
     [project.entry-points."naksha.jobs"]
     "acme-clean" = "acme.jobs.clean:JOB"
 
-Any distribution may add some; whoever may submit a job can name one of these, and nothing else.
+Any distribution may add jobs. Only registered jobs can be submitted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GROUP: Final = "naksha.jobs"
 
 
 class Asked(NamedTuple):
-    """A job, and what it is to do."""
+    """Job with its specification."""
 
     job: AnyJob
     spec: Spec
@@ -41,37 +41,37 @@ def _known() -> dict[str, EntryPoint]:
 
 
 def job_names() -> list[str]:
-    """All that there are."""
+    """Return the names of all jobs."""
     return sorted(_known())
 
 
 @cache
 def find_job(name: str) -> AnyJob:
-    """The job of a name.
+    """Import a job by its name.
 
     Raises:
-        InvalidArgument: There is none; names those that there are.
+        InvalidArgument: The job does not exist (lists all names), or could not be imported.
     """
     entry = _known().get(name)
     if entry is None:
         raise InvalidArgument(
-            f"No job is called {name!r:.80}; known are: {', '.join(job_names())}", field="job"
+            f"Unknown job {name!r:.80}; known jobs: {', '.join(job_names())}", field="job"
         )
     try:
         job = entry.load()
     except (ImportError, AttributeError) as error:
         raise InvalidArgument(
-            f"The job {name!r} is not installed whole: {error}", field="job"
+            f"The job {name!r} could not be imported: {error}", field="job"
         ) from error
     assert job.name == name, f"the specification of {name} is tagged {job.name}"
-    return job  # type: ignore[no-any-return] # whatever a distribution calls a job
+    return job  # type: ignore[no-any-return] # entry points are untyped
 
 
 def read_spec(text: bytes | str) -> Asked:
-    """A specification in JSON: `{"job": "export", "place": {"location": "…"}, …}`.
+    """Parse a specification in JSON: `{"job": "export", "place": {"location": "…"}, …}`.
 
     Raises:
-        InvalidArgument: Names the field that is wrong.
+        InvalidArgument: It is invalid; names the field.
     """
     try:
         job = find_job(msgspec.json.decode(text, type=_Named).job)
@@ -79,12 +79,16 @@ def read_spec(text: bytes | str) -> Asked:
     except msgspec.ValidationError as error:
         raise invalid_struct("specification", error) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"The specification is no JSON: {error}", field="job") from None
+        raise InvalidArgument(
+            f"The specification is not valid JSON: {error}", field="job"
+        ) from None
 
 
 def described() -> list[JobKind]:
-    """All that can be run, as whoever runs them out of process needs to know them. One that is not
-    installed whole is left out: it is told to whoever asks for it."""
+    """Describe all jobs for callers that run them in another process.
+
+    A job that cannot be imported is logged and omitted; `find_job` raises its error.
+    """
     found = []
     for name in job_names():
         try:
@@ -107,7 +111,7 @@ def _kind_of(job: AnyJob) -> JobKind:
 
 
 def _files(properties: dict[str, Any]) -> dict[str, str]:
-    """Fields that name files, alone or in a list, or may."""
+    """Return the fields that may name files, directly or in a list."""
     found = {}
     for name, schema in properties.items():
         for one in (schema, *schema.get("anyOf", ())):

@@ -1,8 +1,8 @@
-"""Pairs of states, before and after: what became of the feature, and at which places.
+"""Comparison of pairs of states: the kind of change, and the paths that changed.
 
-Which features changed is found by joins. What changed inside a document no column can tell: of the
-changed features only, the two documents are compared by the function that everybody uses for it,
-so that the answer is the same everywhere.
+Changed features are found by joins. The changed paths inside of documents cannot be computed from
+columns. So the documents of changed features, and only these, are compared with the same function
+as everywhere else in Naksha.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from naksha.spi.support.write_merge import content_of
 from naksha.versioning.diff import Action
 
 STATE: Final = ("uuid", "geometry", "feature")
-"""The columns of a pair, each with `old_` and `new_` before its name; and `id`."""
+"""Columns of a pair, each with the prefixes `old_` and `new_`, in addition to `id`."""
 _ABOUT: Final = [
     pa.field("id", pa.string()),
     pa.field("action", pa.string()),
@@ -44,22 +44,22 @@ TABLE: Final = pa.schema(
         pa.field("new_feature", pa.string()),
     ]
 )
-"""A change, with geometries in WKB and the rest of the features as JSON."""
+"""Schema of changes with geometries in WKB and the rest of the features as JSON."""
 DOCUMENTS: Final = pa.schema([*_ABOUT, pa.field("old", pa.string()), pa.field("new", pa.string())])
-"""A change, with whole features as GeoJSON."""
+"""Schema of changes with complete features as GeoJSON."""
 
 _decode = msgspec.json.Decoder(list[Any]).decode
 
 
 class Comparer:
-    """A task: compares pairs, and leaves out those that are the same."""
+    """Task that compares pairs and omits those that are equal."""
 
     def __init__(self, *, documents: bool) -> None:
         self.schema = DOCUMENTS if documents else TABLE
 
     @property
     def spark_schema(self) -> StructType:
-        """What comes out, on Spark."""
+        """Schema of the result on Spark."""
         found: StructType = from_arrow_schema(self.schema)
         return found
 
@@ -98,7 +98,7 @@ def _actions(batch: pa.RecordBatch) -> pa.Array:
 def _paths(
     batch: pa.RecordBatch, actions: pa.Array
 ) -> tuple[list[list[str]], npt.NDArray[np.bool_]]:
-    """The places that changed in each feature, and which pairs are changes at all."""
+    """Return the changed paths of each feature, and which pairs are changes at all."""
     paths: list[list[str]] = [[] for _ in range(len(batch))]
     is_change = np.ones(len(batch), dtype=np.bool_)
     both = np.flatnonzero(pc.equal(actions, Action.UPDATED.value).to_numpy(zero_copy_only=False))
@@ -107,15 +107,17 @@ def _paths(
     documents = zip(_documents(pairs, "old"), _documents(pairs, "new"), strict=True)
     for n, (old, new), has_moved in zip(both, documents, moved, strict=True):
         paths[n] = changed_places(old, new, moved=bool(has_moved))
-        # Over several states it may be the same again; so it may be in the very next one, when it
-        # was changed and changed back by one transaction.
+        # The feature may be the same again after several states, or after one transaction that
+        # changed it and changed it back.
         is_change[n] = bool(paths[n])
     return paths, is_change
 
 
 def changed_places(old: dict[str, Any], new: dict[str, Any], *, moved: bool) -> list[str]:
-    """Where two features differ, given without their geometries. Tags and `crid` that the new one
-    does not have stay as they are."""
+    """Return the paths at which two features without geometries differ.
+
+    If the new feature has no tags or no `crid`, these count as unchanged.
+    """
     before = content_of(old)
     after = content_of(new, before[XYZ])
     for content, geometry in ((before, 0), (after, int(moved))):
@@ -125,7 +127,7 @@ def changed_places(old: dict[str, Any], new: dict[str, Any], *, moved: bool) -> 
 
 
 def _moved(pairs: pa.RecordBatch) -> npt.NDArray[np.bool_]:
-    """Whether the geometries differ. Equal bytes are equal; others may be, as 0.0 and -0.0 are."""
+    """Test whether geometries differ; different bytes may be equal, as 0.0 and -0.0 are."""
     old, new = pairs.column("old_geometry"), pairs.column("new_geometry")
     differ = pc.fill_null(pc.not_equal(old, new), True)
     differ = pc.and_not(differ, pc.and_(old.is_null(), new.is_null()))
@@ -146,7 +148,7 @@ def _documents(pairs: pa.RecordBatch, side: str) -> list[dict[str, Any]]:
 
 
 def _geojson(batch: pa.RecordBatch, side: str) -> pa.Array:
-    """Whole features; a document is never empty, so what follows its brace follows a comma."""
+    """Build complete features; a document is never empty, so a comma precedes its members."""
     geometry = geojson_texts(batch.column(f"{side}_geometry").to_pylist())
     rest = pc.utf8_slice_codeunits(batch.column(f"{side}_feature"), start=1)
     texts = pc.fill_null(pa.array(geometry, pa.string()), "null")

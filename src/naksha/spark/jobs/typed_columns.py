@@ -1,9 +1,9 @@
-"""Properties as columns with types: which there are, and their values.
+"""Conversion of properties to typed columns.
 
-A property that is a boolean, an integer, a number or a text in all features is a column of that
-type; any other one (an object, an array, or now this and now that) is a column of JSON. So is one
-of numbers that no column could hold exactly: integers of more than 64 bits, or of more than 53
-beside numbers that are none.
+A property that is a boolean, an integer, a number or a string in all features becomes a column of
+that type. Any other property (an object, an array, or a mixture of types) becomes a column of JSON.
+So does a property whose numbers do not fit any column exactly: integers of more than 64 bits, or
+integers of more than 53 bits mixed with other numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from naksha.model.errors import LimitExceeded
 
 
 class Kind(StrEnum):
-    """The type of a column, as Spark calls it; JSON for what has none."""
+    """Type of a column by its name on Spark; JSON for values without a common type."""
 
     BOOLEAN = "boolean"
     INTEGER = "bigint"
@@ -30,14 +30,13 @@ class Kind(StrEnum):
     TEXT = "string"
     JSON = "json"
     NOTHING = "void"
-    """Null wherever it is given."""
+    """All values are null."""
     LONG = "long"
-    """Of a value only: an integer that is none of the numbers that a double can be."""
+    """Of a value only: an integer too large to be exact as a double."""
 
 
 class TypedColumn(msgspec.Struct, frozen=True):
-    """A property that becomes a column; `name` differs from that of the property where another
-    column has it already."""
+    """Property that becomes a column; `name` differs from the property if it is already taken."""
 
     property: str
     name: str
@@ -50,7 +49,7 @@ _ARROW: Final = {
     Kind.NUMBER: pa.float64(),
 }
 _EXACT: Final = 2**53
-"""Up to here a double can be every integer."""
+"""All integers up to this one are exact as doubles."""
 _WHOLE: Final = "decimal(38,0)"
 _KINDS: Final = (
     ("BOOLEAN", Kind.BOOLEAN),
@@ -63,14 +62,16 @@ _KINDS: Final = (
 
 
 def typed_columns(properties: DataFrame, taken: Collection[str]) -> list[TypedColumn]:
-    """The columns for the properties of all features, by their names; `properties` has JSON in its
-    only column."""
+    """Determine the columns of all properties, sorted by name.
+
+    `properties` has a single column with JSON.
+    """
     members = properties.select(f.explode(_members(properties.columns[0])).alias("name", "value"))
     kinds = members.groupBy("name").agg(f.collect_set(_kind(f.col("value"))).alias("kinds"))
     found = kinds.limit(limits.EXPORT_COLUMNS_MAX + 1).collect()
     if len(found) > limits.EXPORT_COLUMNS_MAX:
         raise LimitExceeded(
-            f"There are more than {limits.EXPORT_COLUMNS_MAX} different properties; "
+            f"The features have more than {limits.EXPORT_COLUMNS_MAX} different properties; "
             "export them as JSON",
             field="properties",
         )
@@ -85,18 +86,18 @@ def typed_columns(properties: DataFrame, taken: Collection[str]) -> list[TypedCo
 
 
 def one_kind(kinds: set[Kind]) -> Kind:
-    """What all of these fit into."""
+    """Return the type that fits values of all kinds."""
     given = kinds - {Kind.NOTHING}
     if given in ({Kind.LONG}, {Kind.LONG, Kind.INTEGER}):
         return Kind.INTEGER
     if given == {Kind.INTEGER, Kind.NUMBER}:
         return Kind.NUMBER
-    # Null in a column of JSON is told from a property that is not there.
+    # In a column of JSON, null differs from a missing property.
     return given.pop() if len(given) == 1 else Kind.JSON
 
 
 def values(json: str, columns: Sequence[TypedColumn]) -> list[Column]:
-    """The columns, out of one with JSON, named by their positions."""
+    """Build the columns from a column of JSON, named by their positions."""
     members = _members(json)
     return [
         _value(f.element_at(members, f.lit(column.property)), column.kind).alias(position(n))
@@ -105,12 +106,12 @@ def values(json: str, columns: Sequence[TypedColumn]) -> list[Column]:
 
 
 def position(n: int) -> str:
-    """What the n-th column is called on Spark, where names are not told apart by their case."""
+    """Return the name of the n-th column on Spark, where names are case-insensitive."""
     return f"property_{n}"
 
 
 def arrow_type(kind: Kind) -> pa.DataType:
-    """The type of the column in a file."""
+    """Return the type of a column in a file."""
     return _ARROW.get(kind, pa.string())
 
 

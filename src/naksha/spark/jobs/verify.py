@@ -1,8 +1,8 @@
-"""The job `verify`: recomputes what must be true of a collection, and tells what is not.
+"""Job `verify`: check the invariants of a collection and report violations.
 
-All states are read, those that nobody ever saw too, as of the last published version; so it can
-run while others write. Branches are read as far as they changed something. What it finds is
-reported, never raised; `naksha job verify` ends with another exit code then.
+All states at the last published version are read, including those that were never visible, so it
+can run concurrently with writers. Of branches only changed features are read. Violations are
+reported, not raised; `naksha job verify` then has an exit code other than 0.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ _LOG: Final = pa.schema(
         pa.field("is_change", pa.bool_()),
     ]
 )
-"""What the log tells of a collection. A row is about features, or a change of the collection."""
+"""Log entries of a collection. A row is about its features, or a change of the collection itself.
+"""
 _NOWHERE: Final = (None,) * 4
 _FOUND: Final = (
     "branch string, feature string, uuid string, txn bigint, invariant string, message string"
@@ -65,15 +66,17 @@ class Verify(Spec, frozen=True, kw_only=True, tag="verify"):
 
     collection: str
     output: OutputFile | None = None
-    """A directory of Parquet files for all that is found; the report has some of it."""
+    """Directory for all violations as Parquet files; the report only has the first ones."""
     overwrite: bool = False
     job_id: str = ""
-    """A directory that this very job has made is its result."""
+    """Id of the job; an output directory that the same job has written is its result."""
 
 
 class Violation(msgspec.Struct, frozen=True, rename="camel"):
-    """Something that must not be. `branch` is None on main, `feature` where the log does not say
-    which one it is."""
+    """Violation of an invariant.
+
+    `branch` is None on main, and `feature` if the log does not identify one.
+    """
 
     invariant: str
     branch: str | None
@@ -84,25 +87,25 @@ class Violation(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What was looked at, and what is wrong with it."""
+    """Report of the job `verify`."""
 
     collection: str
     seq_number: int
     complete_since: int
-    """The version from which on history is complete; what came before is not missed."""
+    """Version from which history is complete; earlier history is not expected."""
     branches: int
-    """How many there are; one that was rebased counts for each base."""
+    """Number of branches; a rebased branch counts once per base."""
     states: int
     transactions: int
     violations: dict[str, int]
-    """How many there are, by invariant; empty when all is well."""
+    """Number of violations by invariant; empty if there are none."""
     found: list[Violation]
-    """The first ones."""
+    """The first violations."""
     output: str | None
 
 
 class _Read(NamedTuple):
-    """What is to be read of a storage: splits, and the line that each is of."""
+    """Plan of a check: splits, and the line of each."""
 
     storage: StorageIdentity
     version: Version
@@ -111,32 +114,37 @@ class _Read(NamedTuple):
     splits: list[Split]
     owners: list[Line]
     log_first: Version
-    """The first version that the log still has; 0 when it has all of them."""
+    """First version that the log still has; 0 if it is complete."""
     has_history: bool
 
 
 def verify(spark: SparkSession, spec: Verify, progress: Progress) -> Verified:
-    """See `Verify`."""
+    """Run the job; see `Verify`."""
     target = None
     if spec.output is not None:
         if (made := made_before(spec.output, spec.job_id, Verified)) is not None:
             return made
         target = check_output(spec.output, overwrite=spec.overwrite)
     for _ in range(limits.VERIFY_RUNS_MAX):
-        # So may the log, in the midst of being read.
+        # The log may expire while it is read, as history may.
         with suppress(Expired):
             report = _verified(spark, spec, target, progress)
             if report is not None:
                 return report
-        progress.say("History expired meanwhile, which must not be taken for a gap: once more")
-    raise Retryable("History expires faster than it is checked", collection_id=spec.collection)
+        progress.say(
+            "History expired during the check and could be taken for a gap; checking again"
+        )
+    raise Retryable(
+        f"The history of {spec.collection!r} expires faster than it is checked; retry later",
+        collection_id=spec.collection,
+    )
 
 
 def _verified(
     spark: SparkSession, spec: Verify, target: Path | None, progress: Progress
 ) -> Verified | None:
-    """None when what was read is not all that should have been there."""
-    progress.phase("looking at branches")
+    """Check the collection once; None if history expired in the meantime."""
+    progress.phase("reading branches")
     storage = existing(spec.place)
     read = storage.call(lambda it: _plan(it, spec.collection))
     states, log = _states(spark, spec, read).persist(), _log(spark, spec, read).persist()
@@ -175,8 +183,8 @@ def _verified(
 
 
 def _twice(spark: SparkSession, spec: Verify, read: _Read, progress: Progress) -> DataFrame:
-    """What the storage keeps twice, and not the same; that can only be looked at where it is."""
-    progress.phase("looking at indices")
+    """Return inconsistencies of redundant data, which only the storage itself can check."""
+    progress.phase("checking indexes")
     most = limits.MISMATCHES_MAX
     found = existing(spec.place).call(lambda it: it.mismatches(spec.collection, most))
     branches = {line.overlay: line.branch for line in read.lines}
@@ -186,13 +194,13 @@ def _twice(spark: SparkSession, spec: Verify, read: _Read, progress: Progress) -
             *(Invariant.LOG.value if each.is_of_log else Invariant.INDEX.value, each.message),
         )
         for each in found
-        if each.overlay in branches  # of a branch that is gone nobody reads anything
+        if each.overlay in branches  # a deleted branch cannot be read
     ]
     return spark.createDataFrame(rows, _FOUND)
 
 
 def _told(found: DataFrame) -> list[Violation]:
-    """The first ones, always in the same order."""
+    """Return the first violations in a stable order."""
     rows = found.orderBy("branch", "feature", "txn", "invariant", "uuid", "message")
     return [
         Violation(
@@ -207,14 +215,14 @@ def _told(found: DataFrame) -> list[Violation]:
     ]
 
 
-# ---- What is read --------------------------------------------------------------------------------
+# ---- Planning ------------------------------------------------------------------------------------
 
 
 async def _plan(storage: Storage, collection: str) -> _Read:
     at = await fixed(storage, HEAD)
     has_history = (await storage.collection(collection)).history_enabled
-    # Without history whatever is written next takes the version with it. What is left of it then is
-    # still as it must be, but nothing is missing that is gone.
+    # Without history the next write drops the version that is read. The remaining states must still
+    # be valid, but missing states are not violations.
     floor = await oldest_version(storage, collection) if has_history else at.version
     main = Line(None, MAIN, 0, floor.txn)
     splits = await storage.plan(collection, Query(states=States.ALL), at.at, hidden=True)
@@ -234,7 +242,7 @@ async def _plan(storage: Storage, collection: str) -> _Read:
 async def _add_branch(
     read: _Read, storage: Storage, collection: str, branch: Branch, epoch: Epoch
 ) -> None:
-    """What a branch has changed on one of its bases, and what was there before it."""
+    """Add the features that a branch has changed on one of its bases, with earlier states."""
     base = epoch.below[0].txn or 0
     if base >= read.version.txn:
         return
@@ -243,7 +251,7 @@ async def _add_branch(
     try:
         ids = await _changed_ids(on_branch, collection, base, at)
     except CollectionNotFound:
-        return  # It was not there when the branch was made.
+        return  # the collection did not exist when the branch was created
     whole = Query(states=States.ALL, ids=ids)
     splits = await on_branch.plan(collection, whole, at, hidden=True)
     line = Line(branch.name, epoch.overlay, base, base)
@@ -255,7 +263,7 @@ async def _add_branch(
 async def _changed_ids(
     on_branch: Storage, collection: str, base: int, at: AtSeq
 ) -> tuple[str, ...] | None:
-    """The features that a branch has own states of; None for too many to be named."""
+    """Return the ids of features with states of the branch; None if there are too many."""
     query = Query(states=States.ALL, txn_from=base + 1)
     ids: set[str] = set()
     for split in await on_branch.plan(collection, query, at, hidden=True):
@@ -274,7 +282,7 @@ def _states(spark: SparkSession, spec: Verify, read: _Read) -> DataFrame:
 
     seen = changed(spark, spec.place, splits, invariants.READ, invariants.SEEN, looked_at)
     alone = invariants.alone(seen, read.storage, spec.collection)
-    # What is kept by Spark keeps its number of parts, however few states there are.
+    # Spark does not coalesce the partitions of persisted data, so their number must be suitable.
     together = alone.repartition(max(len(splits), 1), "overlay", "id")
     return invariants.chained(together)
 
@@ -291,8 +299,7 @@ async def _log_first(storage: Storage) -> Version:
 
 
 def _log(spark: SparkSession, spec: Verify, read: _Read) -> DataFrame:
-    """What the log tells of the collection, where history is complete: each task reads a part of
-    it, a page at a time."""
+    """Read the log of the collection where history is complete; each task reads a part by pages."""
     first, last = max(read.log_first.seq_number, 1), read.version.seq_number
     lines = {line.overlay: line for line in read.lines}
     place, collection = spec.place, spec.collection
@@ -312,7 +319,7 @@ def _log(spark: SparkSession, spec: Verify, read: _Read) -> DataFrame:
 async def _log_part(
     lines: Mapping[int, Line], collection: str, begin: int, end: int, storage: Storage
 ) -> AsyncIterator[pa.RecordBatch]:
-    """The versions from one on, before another one."""
+    """Read the log entries of versions from `begin` to before `end`."""
     where = LogFilter(collections=(collection,), overlays=None)
     after = begin - 1
     while page := await storage.transactions(after, limits.VERIFY_LOG_PAGE, where):
@@ -346,8 +353,10 @@ def _log_rows(
 
 
 def _counted(log: DataFrame, first: int | None) -> DataFrame:
-    """What the log counts. What was there under the same name before is left out: the collection is
-    not older than the last change of it until its first state."""
+    """Return the log entries with counts, without those of an earlier collection of the same name.
+
+    The collection was created by the last change of the collection up to its first state.
+    """
     changes = log.where("is_change")
     if first is not None:
         changes = changes.where(f"txn <= {first}")
@@ -362,6 +371,6 @@ def _exit_code(report: Verified) -> int:
 JOB = Job(
     Verify,
     verify,
-    "Check that what is stored of a collection is as it must be.",
+    "Check the invariants of a collection's stored data.",
     exit_code=_exit_code,
 )

@@ -1,4 +1,4 @@
-"""Actions of Spark that somebody watches: how many tasks are done, and whether to go on."""
+"""Execution of Spark actions with progress reporting and cancellation."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ LOOK_SECONDS: Final = 0.2
 
 
 def watched(spark: SparkSession, progress: Progress, name: str, action: Callable[[], T]) -> T:
-    """Run an action, and tell how many of its tasks are done. Whoever cancels the job by an error
-    in `progress` cancels the tasks too.
+    """Run an action and report how many of its tasks are done.
+
+    If `progress` raises an error, the tasks are cancelled, too.
 
     Raises:
-        NakshaError: What a task has raised, with the field and the feature that it is about.
+        NakshaError: The error of a task, with the field and the feature that it concerns.
     """
     context = spark.sparkContext
     group = f"naksha-{uuid.uuid4().hex}"
@@ -33,7 +34,7 @@ def watched(spark: SparkSession, progress: Progress, name: str, action: Callable
         context.setJobGroup(group, name, interruptOnCancel=True)
         try:
             result.append(action())
-        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
             failure.append(error)
 
     thread = InheritableThread(target=run, name=name, session=spark)
@@ -42,7 +43,7 @@ def watched(spark: SparkSession, progress: Progress, name: str, action: Callable
     try:
         _watch(context, group, thread, progress, name)
     except BaseException:
-        # Again and again: at the moment it may be between two jobs of Spark.
+        # Repeated, because the action may currently be between two Spark jobs.
         while thread.is_alive():
             context.cancelJobGroup(group)
             thread.join(LOOK_SECONDS)
@@ -67,7 +68,7 @@ def _watch(
 
 
 def _tasks(context: SparkContext, group: str) -> tuple[int, int]:
-    """How many tasks the jobs of a group have, and how many of them are done."""
+    """Count the tasks of the jobs of a group, and how many of them are done."""
     tracker = context.statusTracker()
     stages = []
     for job in tracker.getJobIdsForGroup(group):

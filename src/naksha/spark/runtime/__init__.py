@@ -1,4 +1,4 @@
-"""Processes and sessions: Spark sessions, the job process, progress, failures, open storages.
+"""Runtime of Spark jobs: sessions, the job process, progress, failures, open storages.
 
-What is true of any job or any Python worker belongs here.
+Code that applies to every job or every Python worker belongs here.
 """

@@ -1,5 +1,8 @@
-"""Errors of Naksha on their way through Spark, which carries nothing but the text of a traceback:
-what they say is put into a note there, and read again from it."""
+"""Transport of Naksha errors through Spark.
+
+Spark forwards only the text of a traceback. So the parts of an error are encoded in a note of the
+exception, and decoded from the text of the traceback.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from naksha.model.errors import InvalidArgument, NakshaError
 from naksha.spi.jobs.messages import Failed, errors_by_code
 
 MARK: Final = "naksha-error:"
-"""What a note begins with."""
+"""Prefix of a note."""
 _NOTE: Final = re.compile(re.escape(MARK) + r" (\{.*\})$", re.MULTILINE)
 _RAISED: Final = re.compile(
     rf"^\s*{re.escape(NakshaError.__module__)}\.(?P<name>\w+): (?P<said>.+)$", re.MULTILINE
@@ -24,11 +27,11 @@ _RAISED: Final = re.compile(
 _UNREADABLE: Final = re.compile(
     r"\[FAILED_READ_FILE\.\w+\] Encountered error while reading file (?:file://)?(\S+)\.\s"
 )
-"""What Spark says of a file that its own reader gives up."""
+"""Spark's message about a file that its own reader cannot read."""
 _VALUE: Final = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\d+)"""
 _PART: Final = re.compile(rf"(collection|feature|position|field) ({_VALUE})(?:, )?")
 _WHERE: Final = re.compile(rf"^(.*) \(((?:{_PART.pattern})+)\)$")
-"""How an error of ours says where it was, see `NakshaError.__str__`."""
+"""The location suffix that `NakshaError.__str__` appends to a message."""
 
 
 class _Failure(msgspec.Struct, omit_defaults=True):
@@ -41,7 +44,7 @@ class _Failure(msgspec.Struct, omit_defaults=True):
 
 
 def note(error: NakshaError) -> str:
-    """One line that `failure_in` understands."""
+    """Encode an error as one line that `failure_in` can decode."""
     failure = _Failure(
         error.code,
         error.message,
@@ -55,8 +58,10 @@ def note(error: NakshaError) -> str:
 
 @contextmanager
 def noting() -> Iterator[None]:
-    """Errors on their way to Spark get a note: it turns them into texts, from which they are read
-    again later."""
+    """Add a note to every Naksha error that leaves the block.
+
+    Spark converts exceptions to text; `failure_in` restores the error from the note.
+    """
     try:
         yield
     except NakshaError as error:
@@ -66,8 +71,10 @@ def noting() -> Iterator[None]:
 
 
 def failure_in(text: str) -> NakshaError | None:
-    """The error of ours that a text of Spark's tells of, if there is one. One that was raised
-    without a note is read from the last line of its traceback."""
+    """Restore the Naksha error that a text from Spark contains, if any.
+
+    An error that was raised without a note is parsed from the last line of its traceback.
+    """
     failure = _noted(text) or _raised(text) or _unreadable(text)
     if failure is None:
         return None
@@ -82,7 +89,7 @@ def failure_in(text: str) -> NakshaError | None:
 
 
 def ours(error: BaseException) -> BaseException:
-    """The error of ours that an error is, or tells of; else what it is."""
+    """Return the Naksha error that an exception is or contains, else the exception itself."""
     if isinstance(error, NakshaError):
         return error
     found = failure_in(str(error))
@@ -93,7 +100,7 @@ def ours(error: BaseException) -> BaseException:
 
 
 def failure_of(error: BaseException) -> Failed | None:
-    """What Naksha said, or None when it is an error that nobody raised on purpose."""
+    """Convert an exception to a `Failed` line; None if it does not contain a Naksha error."""
     found = ours(error)
     return Failed.of(found) if isinstance(found, NakshaError) else None
 
@@ -112,7 +119,9 @@ def _unreadable(text: str) -> _Failure | None:
     found = _UNREADABLE.search(text)
     if found is None:
         return None
-    return _Failure(InvalidArgument.code, f"{found[1]} cannot be read, it is damaged", "files")
+    return _Failure(
+        InvalidArgument.code, f"{found[1]} cannot be read: the file is damaged", "files"
+    )
 
 
 def _raised(text: str) -> _Failure | None:

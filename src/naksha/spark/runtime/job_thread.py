@@ -1,8 +1,8 @@
-"""A job in a process of its own: it runs in a thread, so that a signal can end it at any time.
+"""Execution of a job in its own process, in a thread so that a signal can end it at any time.
 
-Whoever cancels it (SIGTERM) gets what Spark and the storage do now cancelled, and what was staged
-dropped; a job that does not end in time is left behind with its process. What it wrote is one
-transaction, which was made or was not: the storage is asked before anybody is told.
+SIGTERM cancels the current work of Spark and of the storage and drops staged data. A job that does
+not end in time is abandoned together with its process. A job writes at most one transaction; after
+a failure the storage is asked whether it was applied before the result is reported.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from naksha.spark.source.write import applied_job
 from naksha.spi.jobs.messages import Done, Failed, Line
 
 STARTING: Final = "starting Spark"
-UNFORESEEN: Final = "The job failed in a way that nobody foresaw; its log has the reason"
+UNFORESEEN: Final = "The job failed unexpectedly; see its log for the reason"
 _CANCEL: Final = object()
 _UNSURE: Final = frozenset(kind.code for kind in (Cancelled, Unavailable, TimedOut, OutcomeUnknown))
-"""Errors that may come after something was written."""
+"""Errors that may be raised after the transaction was applied."""
 _WRITTEN_BY_ANOTHER: Final = NotFound.code
-"""What is staged is gone when another run of the job, which nobody could stop, has applied it."""
+"""Staged data is missing if another run of the same job, still active, has applied it."""
 _AGAIN_SECONDS: Final = 0.2
-"""How often Spark is told to cancel what it does."""
+"""Interval between requests to Spark to cancel its jobs."""
 
 
 class Run:
@@ -71,7 +71,7 @@ class Run:
         self._news: queue.SimpleQueue[object] = queue.SimpleQueue()
 
     def run(self) -> int:
-        """Until it has ended; gives the exit code of the process."""
+        """Run the job to its end and return the exit code of the process."""
         signal.signal(signal.SIGTERM, self._cancel)
         signal.signal(signal.SIGINT, self._cancel)
         working = threading.Thread(target=self._work, name="naksha-job", daemon=True)
@@ -84,9 +84,9 @@ class Run:
         return _exit_code(line)
 
     def close(self) -> None:
-        """End Spark, and what this process has open."""
+        """Stop Spark and close the open storages of this process."""
         if self._spark is not None:
-            with contextlib.suppress(Exception):  # it may have been ended already
+            with contextlib.suppress(Exception):  # it may have been stopped already
                 self._spark.stop()
             _end_java()
         close_all()
@@ -96,9 +96,9 @@ class Run:
             self._news.put(_CANCEL)
 
     def _cancelled(self) -> Line:
-        """How it ended after it was to end: it may have been done by then."""
+        """Wait for the end of a cancelled job; it may have succeeded in the meantime."""
         end_calls()
-        # Without an answer from Spark the process ends all the same.
+        # In a thread of its own: the process must end even if Spark does not respond.
         threading.Thread(target=self._keep_cancelling, daemon=True).start()
         try:
             line = self._news.get(timeout=limits.JOB_CANCEL_SECONDS_MAX)
@@ -112,11 +112,14 @@ class Run:
         return line
 
     def _left_behind(self) -> Done | Failed:
-        """How a job ended that does not. It cannot write any more, and it has its storage for
-        itself; so another one is opened."""
+        """Determine the result of a job that does not end.
+
+        Its calls are disabled, so it cannot write any more. It may block its storage object, so
+        another one is opened.
+        """
         end_calls(for_good=True)
         answers: queue.SimpleQueue[Done | Failed] = queue.SimpleQueue()
-        stuck = Failed.of(Cancelled("The job was cancelled, and did not end"))
+        stuck = Failed.of(Cancelled("The job was cancelled but did not end in time"))
 
         def ask() -> None:
             answers.put(self._settled(stuck, lambda place: Opened(place, must_exist=True)))
@@ -128,29 +131,29 @@ class Run:
             return _unsure(stuck)
 
     def _keep_cancelling(self) -> None:
-        """Again and again: what is cancelled may begin something else before it notices."""
+        """Cancel repeatedly: the job may start more work before it notices the cancellation."""
         while True:
             if not self._is_begun:
-                _terminate_group()  # it waits for Spark, which starts and listens to nobody
+                _terminate_group()  # Spark cannot be cancelled while it starts
             elif self._spark is not None:
                 self._spark.sparkContext.cancelAllJobs()
             time.sleep(_AGAIN_SECONDS)
 
     def _work(self) -> None:
-        """In the thread of the job."""
+        """Run in the thread of the job."""
         try:
             line: Line = self._done()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, it is told
+        except BaseException as error:  # noqa: BLE001 - every failure is reported
             failed = self._failure(error)
             line = _unsure(failed)
-            with contextlib.suppress(Exception):  # somebody waits for the news
+            with contextlib.suppress(Exception):  # `run` waits for a line in any case
                 line = self._settled(failed, existing)
         self._news.put(line)
 
     def _done(self) -> Done:
         progress, job = self._progress, self._asked.job
         if job.access is not Access.WRITE:
-            existing(self._asked.spec.place)  # whoever only reads makes none
+            existing(self._asked.spec.place)  # a job that only reads does not create a storage
         if job.takes_spark(self._asked.spec):
             progress.phase(STARTING)
             name = f"naksha {job.name}"
@@ -158,14 +161,14 @@ class Run:
             self._spark.sparkContext.setJobGroup(name, job.about, interruptOnCancel=True)
         progress.check()
         self._is_begun = True
-        spark: Any = self._spark  # None for a job that needs none
+        spark: Any = self._spark  # None for a job that does not use Spark
         report = job.run(spark, self._asked.spec, progress)
         code = 0 if job.exit_code is None else job.exit_code(report)
         return Done(msgspec.to_builtins(report), code)
 
     def _failure(self, error: BaseException) -> Failed:
         if self._progress.is_cancelled:
-            # Whatever it was that broke, it was because of that.
+            # Any error after a cancellation is taken for a consequence of it.
             return Failed.of(Cancelled("The job was cancelled"))
         found = failure_of(error)
         if found is None:
@@ -176,9 +179,11 @@ class Run:
     def _settled(
         self, failed: Failed, storage_at: Callable[[Place], Opened | Shared]
     ) -> Done | Failed:
-        """How it ended after it broke. What it was to write may have been written before: then it
-        is done, whoever wished what. Else what was staged is of no use any more; if it cannot be
-        dropped now, it is swept."""
+        """Determine the result of a job after an error.
+
+        If its transaction was applied nevertheless, the job is done, even when it was cancelled.
+        Otherwise its staged data is dropped; if that fails, staged data is swept later.
+        """
         spec: Any = self._asked.spec
         job_id = getattr(spec, "job_id", "")
         if not job_id or self._asked.job.access is not Access.WRITE:
@@ -190,7 +195,7 @@ class Run:
             if applied is not None:
                 return Done(msgspec.to_builtins(applied))
         except (NotFound, Conflict):
-            return failed  # it was not even made, or the job is another one
+            return failed  # the storage or collection does not exist, or another job has this id
         except NakshaError:
             return _unsure(failed)
         with contextlib.suppress(NakshaError):
@@ -199,11 +204,11 @@ class Run:
 
 
 def _unsure(failed: Failed) -> Failed:
-    """What is told when the storage does not say whether it was written."""
+    """Convert a failure for a storage that cannot report whether the write was applied."""
     if failed.code not in _UNSURE:
         return failed
     return Failed.of(
-        OutcomeUnknown(f"{failed.message}; the storage does not answer whether it was written")
+        OutcomeUnknown(f"{failed.message}; the storage did not report whether it was written")
     )
 
 
@@ -212,17 +217,19 @@ def _exit_code(line: Done | Failed) -> int:
 
 
 def _terminate_group() -> None:
-    """Let all end that this process has started; it hears of it, too, and knows already."""
+    """Send SIGTERM to the process group; this process gets it too, and ignores the repetition."""
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGTERM)
 
 
 def _end_java() -> None:
-    """Spark's process ends when nobody could tell it anything any more. It is waited for, so that
-    nothing of a job is left when it has ended."""
+    """End Spark's Java process and wait for it.
+
+    Java ends when its stdin is closed. After that no process of the job is left.
+    """
     process: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
     if process is None:
-        return  # somebody else has started it
+        return  # it was not started by this process
     assert process.stdin is not None
     process.stdin.close()
     try:

@@ -1,9 +1,9 @@
-"""A job as a program: a specification comes in, lines of JSON go out (`naksha.spi.jobs.messages`).
+"""Run a job as a program: read a specification, write JSON lines (`naksha.spi.jobs.messages`).
 
     python -m naksha.spark run export.json --master spark://host:7077
     python -m naksha.spark describe
 
-What Spark and others print goes to stderr. SIGTERM cancels the job.
+Output of Spark and of libraries goes to stderr. SIGTERM cancels the job.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _STDIN: Final = "-"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """`python -m naksha.spark`; gives the exit code."""
+    """Run `python -m naksha.spark` and return the exit code."""
     options = _parser().parse_args(sys.argv[1:] if arguments is None else arguments)
     out = _own_stdout()
     try:
@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return run.run()
     except BrokenPipeError:
-        return 1  # nobody reads, hence nobody wants it
+        return 1  # the reader of the output is gone
     finally:
         run.close()
 
@@ -59,30 +59,30 @@ def _parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog=f"python -m {MODULE}", description=__doc__)
     made.formatter_class = argparse.RawDescriptionHelpFormatter
     commands = made.add_subparsers(dest="command", required=True)
-    commands.add_parser("describe", help="Print the jobs that there are, as JSON.")
+    commands.add_parser("describe", help="Print the available jobs as JSON.")
     run = commands.add_parser("run", help="Run a job.")
     run.add_argument(
-        "spec", nargs="?", default=_STDIN, help="A file with the specification; - is stdin."
+        "spec", nargs="?", default=_STDIN, help="File with the specification; - is stdin."
     )
-    run.add_argument("--master", default=LOCAL, help=f"Where Spark runs. [{LOCAL}]")
+    run.add_argument("--master", default=LOCAL, help=f"Spark master URL. [{LOCAL}]")
     run.add_argument(
         "--set",
         action="append",
         default=[],
         dest="settings",
         metavar="NAME=VALUE",
-        help="A setting of Spark.",
+        help="Spark setting; repeatable.",
     )
     run.add_argument(
         "--attached",
         action="store_true",
-        help="The specification is the first line of stdin; end when that ends.",
+        help="Read the specification from the first line of stdin; exit when stdin closes.",
     )
     return made
 
 
 def _own_stdout() -> BinaryIO:
-    """The stream for our lines. What else is printed, by whatever process, goes to stderr."""
+    """Reserve stdout for the JSON lines; redirect all other output, also of children, to stderr."""
     sys.stdout.flush()
     ours = os.dup(1)
     os.set_inheritable(ours, False)
@@ -111,7 +111,5 @@ def _read(name: str) -> bytes:
 def _setting(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name:
-        raise InvalidArgument(
-            f"A setting of Spark is written as name=value, not {text!r:.80}", field="set"
-        )
+        raise InvalidArgument(f"A Spark setting must be name=value, not {text!r:.80}", field="set")
     return name, value

@@ -1,10 +1,9 @@
-"""The process that has started a job: it says what is to be done and for how long, and the job ends
-when it is gone or says nothing any more.
+"""Pipe from the parent process: it delivers the specification and extends the lease of the job.
 
-It does so by our stdin: first a line with the specification, then lines with the time until which
-the job may go on, if there is a limit (`boot_seconds`: it is the same machine). Somebody who wakes
-up late, or whose catalog is out of reach, may have lost the job to another one: so nothing is done
-after that time.
+The parent writes to the stdin of the job: first a line with the specification, then, if there is a
+limit, lines with the time until which the job may run (`boot_seconds`: it is the same machine). A
+parent that was suspended, or cannot reach its catalog, may have lost the job to another node. So
+the job ends when that time has passed, or when the pipe is closed.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ _BYTES: Final = 65_536
 
 
 class Parent:
-    """Who has started this process. What it says is for nobody else: what reads stdin from now on
-    reads nothing."""
+    """Reader of the pipe from the parent process; everything else that reads stdin gets EOF."""
 
     def __init__(self) -> None:
         self._told = os.dup(_STDIN)
@@ -34,7 +32,7 @@ class Parent:
         self._unread = b""
 
     def specification(self) -> bytes:
-        """What is to be done; as much of it as was said, if the parent has died meanwhile."""
+        """Read the specification; truncated if the parent has died in the meantime."""
         while b"\n" not in self._unread:
             said = os.read(self._told, _BYTES)
             if not said:
@@ -44,7 +42,7 @@ class Parent:
         return line
 
     def obey(self) -> None:
-        """From now on end with it, and when the time is over that it gives."""
+        """From now on end with the parent, or when its time limit has passed."""
         threading.Thread(target=self._obey, name="naksha-parent", daemon=True).start()
 
     def _obey(self) -> None:
@@ -64,8 +62,11 @@ class Parent:
 
 
 def end_at_once() -> NoReturn:
-    """End this process and all that it has started. Nothing is cleared away: another one may have
-    begun the same job anew, and what is left of staging is swept."""
+    """Kill this process and all its children.
+
+    Nothing is cleaned up: another process may have started the same job again, and leftover staged
+    data is swept later.
+    """
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
     os._exit(1)

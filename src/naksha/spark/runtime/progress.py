@@ -1,4 +1,4 @@
-"""Progress as lines of JSON, for whoever has started the process."""
+"""Progress reporting as JSON lines, for the process that has started the job."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from naksha.spi.jobs.messages import Done, Late, Line, Moved, Phase, Said
 from naksha.spi.jobs.reports import fitting
 
 PAUSE_SECONDS: Final = 0.2
-"""How often it is told that things are done: nobody reads faster."""
+"""Minimum interval between two reports of a count."""
 _AROUND_BYTES: Final = 1_000
-"""More than the last line has besides the report."""
+"""Upper bound for the size of the last line without its report."""
 
 
 class LineProgress:
-    """Tells lines; and ends the job, with the next call, once it was cancelled. Jobs may call it
-    from several threads."""
+    """Thread-safe writer of progress lines.
+
+    Once the job was cancelled, the next call raises `Cancelled`.
+    """
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -33,7 +35,7 @@ class LineProgress:
         self._is_late = False
 
     def phase(self, name: str, total: int | None = None) -> None:
-        """Something new begins."""
+        """Report the start of a phase."""
         with self._lock:
             self._tell_moved()
             self._done = self._told = 0
@@ -41,7 +43,7 @@ class LineProgress:
         self.check()
 
     def advance(self, count: int = 1) -> None:
-        """So many more are done; told at most a few times a second."""
+        """Add to the count of the phase; it is reported at most a few times a second."""
         with self._lock:
             self._done += count
             if time.monotonic() - self._told_at >= PAUSE_SECONDS:
@@ -49,15 +51,19 @@ class LineProgress:
         self.check()
 
     def say(self, text: str) -> None:
-        """Something for the log."""
+        """Report a text for the log."""
         with self._lock:
             self._tell(Said(text[: limits.JOB_SAID_LENGTH_MAX]))
         self.check()
 
     def too_late(self) -> None:
-        """What follows is not cancelled any more."""
-        # Each of the two first says what it does, and then looks at what the other one has said: so
-        # it cannot be cancelled and be too late for that.
+        """Reject cancellation from now on.
+
+        Raises:
+            Cancelled: The job was cancelled before.
+        """
+        # `too_late` and `cancel` each set their own flag before they read the other one, so both
+        # cannot succeed.
         self._is_late = True
         if self.is_cancelled:
             raise Cancelled("The job was cancelled")
@@ -65,7 +71,7 @@ class LineProgress:
             self._tell(Late())
 
     def cancel(self) -> bool:
-        """Let the job end with its next call; tells whether that is new, and possible."""
+        """Cancel the job with its next call; False if it was cancelled before or is too late."""
         if self.is_cancelled:
             return False
         self.is_cancelled = True
@@ -74,8 +80,10 @@ class LineProgress:
         return self.is_cancelled
 
     def end(self, line: Line) -> None:
-        """The last line. A line that is too long would not be read, and the job taken for one that
-        has ended without a word: a report is cut to what fits."""
+        """Write the last line, with the report cut to the maximum size of a line.
+
+        The reader rejects longer lines and would take the job for one that ended without a result.
+        """
         if isinstance(line, Done):
             report = fitting(line.report, limits.JOB_LINE_BYTES_MAX - _AROUND_BYTES)
             line = msgspec.structs.replace(line, report=report)
@@ -84,7 +92,7 @@ class LineProgress:
             self._tell(line)
 
     def check(self) -> None:
-        """Raises Cancelled after somebody wished it to end."""
+        """Raise Cancelled if the job was cancelled."""
         if self.is_cancelled:
             raise Cancelled("The job was cancelled")
 

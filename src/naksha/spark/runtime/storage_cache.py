@@ -1,7 +1,9 @@
-"""Storages that this process has open. Spark's Python workers run one task after the other: what
-they opened for one is good for the next, as long as it is still what is at its place. Of those that
-nobody uses only a few are kept: a server has no connections to spare for all that a process ever
-used."""
+"""Cache of open storages per process.
+
+Spark's Python workers run one task after the other and reuse storages that an earlier task opened,
+as long as the same storage is still at the location. Only a few idle storages stay open, because
+connections of a database server are scarce.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ T = TypeVar("T")
 
 
 class Opened:
-    """A storage, used from threads without an event loop."""
+    """Open storage for use from threads without an event loop."""
 
     def __init__(self, place: Place, *, must_exist: bool = False) -> None:
         self._place = place
@@ -38,29 +40,31 @@ class Opened:
             raise
         self._file = _file_at(place)
         self.users: Final[set[object]] = set()
-        """Who uses it now. Whoever leaves takes no lock for it: that may be the garbage collector,
-        which ends an iteration in the midst of anything."""
+        """Current users. They are removed without the lock: the garbage collector may do so, when
+        it closes an abandoned iteration at any point, also while the lock is held."""
 
     @property
     def is_current(self) -> bool:
-        """Whether it is still what is at its place: somebody may have removed the file, or put
-        another one there. As long as we have ours open no other one gets its number."""
+        """Whether the file at the location is still the open one, not removed or replaced.
+
+        The inode identifies it: it is not reused while the file is open.
+        """
         return self._file == _file_at(self._place)
 
     def call(self, work: Callable[[Storage], Coroutine[Any, Any, T]]) -> T:
-        """Wait for something that the storage does."""
+        """Wait for a call of the storage."""
         return self._background.call(work(self._held.inside))
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for something that was got from the storage."""
+        """Wait for a coroutine of an object that came from the storage."""
         return self._background.call(work)
 
     def iterate(self, work: Callable[[Storage], AsyncIterator[T]]) -> Iterator[T]:
-        """What the storage gives, one by one: it may be large."""
+        """Iterate over results of the storage one by one, without loading all of them."""
         return self._background.iterate(work(self._held.inside), 1)
 
     def end_calls(self, *, for_good: bool = False) -> None:
-        """Cancel what others wait for, see `Background.end_calls`."""
+        """Cancel pending calls of other threads, see `Background.end_calls`."""
         self._background.end_calls(for_good=for_good)
 
     def close(self) -> None:
@@ -71,8 +75,7 @@ class Opened:
 
 
 class Shared:
-    """The storage at a place, which this process opens when it is used, and keeps open for whoever
-    uses it next."""
+    """Storage at a location, opened on first use and kept open for later users."""
 
     def __init__(self, place: Place, *, must_exist: bool) -> None:
         self._place = place
@@ -80,10 +83,10 @@ class Shared:
 
     @contextmanager
     def using(self) -> Iterator[Opened]:
-        """The storage for a block: it is not closed meanwhile, and neither is what was got from it.
+        """Keep the storage, and objects that came from it, open for a block.
 
         Raises:
-            NotFound: It is not there, and must be.
+            NotFound: The storage does not exist and must exist.
         """
         user = object()
         storage = _taken(self._place, user, must_exist=self._must_exist)
@@ -93,46 +96,46 @@ class Shared:
             storage.users.discard(user)
 
     def call(self, work: Callable[[Storage], Coroutine[Any, Any, T]]) -> T:
-        """Wait for something that the storage does."""
+        """Wait for a call of the storage."""
         with self.using() as storage:
             return storage.call(work)
 
     def iterate(self, work: Callable[[Storage], AsyncIterator[T]]) -> Iterator[T]:
-        """What the storage gives, one by one: it may be large."""
+        """Iterate over results of the storage one by one, without loading all of them."""
         with self.using() as storage:
             yield from storage.iterate(work)
 
 
 _opened: Final[dict[Place, Opened]] = {}
-"""What is kept, the one that was used last at the end."""
+"""Open storages, least recently used first."""
 _given_up: Final[list[Opened]] = []
-"""What is to be closed as soon as nobody uses it."""
+"""Storages to close as soon as they are idle."""
 _lock: Final = threading.Lock()
 _is_ended = False
 
 
 def opened(place: Place) -> Shared:
-    """The storage at a place; one that is not there is made."""
+    """Return the storage at a location; it is created if it does not exist."""
     return _shared(place, must_exist=False)
 
 
 def existing(place: Place) -> Shared:
-    """The same for who only reads, and makes none.
+    """Return the storage at a location without creating it.
 
     Raises:
-        NotFound: It is not there; names the place.
+        NotFound: There is no storage; the message contains the location.
     """
     return _shared(place, must_exist=True)
 
 
 def _shared(place: Place, *, must_exist: bool) -> Shared:
     found = Shared(place, must_exist=must_exist)
-    with found.using():  # whoever asks learns now that it cannot be opened
+    with found.using():  # report now if it cannot be opened
         return found
 
 
 def _taken(place: Place, user: object, *, must_exist: bool) -> Opened:
-    """The storage at a place, with one user more."""
+    """Return the storage at a location and register a user."""
     with _lock:
         found = _opened.pop(place, None)
         if found is not None and not found.is_current:
@@ -142,7 +145,7 @@ def _taken(place: Place, user: object, *, must_exist: bool) -> Opened:
             found = Opened(place, must_exist=must_exist)
         _opened[place] = found
         if _is_ended:
-            raise Cancelled("No more calls are made")
+            raise Cancelled("The process is shutting down; its storages cannot be used any more")
         found.users.add(user)
         unused = _unused()
     _close(unused)
@@ -150,7 +153,7 @@ def _taken(place: Place, user: object, *, must_exist: bool) -> Opened:
 
 
 def _unused() -> list[Opened]:
-    """What nobody uses and is not worth keeping; it is ours to close."""
+    """Remove and return the idle storages that the caller is to close."""
     idle = [place for place, each in _opened.items() if not each.users]
     _given_up.extend(_opened.pop(place) for place in idle[: -limits.SPARK_IDLE_STORAGES_MAX])
     found = [each for each in _given_up if not each.users]
@@ -161,12 +164,14 @@ def _unused() -> list[Opened]:
 
 def _close(unused: list[Opened]) -> None:
     for each in unused:
-        with suppress(Exception):  # whoever uses another one has nothing to do with it
+        with suppress(
+            Exception
+        ):  # the current user needs another storage, and must not fail because of this one
             each.close()
 
 
 def _file_at(place: Place) -> tuple[int, int] | None:
-    """Which file is at a place now; None when it is no file, or none is there."""
+    """Return device and inode of the file at a location; None without a file."""
     if STORAGES.scheme_of(place.location) != FILE:
         return None
     try:
@@ -177,16 +182,16 @@ def _file_at(place: Place) -> tuple[int, int] | None:
 
 
 def end_calls(*, for_good: bool = False) -> None:
-    """Cancel what this process waits for in any storage; with `for_good` also what comes later."""
+    """Cancel pending calls of all storages; with `for_good` also reject later ones."""
     global _is_ended  # noqa: PLW0603 - it is the end of the whole process
     _is_ended = _is_ended or for_good
-    # Without the lock: whoever has it may be waiting for a storage.
+    # Without the lock: its holder may be waiting for a storage.
     for each in [*_opened.values(), *_given_up]:
         each.end_calls(for_good=for_good)
 
 
 def close(place: Place) -> None:
-    """Close the storage at a place, if this process has it open; when somebody uses it, later."""
+    """Close the storage at a location if it is open; once it is idle if it is in use."""
     with _lock:
         found = _opened.pop(place, None)
         if found is not None:
@@ -197,7 +202,7 @@ def close(place: Place) -> None:
 
 @atexit.register
 def close_all() -> None:
-    """Close what this process has open."""
+    """Close all storages of this process."""
     with _lock:
         while _opened or _given_up:
             (_given_up.pop() if _given_up else _opened.popitem()[1]).close()

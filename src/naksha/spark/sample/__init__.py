@@ -1,2 +1,4 @@
-"""The data of the built-in sample: a real edit history, so that time travel has something to show.
-`naksha.cli.sample` loads it."""
+"""Data of the built-in sample: a real edit history, to demonstrate time travel.
+
+`naksha.cli.sample` loads it.
+"""

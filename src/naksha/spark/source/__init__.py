@@ -1,4 +1,4 @@
-"""The data source `naksha`: reading, streaming and writing DataFrames.
+"""Data source `naksha`: read, stream and write DataFrames.
 
 Options, pushdown and column conversion belong here; complete jobs belong to `naksha.spark.jobs`.
 """

@@ -1,4 +1,4 @@
-"""The columns of features on Spark: which there are, and how Arrow batches get their types."""
+"""Columns of features on Spark, and the conversion of Arrow batches to their types."""
 
 from __future__ import annotations
 
@@ -29,44 +29,49 @@ from naksha.spi.arrow import COLUMNS
 SRID: Final = 4326
 PROPERTIES: Final = "properties"
 CHANGE: Final = "change"
-"""What became of a feature: created, updated or deleted. Only streams have it."""
+"""Column of streams: whether a feature was created, updated or deleted."""
 _CHANGES: Final = {"CREATE": "created", "UPDATE": "updated", "DELETE": "deleted"}
 READ: Final = tuple(name for name in COLUMNS.names if name not in ("feature", "seq_number"))
-"""The columns of a table, unless a schema says which."""
+"""Default columns of a table."""
 _NOT_IN_CHANGES: Final = ("feature", "txn_next")
-"""What is said there was not known when a change was made."""
+"""Columns whose values change after the change itself, so that a stream cannot repeat them."""
 CHANGES: Final = (CHANGE, "seq_number", *(name for name in READ if name not in _NOT_IN_CHANGES))
-"""The columns of a stream, unless a schema says which."""
+"""Default columns of a stream."""
 
 
 def schema_of(names: Iterable[str], form: GeometryForm = GeometryForm.WKB) -> StructType:
-    """Some columns, as a table has them that nobody described otherwise."""
+    """Return the schema of columns with their default types."""
     return StructType([_field(name, form) for name in names])
 
 
 def schema_in(text: str) -> StructType:
-    """A schema as JSON, as Spark itself writes it."""
+    """Parse a schema in Spark's JSON format."""
     try:
         return StructType.fromJson(json.loads(text))
     except (ValueError, KeyError, TypeError, PySparkException) as error:
-        raise InvalidArgument(f"This is no schema as JSON: {error}", field="columns") from error
+        raise InvalidArgument(
+            f"Invalid schema in the option 'columns': {error}", field="columns"
+        ) from error
 
 
 class Projection:
-    """What a schema takes of a storage, and how."""
+    """Projection of a storage's batches to a schema."""
 
     def __init__(self, schema: StructType, known: Iterable[str]) -> None:
         for field in schema:
             _check(field, tuple(known))
         if len(set(schema.names)) < len(schema) or not schema.names:
-            raise InvalidArgument("Each column is read once, and at least one", field="schema")
+            raise InvalidArgument(
+                "The schema must have at least one column, and each column only once",
+                field="schema",
+            )
         self._schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         names = ("action" if name == CHANGE else name for name in schema.names)
         self.columns: tuple[str, ...] = tuple(dict.fromkeys(names))
-        """The columns that the storage is asked for."""
+        """Columns to read from the storage."""
 
     def shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """A batch of the storage as Spark wants it."""
+        """Convert a batch of the storage to the schema."""
         arrays = [_array(batch, field) for field in self._schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
@@ -76,7 +81,7 @@ def _field(name: str, form: GeometryForm) -> StructField:
         return StructField(name, StringType(), nullable=False)
     if name not in COLUMNS.names:
         raise InvalidArgument(
-            f"There is no column {name!r:.64}; there are: {', '.join(COLUMNS.names)}",
+            f"Unknown column {name!r:.64}; known columns: {', '.join(COLUMNS.names)}",
             field="columns",
         )
     field = COLUMNS.field(name)
@@ -87,25 +92,25 @@ def _field(name: str, form: GeometryForm) -> StructField:
 
 
 def _check(field: StructField, known: tuple[str, ...]) -> None:
-    """Refuse what a column cannot be; it may always be said that it could be null."""
+    """Reject a field whose type does not fit its column; it may be nullable in any case."""
     if field.name not in known:
         raise InvalidArgument(
-            f"There is no column {field.name!r:.64} here; there are: {', '.join(known)}",
+            f"Unknown column {field.name!r:.64}; known columns: {', '.join(known)}",
             field="schema",
         )
     wanted, given = _field(field.name, GeometryForm.WKB), field.dataType
     if isinstance(given, VariantType):
         raise NotSupported(
-            f"{field.name} comes as JSON text; naksha.spark.features(…, properties="
-            '"variant") makes variants of it, as does Spark\'s parse_json',
+            f"The column {field.name!r} is JSON text and cannot be read as VARIANT; use"
+            ' naksha.spark.features(…, properties="variant") or Spark\'s parse_json',
             field="schema",
         )
     if isinstance(given, StructType) and field.name == PROPERTIES:
         if not is_read(given):
             raise NotSupported(
-                f"{field.name} are read as structs of BOOLEAN, INT, BIGINT, DOUBLE, STRING and"
-                " such structs, all of which can be null; naksha.spark.features(…, properties=…)"
-                " takes other types",
+                f"The struct {field.name!r} must consist of nullable BOOLEAN, INT, BIGINT, DOUBLE,"
+                " STRING and struct fields; for other types use"
+                " naksha.spark.features(…, properties=…)",
                 field="schema",
             )
         return
@@ -114,12 +119,12 @@ def _check(field: StructField, known: tuple[str, ...]) -> None:
         types.append(GeometryType(SRID).simpleString())
     if given.simpleString() not in types:
         raise InvalidArgument(
-            f"The column {field.name} is {' or '.join(types)}, not {given.simpleString()}",
+            f"The column {field.name!r} must be {' or '.join(types)}, not {given.simpleString()}",
             field="schema",
         )
     loose = field.nullable and (not isinstance(given, ArrayType) or given.containsNull)
     if not loose and wanted.nullable:
-        raise InvalidArgument(f"The column {field.name} can be null", field="schema")
+        raise InvalidArgument(f"The column {field.name!r} must be nullable", field="schema")
 
 
 def _array(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
@@ -134,7 +139,7 @@ def _array(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
         return array.cast(field.type)
     if field.name == PROPERTIES:
         return structs_of(array, field.type)
-    # GEOMETRY: null as a whole, while its parts never are.
+    # GEOMETRY: the struct may be null, but its fields may not.
     srids = pa.repeat(pa.scalar(SRID, pa.int32()), len(array))
     parts = [srids, array.fill_null(b"")]
     return pa.StructArray.from_arrays(parts, fields=list(field.type), mask=array.is_null())

@@ -1,4 +1,4 @@
-"""The columns of a DataFrame that is written, as features: `naksha.spi.arrow.GIVEN`."""
+"""Conversion of the columns of a written DataFrame to features (`naksha.spi.arrow.GIVEN`)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ from naksha.model.errors import InvalidArgument
 from naksha.spi.arrow import GIVEN, as_given
 
 SRIDS: Final = (4326, 0)
-"""Degrees on WGS 84, said or not said; nothing else is kept."""
-_JSON: Final = "a string with a JSON object; naksha.spark.write turns others into that"
+"""Accepted SRIDs: WGS 84, or unspecified, which means WGS 84."""
+_JSON: Final = (
+    "a string with a JSON object (naksha.spark.write converts structs, maps and variants)"
+)
 
 
 def _is_text(kind: DataType) -> bool:
@@ -45,22 +47,22 @@ COLUMNS: Final[dict[str, tuple[Callable[[DataType], bool], str]]] = {
     "tags": (_is_tags, "an array of strings"),
     "crid": (_is_text, "a string"),
 }
-"""All columns that can be written: whether a type is right, and what it should be."""
+"""All columns that can be written: a test of their type, and a description of it for messages."""
 
 
 def check_columns(schema: StructType) -> None:
-    """Refuse a DataFrame whose columns say something else than features."""
+    """Reject a DataFrame whose columns are not those of features."""
     names = schema.fieldNames()
     unknown = [name for name in names if name not in COLUMNS]
     if unknown:
         raise InvalidArgument(
-            f"These columns cannot be written: {', '.join(map(repr, unknown))}; known are "
+            f"Unknown columns cannot be written: {', '.join(map(repr, unknown))}; known columns: "
             f"{', '.join(COLUMNS)}",
             field=unknown[0],
         )
     for name in names:
         if names.count(name) > 1:
-            raise InvalidArgument(f"The column {name!r} is there twice", field=name)
+            raise InvalidArgument(f"The column {name!r} occurs more than once", field=name)
     for field in schema.fields:
         fits, expected = COLUMNS[field.name]
         if not fits(field.dataType):
@@ -72,7 +74,7 @@ def check_columns(schema: StructType) -> None:
 
 
 def given_of(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The features of a batch of such columns."""
+    """Convert a batch of such columns to features."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     geometry = columns.get("geometry")
     if geometry is not None and pa.types.is_struct(geometry.type):
@@ -83,7 +85,7 @@ def given_of(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _wkb(geometry: pa.StructArray) -> pa.Array:
-    """What Spark's own types hold, which must be in degrees."""
+    """Extract the WKB of Spark's own geometry types, which must be in degrees."""
     srids = pc.unique(pc.struct_field(geometry, "srid")).to_pylist()
     for srid in srids:
         if srid is not None and srid not in SRIDS:

@@ -1,5 +1,4 @@
-"""Values that JSON has not, or has otherwise: NaN, by which programs mean that there is no number,
-infinity, and null."""
+"""Handling of values that JSON cannot represent: NaN (a missing number), infinity, null entries."""
 
 from __future__ import annotations
 
@@ -24,22 +23,24 @@ from pyspark.sql.types import (
 
 from naksha.spark.source.nested_columns import changed
 
-INFINITE: Final = "is infinite, which no number of JSON is"
-NO_JSON: Final = "has NaN or infinity in it, which no number of JSON is"
+INFINITE: Final = "The value is infinite, which JSON cannot represent"
+NO_JSON: Final = "The value contains NaN or infinity, which JSON cannot represent"
 _SUSPICIOUS: Final = '"(NaN|-?Infinity)"'
-"""How Spark writes such numbers. Others may mean these very words."""
+"""How Spark writes such numbers; a string with the same text is written the same way."""
 _FLOATS: Final = (FloatType, DoubleType)
 _INFINITIES: Final = (float("inf"), float("-inf"))
 
 
 def without_nan(value: Column, type_: DataType) -> Column:
-    """The value with null in place of every NaN in it."""
+    """Replace every NaN in a value by null."""
     return changed(value, type_, _FLOATS, lambda each, _: F.when(~F.isnan(each), each))
 
 
 def without_null_entries(value: Column, type_: DataType) -> Column:
-    """The value without the entries of maps in it that are null: of structs Spark itself leaves
-    such fields out of JSON."""
+    """Remove null entries from all maps in a value.
+
+    Spark itself omits null fields of structs from JSON.
+    """
 
     def kept(map_: Column, _: DataType) -> Column:
         return F.map_filter(map_, lambda _, each: each.isNotNull())
@@ -48,7 +49,7 @@ def without_null_entries(value: Column, type_: DataType) -> Column:
 
 
 def is_infinite(value: Column, type_: DataType) -> Column | None:
-    """Whether the value has an infinite number in it; None where its type has no such."""
+    """Test whether a value contains an infinite number; None if its type cannot contain one."""
     if isinstance(type_, FloatType | DoubleType):
         return value.isin(*_INFINITIES)
     if isinstance(type_, StructType):
@@ -64,13 +65,13 @@ def is_infinite(value: Column, type_: DataType) -> Column | None:
 
 
 def is_certainly_infinite(value: Column, type_: DataType) -> Column:
-    """The same, which is never null."""
+    """Test like `is_infinite`, with a result that is never null."""
     found = is_infinite(value, type_)
     return F.lit(False) if found is None else F.coalesce(found, F.lit(False))
 
 
 def has_variant(type_: DataType) -> bool:
-    """Whether a value of the type may have variants in it, of which nobody knows what they hold."""
+    """Whether a value of the type may contain variants, whose content is only known at runtime."""
     if isinstance(type_, ArrayType):
         return has_variant(type_.elementType)
     if isinstance(type_, MapType):
@@ -81,8 +82,11 @@ def has_variant(type_: DataType) -> bool:
 
 
 def has_no_json(value: Column, text: Column) -> Column:
-    """Whether a value with variants, whose JSON is the text, has such a number in them. Spark has
-    no function that goes through variants; Python gets only those whose JSON looks like that."""
+    """Test whether the variants in a value, whose JSON is `text`, contain NaN or infinity.
+
+    Spark has no function that traverses variants, so Python does it, but only for values whose JSON
+    text looks suspicious.
+    """
     find = F.udf(_has_no_json, BooleanType(), useArrow=True)
     return find(F.when(text.rlike(_SUSPICIOUS), value))
 

@@ -1,4 +1,4 @@
-"""Columns of arrays, maps and structs, with something else in place of some values in them."""
+"""Replacement of values nested in arrays, maps and structs of a column."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Kinds: TypeAlias = tuple[type[DataType], ...]
 
 
 def has_kind(type_: DataType, kinds: Kinds) -> bool:
-    """Whether a value of the type is of some kinds, or may have such in it."""
+    """Whether a value of the type is of one of the kinds, or may contain such a value."""
     if isinstance(type_, kinds):
         return True
     if isinstance(type_, ArrayType):
@@ -26,8 +26,10 @@ def has_kind(type_: DataType, kinds: Kinds) -> bool:
 def changed(
     value: Column, type_: DataType, kinds: Kinds, change: Callable[[Column, DataType], Column]
 ) -> Column:
-    """The value with what `change` makes of all values of some kinds in it, the innermost first. A
-    type that has none of them is left alone."""
+    """Apply `change` to all values of some kinds in a value, the innermost first.
+
+    A value whose type cannot contain any of them is returned unchanged.
+    """
     if not has_kind(type_, kinds):
         return value
     rebuilt = _changed_inside(value, type_, kinds, change)

@@ -1,4 +1,4 @@
-"""The options of the data source, as Spark hands them over: texts by names in any case."""
+"""Options of the data source as Spark passes them: strings with case-insensitive names."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _FLAGS: Final = {"true": True, "false": False}
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a storage is: small, picklable, good in any process of the machine or cluster."""
+    """Location of a storage: small, picklable, valid in any process of the machine or cluster."""
 
     location: str
-    """A file by its whole path: executors are elsewhere."""
+    """Files have absolute paths, because executors have other working directories."""
     schema: str | None = None
-    """Of PostgreSQL."""
+    """PostgreSQL schema."""
 
     def __post_init__(self) -> None:
         if STORAGES.scheme_of(self.location) == FILE:
@@ -30,39 +30,41 @@ class Place(msgspec.Struct, frozen=True):
 
     @property
     def settings(self) -> dict[str, str]:
-        """What its backend is to be opened with."""
+        """Keyword arguments for opening the backend."""
         return {} if self.schema is None else {"schema": self.schema}
 
 
 def place_of(options: Mapping[str, str]) -> Place:
-    """The storage that the options name."""
+    """Return the storage location that the options name."""
     return Place(needed(options, "storage"), options.get("schema"))
 
 
 def check_names(options: Mapping[str, str], known: tuple[str, ...]) -> None:
-    """Refuse options that nobody would look at."""
+    """Reject unknown options."""
     lower = {name.lower() for name in known}
     for name in options:
         if name.lower() not in lower:
             raise InvalidArgument(
-                f"There is no option {name!r:.64} here; there are: {', '.join(known)}", field=name
+                f"Unknown option {name!r:.64}; known options: {', '.join(known)}", field=name
             )
 
 
 def needed(options: Mapping[str, str], name: str) -> str:
-    """An option that must be given."""
+    """Return the value of a required option."""
     value = options.get(name)
     if not value:
-        raise InvalidArgument(f"The option {name!r} is missing", field=name)
+        raise InvalidArgument(f"The option {name!r} is required", field=name)
     return value
 
 
 def flag(options: Mapping[str, str], name: str, *, default: bool) -> bool:
-    """An option that is true or false."""
+    """Return the value of a boolean option."""
     text = options.get(name)
     if text is None:
         return default
     flag = _FLAGS.get(text.lower())
     if flag is None:
-        raise InvalidArgument(f"The option {name!r} is true or false, not {text!r:.50}", field=name)
+        raise InvalidArgument(
+            f"The option {name!r} must be true or false, not {text!r:.50}", field=name
+        )
     return flag

@@ -1,7 +1,8 @@
-"""Properties as structs: JSON texts in the columns of a schema, as Spark's `from_json` makes them.
+"""Conversion of JSON properties to structs, with the semantics of Spark's `from_json`.
 
-What is not of the type of its column is null, except that a STRING is the JSON of whatever there
-is. Filters on the fields of structs are handed on by Spark, other than those on what it parses.
+A value that does not fit the type of its column becomes null, except that a STRING column takes the
+JSON of any value. In contrast to the result of `from_json`, Spark pushes filters on the fields of
+these structs down to the source.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _text: Final = msgspec.json.Decoder(str).decode
 
 
 def is_read(type_: DataType) -> bool:
-    """Whether structs of the type are made here; Spark itself knows more types."""
+    """Whether this module can convert to the type; Spark's `from_json` supports more types."""
     if not isinstance(type_, StructType) or not type_.names:
         return False
     return len(set(type_.names)) == len(type_) and all(
@@ -38,12 +39,12 @@ def is_read(type_: DataType) -> bool:
 
 
 def structs_of(texts: pa.Array, type_: pa.StructType) -> pa.Array:
-    """JSON objects, as structs."""
+    """Convert JSON objects to structs."""
     found = _at_once(texts, type_)
     if found is not None:
         return found
-    # Some value is not of the type of its column, about which Arrow says no more than that.
-    # So each is tried by itself, and only those that do not fit are read row by row.
+    # Some value does not fit its column, but Arrow does not report which one. So each column is
+    # tried separately, and only those that fail are converted row by row.
     alone = {field.name: _at_once(texts, pa.struct([field])) for field in type_}
     others = pa.struct([field for field in type_ if alone[field.name] is None])
     read = pa.array([_struct(text.encode(), others) for text in texts.to_pylist()], others)
@@ -53,7 +54,7 @@ def structs_of(texts: pa.Array, type_: pa.StructType) -> pa.Array:
 
 
 def _at_once(texts: pa.Array, type_: pa.StructType) -> pa.Array | None:
-    # JSON has no line breaks but between its tokens, where storages have none.
+    # JSON allows line breaks between tokens only, and storages write none there.
     lines = "\n".join(texts.to_pylist()).encode()
     try:
         table = pyarrow.json.read_json(

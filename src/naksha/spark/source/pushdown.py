@@ -1,8 +1,8 @@
-"""Spark's filters, as far as a storage can answer them.
+"""Pushdown of Spark's filters to a storage.
 
-A filter is taken over when the storage gives exactly the rows that Spark would keep; with nulls as
-Spark has them: a comparison with null is never true, nor is its opposite. What can only be narrowed
-is narrowed, and Spark filters again.
+A filter is pushed down completely if the storage returns exactly the rows that Spark would keep,
+with Spark's semantics of null: neither a comparison with null nor its negation is ever true. Other
+filters at best narrow the query, and Spark evaluates them again.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ _TEXTS: Final[dict[str, Path]] = {
         for name in ("uuid", "puuid", "muuid", "action", "author", "crid", "qrid", "mrid")
     },
 }
-"""Columns of texts, and where these are in a feature."""
+"""String columns and their paths in a feature."""
 _NUMBERS: Final[dict[str, Path]] = {
     "created_at": ("properties", XYZ, "createdAt"),
     "updated_at": ("properties", XYZ, "updatedAt"),
     **{name: ("properties", XYZ, name) for name in ("version", "rtcts", "rtuts")},
 }
 _AMONG: Final = {"id": "ids", "author": "authors", "app_id": "app_ids", "action": "actions"}
-"""Columns that a query asks for by a set of values."""
+"""Columns that a query restricts by a set of values."""
 _PREFIXES: Final = {"mrid": "mrid_prefix", "qrid": "qrid_prefix"}
 _RANGES: Final = {"txn": ("txn_from", "txn_to"), "updated_at": ("updated_from", "updated_to")}
-"""Columns that a query asks for by a range: from the first number, up to below the second."""
+"""Columns that a query restricts by a half-open range: from the first bound to below the second."""
 _ORDERS: Final[dict[type[Filter], Op]] = {
     EqualTo: Op.EQ,
     LessThan: Op.LT,
@@ -66,13 +66,13 @@ _ORDERS: Final[dict[type[Filter], Op]] = {
     StringStartsWith: Op.STARTS_WITH,
 }
 _EXACT_MAX: Final = 2.0**53
-"""Up to here all whole numbers are doubles."""
+"""All integers up to this one are exact as doubles."""
 _EDGES: Final = ("west", "south", "east", "north")
 _WORLD: Final = Bbox(-180.0, -90.0, 180.0, 90.0)
 
 
 def pushed(query: Query, filters: Sequence[Filter]) -> tuple[Query, list[Filter]]:
-    """The query with the filters that the storage can answer, and those that are left to Spark."""
+    """Extend a query by filters; return it with the filters that Spark must evaluate again."""
     asked = _Asked(query)
     boxed = [f for f in filters if _column(f) in _EDGES and not isinstance(f, IsNull | IsNotNull)]
     left = asked.box(boxed)
@@ -83,14 +83,14 @@ def pushed(query: Query, filters: Sequence[Filter]) -> tuple[Query, list[Filter]
 
 
 class _Asked:
-    """A query that grows."""
+    """Builder of a query from filters."""
 
     def __init__(self, query: Query) -> None:
         self._query = query
         self._where: list[Predicate] = []
 
     def query(self) -> Query:
-        """All of it."""
+        """Build the query."""
         if not self._where:
             return self._query
         if any(part == _NOTHING for part in self._where):
@@ -99,11 +99,11 @@ class _Asked:
         return self._with(where=And((*given, *self._where)))
 
     def take(self, filter_: Filter) -> bool:
-        """Ask for what a filter is about; whether that is all that it wants."""
+        """Add a filter to the query; return whether the query covers it exactly."""
         name = _column(filter_)
         inside = _inside(filter_)
         if inside is not None:
-            # Spark tests again: it may think of numbers and texts otherwise.
+            # Not exact: Spark may compare numbers and strings differently.
             self._where.append(inside)
             return False
         if name in _AMONG and self._among(_AMONG[name], filter_):
@@ -120,15 +120,14 @@ class _Asked:
         return True
 
     def box(self, filters: Sequence[Filter]) -> list[Filter]:
-        """Ask for the features that meet a box, as far as filters on its edges say so; gives the
-        filters that are left."""
+        """Restrict the query to a box by filters on its edges; return the remaining filters."""
         given = self._query.spatial if self._query.spatial is not None else _WORLD
         if not filters or not isinstance(given, Bbox) or given.west > given.east:
             return list(filters)
         bounds, left = given, []
         for each in filters:
             narrowed, is_exact = _narrowed(bounds, each)
-            # A box that is inside out is no box, though there may be features over both its edges.
+            # A box whose edges are swapped cannot be queried, yet a feature may span both edges.
             is_box = narrowed.west <= narrowed.east and narrowed.south <= narrowed.north
             if is_box:
                 bounds = narrowed
@@ -166,21 +165,21 @@ class _Asked:
             self._where.append(_NOTHING)
         elif low is not None and (known_low is None or low > known_low):
             self._query = self._with(**{first: low})
-        # Below what comes after the last of all numbers is everything.
+        # An upper bound beyond the largest int8 does not exclude anything.
         is_bound = high is not None and high <= limits.INT8_MAX
         if high is not None and is_bound and (known_high is None or high < known_high):
             self._query = self._with(**{end: high})
         return not (isinstance(filter_, In) and len(filter_.value) > 1)
 
     def _prefix(self, part: str, prefix: str) -> None:
-        """An index finds what starts with a text, and so what is equal to it."""
+        """Restrict the query to a prefix, for which there is an index; it serves equality, too."""
         known = getattr(self._query, part)
         if known is None or prefix.startswith(known):
             self._query = self._with(**{part: prefix})
 
 
 def _column(filter_: Filter) -> str:
-    """The column that a filter is about; "" where it is inside of one."""
+    """Return the column of a filter; "" for a filter on a field inside a column."""
     while isinstance(filter_, NotFilter):
         filter_ = filter_.child
     path: Path = getattr(filter_, "attribute", ())
@@ -188,7 +187,7 @@ def _column(filter_: Filter) -> str:
 
 
 def _values(filter_: Filter) -> tuple[Any, ...] | None:
-    """The values of which the column must have one, if that is what a filter says."""
+    """Return the values of which the column must have one; None for other kinds of filters."""
     if isinstance(filter_, In):
         return tuple(value for value in filter_.value if value is not None)
     if isinstance(filter_, EqualTo) or (
@@ -199,7 +198,7 @@ def _values(filter_: Filter) -> tuple[Any, ...] | None:
 
 
 def _bounds(filter_: Filter) -> tuple[int | None, int | None] | None:
-    """The range of whole numbers that a filter allows: from the first, up to below the second."""
+    """Return the half-open range of integers that a filter allows; None if it is not one."""
     values = _values(filter_)
     given = values if values is not None else (getattr(filter_, "value", None),)
     if not given or not all(map(_is_whole, given)):
@@ -217,9 +216,11 @@ def _bounds(filter_: Filter) -> tuple[int | None, int | None] | None:
 
 
 def _narrowed(box: Bbox, filter_: Filter) -> tuple[Bbox, bool]:
-    """The box that features with a fitting edge meet, and whether all that meet it have one. A box
-    is met by what begins before its end and ends after its beginning; so the other two
-    comparisons only narrow it."""
+    """Narrow a box by a filter on an edge of features; also return whether that is exact.
+
+    A feature intersects a box if it starts before the end of the box and ends after its start. So
+    upper bounds of a start and lower bounds of an end are exact; other comparisons only narrow.
+    """
     column, value = _column(filter_), getattr(filter_, "value", None)
     op = _ORDERS.get(type(filter_))
     if op is None or not isinstance(value, int | float) or not math.isfinite(value):
@@ -244,7 +245,7 @@ def _narrowed(box: Bbox, filter_: Filter) -> tuple[Bbox, bool]:
 
 
 def _predicate(filter_: Filter, name: str) -> Predicate | None:
-    """A filter on a column as a predicate, if there is one that says the same."""
+    """Convert a filter on a column to an equivalent predicate; None if there is none."""
     if isinstance(filter_, NotFilter):
         return _opposite(filter_.child, name)
     if name not in COLUMNS.names:
@@ -270,8 +271,10 @@ def _predicate(filter_: Filter, name: str) -> Predicate | None:
 
 
 def _inside(filter_: Filter) -> Predicate | None:
-    """A predicate that holds wherever a filter on a property does, which is a field of the struct
-    that `naksha.spark.source.property_structs` makes."""
+    """Convert a filter on a property to a predicate that is true for at least the same features.
+
+    The property is a field of the struct that `naksha.spark.source.property_structs` creates.
+    """
     path: Path = getattr(filter_, "attribute", ())
     if len(path) < 2 or path[0] != "properties" or not all(map(_can_be_asked, path)):
         return None
@@ -279,7 +282,7 @@ def _inside(filter_: Filter) -> Predicate | None:
         return _known(path)
     values = _values(filter_)
     if values is not None:
-        # Of a double there are two tests.
+        # Equality with a double takes two tests.
         tests = len(values) + sum(isinstance(value, float) for value in values)
         if tests > limits.SPARK_PUSHED_VALUES_MAX or not all(map(_is_itself, values)):
             return None
@@ -294,8 +297,11 @@ def _inside(filter_: Filter) -> Predicate | None:
 
 
 def _about(path: Path, op: Op, value: Any) -> Predicate:
-    """A test that holds wherever Spark's does, which compares doubles. A storage may compare all
-    digits that there are, or round them otherwise: so the next doubles count, too."""
+    """Build a test that is true wherever Spark's comparison of doubles is.
+
+    A storage may compare all decimal digits, or round them differently. So the bounds are widened
+    to the neighbouring doubles.
+    """
     if not isinstance(value, float):
         return PropertyTest(path, op, value)
     below, above = (math.nextafter(value, end) for end in (-math.inf, math.inf))
@@ -305,15 +311,18 @@ def _about(path: Path, op: Op, value: Any) -> Predicate:
 
 
 def _is_itself(value: Any) -> bool:
-    """Whether only the same value in JSON is equal to it: texts are also the JSON of other things,
-    and large numbers are rounded."""
+    """Whether only the same JSON value is equal to the value on Spark.
+
+    A STRING column also contains the JSON of values that are not strings, and large numbers are
+    rounded.
+    """
     if isinstance(value, str):
         return _can_be_asked(value) and not _is_json(value)
     return isinstance(value, bool | int) or (isinstance(value, float) and abs(value) < _EXACT_MAX)
 
 
 def _starts_json(prefix: str) -> bool:
-    """Whether the JSON of anything but a text starts so."""
+    """Whether the JSON of a value that is not a string can start with the prefix."""
     words = ("true", "false")
     return prefix[:1] in tuple("-0123456789{[") or any(word.startswith(prefix) for word in words)
 
@@ -327,7 +336,7 @@ def _is_json(text: str) -> bool:
 
 
 def _opposite(filter_: Filter, name: str) -> Predicate | None:
-    """What holds where a filter is false; where it is null, its opposite is null as well."""
+    """Convert the negation of a filter; where a filter is null, so is its negation."""
     if isinstance(filter_, In) and None in filter_.value:
         return _NOTHING
     same = _predicate(filter_, name)
@@ -340,7 +349,7 @@ def _opposite(filter_: Filter, name: str) -> Predicate | None:
 
 
 def _not_null(name: str) -> Predicate | None:
-    """A column has a value; those of the box have one where there is a quad key."""
+    """Build a test that a column is not null; columns of the box have a value iff `qrid` has."""
     if not COLUMNS.field(name).nullable:
         return _EVERYTHING
     path = _TEXTS["qrid"] if name in _EDGES else _TEXTS.get(name)
@@ -371,7 +380,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _can_be_asked(text: str) -> bool:
-    """Whether a storage takes a text; Spark may ask for others, which nothing is equal to."""
+    """Whether a storage accepts a text in queries; no stored value equals any other text."""
     try:
         check_text(text)
     except InvalidArgument:

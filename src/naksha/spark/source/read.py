@@ -1,4 +1,4 @@
-"""Reading: the splits of a storage are Spark's partitions, their batches go on as they are."""
+"""Batch reader: each split of a storage becomes a partition of Spark."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from naksha.versioning.version_refs import MAIN_BRANCH, One, parse_ref
 
 
 class Fixed(msgspec.Struct, frozen=True):
-    """A version that stays what it is, whatever is written, tagged or renamed later."""
+    """Resolved version, which later writes, tags and renames do not change."""
 
     layers: tuple[Layer, ...]
     at: VersionSelector
 
 
 class SplitPartition(InputPartition):
-    """A split on its way to an executor."""
+    """Partition of Spark with a split of the storage."""
 
     def __init__(self, split: Split) -> None:
         super().__init__(split)
@@ -37,7 +37,7 @@ class SplitPartition(InputPartition):
 
 
 class FeatureReader(DataSourceReader):
-    """Reads the features of a collection at a version."""
+    """Reader of the features of a collection at a version."""
 
     def __init__(self, options: ReadOptions, schema: StructType, version: Fixed) -> None:
         self._options = options
@@ -60,7 +60,7 @@ class FeatureReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, SplitPartition):
-            return  # A plan without splits.
+            return  # the plan has no splits
         check_there(self._options.place)
         split, columns = partition.split, self._projection.columns
         for batch in existing(self._options.place).iterate(lambda s: s.read(split, columns)):
@@ -68,8 +68,11 @@ class FeatureReader(DataSourceReader):
 
 
 def fixed(options: ReadOptions) -> Fixed:
-    """The version that the options mean now. HEAD of a collection without history stays HEAD: what
-    it is now is gone after the next write."""
+    """Resolve the version of the options.
+
+    HEAD of a collection without history stays HEAD: its current version cannot be read any more
+    after the next write.
+    """
 
     async def find(storage: Storage) -> Fixed:
         place = await place_at(storage, options.version)
@@ -82,13 +85,12 @@ def fixed(options: ReadOptions) -> Fixed:
 
 
 async def place_at(storage: Storage, ref: str) -> Place:
-    """The version that is meant."""
+    """Resolve a reference to a single version."""
     parsed = parse_ref(ref)
     if not isinstance(parsed, One):
         raise InvalidArgument(
-            f"{ref!r:.64} means several versions, and a table is read at one: name its last one;"
-            " what changed between two is read by spark.readStream with startingVersion, or"
-            " compared by the job diff",
+            f"A table is read at a single version, not at the range {ref!r:.64}; for the changes"
+            " between two versions use spark.readStream with startingVersion, or the job diff",
             field="version",
         )
     return await place_of(storage, parsed)

@@ -1,13 +1,14 @@
-"""The options of a read and of a stream: what is asked of a storage, as texts.
+"""Parse the options of reads and streams.
 
-    storage, schema, collection          where it is
+    storage, schema, collection          location
     version, states                      which states: live, deleted or all of a version
-    bbox, tile, intersects, radius       where they are
-    tags, where, updatedFrom, updatedTo  what they are like
-    geometry                             in which form geometries come
-    pushFilters                          whether the storage answers Spark's filters
+    bbox, tile, intersects, radius       spatial filter
+    tags, where, updatedFrom, updatedTo  other filters
+    geometry                             format of geometries
+    pushFilters                          whether the storage evaluates Spark's filters
 
-Everything else is asked by filters of Spark, which are handed on (`naksha.spark.source.pushdown`).
+All other conditions are filters of Spark, which can be pushed down
+(`naksha.spark.source.pushdown`).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ READ: Final = (
 )
 """All options of a read."""
 COLUMNS: Final = "columns"
-"""The schema of a table as JSON, by which `naksha.spark.features` says what it reads."""
+"""Schema of a table as JSON; `naksha.spark.features` sets it."""
 ROWS_MAX: Final = "maxRowsPerTrigger"
 TRANSACTIONS_MAX: Final = "maxTransactionsPerTrigger"
 STREAM: Final = (
@@ -50,29 +51,29 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 
 class GeometryForm(StrEnum):
-    """What geometries are on Spark."""
+    """Format of geometries on Spark."""
 
     WKB = "wkb"
-    """Bytes, ISO WKB."""
+    """ISO WKB as BINARY."""
     GEOMETRY = "geometry"
-    """Spark's own type, GEOMETRY(4326)."""
+    """Spark's native type GEOMETRY(4326)."""
 
 
 class ReadOptions(msgspec.Struct, frozen=True):
-    """What is to be read."""
+    """Parsed options of a read."""
 
     place: Place
     collection: str
     version: str = HEAD
     query: Query = Query()
     pushes_filters: bool = False
-    """Whether Spark's filters become a part of the query. Spark keeps what was planned with filters
-    for all later scans of a table, so that who reads a table with other filters, or none, would get
-    the wrong rows. Only who reads it with one set of filters may say so."""
+    """Whether Spark's filters become a part of the query. Spark reuses a plan with filters for all
+    later scans of the same table, so a scan with other filters, or none, would get wrong rows. Only
+    enable it for a table that is always read with the same filters."""
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
-    """What is to be followed, and from where on."""
+    """Parsed options of a stream."""
 
     place: Place
     collection: str
@@ -83,10 +84,10 @@ class StreamOptions(msgspec.Struct, frozen=True):
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
-    """The options of a read."""
+    """Parse the options of a read."""
     if STARTING in options:
         raise InvalidArgument(
-            f"{STARTING} is for spark.readStream; a table is read at one version, the option"
+            f"The option {STARTING!r} requires spark.readStream; for a table use the option"
             " 'version'",
             field=STARTING,
         )
@@ -101,17 +102,17 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
 
 
 def stream_options(options: Mapping[str, str]) -> StreamOptions:
-    """The options of a stream."""
+    """Parse the options of a stream."""
     if "version" in options:
         raise InvalidArgument(
-            f"A stream has no version: {STARTING} says after which one it begins, and branch which"
-            " line it follows",
+            f"The option 'version' is not allowed for a stream; use {STARTING!r} for the version"
+            " after which it starts, and 'branch' for the branch",
             field="version",
         )
     if not options.get(STARTING):
         raise InvalidArgument(
-            f"A stream needs the option {STARTING}: 'now', 'beginning', or a version, after which"
-            " it begins",
+            f"The option {STARTING!r} is required for a stream: 'now', 'beginning', or the version"
+            " after which it starts",
             field=STARTING,
         )
     _check(options, STREAM)
@@ -126,43 +127,46 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
 
 
 def is_of_stream(options: Mapping[str, str]) -> bool:
-    """Whether the options are those of a stream, which nobody else tells."""
+    """Whether the options are those of a stream; Spark does not pass that information."""
     return any(name in options for name in STREAM if name not in READ)
 
 
 def _check(options: Mapping[str, str], known: tuple[str, ...]) -> None:
-    """Refuse options that nobody would look at; and that of `naksha.spark.features` which needs
-    more than a source can do."""
+    """Reject unknown options, and `properties` that only `naksha.spark.features` supports."""
     check_names(options, known)
     if options.get("properties", "json") != "json":
         raise NotSupported(
-            "A source gives properties as JSON text only; naksha.spark.features(…, properties="
-            '"variant") makes variants of them, or columns by a schema, as does Spark\'s'
-            " parse_json(properties)",
+            "The option 'properties' must be 'json'; for variants or typed columns use"
+            " naksha.spark.features(…, properties=…) or Spark's parse_json(properties)",
             field="properties",
         )
 
 
 def existing_place(options: Mapping[str, str]) -> Place:
-    """The storage that is read."""
+    """Return the location of the storage to read."""
     place = place_of(options)
     check_there(place)
     return place
 
 
 def check_there(place: Place) -> None:
-    """A file that is not there is no empty storage; to be looked at wherever it is read."""
+    """Reject a file that does not exist: opening it would create an empty storage.
+
+    Executors check it as well, since they may be on other machines.
+    """
     if STORAGES.scheme_of(place.location) == FILE and not path_of(place.location).exists():
-        raise NotFound(f"There is no file {path_of(place.location)}", field="storage")
+        raise NotFound(
+            f"The storage file {path_of(place.location)} does not exist", field="storage"
+        )
 
 
 def geometry_form(options: Mapping[str, str]) -> GeometryForm:
-    """In which form geometries come, unless a schema says so."""
+    """Parse the format of geometries, for reads without a schema."""
     return _one_of(options, "geometry", GeometryForm, GeometryForm.WKB)
 
 
 def query_of(options: Mapping[str, str]) -> Query:
-    """What is asked for besides Spark's filters."""
+    """Build the query of the options, without Spark's filters."""
     return Query(
         spatial=_spatial(options),
         where=_where(options),
@@ -181,16 +185,20 @@ def _one_of(options: Mapping[str, str], name: str, kind: type[Choice], otherwise
         return kind(text.lower())
     except ValueError:
         raise InvalidArgument(
-            f"{name} is one of {', '.join(kind)}, not {text!r:.64}", field=name
+            f"The option {name!r} must be one of {', '.join(kind)}, not {text!r:.64}", field=name
         ) from None
 
 
 def _spatial(options: Mapping[str, str]) -> Spatial | None:
     given = [name for name in ("bbox", "tile", "intersects") if options.get(name)]
     if len(given) > 1:
-        raise InvalidArgument(f"Only one of {' and '.join(given)} can be given", field=given[1])
+        raise InvalidArgument(
+            f"Options {' and '.join(given)} are mutually exclusive", field=given[1]
+        )
     if options.get("radius") and given != ["intersects"]:
-        raise InvalidArgument("A radius is around a geometry to intersect", field="radius")
+        raise InvalidArgument(
+            "The option 'radius' requires the option 'intersects'", field="radius"
+        )
     if not given:
         return None
     text = options[given[0]]
@@ -199,13 +207,15 @@ def _spatial(options: Mapping[str, str]) -> Spatial | None:
     if given == ["bbox"]:
         edges = [_number(edge, "bbox") for edge in text.split(",")]
         if len(edges) != 4:
-            raise InvalidArgument("A bbox is west,south,east,north", field="bbox")
+            raise InvalidArgument(
+                f"The option 'bbox' must be west,south,east,north, not {text!r:.64}", field="bbox"
+            )
         return Bbox(*edges)
     return Intersects(_wkb(text), _number(options.get("radius", "0"), "radius"))
 
 
 def _wkb(text: str) -> bytes:
-    """The WKB of a geometry given as GeoJSON or WKT."""
+    """Convert a geometry from GeoJSON or WKT to WKB."""
     try:
         if text.lstrip().startswith("{"):
             (wkb,) = encode_geometries([{"geometry": msgspec.json.decode(text)}]).wkb
@@ -214,7 +224,7 @@ def _wkb(text: str) -> bytes:
         return bytes(shapely.to_wkb(shapely.from_wkt(text), flavor="iso"))
     except (msgspec.DecodeError, shapely.errors.GEOSException, NotImplementedError) as error:
         raise InvalidArgument(
-            f"No geometry as GeoJSON or WKT: {error}", field="intersects"
+            f"The option 'intersects' must be GeoJSON or WKT: {error}", field="intersects"
         ) from None
 
 
@@ -226,7 +236,7 @@ def _where(options: Mapping[str, str]) -> Predicate | None:
         found: Predicate = msgspec.json.decode(text, type=Predicate)
     except msgspec.DecodeError as error:
         raise InvalidArgument(
-            "where is a predicate as JSON, such as"
+            "The option 'where' must be a predicate as JSON, such as"
             ' {"type": "test", "path": ["properties", "speed"], "op": "gt", "value": 50}: '
             f"{error}",
             field="where",
@@ -235,7 +245,7 @@ def _where(options: Mapping[str, str]) -> Predicate | None:
 
 
 def _tags(options: Mapping[str, str]) -> tuple[tuple[str, ...], ...] | None:
-    """`a,b+c` means a, or b and c."""
+    """Parse tags; `a,b+c` means a, or b and c."""
     text = options.get("tags")
     if not text:
         return None
@@ -244,13 +254,15 @@ def _tags(options: Mapping[str, str]) -> tuple[tuple[str, ...], ...] | None:
         return None
     wanted = [tuple(normalise_tag(tag) for tag in group.split("+") if tag) for group in groups]
     if sum(map(len, wanted)) > limits.TAGS_MAX:
-        raise InvalidArgument(f"More than {limits.TAGS_MAX} tags", field="tags")
-    # A tag of which nothing is left in normal form is on no feature.
+        raise InvalidArgument(
+            f"The option 'tags' has more than {limits.TAGS_MAX} tags", field="tags"
+        )
+    # No feature has a tag that is empty in normal form.
     return tuple(group for group in wanted if all(group))
 
 
 def _time(options: Mapping[str, str], name: str) -> int | None:
-    """Epoch milliseconds, or a time as versions say it."""
+    """Parse epoch milliseconds, or a time in the syntax of versions."""
     text = options.get(name)
     if not text:
         return None
@@ -259,7 +271,8 @@ def _time(options: Mapping[str, str], name: str) -> int | None:
     ref = parse_ref(text)
     if not isinstance(ref, One) or not isinstance(ref.point, AtTime):
         raise InvalidArgument(
-            f"{name} is a time such as 2026-01-31T12:00, or milliseconds, not {text!r:.64}",
+            f"The option {name!r} must be a time such as 2026-01-31T12:00, or milliseconds, not"
+            f" {text!r:.64}",
             field=name,
         )
     return ref.point.epoch_ms
@@ -269,7 +282,9 @@ def _number(text: str, name: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise InvalidArgument(f"{name} has {text!r:.64}, which is no number", field=name) from None
+        raise InvalidArgument(
+            f"The option {name!r} contains {text!r:.64}, which is not a number", field=name
+        ) from None
 
 
 def _count(options: Mapping[str, str], name: str) -> int | None:
@@ -277,5 +292,7 @@ def _count(options: Mapping[str, str], name: str) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise InvalidArgument(f"{name} is a number from 1 on, not {text!r:.64}", field=name)
+        raise InvalidArgument(
+            f"The option {name!r} must be a positive integer, not {text!r:.64}", field=name
+        )
     return int(text)

@@ -1,4 +1,4 @@
-"""`naksha.spark.write`: a DataFrame as features, with an answer."""
+"""Implementation of `naksha.spark.write`, which writes a DataFrame and returns a result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from naksha.versioning.version_refs import MAIN_BRANCH
 
 JSON_COLUMNS: Final = ("properties", "members")
 _AS_JSON: Final = {"timeZone": UTC, "ignoreNullFields": "true"}
-"""Whatever the session has."""
+"""Independent of the settings of the session."""
 
 
 def write(
@@ -53,16 +53,17 @@ def write(
     branch: str = MAIN_BRANCH,
     schema: str | None = None,
 ) -> Applied:
-    """Write a DataFrame as features of a collection, with one transaction, and tell what became of
-    it. `df.write.format("naksha")` does the same and tells nothing.
+    """Write a DataFrame as features of a collection with one transaction, and return the result.
 
-    Columns are `id`, `geometry`, `properties`, `members`, `tags` and `crid`; each may be missing.
-    `properties` and `members` may be structs, maps or variants, too. A collection that is new gets
-    the settings of `collection`. `key` is the path of mode "replace". A `job` that was written
-    before is not written again. `schema` is that of PostgreSQL.
+    `df.write.format("naksha")` does the same without a result.
+
+    Columns are `id`, `geometry`, `properties`, `members`, `tags` and `crid`; all are optional.
+    `properties` and `members` may also be structs, maps or variants. A new collection gets the
+    settings of `collection`. `key` is the path for mode "replace". A `job` that was applied before
+    is not written again. `schema` is the PostgreSQL schema.
 
     Raises:
-        NakshaError: What the storage says, with the feature and the field that it is about.
+        NakshaError: The error of the storage, with the feature and the field that it concerns.
     """
     info = CollectionInfo(id=collection) if isinstance(collection, str) else collection
     staged = StagedWrite(
@@ -89,16 +90,19 @@ def write(
         return _written(place, staged, branch, ours(error))
     done = applied_job(opened(place), staged.job, info.id, branch)
     if done is None:
-        raise OutcomeUnknown("The write is done, but the storage knows nothing of it", field="job")
+        raise OutcomeUnknown(
+            "Spark reported a successful write, but the storage has no record of the job",
+            field="job",
+        )
     return msgspec.structs.replace(done, repeated=False)
 
 
 def _written(place: Place, write: StagedWrite, branch: str, error: BaseException) -> Applied:
-    """What became of a write that Spark says has failed: what was lost may be the answer only.
+    """Determine the result of a write that Spark reported as failed: it may have been applied.
 
     Raises:
-        BaseException: The error, when nothing was written.
-        OutcomeUnknown: The storage does not say.
+        BaseException: The error, if nothing was written.
+        OutcomeUnknown: The storage did not report whether it was written.
     """
     try:
         done = applied_job(opened(place), write.job, write.info.id, branch)
@@ -106,7 +110,7 @@ def _written(place: Place, write: StagedWrite, branch: str, error: BaseException
         if isinstance(error, NakshaError) and not isinstance(error, Unavailable):
             raise error from error.__cause__
         raise OutcomeUnknown(
-            f"{error!s:.500}; the storage does not answer whether it was written", field="job"
+            f"{error!s:.500}; the storage did not report whether it was written", field="job"
         ) from reason
     if done is None:
         raise error from error.__cause__
@@ -114,9 +118,11 @@ def _written(place: Place, write: StagedWrite, branch: str, error: BaseException
 
 
 def with_json(frame: DataFrame) -> DataFrame:
-    """The DataFrame with properties as JSON texts, which Spark itself makes of structs, maps and
-    variants; fields and entries that are null or NaN are left out, and infinite ones are refused.
-    What is in a variant stays as it is."""
+    """Convert structs, maps and variants in the columns of JSON to JSON texts.
+
+    Fields and entries that are null or NaN are omitted, and infinite ones are rejected. The content
+    of a variant is not changed.
+    """
     texts = {
         field.name: _json(field, frame.columns)
         for field in frame.schema.fields
@@ -141,7 +147,7 @@ def _json(field: StructField, columns: Sequence[str]) -> Column:
 
 
 def _infinite(field: StructField) -> Column | None:
-    """The name of the first member that is infinite, or has such a number in it."""
+    """Return the name of the first member that is infinite or contains an infinite number."""
     type_, given = field.dataType, f.col(field.name)
     if isinstance(type_, MapType):
         kind = type_.valueType
@@ -159,12 +165,12 @@ def _infinite(field: StructField) -> Column | None:
 
 
 def _refused(field: Column, reason: str, columns: Sequence[str]) -> Column:
-    """Ends the write, as an error that a task raises does."""
+    """Build an expression that fails the write, as an error raised by a task does."""
     said = {"code": InvalidArgument.code, "message": reason}
     told = [f.lit(value).alias(name) for name, value in said.items()]
     told.append(field.alias("field"))
     if "id" in columns:
         told.append(f.col("id").cast("string").alias("feature_id"))
-    # Spark puts more behind it, and a note ends with its line.
+    # Spark appends more text, so the note is terminated by a line break.
     note = f.concat(f.lit(f"{MARK} "), f.to_json(f.struct(*told)), f.lit("\n"))
     return f.raise_error(note).cast("string")

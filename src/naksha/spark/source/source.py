@@ -1,4 +1,4 @@
-"""The data source `naksha`: features of a collection at a version, as a table."""
+"""Data source `naksha`: the features of a collection at a version as a table."""
 
 from __future__ import annotations
 
@@ -30,12 +30,15 @@ from naksha.spark.source.write_options import write_options
 
 
 class NakshaSource(DataSource):
-    """`spark.read.format("naksha")`, with options `storage`, `collection` and `version`.
+    """Data source of `spark.read.format("naksha")`.
 
-    Spark makes one for each table, and pickles it; whoever plans a scan of the table, with filters
-    or without, gets what was pickled. So the version that it has then is that of all scans: HEAD
-    may be another one at each. It is made by `load()`, which asks for the schema; only when
-    somebody has given one, by the first plan."""
+    Its main options are `storage`, `collection` and `version`.
+
+    Spark creates and pickles one object per table and plans every scan with the pickled object. So
+    all scans read the version that was resolved before pickling, though HEAD may move between
+    them. It is resolved by `load()`, which asks for the schema; if the caller provides a schema, by
+    the first plan.
+    """
 
     _fixed: Fixed | None = None
 
@@ -44,7 +47,7 @@ class NakshaSource(DataSource):
         return "naksha"
 
     def schema(self) -> StructType:
-        """Nobody tells whether it is a stream; but streams say where they start."""
+        """Return the schema of a table or a stream; the options of a stream have a start."""
         form = geometry_form(self.options)
         if is_of_stream(self.options):
             return schema_of(CHANGES, form)
@@ -55,7 +58,7 @@ class NakshaSource(DataSource):
 
     def __getstate__(self) -> dict[str, Any]:
         if not is_of_stream(self.options):
-            # What is wrong is told by the reader: nobody understands errors of pickling.
+            # The reader raises the error again; an error of pickling would be hard to understand.
             with contextlib.suppress(NakshaError):
                 self._version()
         return self.__dict__

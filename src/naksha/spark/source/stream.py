@@ -1,12 +1,15 @@
-"""The change stream: what transactions did to the features of a collection, batch after batch.
+"""Change stream: the changes of a collection's features, in batches.
 
-Offsets are versions, `{"seq_number": 17, "txn": "…", "published_ms": …}`, so a batch is what the
-versions after one and up to another made: always the same, whenever it is read, or Expired. The
-transaction and when it was published tell whether it is the same storage: transactions count from
-the same number every day, so another storage at the same place may have one like it, but not of
-the same millisecond. Former releases wrote the number alone. Where a stream starts may be a name
-or a time, which could mean another version tomorrow; Spark keeps no such beginning, but only the
-end of every batch. So the first batch is empty, and its end is the version that was meant.
+Offsets are versions, `{"seq_number": 17, "txn": "…", "published_ms": …}`. A batch has the changes
+of all versions after its start up to its end, so it is the same whenever it is read, or Expired.
+
+`txn` and `published_ms` identify the storage: transactions are numbered the same way in every
+storage, so another storage at the same location may have the same `txn`, but not published in the
+same millisecond. Former releases wrote only `seq_number`.
+
+The start of a stream may be a name or a time, which could resolve to another version tomorrow. As
+Spark does not persist the start, only the end of every batch, the first batch is empty and ends
+with the resolved version.
 """
 
 from __future__ import annotations
@@ -46,8 +49,10 @@ Offset = dict[str, Any]
 
 
 class Changes(msgspec.Struct, frozen=True):
-    """Some of what transactions of one overlay made, to be read by one task. Nothing of it may be
-    lost: the history since the version `first` must be there, as these layers have it."""
+    """Changes by transactions of one overlay, to be read by one task.
+
+    The history of these layers since the version `first` must be complete.
+    """
 
     splits: tuple[Split, ...]
     layers: tuple[Layer, ...]
@@ -55,7 +60,7 @@ class Changes(msgspec.Struct, frozen=True):
 
 
 class ChangePartition(InputPartition):
-    """Changes on their way to an executor."""
+    """Partition of Spark with changes."""
 
     def __init__(self, changes: Changes) -> None:
         super().__init__(changes)
@@ -63,7 +68,7 @@ class ChangePartition(InputPartition):
 
 
 class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows a collection on main or on a branch."""
+    """Stream reader of the changes of a collection on main or on a branch."""
 
     def __init__(self, options: StreamOptions, schema: StructType) -> None:
         self._options = options
@@ -78,7 +83,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"starting": self._options.starting}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Of files Spark only knows that they are things to count, as transactions are."""
+        """Return the limit of a batch; Spark's limit on files is used to count transactions."""
         if self._options.rows_max is not None:
             return ReadMaxRows(self._options.rows_max)
         if self._options.transactions_max is not None:
@@ -115,7 +120,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return await _offset_at(storage, end)
 
     async def _start(self, storage: Storage, starting: str) -> Version:
-        """The version after which the stream begins."""
+        """Resolve the version after which the stream starts."""
         if starting == NOW:
             return await _last(storage)
         branch = self._options.branch
@@ -123,7 +128,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return (await place_at(storage, ref)).version
 
     async def _end(self, storage: Storage, after: int, last: int, is_limited: bool) -> int | None:
-        """The version that the next batch ends with; None when there is nothing for it."""
+        """Determine the last version of the next batch; None if there are no changes."""
         where = self._log((await self._line(storage)).overlays)
         found = await storage.transactions(after, 1, where)
         if not found or _number(found[0]) > last:
@@ -137,7 +142,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 transactions += 1
                 if _number(each) > last:
                     return last
-                # One transaction is never taken apart.
+                # A transaction is never split.
                 if transactions > 1 and self._is_enough(rows, transactions):
                     return end
                 end = _number(each)
@@ -158,7 +163,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [ChangePartition(changes) for changes in found]
 
     async def _planned(self, storage: Storage, start: Offset, end: Offset) -> list[Changes]:
-        """What is to be read: of a branch, by the bases that it had."""
+        """Plan a batch; a branch is read with the base that it had at the time of the changes."""
         for offset in (start, end):
             await _checked(storage, offset)
         after, until = start["seq_number"], end["seq_number"]
@@ -177,12 +182,12 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     async def _made(self, line: Line, first: Transaction, last: Transaction) -> list[Changes]:
-        """What some transactions made."""
+        """Plan the changes by a range of transactions of one overlay."""
         collection, storage = self._options.collection, line.storage
         if not (await storage.collection(collection)).history_enabled:
             raise NotSupported(
-                "The collection keeps no history, so nobody can tell all that changed; switch its"
-                " history on to follow it",
+                f"The collection {collection!r} keeps no history and cannot be streamed; enable its"
+                " history first",
                 collection_id=collection,
             )
         since, at = _number(first), AtSeq(_number(last))
@@ -207,7 +212,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         for batch in place.iterate(read):
             yield self._projection.shaped(batch)
-        # Afterwards: what went away meanwhile may be missing.
+        # Checked after reading, because history may have been dropped in the meantime.
         place.call(lambda s: self._check_kept(s, changes))
 
     async def _check_kept(self, storage: Storage, changes: Changes) -> None:
@@ -225,7 +230,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _offset(version: Version) -> Offset:
-    """Of a version; its transaction is a text, since some programs round large numbers of JSON."""
+    """Build the offset of a version; `txn` is a string because it exceeds 2⁵³."""
     return {
         "seq_number": version.seq_number,
         "txn": str(version.txn),
@@ -239,11 +244,12 @@ async def _offset_at(storage: Storage, seq_number: int) -> Offset:
 
 
 async def _checked(storage: Storage, offset: Offset) -> Version | None:
-    """The version of an offset; None where the log does not have it any more, and who reads on
-    learns whether something is missing.
+    """Resolve the version of an offset, and check that it belongs to this storage.
+
+    Returns None if the log does not have it any more; reading reports whether changes are missing.
 
     Raises:
-        NotYetPublished, VersionNotFound: The offset is of another storage.
+        NotYetPublished, VersionNotFound: The offset belongs to another storage.
     """
     number = offset["seq_number"]
     try:
@@ -254,9 +260,8 @@ async def _checked(storage: Storage, offset: Offset) -> Version | None:
     for name in here.keys() & offset.keys():
         if here[name] != offset[name]:
             raise VersionNotFound(
-                f"The stream has come to version {number}, whose {name} was {offset[name]}; here it"
-                f" is {here[name]}: this is not the storage that it followed, or what became of an"
-                " older copy of it",
+                f"The stream is at version {number} with {name} {offset[name]}, but the storage has"
+                f" {here[name]}; it is a different storage, or was restored from an older copy",
                 field="storage",
             )
     return version
@@ -271,14 +276,14 @@ async def _known(storage: Storage, seq_number: int) -> Version | None:
 
 def _too_far(position: int, last: int) -> NotYetPublished:
     return NotYetPublished(
-        f"The stream has come to version {position}, but the last one is {last}: this is not the"
-        " storage that it followed, or an older copy of it",
+        f"The stream is at version {position}, but the last version of the storage is {last}; it is"
+        " a different storage, or was restored from an older copy",
         field="storage",
     )
 
 
 def _is_old(version: Version | None) -> bool:
-    """Whether the log may lose soon what came after a version."""
+    """Whether the log may soon drop the entries after a version."""
     if version is None:
         return True
     age_ms = time.time_ns() // 1_000_000 - version.published_ms
@@ -295,7 +300,7 @@ def _number(transaction: Transaction) -> int:
 
 
 def _rows(transaction: Transaction, collection: str) -> int:
-    """How many features of the collection it changed."""
+    """Count the features of the collection that a transaction changed."""
     return sum(
         signal.created + signal.updated + signal.deleted
         for signal in transaction.signals

@@ -1,5 +1,4 @@
-"""Features and changes as tables, in one call: what a source cannot do by itself is done by Spark
-on top of it."""
+"""Functions `features` and `changes`, which add to the source what Spark must do on top of it."""
 
 from __future__ import annotations
 
@@ -47,23 +46,25 @@ def features(
     where: Predicate | None = None,
     **options: str,
 ) -> DataFrame:
-    """The features of a collection at a version, which is found now: whatever is done with the
-    table later is done with that one.
+    """Return the features of a collection at a version as a DataFrame.
+
+    The version is resolved by this call; all later actions on the DataFrame read that version.
 
     Args:
         version: HEAD, a number, a tag, a branch, a time, or a version of a branch: `fix:17`.
-        states: Live features, deleted ones, or all states that there ever were.
-        columns: Which of them are read, in their order.
+        states: Live features, deleted ones, or all states in the history.
+        columns: Columns to read, in this order.
         properties: `json` for texts, `variant`, or a schema such as `name STRING, speed INT`.
-        geometry: Bytes (`wkb`), or Spark's GEOMETRY(4326).
-        where: A predicate on the features, tested by the storage.
-        options: More of the source's: `bbox`, `tags`, `updatedFrom` and so on.
+        geometry: WKB as BINARY (`wkb`), or Spark's GEOMETRY(4326) (`geometry`).
+        where: A predicate on the features, evaluated by the storage.
+        options: Further options of the source: `bbox`, `tags`, `updatedFrom` and so on.
     """
     given = {"version": str(version), "states": str(States(states)), **options}
     if where is not None:
         given["where"] = msgspec.json.encode(where).decode()
     schema = _schema(READ if columns is None else columns, geometry, properties)
-    # Not by Spark's own `schema`: then it would make the source, which fixes the version, later.
+    # Not with Spark's own `schema`: that would postpone the creation of the source, which resolves
+    # the version.
     given[COLUMNS] = schema.json()
     reader = set_up(spark).read.format(_FORMAT)
     return _with_properties(_with(reader, storage, collection, given).load(), properties)
@@ -83,18 +84,20 @@ def changes(
     transactions_max: int | None = None,
     **options: str,
 ) -> DataFrame:
-    """The changes of a collection as a stream: every state that a transaction made, with what
-    became of the feature (`change`) and the version (`seq_number`).
+    """Return the changes of a collection as a streaming DataFrame.
+
+    It has every state that a transaction created, with the kind of change (`change`) and the
+    version (`seq_number`).
 
     Args:
-        starting: `now`, `beginning`, or the version after which it begins.
-        branch: The branch that is followed.
-        columns: Which are read, in their order.
+        starting: `now`, `beginning`, or the version after which the stream starts.
+        branch: The branch to follow.
+        columns: Columns to read, in this order.
         properties: As for `features`.
         geometry: As for `features`.
-        rows_max: About as many changes in one batch; a transaction is never taken apart.
-        transactions_max: As many transactions in one batch.
-        options: More of the source's.
+        rows_max: Approximate number of changes per batch; a transaction is never split.
+        transactions_max: Number of transactions per batch.
+        options: Further options of the source.
     """
     limited = {ROWS_MAX: rows_max, TRANSACTIONS_MAX: transactions_max}
     given = {STARTING: str(starting), "branch": branch, **options}
@@ -105,14 +108,17 @@ def changes(
 
 
 def _with(reader: Reader, storage: str, collection: str, options: Mapping[str, Any]) -> Reader:
-    # Of a file the whole path: who reads it is elsewhere.
+    # Makes file paths absolute: executors have other working directories.
     location = place_of({"storage": storage}).location
     return reader.options(storage=location, collection=collection, **options)
 
 
 def _schema(columns: Sequence[str], geometry: GeometryForm | str, form: str) -> StructType:
-    """The columns of the source; properties as structs, where it makes these: then filters on their
-    fields are handed on."""
+    """Return the schema of the source.
+
+    Properties are structs if the source supports their types, so that filters on their fields are
+    pushed down.
+    """
     schema = schema_of(columns, GeometryForm(geometry))
     if form in (JSON, VARIANT):
         return schema
@@ -127,11 +133,14 @@ def _with_properties(table: DataFrame, form: str) -> DataFrame:
     if form == JSON:
         return table
     if PROPERTIES not in table.columns:
-        raise InvalidArgument("The column properties is not read", field=PROPERTIES)
+        raise InvalidArgument(
+            "The parameter 'properties' requires the column 'properties' in 'columns'",
+            field=PROPERTIES,
+        )
     if isinstance(table.schema[PROPERTIES].dataType, StructType):
         return table
     text = sf.col(PROPERTIES)
     if form == VARIANT:
         return table.withColumn(PROPERTIES, sf.parse_json(text))
-    # Times without a zone mean the same in every session.
+    # Times without a zone must not depend on the session.
     return table.withColumn(PROPERTIES, sf.from_json(text, form, {"timeZone": UTC}))

@@ -1,4 +1,4 @@
-"""Times as texts: with all of their digits, where Spark's own JSON ends with milliseconds."""
+"""Formatting of times with microseconds; Spark's own JSON truncates them to milliseconds."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ _DIGITS_MIN: Final = 3
 
 
 def with_texts_of_times(value: Column, type_: DataType) -> Column:
-    """The value with a text in place of every time in it: three digits of a second, up to six where
-    it has them. Moments are told with the zone of the session."""
+    """Replace every time in a value by text with three fractional digits, or up to six if needed.
+
+    Instants are written with the offset of the session's time zone.
+    """
     return changed(value, type_, _TIMES, _text_of)
 
 
@@ -26,8 +28,8 @@ def _text_of(time: Column, type_: DataType) -> Column:
 
 
 def _text(time: Column) -> Column:
-    """As `2020-01-02T03:04:05.678901`."""
-    written = time.cast("string")  # with as many digits as it takes
+    """Format a time like `2020-01-02T03:04:05.678901`."""
+    written = time.cast("string")  # without trailing zeros
     seconds = F.replace(F.split_part(written, F.lit("."), F.lit(1)), F.lit(" "), F.lit("T"))
     digits = F.split_part(written, F.lit("."), F.lit(2))
     enough = F.when(F.length(digits) < _DIGITS_MIN, F.rpad(digits, _DIGITS_MIN, "0"))

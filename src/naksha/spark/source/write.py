@@ -1,5 +1,8 @@
-"""Writing: tasks stage features, each attempt by itself; the driver applies what they say they
-staged, as one transaction. See `naksha.spi.staging` for why."""
+"""Writers: tasks stage features, and the driver applies them as one transaction.
+
+Each attempt of a task stages separately; the driver applies exactly the parts that successful
+attempts reported. See `naksha.spi.staging` for the reasons.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,13 @@ from naksha.versioning.version_refs import MAIN_BRANCH
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
-"""How Spark tells a task which stream it is of (that stays when it goes on from its checkpoint),
-and which batch."""
+"""Local properties with the id of the stream, which survives a restart from its checkpoint, and
+the number of the batch."""
 Messages = Sequence[WriterCommitMessage | None]
 
 
 class Staged(WriterCommitMessage):
-    """What one attempt has staged for a job, if anything, on its way to the driver."""
+    """Message to the driver: the part that one attempt has staged for a job, if any."""
 
     def __init__(self, job: str, part: StagedPart | None) -> None:
         self.job = job
@@ -43,7 +46,7 @@ class Staged(WriterCommitMessage):
 
 
 class FeatureWriter(DataSourceArrowWriter):
-    """Writes a DataFrame: all of it with one transaction, or nothing."""
+    """Writer of a DataFrame in one transaction, all or nothing."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         check_columns(schema)
@@ -60,25 +63,28 @@ class FeatureWriter(DataSourceArrowWriter):
 
 
 class FeatureStreamWriter(DataSourceStreamArrowWriter):
-    """Writes each batch of a stream as `FeatureWriter` does. Spark makes one for every batch and
-    another one to commit it; what they have in common is in the messages."""
+    """Writer of the batches of a stream, each like `FeatureWriter`.
+
+    Spark creates one object to write a batch and another one to commit it; they share only the
+    messages.
+    """
 
     def __init__(self, options: WriteOptions, schema: StructType, name: str | None) -> None:
-        """`name` is what the stream is called in the log, beside the id of its query."""
+        """Create a writer; `name` precedes the id of the query in the job ids of the log."""
         check_columns(schema)
         self._options = options
         self._name = name
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        # A batch that is repeated is the same job, of whichever run of the query. Not by its name:
-        # another query may have that too, and what has its numbers would count as repeated.
+        # A repeated batch is the same job in every run of the query. The name alone would not do:
+        # another query with the same name would have its batches taken for repetitions.
         known_by = [*filter(None, [self._name]), _told(QUERY_ID), _told(BATCH_ID)]
         job = "-".join(known_by)
         return Staged(job, stage(self._options.of_job(job), iterator))
 
     def commit(self, messages: Messages, batch_id: int) -> None:
-        # One, unless there was no task at all. A batch without features is done, too: a mirror of
-        # nothing deletes, and what is done is not done again.
+        # A single job, or none if there was no task. A batch without features is applied as well:
+        # an empty mirror deletes features, and the job must be recorded as applied.
         for job in jobs_of(messages):
             apply(self._options.of_job(job), parts_of(messages))
 
@@ -88,28 +94,33 @@ class FeatureStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _told(name: str) -> str:
-    """What Spark has told the task. Without it batches would take each other for repeated."""
+    """Return a local property of the task; without it batches could not be told apart."""
     context = TaskContext.get()
     value = None if context is None else context.getLocalProperty(name)
     if value is None:
-        raise NotSupported(f"Spark does not tell its tasks {name!r}", field="job")
+        raise NotSupported(
+            f"Spark does not provide the local property {name!r}, which streaming writes require",
+            field="job",
+        )
     return value
 
 
 def parts_of(messages: Messages) -> list[StagedPart]:
-    """What was staged; tasks that failed have no message, and some have staged nothing."""
+    """Return the staged parts; failed tasks have no message, and some tasks staged nothing."""
     found = [message.part for message in messages if isinstance(message, Staged)]
     return [part for part in found if part is not None]
 
 
 def jobs_of(messages: Messages) -> set[str]:
-    """The jobs that tasks worked for, with features or without."""
+    """Return the job ids of the tasks, with features or without."""
     return {message.job for message in messages if isinstance(message, Staged)}
 
 
 def stage(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> StagedPart | None:
-    """One attempt to stage features, in the process of a task. Many tasks have none, and are not
-    worth a table each: then it is None."""
+    """Stage features in the process of a task, as one attempt.
+
+    Returns None without features: tasks without any are frequent and do not need a table each.
+    """
     write, chunks = options.write, _chunks(batches)
     first = next(chunks, None)
     if first is None:
@@ -130,21 +141,21 @@ def stage(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> StagedPar
 
 
 def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows, so many as are staged at once."""
+    """Split batches into chunks of the size that is staged at once."""
     for batch in batches:
         for start in range(0, batch.num_rows, STAGED_CHUNK_FEATURES):
             yield batch.slice(start, STAGED_CHUNK_FEATURES)
 
 
 def apply(options: WriteOptions, parts: Sequence[StagedPart]) -> Applied:
-    """Apply exactly these parts, in a process of the driver; once, however often it is called."""
+    """Apply exactly these parts, in the process of the driver; idempotent."""
 
     async def do(found: Storage) -> Applied:
         write, line = options.write, await line_of(found, options.branch)
         record = await found.kept(JOB, write.job)
         if record is None:
             return await line.storage.apply_staged(write, parts)
-        # On whatever base the branch was then.
+        # The branch may have had another base then, so all its overlays count.
         before = applied_there(record.value, write.job, write.info.id, *line.overlays)
         await found.drop_staged(write.job)
         return before
@@ -156,10 +167,10 @@ def apply(options: WriteOptions, parts: Sequence[StagedPart]) -> Applied:
 def applied_job(
     storage: Opened | Shared, job: str, collection: str, branch: str = MAIN_BRANCH
 ) -> Applied | None:
-    """What became of a job that was applied, as the storage remembers it; None if it was not.
+    """Return the recorded result of an applied job; None if it was not applied.
 
     Raises:
-        Conflict: It was applied to another collection, or on another branch.
+        Conflict: The job was applied to another collection or on another branch.
     """
 
     async def ask(found: Storage) -> Applied | None:
@@ -173,7 +184,7 @@ def applied_job(
 
 
 def drop(options: WriteOptions) -> None:
-    """Forget what a job has staged. Tasks that are still at it are told so, or swept in time."""
+    """Drop the staged data of a job; tasks that are still staging fail, or are swept later."""
     with noting():
         opened(options.place).call(lambda s: s.drop_staged(options.write.job))
 

@@ -1,4 +1,4 @@
-"""The options of a write, as Spark hands them over."""
+"""Parse and format the options of a write."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ WRITE: Final = (
 )
 """All options of a write."""
 BY_SPARK: Final = ("checkpointLocation", "queryName")
-"""Options of a stream that are Spark's own, which hands them on."""
+"""Spark's own options of a stream, which it passes to the source, too."""
 
 
 class WriteOptions(msgspec.Struct, frozen=True):
-    """What is to be written where; small and picklable."""
+    """Parsed options of a write; small and picklable."""
 
     place: Place
     write: StagedWrite
     branch: str = MAIN_BRANCH
 
     def of_job(self, job: str) -> WriteOptions:
-        """The same for another job."""
+        """Return a copy for another job."""
         write = msgspec.structs.replace(self.write, job=job)
         return msgspec.structs.replace(self, write=write)
 
@@ -41,7 +41,7 @@ class WriteOptions(msgspec.Struct, frozen=True):
 def write_options(
     options: Mapping[str, str], *, overwrite: bool, is_stream: bool = False
 ) -> WriteOptions:
-    """The options of a write; a job without an id gets one that nobody else has."""
+    """Parse the options of a write; a job without an id gets a unique one."""
     check_names(options, (*WRITE, *(BY_SPARK if is_stream else ())))
     info = CollectionInfo(
         id=check_collection_id(needed(options, "collection")),
@@ -62,13 +62,13 @@ def write_options(
         message=options.get("message") or None,
         key=_key(options, mode),
     )
-    # Before anything is staged, which may take hours.
+    # Validated before staging, which may take hours.
     check_write(write, ())
     return WriteOptions(place_of(options), write, options.get("branch") or MAIN_BRANCH)
 
 
 def options_of(options: WriteOptions) -> dict[str, str]:
-    """The options as Spark takes them: `write_options` reads them."""
+    """Format options for Spark, so that `write_options` can parse them."""
     place, write, info = options.place, options.write, options.write.info
     given = {
         "storage": place.location,
@@ -92,27 +92,30 @@ def options_of(options: WriteOptions) -> dict[str, str]:
 
 
 def _mode(options: Mapping[str, str], *, overwrite: bool) -> WriteMode:
-    """Spark's mode `overwrite` means that nothing else is left: a mirror."""
+    """Parse the write mode; Spark's mode `overwrite` is a mirror, which deletes other features."""
     default = WriteMode.MIRROR if overwrite else WriteMode.CREATE
     text = options.get("writeMode", default.value)
     try:
         mode = WriteMode(text.lower())
     except ValueError:
         known = ", ".join(WriteMode)
-        raise InvalidArgument(f"No mode is {text!r:.50}; {known} are", field="writeMode") from None
+        raise InvalidArgument(
+            f"The option 'writeMode' must be one of {known}, not {text!r:.50}", field="writeMode"
+        ) from None
     if overwrite and mode is not WriteMode.MIRROR:
         raise InvalidArgument(
-            f"Spark's mode 'overwrite' is 'mirror' here; for {mode.value!r} take mode 'append'",
+            f"Spark's mode 'overwrite' requires the write mode 'mirror'; for {mode.value!r} use"
+            " Spark's mode 'append'",
             field="writeMode",
         )
     return mode
 
 
 def _key(options: Mapping[str, str], mode: WriteMode) -> tuple[str, ...] | None:
-    """A path: names with dots between, or a JSON array when a name has a dot in it."""
+    """Parse a path: names separated by dots, or a JSON array if a name contains a dot."""
     text = options.get("key")
     if (mode is WriteMode.REPLACE) != bool(text):
-        problem = "is for mode 'replace' only" if text else "is missing: what is replaced has it"
+        problem = "requires write mode 'replace'" if text else "is required for mode 'replace'"
         raise InvalidArgument(f"The option 'key' {problem}", field="key")
     if not text:
         return None
@@ -121,7 +124,9 @@ def _key(options: Mapping[str, str], mode: WriteMode) -> tuple[str, ...] | None:
         try:
             key = msgspec.json.decode(text, type=tuple[str, ...])
         except msgspec.DecodeError as error:
-            raise InvalidArgument(f"The key is no path: {error}", field="key") from error
+            raise InvalidArgument(
+                f"The option 'key' is not a path: {error}", field="key"
+            ) from error
     check_key(key)
     return key
 
@@ -131,4 +136,6 @@ def _days(options: Mapping[str, str], name: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise InvalidArgument(f"{text!r:.50} is no number of days", field=name) from None
+        raise InvalidArgument(
+            f"The option {name!r} must be a number of days, not {text!r:.50}", field=name
+        ) from None

@@ -1,1 +1,1 @@
-"""The parts of the job `load`: from files of any kind to features that are staged."""
+"""Parts of the job `load`: from files of any supported format to staged features."""

@@ -1,4 +1,4 @@
-"""Records as features: what is one is given on, what is wrong with others is told, not lost."""
+"""Validation of records: valid ones become features, invalid ones are reported with a reason."""
 
 from __future__ import annotations
 
@@ -32,16 +32,19 @@ REJECTED: Final = pa.schema(
         pa.field("record", pa.string()),
     ]
 )
-"""A record that is no feature: where it is from, and what is wrong with it."""
+"""Schema of rejected records, with their origin and reason."""
 _LINE_BYTES_MAX: Final = 32 * limits.REJECT_LENGTH_MAX
 _SMALL: Final = 256
-"""Records of which those that are right are put together again when one of them is wrong."""
+"""Maximum number of records whose valid ones are staged together if one of them is invalid."""
 
 
 class Checked(NamedTuple):
-    """The features of a batch (`GIVEN`), the same ready to be staged, how many of them had to be
-    changed at the date line, and the records that are none (`REJECTED`). An id that comes again is
-    in another part: it is no fault of the record, but somebody has to look at all of them."""
+    """Result of checking a batch.
+
+    It has the features (`GIVEN`), the same features ready to be staged, the number of features that
+    were changed at the date line, and the rejected records (`REJECTED`). Features with the same id
+    are in different parts, because duplicates can only be resolved across all batches.
+    """
 
     given: list[pa.RecordBatch]
     features: list[PreparedFeatures]
@@ -50,7 +53,7 @@ class Checked(NamedTuple):
 
 
 class Checker(msgspec.Struct, frozen=True):
-    """What tasks need to know to check records: small and picklable."""
+    """Parameters of tasks that check records; small and picklable."""
 
     info: CollectionInfo
     crs: str | None
@@ -60,7 +63,7 @@ class Checker(msgspec.Struct, frozen=True):
     """Whether geometries are cut at the date line."""
 
     def check(self, batch: pa.RecordBatch) -> Checked:
-        """Tell features from what is none."""
+        """Separate a batch of records into features and rejected records."""
         shapes = shapes_of(batch, self.crs, self.clockwise, is_cut=self.is_cut)
         problems = dict(enumerate(batch.column("problem").to_pylist()))
         problems = {n: text for n, text in problems.items() if text is not None}
@@ -76,7 +79,7 @@ class Checker(msgspec.Struct, frozen=True):
         return Checked(chosen, features, adjusted, _rejected(batch, problems))
 
     def _unique(self, given: pa.RecordBatch, rows: list[int]) -> list[list[int]]:
-        """The rows in parts that have each id once; nearly always that is one."""
+        """Divide rows into parts with unique ids; usually there is one part."""
         prefix = self.info.id_prefix or ""
         ids = given.column("id").to_pylist()
         named = [None if ids[n] is None else ids[n].removeprefix(prefix) for n in rows]
@@ -101,8 +104,11 @@ class Checker(msgspec.Struct, frozen=True):
         problems: dict[int, str],
         features: list[PreparedFeatures],
     ) -> list[int]:
-        """Those of the rows that the storage takes, also as `features`; what is wrong with others
-        is noted."""
+        """Return the rows that the storage accepts, and add them to `features`.
+
+        The reasons for rejecting the other rows are added to `problems`. Invalid rows are found by
+        bisection, because a batch is checked as a whole.
+        """
         if not rows:
             return rows
         try:
@@ -117,7 +123,7 @@ class Checker(msgspec.Struct, frozen=True):
         halves = (rows[:middle], rows[middle:])
         if len(rows) > _SMALL:
             return [n for half in halves for n in self._good(given, half, problems, features)]
-        # Those that are right are staged together.
+        # The valid rows of a small part are staged together.
         good = [n for half in halves for n in self._good(given, half, problems, [])]
         if good:
             features.append(checked(_chosen(given, good), self.info))
@@ -164,15 +170,15 @@ def _rejected(batch: pa.RecordBatch, problems: dict[int, str]) -> pa.RecordBatch
 
 
 def _cut(text: str | None) -> str | None:
-    """What is told of a text: all tasks together tell so many that one process must hold them."""
+    """Truncate a text, because the rejected records of all tasks are held by one process."""
     length_max = limits.REJECT_LENGTH_MAX
     if text is None or len(text) <= length_max:
         return text
-    return f"{text[:length_max]} … (cut here: it has {len(text)} characters)"
+    return f"{text[:length_max]} … (truncated, {len(text)} characters in total)"
 
 
 def _shown(row: dict[str, Any]) -> str:
-    """A record as a feature, with what its geometry was to be made of, if there is none."""
+    """Format a record as a feature, with the source of its geometry if that is invalid."""
     wkb: bytes | None = row["geometry"]
     members = _json(row["members"])
     feature = {
@@ -189,16 +195,16 @@ def _shown(row: dict[str, Any]) -> str:
 
 
 def _geometry(wkb: bytes | None) -> Any:
-    """As GeoJSON, if it can be."""
+    """Convert WKB to GeoJSON; None if that is not possible."""
     try:
         text = shapely.to_geojson(shapely.from_wkb(wkb, on_invalid="ignore"))
         return None if text is None else _json(text)
     except (shapely.errors.ShapelyError, NotImplementedError):
-        return None  # No WKB, or a curve.
+        return None  # not valid WKB, or a curve
 
 
 def _json(text: str | None) -> Any:
-    """What a text has in it, or itself where it is no JSON."""
+    """Decode JSON; return the text itself if it is not valid JSON."""
     try:
         return None if text is None else msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -206,36 +212,41 @@ def _json(text: str | None) -> Any:
 
 
 def check_rejects(spec: Source) -> None:
-    """Refuse what nobody can mean of rejected records, before anything is read."""
+    """Validate the options for rejected records before any file is read."""
     if spec.rejects_max < 0:
-        raise InvalidArgument("It is a number of records, 0 or more", field="rejects_max")
+        raise InvalidArgument(
+            f"The option rejects_max must be 0 or more, not {spec.rejects_max}",
+            field="rejects_max",
+        )
 
 
 def check_place(spec: Source, files: Sequence[str]) -> Path:
-    """The file for rejected records.
+    """Return the path of the file for rejected records.
 
     Raises:
-        InvalidArgument: Something else is there, one of the files that are read above all.
+        InvalidArgument: It is an existing file with other content, such as an input file.
     """
     path = Path(spec.rejects or f"{_first_of(spec, files)}{REJECTS_SUFFIX}").absolute()
     if not path.exists():
         return path
     if any(Path(file).exists() and path.samefile(file) for file in files):
-        raise InvalidArgument(f"{path} is a file that is read", field="rejects")
+        raise InvalidArgument(
+            f"The file for rejected records must not be the input file {path}", field="rejects"
+        )
     if not _holds_rejected(path):
         raise InvalidArgument(
-            f"{path} is there already, and has no rejected records in it; it is not overwritten",
+            f"The file for rejected records {path} exists with other content; use another file",
             field="rejects",
         )
     return path
 
 
 def _holds_rejected(path: Path) -> bool:
-    """Whether it is a file of rejected records, or has nothing in it."""
+    """Whether a file contains rejected records, or is empty."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
-        # Of a record, its id and the reason so much is told at the most; signs may be escaped.
+        # Longer than any line with a truncated record, id and reason, even if all is escaped.
         line = file.readline(_LINE_BYTES_MAX)
     try:
         first = msgspec.json.decode(line) if line else dict.fromkeys(REJECTED.names)
@@ -247,18 +258,18 @@ def _holds_rejected(path: Path) -> bool:
 def keep_rejected(
     spec: Source, files: Sequence[str], rejected: Sequence[Any], progress: Progress
 ) -> str | None:
-    """Write rejected records of the files to one of their own, if there are some, and tell of it.
+    """Write rejected records, if any, to a file and report it; return its path.
 
     Raises:
-        LimitExceeded: There are too many of them.
+        LimitExceeded: There are more than `rejects_max`.
     """
     if not rejected:
         return None
     file = _write(check_place(spec, files), rejected)
     if len(rejected) > spec.rejects_max:
         raise LimitExceeded(
-            f"More than {spec.rejects_max} records were rejected, the first ones are in {file}; "
-            "nothing was done",
+            f"More than {spec.rejects_max} records were rejected, and nothing was done; see {file} "
+            "for the first ones, or increase rejects_max",
             field="rejects_max",
         )
     progress.say(f"{len(rejected)} records were rejected, with their reasons in {file}")
@@ -266,13 +277,13 @@ def keep_rejected(
 
 
 def _first_of(spec: Source, files: Sequence[str]) -> Path:
-    """The first file or directory that is named, or that fits a pattern."""
+    """Return the first file or directory that is named or matches a pattern."""
     first = Path(spec.files[0])
     return first if first.exists() else Path(files[0])
 
 
 def _write(path: Path, rejected: Sequence[Any]) -> str:
-    """A line for each rejected record."""
+    """Write rejected records to a file, one JSON object per line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     ordered = sorted(rejected, key=lambda row: (row.source, row.line or 0))
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}")

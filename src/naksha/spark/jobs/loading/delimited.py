@@ -1,5 +1,8 @@
-"""CSV and its kin as rows of texts. Files are cut into records here, so that each is known with its
-line, whatever is wrong with it; what is in them is told by Arrow, many at a time."""
+"""Reader of CSV and similar files as rows of strings.
+
+This module splits files into records, so that the line of each record is known even if it is
+invalid. Arrow then parses many records at a time.
+"""
 
 from __future__ import annotations
 
@@ -32,22 +35,22 @@ from naksha.spark.jobs.loading.tables import (
 )
 
 RECORD_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Whatever is longer is no record, but has a quote too many."""
+"""Maximum size of a record; a longer one is taken for an unclosed quote."""
 _BLOCK: Final = 4 * 1024 * 1024
-"""How much of a file is read together."""
+"""Size of a read from a file."""
 _DELIMITERS: Final = (",", ";", "\t", "|")
 _MARK: Final = b"\xef\xbb\xbf"
-"""What some programs begin texts with."""
+"""Byte order mark of UTF-8."""
 _RETURN: Final = b"\r"
 _UTF_8: Final = "utf-8"
 _NEWLINES: Final = b"\r\n"
 
 Records = list[tuple[int, bytes]]
-"""Records with the lines that they begin in."""
+"""Records with the numbers of their first lines."""
 
 
 def of_csv(spark: SparkSession, files: list[str], encoding: str | None = None) -> Table:
-    """Rows of texts; the first line has the names of the columns."""
+    """Read files as rows of strings; their first lines have the names of the columns."""
     pieces = [Piece(path, encoding=encoding) for path in files]
     layouts = [
         Layout(
@@ -61,7 +64,7 @@ def of_csv(spark: SparkSession, files: list[str], encoding: str | None = None) -
 
 
 def read_rows(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, with null in the columns that it does not have, and what is no row."""
+    """Read the rows of a file, with null in missing columns, and its invalid records."""
     path, encoding = piece.path, piece.encoding or _UTF_8
     delimiter = _delimiter(path)
     names: list[str] | None = None
@@ -81,14 +84,14 @@ def read_rows(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
 
 
 def _opened(path: str) -> BinaryIO:
-    file = Path(path).open("rb")  # noqa: SIM115 - whoever asks closes it
+    file = Path(path).open("rb")  # noqa: SIM115 - the caller closes it
     if file.read(len(_MARK)) != _MARK:
         file.seek(0)
     return file
 
 
 def _records(file: BinaryIO, delimiter: str, path: str) -> Iterator[Records]:
-    """The records of a file, some at a time. Lines with nothing in them are none."""
+    """Yield the records of a file in blocks, without empty lines."""
     match = _record_pattern(delimiter).match
     line, rest, size, is_end = 1, b"", _BLOCK, False
     while not is_end:
@@ -98,7 +101,7 @@ def _records(file: BinaryIO, delimiter: str, path: str) -> Iterator[Records]:
         if is_end and text and not text.endswith((b"\n", _RETURN)):
             text += b"\n"
         elif text.endswith(_RETURN):
-            text += file.read(1)  # The second half of a newline, perhaps.
+            text += file.read(1)  # it may be the first half of \r\n
         found, end = [], 0
         while (record := match(text, end)) is not None:
             found.append(record[0])
@@ -107,7 +110,7 @@ def _records(file: BinaryIO, delimiter: str, path: str) -> Iterator[Records]:
         numbered, line = _numbered(found, line)
         if rest and (is_end or len(rest) > RECORD_BYTES_MAX):
             raise InvalidArgument(
-                f"{path}: a quote in the record that begins in line {line} is never closed",
+                f"{path}: the record in line {line} contains an unclosed quote",
                 field="files",
             )
         size = max(_BLOCK, len(rest))
@@ -117,10 +120,13 @@ def _records(file: BinaryIO, delimiter: str, path: str) -> Iterator[Records]:
 
 @lru_cache
 def _record_pattern(delimiter: str) -> re.Pattern[bytes]:
-    """A record. Only a quote that a field begins with is one, and all up to the next belongs to the
-    field; two in a row are a sign like others there, so the last one has none behind it. There is
-    one way only to read a text, so that nothing is tried twice. (Possessive repeats would say the
-    same, but lose their place in Python before 3.11.5.)"""
+    """Compile the pattern of a record.
+
+    A quote is only special at the start of a field, which then extends to the closing quote. Inside
+    such a field two quotes are an escaped quote, so the closing one is not followed by another.
+    There is only one way to match a text, so that the pattern never backtracks. (Possessive
+    quantifiers would be equivalent, but are broken in Python before 3.11.5.)
+    """
     sign = re.escape(delimiter).encode()
     plain = rb"[^%b\r\n]*" % sign
     quoted = rb'"[^"]*(?:""[^"]*)*"(?!")'
@@ -129,7 +135,7 @@ def _record_pattern(delimiter: str) -> re.Pattern[bytes]:
 
 
 def _numbered(found: list[bytes], line: int) -> tuple[Records, int]:
-    """Records with their lines, of which the first is given, and the line after them."""
+    """Number records by their first lines, starting at `line`; also return the next line."""
     ends = list(accumulate(map(_lines_in, found), initial=line))
     numbered = [
         (start, record)
@@ -147,7 +153,7 @@ def _lines_in(record: bytes) -> int:
 
 
 def _delimiter(path: str) -> str:
-    """What is most often in the first line that has something in it."""
+    """Detect the delimiter: the most frequent candidate in the first line that is not empty."""
     with _opened(path) as file:
         lines = file.read(_BLOCK).splitlines()
     first = next((line for line in lines if line), b"")
@@ -162,18 +168,20 @@ def _names_in(piece: Piece) -> list[str]:
 
 
 def _names_of(piece: Piece, records: Records, delimiter: str) -> list[str]:
-    """The names of the columns: what the first record has."""
+    """Parse the names of the columns from the first record."""
     path = piece.path
     try:
         text = records[0][1].decode(piece.encoding or _UTF_8) if records else ""
         found = next(csv.reader([text.strip("\r\n")], delimiter=delimiter), [])
     except (csv.Error, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{path} is no CSV file: {error}", field="files") from error
+        raise InvalidArgument(
+            f"The file {path} is not a valid CSV file: {error}", field="files"
+        ) from error
     names = [name.strip() for name in found]
     doubled = [name for name in names if names.count(name) > 1]
     if doubled or not names:
-        problem = f"the column {doubled[0]!r} twice" if doubled else "no names of columns"
-        raise InvalidArgument(f"{path} has {problem}", field="files")
+        problem = f"several columns {doubled[0]!r}" if doubled else "no column names"
+        raise InvalidArgument(f"The file {path} has {problem} in its header", field="files")
     return names
 
 
@@ -181,7 +189,7 @@ def _names_of(piece: Piece, records: Records, delimiter: str) -> list[str]:
 
 
 def _texts(records: Records, broken: Broken, encoding: str) -> Records:
-    """Those of the records that are texts, in UTF-8; Arrow could not even tell of others."""
+    """Convert records to UTF-8; others are `broken`, since Arrow could not report them by line."""
     if encoding == _UTF_8:
         with suppress(UnicodeDecodeError):
             b"".join(record for _, record in records).decode()
@@ -191,26 +199,26 @@ def _texts(records: Records, broken: Broken, encoding: str) -> Records:
         try:
             texts.append((line, record.decode(encoding).encode()))
         except UnicodeDecodeError as error:
-            broken.append((line, f"cannot be read: {error}", _shown(record, encoding)))
+            broken.append((line, f"cannot be decoded: {error}", _shown(record, encoding)))
     return texts
 
 
 def _rows(
     schema: pa.Schema, path: str, names: list[str], delimiter: str, records: Records
 ) -> Iterator[pa.RecordBatch]:
-    """Rows out of records; half of these at a time when not all of them can be read."""
+    """Parse records to rows; invalid records are found by bisection."""
     unfit: dict[int, str] = {}
     try:
         table = _parsed(b"".join(record for _, record in records), names, delimiter, unfit)
         if table.num_rows + len(unfit) != len(records):
-            raise pa.ArrowInvalid("it is not one row")
+            raise pa.ArrowInvalid("the record is not a single row")
     except pa.ArrowInvalid as error:
         if len(records) > 1:
             middle = len(records) // 2
             for half in (records[:middle], records[middle:]):
                 yield from _rows(schema, path, names, delimiter, half)
             return
-        table, unfit = None, {0: f"cannot be read: {error}"}
+        table, unfit = None, {0: f"cannot be parsed: {error}"}
     if table is not None:
         lines = [line for n, (line, _) in enumerate(records) if n not in unfit]
         yield from rows_of(schema, table, path, lines)
@@ -219,10 +227,10 @@ def _rows(
 
 
 def _parsed(text: bytes, names: list[str], delimiter: str, unfit: dict[int, str]) -> pa.Table:
-    """The table that records are; those that have too few or too many columns are `unfit`."""
+    """Parse records to a table; those with too few or too many columns are added to `unfit`."""
 
     def told_apart(row: Any) -> str:
-        # Only one thread knows the numbers of rows.
+        # row.number requires use_threads=False.
         unfit[row.number - 1] = f"has {row.actual_columns} columns, not {row.expected_columns}"
         return "skip"
 

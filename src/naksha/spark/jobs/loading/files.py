@@ -1,4 +1,4 @@
-"""The files of a load, and the pieces they are read in: each by one task."""
+"""Files of a load, and their division into pieces that tasks read."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from naksha.spark.jobs.loading.spec import Format, Source
 from naksha.spark.jobs.publish_directory import MANIFEST, REPORT
 
 PIECE_BYTES: Final = 32 * 1024 * 1024
-"""About how much of a file with lines one task reads."""
+"""Approximate size of the piece of a file of lines that one task reads."""
 PIECE_FEATURES: Final = 50_000
-"""How many features of a vector file one task reads."""
+"""Number of features of a vector file that one task reads."""
 REJECTS_SUFFIX: Final = ".rejects.jsonl"
-"""Records that were rejected are kept in files of such names unless told otherwise; they are loaded
-only by those who name them."""
+"""Default suffix of files for rejected records. Such files are only loaded if they are named
+explicitly."""
 _HIDDEN: Final = ("_", ".")
 _BLOCK: Final = 1024 * 1024
 _SUFFIXES: Final = {
@@ -46,7 +46,7 @@ _SUFFIXES: Final = {
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """A part of a file: bytes from `start` to `end`, or records, and the line that it begins at."""
+    """Part of a file: bytes or records from `start` to `end`, and the number of its first line."""
 
     path: str
     start: int = 0
@@ -54,31 +54,30 @@ class Piece(msgspec.Struct, frozen=True):
     line: int = 1
     layer: str | None = None
     encoding: str | None = None
-    """Of its texts, where somebody says it."""
+    """Encoding of its texts, if it is given."""
     size: int = PIECE_BYTES
-    """About how many bytes it takes to read it: small ones are read by one task."""
+    """Approximate number of bytes to read; several small pieces are read by one task."""
     batch_rows: int = 1
-    """How many of the records of a vector file are read at once."""
+    """Number of records of a vector file that are read at once."""
 
 
 class Found(NamedTuple):
-    """The files that are meant, and those of their directories that are not, whose owner may wonder
-    about that."""
+    """Files to read, and files in the same directories that are left out, for a report."""
 
     files: list[str]
     left_out: list[str]
 
 
 def files_of(spec: Source) -> list[str]:
-    """The files that are meant, see `found_files`."""
+    """Return the files to read, see `found_files`."""
     return found_files(spec).files
 
 
 def found_files(spec: Source) -> Found:
-    """The files that are meant by paths, directories, or patterns, in order.
+    """Find the files of paths, directories and patterns, in order.
 
     Raises:
-        NotFound: There is none.
+        NotFound: A path or pattern does not match any file.
     """
     found = Found([], [])
     for pattern in spec.files:
@@ -91,22 +90,22 @@ def found_files(spec: Source) -> Found:
         else:
             files = [each for each in _matches(pattern) if not _is_rejects(each)]
         if not files:
-            raise NotFound(f"There is no file {pattern!r}", field="files")
+            raise NotFound(f"No file matches {pattern!r}", field="files")
         found.files.extend(str(each.absolute()) for each in files)
     if not found.files:
-        raise InvalidArgument("Name at least one file", field="files")
+        raise InvalidArgument("The option files must name at least one file", field="files")
     return found
 
 
 def _matches(pattern: str) -> list[Path]:
-    """Files that fit a pattern, whatever of it is absolute."""
-    # Path.glob takes no absolute one.
+    """Return the files that match a pattern, which may be absolute."""
+    # Path.glob does not accept absolute patterns.
     paths = map(Path, sorted(glob.glob(pattern, recursive=True)))  # noqa: PTH207
     return [path for path in paths if not path.is_dir()]
 
 
 def _files_in(directory: Path) -> tuple[list[Path], list[Path]]:
-    """Those in a directory, by their endings, and what else is there."""
+    """Return the files to read in a directory, by their suffixes, and the other files."""
     taken: list[Path] = []
     others: list[Path] = []
     for each in sorted(directory.rglob("*")):
@@ -118,8 +117,11 @@ def _files_in(directory: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _is_beside(path: Path, wholes: set[Path]) -> bool:
-    """Whether nobody would miss it: a part of another file, as `.dbf` of `.shp`, what was rejected,
-    or what programs leave on their way."""
+    """Whether a file need not be reported as left out.
+
+    Such files are parts of other files, like `.dbf` of `.shp`, rejected records, reports of jobs,
+    and temporary files.
+    """
     stem = path.with_suffix("")
     if stem in wholes or stem.with_suffix("") in wholes:
         return True
@@ -140,18 +142,20 @@ def _is_rejects(path: Path) -> bool:
 
 
 def _is_hidden(path: Path) -> bool:
-    """Whether others left it there on the way: `_temporary`, `.crc`."""
+    """Whether a path is temporary or hidden, such as `_temporary` or `.crc`."""
     return any(part.startswith(_HIDDEN) for part in path.parts)
 
 
 def format_of(spec: Source, files: list[str]) -> Format:
-    """What kind of files they are; all of the same."""
+    """Determine the format, which must be the same for all files."""
     if spec.format is not Format.AUTO:
         return spec.format
     kinds = {_format_of(Path(path)) for path in files}
     if len(kinds) > 1:
         named = ", ".join(sorted(kinds))
-        raise InvalidArgument(f"Files of one kind are loaded at a time, not {named}", field="files")
+        raise InvalidArgument(
+            f"The files must have the same format, not {named}; load them separately", field="files"
+        )
     return kinds.pop()
 
 
@@ -160,7 +164,8 @@ def _format_of(path: Path) -> Format:
     if found is None:
         known = ", ".join(_SUFFIXES)
         raise InvalidArgument(
-            f"{path.name!r} could be anything: name the format, or use one of {known}",
+            f"The format of {path.name!r} is unknown; set the option format, or use one of the"
+            f" suffixes {known}",
             field="format",
         )
     if found is Format.GEOJSON and _has_lines(path):
@@ -169,12 +174,12 @@ def _format_of(path: Path) -> Format:
 
 
 def _has_lines(path: Path) -> bool:
-    """Whether each line is a document of its own, whatever the file is called."""
+    """Whether each line of a file is a JSON document, regardless of its suffix."""
     with path.open("rb") as file:
         first = file.readline(_BLOCK).removeprefix(codecs.BOM_UTF8)
         second = file.readline(_BLOCK)
     try:
-        # Whether its bytes are text is looked at by whoever reads it.
+        # Invalid UTF-8 is reported when the file is read.
         msgspec.json.decode(first.lstrip(b"\x1e").decode(errors="replace"))
         return bool(second.strip())
     except (msgspec.DecodeError, RecursionError):
@@ -182,8 +187,10 @@ def _has_lines(path: Path) -> bool:
 
 
 def pieces_of(path: str) -> Iterator[Piece]:
-    """A file with lines in pieces that begin and end with a line, and the number of their first
-    line: it is read once for that, which takes a fraction of what follows."""
+    """Divide a file into pieces of whole lines, with the numbers of their first lines.
+
+    It has to be read for that, which takes a fraction of the time of the load.
+    """
     start = position = 0
     line = first = 1
     with Path(path).open("rb") as file:

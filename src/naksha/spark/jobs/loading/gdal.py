@@ -1,9 +1,11 @@
-"""GDAL, held to files of a few kinds and to this machine. It takes longer to load than all else,
-and most loads go without it.
+"""Restricted access to GDAL: only a few drivers, and no network access.
 
-It knows a file by what is in it, whatever its name is, and there are kinds of files that only lead
-to others, or to servers: whoever may name a file of a directory has no right to those. So the
-process of a job lets it know no kinds but those that are documented, and it goes nowhere for them.
+GDAL detects formats by content, regardless of the name, and some formats only refer to other files
+or to servers, which the user of a job may not be allowed to read. So a job process enables only the
+documented drivers and disables their downloads.
+
+The package is imported lazily: that takes longer than all other imports, and most loads do not need
+it.
 """
 
 from __future__ import annotations
@@ -15,10 +17,10 @@ from functools import cache
 from typing import Any, Final
 
 KINDS: Final = "Shapefile, GeoPackage, FlatGeobuf, GML or KML"
-"""What may be opened, for people."""
+"""Supported formats, for messages."""
 DRIVERS: Final = frozenset({"ESRI Shapefile", "GPKG", "FlatGeobuf", "GML", "KML", "LIBKML"})
 _SETTINGS: Final = {
-    # What a GML file says of its columns may be at a server, and so may parts of its features.
+    # The schema of a GML file, and parts of its features, may be on a server.
     "GML_DOWNLOAD_SCHEMA": "NO",
     "GML_SKIP_RESOLVE_ELEMS": "ALL",
 }
@@ -27,16 +29,20 @@ _held: Final = threading.Event()
 
 
 def hold() -> None:
-    """This process does nothing but a job: from its first file on, GDAL knows no other kinds. Where
-    others use it, too, drivers that are taken away end the process; there whoever opens a file
-    looks afterwards of which kind it is."""
+    """Remove all other drivers from this process once GDAL is loaded; call it in job processes.
+
+    In a process with other users of GDAL, removing drivers may crash it. There the driver of each
+    file is checked after opening it.
+    """
     _held.set()
 
 
 @contextmanager
 def opening() -> Iterator[Any]:
-    """The package `pyogrio`, while it opens a file. What is set belongs to the whole process, where
-    others may use it too, hence it is given back."""
+    """Provide the package `pyogrio` for opening a file.
+
+    Its settings are global to the process, so they are restored at the end of the block.
+    """
     with _line:
         pyogrio = _loaded()
         before = {name: pyogrio.get_gdal_config_option(name) for name in _SETTINGS}
@@ -55,5 +61,5 @@ def _loaded() -> Any:
     if _held.is_set():
         others = [name for name in pyogrio.list_drivers() if name not in DRIVERS]
         pyogrio.set_gdal_config_options({"GDAL_SKIP": ",".join(others)})
-        _register_drivers()  # It leaves out those that are to be skipped, known or not.
+        _register_drivers()  # it also unregisters the skipped ones
     return pyogrio

@@ -1,8 +1,8 @@
-"""GeoJSON as records: features are taken apart in C, and what is none is told with its line.
+"""Reader of GeoJSON as records, decoded in C; invalid features are reported with their lines.
 
-A record is source, line, the columns of `naksha.spi.arrow.GIVEN`, adjusted, problem and record: a
-problem and the text of the record where it cannot be read, and the columns otherwise. `adjusted` is
-null where the geometry must stay as it is.
+A record has the columns source, line, those of `naksha.spi.arrow.GIVEN`, adjusted, problem and
+record. An invalid record has a problem and the text of the record, others have the columns of
+`GIVEN`. `adjusted` is null if the geometry must not be changed.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ RECORDS: Final = pa.schema(
     ]
 )
 CHUNK: Final = 10_000
-"""Records that are read together, unless they are long."""
+"""Maximum number of records that are read together."""
 _SEPARATOR: Final = b"\x1e"
 EXACT_MAX: Final = 2**53 - 1
-"""Beyond it one double stands for several integers."""
+"""Maximum integer up to which all integers are exact as doubles."""
 _NO_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _Feature(msgspec.Struct):
-    """The members of a feature that GeoJSON knows."""
+    """Members of a feature that GeoJSON defines."""
 
     type: str
     id: str | int | float | None = None
@@ -60,14 +60,14 @@ class _Document(msgspec.Struct):
 
 
 class _Head(msgspec.Struct):
-    """What is said of all features of a document."""
+    """Members of a document that apply to all of its features."""
 
     crs: Any = None
 
 
 _Part = TypeVar("_Part")
 Text = tuple[int, bytes]
-"""A feature as JSON, and its line."""
+"""Line number and JSON of a feature."""
 
 
 _KNOWN: Final = frozenset({"type", "id", "geometry", "properties", "bbox", "crs"})
@@ -81,7 +81,7 @@ _encode = msgspec.json.Encoder().encode
 def read_lines(
     piece: Piece, crs: str | None = None, *, is_cut: bool = True
 ) -> Iterator[pa.RecordBatch]:
-    """The features of a piece of a file that has one in each line."""
+    """Read the features of a piece of a file with one feature per line."""
     for texts in _together(_lines(piece)):
         yield records_of(piece.path, texts, crs, is_cut=is_cut)
 
@@ -104,8 +104,10 @@ def _lines(piece: Piece) -> Iterator[Text]:
 def read_document(
     piece: Piece, crs: str | None = None, *, is_cut: bool = True
 ) -> Iterator[pa.RecordBatch]:
-    """The features of a file that is one GeoJSON document. It stays on the disk: what is in memory
-    is where each feature begins and ends."""
+    """Read the features of a file that is a single GeoJSON document.
+
+    The file is memory-mapped; only the positions of the features are held in memory.
+    """
     path = piece.path
     text = _mapped(path)
     document = _decoded(path, text, _Document)
@@ -114,7 +116,9 @@ def read_document(
         return
     if document.type != "FeatureCollection" or document.features is None:
         raise InvalidArgument(
-            f"{path} is no FeatureCollection, but {document.type!r:.64}", field="files"
+            f"The file {path} must contain a Feature or FeatureCollection, not"
+            f" {document.type!r:.64}",
+            field="files",
         )
     for texts in _together(_found(text, document.features)):
         yield records_of(path, texts, crs, is_cut=is_cut)
@@ -124,7 +128,7 @@ def _found(text: mmap.mmap, features: Sequence[msgspec.Raw]) -> Iterator[Text]:
     line, position = 1, 0
     for raw in features:
         each = bytes(raw)
-        # They come in the order of the document, so it is looked through once.
+        # Features are in the order of the document, so it is searched only once.
         found = text.find(each, position)
         line += text[position:found].count(b"\n")
         yield line, each
@@ -133,7 +137,7 @@ def _found(text: mmap.mmap, features: Sequence[msgspec.Raw]) -> Iterator[Text]:
 
 
 def _together(texts: Iterable[Text]) -> Iterator[list[Text]]:
-    """Texts, no more at a time than may be in memory."""
+    """Group texts into chunks of limited size."""
     chunk: list[Text] = []
     size = 0
     for each in texts:
@@ -147,10 +151,10 @@ def _together(texts: Iterable[Text]) -> Iterator[list[Text]]:
 
 
 def crs_in(path: str) -> str | None:
-    """The reference system that a document names, as it was done before RFC 7946."""
+    """Return the coordinate reference system of a document, as specified before RFC 7946."""
     text = _mapped(path)
     if text.find(b'"crs"') < 0:
-        return None  # Nearly none has it, and this is far less work than to parse it.
+        return None  # fast path: few documents have one, and parsing takes much longer
     return _name_of(_decoded(path, text, _Head).crs)
 
 
@@ -166,14 +170,14 @@ def _name_of(crs: Any) -> str | None:
 
 def _mapped(path: str) -> mmap.mmap:
     if Path(path).stat().st_size == 0:
-        raise InvalidArgument(f"{path} is empty", field="files")
+        raise InvalidArgument(f"The file {path} is empty", field="files")
     with Path(path).open("rb") as file:
-        # Closed with the last of the features that are views of it.
+        # It is closed when the last feature, which is a view of it, is released.
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _body(text: mmap.mmap) -> memoryview:
-    """The document without what some programs begin texts with."""
+    """Return the document without a byte order mark."""
     mark = codecs.BOM_UTF8
     return memoryview(text)[len(mark) if text[: len(mark)] == mark else 0 :]
 
@@ -182,22 +186,27 @@ def _decoded(path: str, text: mmap.mmap, type_: type[_Part]) -> _Part:
     try:
         return msgspec.json.decode(_body(text), type=type_)
     except _NO_JSON as error:
-        raise InvalidArgument(f"{path} is no GeoJSON: {error}", field="files") from error
+        raise InvalidArgument(
+            f"The file {path} is not valid GeoJSON: {error}", field="files"
+        ) from error
 
 
 def records_of(
     source: str, texts: Sequence[Text], crs: str | None = None, *, is_cut: bool = True
 ) -> pa.RecordBatch:
-    """Features, given as JSON with their lines, as records. `crs` is the reference system of all,
-    where somebody names it; what is beyond the date line is brought back if `is_cut`."""
+    """Convert features, given as JSON with their lines, to records.
+
+    `crs` is the coordinate reference system of all, if it is given. Longitudes beyond the date line
+    are normalised if `is_cut`.
+    """
     bodies = [text for _, text in texts]
     problems: list[str | None] = [None] * len(texts)
     try:
         joined = b"[" + b",".join(bodies) + b"]"
-        joined.decode()  # What is kept raw would not be looked at.
+        joined.decode()  # msgspec does not validate raw members
         features = _features(joined)
         extra = _all_members(joined)
-        if len(features) != len(texts):  # Somebody wrote two of them into one line.
+        if len(features) != len(texts):  # a line has several features
             raise msgspec.DecodeError("more than one feature")
     except _NO_JSON:
         features, extra = _one_by_one(bodies, problems)
@@ -230,7 +239,7 @@ def records_of(
 def _one_by_one(
     bodies: Sequence[bytes], problems: list[str | None]
 ) -> tuple[list[_Feature], list[dict[str, msgspec.Raw]]]:
-    """Something of it is broken: find out what."""
+    """Decode features separately, to find the invalid ones."""
     nothing = _Feature("Feature")
     features, extra = [nothing] * len(bodies), [dict[str, msgspec.Raw]()] * len(bodies)
     for n, body in enumerate(bodies):
@@ -238,15 +247,17 @@ def _one_by_one(
             body.decode()
             features[n], extra[n] = _feature(body), _members(body)
         except _NO_JSON as error:
-            problems[n] = f"is no GeoJSON feature: {error}"
+            problems[n] = f"is not a valid GeoJSON feature: {error}"
     return features, extra
 
 
 def _geometries(
     features: Sequence[_Feature], problems: list[str | None], *, is_cut: bool
 ) -> tuple[list[bytes | None], list[bool]]:
-    """The geometries as WKB, by the rules of every write, and which ones had to be changed: a
-    longitude beyond the date line is a mistake to the storage, but not to a loader."""
+    """Convert geometries to WKB with the rules of every write; also return which were changed.
+
+    The storage rejects longitudes beyond the date line, but a load normalises them.
+    """
     try:
         made = encode_geometries([{"geometry": feature.geometry} for feature in features])
         return made.wkb, [False] * len(features)
@@ -267,13 +278,15 @@ def _geometries(
 
 
 def _elsewhere(features: Sequence[_Feature], problems: list[str | None]) -> list[bytes | None]:
-    """Geometries of another reference system as WKB: the rules of every write are about degrees,
-    hence for what is made of them later."""
+    """Convert geometries of another coordinate reference system to WKB.
+
+    The rules of every write require degrees, so they are checked after the transformation.
+    """
     given = [None if each.geometry is None else _encode(each.geometry) for each in features]
     shapes = shapely.from_geojson(np.array(given, dtype=object), on_invalid="ignore")
     for n, (text, is_missing) in enumerate(zip(given, shapely.is_missing(shapes), strict=True)):
         if is_missing and text is not None and problems[n] is None:
-            problems[n] = "geometry: is no geometry of GeoJSON"
+            problems[n] = "geometry: is not a valid GeoJSON geometry"
     return wkb_of(shapes)
 
 
@@ -282,22 +295,22 @@ def _problem(feature: _Feature) -> str | None:
         return f"type: must be 'Feature', not {feature.type!r:.64}"
     exact_max = EXACT_MAX if isinstance(feature.id, float) else limits.INT8_MAX
     if isinstance(feature.id, int | float) and abs(feature.id) > exact_max:
-        return f"id: {feature.id} is too large for a number, and must be a text"
+        return f"id: {feature.id} is too large for a number and must be a string"
     return None
 
 
 def _misread(feature: _Feature, members: dict[str, msgspec.Raw]) -> str | None:
-    """Of a feature that names a reference system of its own, where nobody names that of all."""
+    """Return the problem of a feature with its own reference system if there is no common one."""
     geometry = feature.geometry if isinstance(feature.geometry, dict) else {}
     own = msgspec.json.decode(members["crs"]) if "crs" in members else geometry.get("crs")
     name = _name_of(own)
     if is_lon_lat(name):
         return None
-    return f"crs: is {name!r:.64}; name the reference system of all features in the mapping"
+    return f"crs: is {name!r:.64}; set the reference system of all features in the mapping"
 
 
 def _id(value: str | float | None) -> str | None:
-    """A number as its text; `1.0` is the same as `1`."""
+    """Convert an id to a string; `1.0` becomes `1`."""
     if value is None or isinstance(value, str):
         return value
     return str(int(value)) if value == int(value) else str(value)
@@ -309,8 +322,10 @@ def _text(raw: msgspec.Raw) -> str | None:
 
 
 def _rest(members: dict[str, msgspec.Raw]) -> str | None:
-    """What the feature has besides the members that are columns. A box of the feature is left out:
-    the storage makes its own; and so is a reference system, since it has only one."""
+    """Encode the members of a feature that are not columns.
+
+    `bbox` is omitted because the storage computes it, and `crs` because it only has one.
+    """
     rest = {name: value for name, value in members.items() if name not in _KNOWN}
     return _encode(rest).decode() if rest else None
 

@@ -1,9 +1,9 @@
-"""Dated edit histories: every step becomes a transaction of its own time.
+"""Import of dated edit histories: every step becomes a transaction at its own time.
 
-A file has one step in each line, oldest first: `{"at": "2024-01-31", "put": [features],
-"deleted": [ids], "message": "…"}`. `at` is a date, a time or epoch milliseconds; a step with
-`features` in place of `put` is a whole snapshot, and what is absent there is deleted. Files may be
-packed, as `.gz` or `.bz2`.
+A file has one step per line, oldest first: `{"at": "2024-01-31", "put": [features],
+"deleted": [ids], "message": "…"}`. `at` is a date, a time or epoch milliseconds. A step with
+`features` instead of `put` is a complete snapshot, which deletes absent features. Files may be
+compressed as `.gz` or `.bz2`.
 """
 
 from __future__ import annotations
@@ -40,8 +40,11 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def load_history(storage: Shared, spec: Load, files: Sequence[str], progress: Progress) -> Loaded:
-    """Load dated steps. Their files are read here: all steps are needed at once, and Spark would
-    take some names for several ones, or for patterns."""
+    """Load dated steps.
+
+    Files are read in this process: all steps are needed at once, and Spark would interpret some
+    file names as lists or patterns.
+    """
     steps: list[Snapshot | Edits] = []
     progress.phase("read steps", len(files))
     for path in files:
@@ -64,7 +67,7 @@ def load_history(storage: Shared, spec: Load, files: Sequence[str], progress: Pr
 
 
 def loaded_before(storage: Shared, spec: Load) -> Loaded | None:
-    """What the storage knows of a load that was done before: others may have written since."""
+    """Return the recorded report of a load that was done before, if any."""
     kept = storage.call(lambda s: s.kept(JOB, spec.job_id))
     if kept is None:
         return None
@@ -89,7 +92,7 @@ async def _import(
     def told() -> None:
         nonlocal left
         left -= 1
-        # After the last one it is too late to cancel it: all is written.
+        # After the last step all is written, so a cancellation is ignored.
         with nullcontext() if left else suppress(Cancelled):
             progress.advance()
 
@@ -109,7 +112,9 @@ def _steps_of(path: Path) -> list[Snapshot | Edits]:
             lines = enumerate(file, 1)
             return [_step_of(f"{path.name}: line {n}", text) for n, text in lines if text.strip()]
     except (OSError, EOFError) as error:
-        raise InvalidArgument(f"{path.name} cannot be read: {error}", field="files") from error
+        raise InvalidArgument(
+            f"The file {path.name} cannot be read: {error}", field="files"
+        ) from error
 
 
 def _unpacked(path: Path) -> BufferedIOBase:
@@ -122,7 +127,9 @@ def _step_of(where: str, text: bytes) -> Snapshot | Edits:
     try:
         line = msgspec.json.decode(text, type=_Line)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"{where} is no step of a history: {error}", field="files") from None
+        raise InvalidArgument(
+            f"{where} is not a valid step of a history: {error}", field="files"
+        ) from None
     at_ms = line.at if isinstance(line.at, int) else _epoch_ms(where, line.at)
     if line.features is not None:
         return Snapshot(at_ms, list(line.features), line.message)
@@ -133,6 +140,8 @@ def _epoch_ms(where: str, text: str) -> int:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidArgument(f"{where}: {text!r:.64} is no time", field="at") from None
+        raise InvalidArgument(
+            f"{where}: {text!r:.64} is not a valid date or time", field="at"
+        ) from None
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1000)

@@ -1,5 +1,8 @@
-"""What several files have in common: all of their columns, one column with the geometry, and one
-reference system. Where they do not agree, somebody would be misread: both files are named then."""
+"""Common layout of several files: columns, geometry column and coordinate reference system.
+
+Files with incompatible layouts are rejected, because one of them would be misread; the message
+names both.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +28,14 @@ from naksha.spark.jobs.loading import references
 
 _WHOLE: Final = (ByteType, ShortType, IntegerType, LongType)
 _EXACT: Final = (ByteType, ShortType, IntegerType, FloatType, DoubleType)
-"""Whose values are all doubles."""
+"""Types whose values are all exact as doubles."""
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """A file: its columns, which of them has the geometry (WKB), and the reference system, where
-    the file says so; and whether its outer rings are clockwise, against RFC 7946."""
+    """Layout of a file: columns, geometry column (WKB) and reference system, as far as known.
+
+    `is_clockwise` tells whether outer rings are clockwise, contrary to RFC 7946.
+    """
 
     path: str
     columns: StructType
@@ -40,11 +45,11 @@ class Layout(msgspec.Struct, frozen=True):
 
 
 def columns_of(layouts: Sequence[Layout]) -> StructType:
-    """The columns of all files, with types that hold the values of all.
+    """Merge the columns of all files, with types that hold the values of all.
 
     Raises:
-        InvalidArgument: Two files have a column with types of which none holds both, or with names
-            that Spark cannot tell apart.
+        InvalidArgument: Two files have a column with incompatible types, or with names that differ
+            only in case, which Spark does not distinguish.
     """
     found: dict[str, tuple[Layout, StructField]] = {}
     for layout in layouts:
@@ -55,14 +60,14 @@ def columns_of(layouts: Sequence[Layout]) -> StructType:
             if known.name != field.name or other is layout:
                 raise InvalidArgument(
                     f"{other.path} has a column {known.name!r} and {layout.path} has "
-                    f"{field.name!r}: names of columns must differ in more than capital letters",
+                    f"{field.name!r}; column names must not differ only in case",
                     field="files",
                 )
             type_ = _wider(known.dataType, field.dataType)
             if type_ is None:
                 raise InvalidArgument(
                     f"The column {field.name!r} is {known.dataType.simpleString()} in {other.path} "
-                    f"and {field.dataType.simpleString()} in {layout.path}: load them apart",
+                    f"and {field.dataType.simpleString()} in {layout.path}; load them separately",
                     field="files",
                 )
             if type_ != known.dataType:
@@ -71,7 +76,7 @@ def columns_of(layouts: Sequence[Layout]) -> StructType:
 
 
 def _wider(one: DataType, other: DataType) -> DataType | None:
-    """A type that has the values of both, as they are."""
+    """Return a type that holds the values of both types exactly, if there is one."""
     for first, second in ((one, other), (other, one)):
         if first == second or isinstance(second, NullType):
             return first
@@ -83,46 +88,47 @@ def _wider(one: DataType, other: DataType) -> DataType | None:
 
 
 def geometry_of(layouts: Sequence[Layout]) -> str | None:
-    """The column with the geometry that all files name."""
+    """Return the geometry column, which must be the same in all files."""
     first = layouts[0]
     for layout in layouts:
         if layout.geometry != first.geometry:
             raise InvalidArgument(
                 f"{first.path} has its geometry in {_column(first.geometry)}, and {layout.path} in "
-                f"{_column(layout.geometry)}: load them apart, or name the column in the mapping",
+                f"{_column(layout.geometry)}; load them separately, or set it in the mapping",
                 field="files",
             )
     return first.geometry
 
 
 def _column(name: str | None) -> str:
-    return "no column of that kind" if name is None else f"the column {name!r}"
+    return "no geometry column" if name is None else f"the column {name!r}"
 
 
 def crs_of(layouts: Sequence[Layout]) -> str | None:
-    """The reference system that all files name."""
+    """Return the coordinate reference system, which must be the same in all files."""
     first = layouts[0]
     for layout in layouts:
         if layout.crs is not None:
-            whose = f"{layout.path}: its reference system"
+            whose = f"{layout.path}: the reference system"
             references.check_known(layout.crs, whose=whose, field="files")
         if not references.are_same(layout.crs, first.crs):
             raise InvalidArgument(
                 f"{first.path} has {references.shown(first.crs)} and {layout.path} has "
-                f"{references.shown(layout.crs)}: load them apart, or name the reference system of "
-                "all in the mapping",
+                f"{references.shown(layout.crs)}; load them separately, or set the reference "
+                "system of all in the mapping",
                 field="files",
             )
     return first.crs
 
 
 def check_everywhere(layouts: Sequence[Layout], names: Iterable[str]) -> None:
-    """Refuse files that lack a column without which a record is another one."""
+    """Reject files without columns that every record needs, such as the id and the geometry."""
     for name in sorted(names):
         having = [name in layout.columns.names for layout in layouts]
         if not all(having):
             lacks, has = layouts[having.index(False)], layouts[having.index(True)]
             raise InvalidArgument(
-                f"{lacks.path} has no column {name!r}, and {has.path} has: load them apart",
+                f"{lacks.path} has no column {name!r}, but {has.path} has one; load them"
+                " separately",
                 field="files",
             )

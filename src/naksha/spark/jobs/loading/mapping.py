@@ -1,5 +1,7 @@
-"""Rows of a table as records: Spark's own functions put columns into properties, so that nothing
-goes through Python one by one."""
+"""Conversion of table rows and GeoJSON properties to records, according to a mapping.
+
+It uses Spark's own functions, so that rows are not processed one by one in Python.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +42,11 @@ from naksha.spi.arrow import GIVEN
 _ID: Final = "id"
 _FLOATING: Final = (FloatType, DoubleType)
 _EXACT_FLOAT_MAX: Final = 2**24 - 1
-"""As `EXACT_MAX`, of floats with single precision."""
-_NO_OBJECT: Final = "properties: is no JSON object in which every name is there once"
+"""Like `EXACT_MAX`, for floats with single precision."""
+_NO_OBJECT: Final = "properties: must be a JSON object with unique names"
 _WKB_NAMES: Final = ("geometry", "geom", "wkb", "wkb_geometry")
 _TEXT_NAMES: Final = ("wkt", "geometry", "geom", "geometry_wkt", "wkb", "wkb_geometry")
-"""Of columns with WKT, or with WKB in hexadecimal digits."""
+"""Names of columns with WKT, or with WKB in hexadecimal digits."""
 _LON_NAMES: Final = ("lon", "lng", "long", "longitude", "x")
 _LAT_NAMES: Final = ("lat", "latitude", "y")
 
@@ -61,7 +63,7 @@ class _Places(msgspec.Struct, frozen=True):
 
 
 def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
-    """The records of a table, as those of GeoJSON are, with WKT, longitude and latitude beside."""
+    """Convert a table to records like those of GeoJSON, plus WKT, longitude and latitude."""
     rows = table.rows
     columns = [name for name in rows.columns if name not in OWN]
     _check_names(mapping, columns)
@@ -79,7 +81,7 @@ def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
         *_number_problems(rows, members),
         *_id_number_problems(rows.schema, id_name),
     )
-    # Made for those that need it only: what is found out later is told of the feature.
+    # Only for rows with a problem; problems found later are reported with the feature.
     record = F.when(problem.isNotNull(), _row(rows.schema, columns))
     return rows.select(
         column_of(SOURCE).alias("source"),
@@ -100,27 +102,29 @@ def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
 
 
 def records_of_features(table: Table) -> DataFrame:
-    """The records of a table that has features in the columns of `naksha.spi.arrow.GIVEN`."""
+    """Convert a table with the columns of `naksha.spi.arrow.GIVEN` to records."""
     own = {"source": column_of(SOURCE), "line": column_of(LINE), "problem": column_of(PROBLEM)}
     nothing = {"record": "string", "wkt": "string", "lon": "double", "lat": "double"}
     return table.rows.select(
         *GIVEN.names,
         *(column.alias(name) for name, column in own.items()),
-        # They are ours, and were taken as they are.
+        # They were exported by Naksha, and must not be changed.
         F.lit(None).cast("boolean").alias("adjusted"),
         *(F.lit(None).cast(type_).alias(name) for name, type_ in nothing.items()),
     )
 
 
 def mapped_features(records: DataFrame, mapping: Mapping) -> DataFrame:
-    """Records of GeoJSON, with what the mapping says done to their properties."""
+    """Apply a mapping to the properties of GeoJSON records."""
     nowhere = [
         F.lit(None).cast("string").alias("wkt"),
         F.lit(None).cast("double").alias("lon"),
         F.lit(None).cast("double").alias("lat"),
     ]
     if mapping.lon or mapping.lat or mapping.geometry:
-        raise InvalidArgument("GeoJSON has its geometries; no column has them", field="mapping")
+        raise InvalidArgument(
+            "The mapping of GeoJSON must not have geometry, lon or lat", field="mapping"
+        )
     if mapping == Mapping(crs=mapping.crs):
         return records.select(*records.columns, *nowhere)
     _check_renames(mapping)
@@ -141,7 +145,7 @@ def mapped_features(records: DataFrame, mapping: Mapping) -> DataFrame:
     )
     given = {
         "id": F.coalesce(_id_in(members[mapping.id]), "id") if mapping.id else F.col("id"),
-        # What is rejected is shown as it was.
+        # Rejected records keep their original properties.
         "properties": F.when(problem.isNull(), _changed(members, mapping, casts)).otherwise(
             F.col("properties")
         ),
@@ -158,7 +162,9 @@ def mapped_features(records: DataFrame, mapping: Mapping) -> DataFrame:
 def _places_of(table: Table, columns: Sequence[str], mapping: Mapping) -> _Places:
     if mapping.lon is not None or mapping.lat is not None:
         if mapping.lon is None or mapping.lat is None:
-            raise InvalidArgument("Longitude and latitude go together", field="mapping")
+            raise InvalidArgument(
+                "The mapping must have both lon and lat, or neither", field="mapping"
+            )
         return _Places(lon=mapping.lon, lat=mapping.lat)
     schema = table.rows.schema
     named = mapping.geometry or geometry_of(table.layouts)
@@ -182,19 +188,20 @@ def _check_names(mapping: Mapping, columns: Sequence[str]) -> None:
     unknown = [name for name in named if name is not None and name not in columns]
     if unknown:
         raise InvalidArgument(
-            f"There is no column {unknown[0]!r}; there are: {', '.join(columns)}", field="mapping"
+            f"Unknown column {unknown[0]!r} in the mapping; columns: {', '.join(columns)}",
+            field="mapping",
         )
 
 
 def _check_types(mapping: Mapping, rows: DataFrame, cast: Callable[[str, str], Column]) -> None:
-    """Refuse types that Spark does not know, or that such a column cannot be read as."""
+    """Reject types that Spark does not know, or that a column cannot be cast to."""
     for name, to in mapping.types.items():
         try:
             _ = rows.select(cast(name, to)).schema
         except AnalysisException as error:
             raise InvalidArgument(
-                f"{name!r} cannot be read as {to!r:.64}: types are those of Spark, as int, double "
-                "or timestamp",
+                f"The column {name!r} cannot be read as {to!r:.64}; use a type of Spark such as "
+                "int, double or timestamp",
                 field=f"mapping.types.{name}",
             ) from error
 
@@ -207,7 +214,7 @@ def _find(columns: Sequence[str], names: Sequence[str]) -> str | None:
 def _members(
     rows: DataFrame, left: Sequence[str], mapping: Mapping, casts: dict[str, Column]
 ) -> dict[str, Column]:
-    """What becomes properties, by the names of the columns."""
+    """Return the columns that become properties, by their names."""
     _check_renames(mapping)
     kept = [name for name in left if _stays(mapping, name)]
     _check_distinct(kept, mapping)
@@ -242,7 +249,7 @@ def _properties(rows: DataFrame, mapping: Mapping, values: dict[str, Column]) ->
 
 
 def _stays(mapping: Mapping, name: str) -> bool:
-    """Whether something of this name becomes a property, of whatever name."""
+    """Whether a column becomes a property, possibly with another name."""
     if name in (*mapping.drop, mapping.id, mapping.tags):
         return False
     if mapping.keep is not None and name not in mapping.keep:
@@ -254,18 +261,20 @@ def _check_renames(mapping: Mapping) -> None:
     for name, new in mapping.rename.items():
         if new in mapping.constants and _stays(mapping, name):
             raise InvalidArgument(
-                f"{name!r} would become {new!r}, which all features get", field="mapping.rename"
+                f"The column {name!r} cannot be renamed to the constant {new!r}",
+                field="mapping.rename",
             )
 
 
 def _check_distinct(names: Sequence[str], mapping: Mapping) -> None:
-    """Refuse columns that would be properties of the same name."""
+    """Reject columns that would become properties of the same name."""
     found: dict[str, str] = {}
     for name in sorted(names, key=lambda each: each in mapping.rename):
         new = mapping.rename.get(name, name)
         if found.setdefault(new, name) != name:
             raise InvalidArgument(
-                f"Both {found[new]!r} and {name!r} would become {new!r}", field="mapping.rename"
+                f"The columns {found[new]!r} and {name!r} would both become {new!r}",
+                field="mapping.rename",
             )
 
 
@@ -273,7 +282,7 @@ def _cast_problems(casts: dict[str, Column]) -> list[Column]:
     return [
         F.when(
             column_of(name).isNotNull() & cast.isNull(),
-            F.concat(F.lit(f"{name}: cannot be read as the wanted type: "), _text(name)),
+            F.concat(F.lit(f"{name}: cannot be read as the requested type: "), _text(name)),
         )
         for name, cast in casts.items()
     ]
@@ -288,7 +297,7 @@ def _tags(schema: StructType, name: str | None) -> Column:
 
 
 def _split(text: Column) -> Column:
-    # The function itself would be given the index, too.
+    # Spark would also pass the index to F.trim itself.
     words = F.transform(F.split(text, "[,;]"), lambda word: F.trim(word))  # noqa: PLW0108
     return F.filter(words, lambda word: word != "")
 
@@ -302,23 +311,25 @@ def _maybe(name: str | None, type_: str) -> Column:
 
 
 def _id_of(schema: StructType, name: str | None) -> Column:
-    """The column with the ids as texts. Programs have whole numbers as floating ones when some are
-    missing, which are NaN then."""
+    """Convert the column with ids to strings.
+
+    Some programs store integers as floats if values are missing, which are NaN then.
+    """
     if name is None or not isinstance(schema[name].dataType, _FLOATING):
         return _text(name)
     return F.when(~F.isnan(column_of(name)), column_of(name).try_cast("bigint").cast("string"))
 
 
 def _id_number_problems(schema: StructType, name: str | None) -> list[Column]:
-    """Of an id that is no whole number, or one that stands for several."""
+    """Return the problem of an id that is not an integer, or too large to be exact."""
     type_ = None if name is None else schema[name].dataType
     if name is None or not isinstance(type_, _FLOATING):
         return []
     number = column_of(name).cast("double")
     exact_max = EXACT_MAX if isinstance(type_, DoubleType) else _EXACT_FLOAT_MAX
     is_exact = (number == F.rint(number)) & (F.abs(number) <= exact_max)
-    said = F.concat(F.lit(f"{name}: no id is made of "), number.cast("string"))
-    return [F.when(~F.isnan(number) & ~is_exact, F.concat(said, F.lit("; give it as a text")))]
+    said = F.concat(F.lit(f"{name}: is not an exact integer: "), number.cast("string"))
+    return [F.when(~F.isnan(number) & ~is_exact, F.concat(said, F.lit("; use a string")))]
 
 
 def _number(name: str | None) -> Column:
@@ -330,7 +341,7 @@ def _numbers(places: _Places) -> dict[str, Column]:
 
 
 def _row(schema: StructType, columns: Sequence[str]) -> Column:
-    """The row as a person can read it; geometries as those digits that many programs take."""
+    """Format a row for users, with WKB in hexadecimal digits."""
     shown = [
         F.hex(column_of(name)).alias(name)
         if isinstance(schema[name].dataType, BinaryType)
@@ -344,13 +355,15 @@ def _row(schema: StructType, columns: Sequence[str]) -> Column:
 
 
 def _read(member: Column, type_: str) -> Column:
-    """A member of the properties as some type; null where it is none. It is not looked for by a
-    path: there is no way to write some names in one."""
+    """Read a member of the properties as a type; null if it does not fit.
+
+    The member is not selected by a path, because a path cannot express some names.
+    """
     return F.try_variant_get(member, "$", type_)
 
 
 def _id_in(member: Column) -> Column:
-    """As GeoJSON's own id: a number is its text, and `1e3` is the same as `1000`."""
+    """Convert a member to an id like GeoJSON's own: a number to a string, `1e3` to `1000`."""
     whole = _read(member, "bigint")
     is_whole = whole.cast("double") == _read(member, "double")
     is_double = F.schema_of_variant(member) == "DOUBLE"
@@ -364,11 +377,11 @@ def _id_problems(members: Column, name: str | None) -> list[Column]:
     return [
         F.when(
             kind.rlike("^(OBJECT|ARRAY|BOOLEAN)"),
-            F.lit(f"properties.{name}: an id is a text or a number"),
+            F.lit(f"properties.{name}: an id must be a string or a number"),
         ),
         F.when(
             (kind == "DOUBLE") & (F.abs(number) > EXACT_MAX),
-            F.lit(f"properties.{name}: is too large for a number, and must be a text"),
+            F.lit(f"properties.{name}: is too large for a number and must be a string"),
         ),
     ]
 
@@ -381,11 +394,11 @@ def _tags_problems(members: Column, name: str | None) -> list[Column]:
     if name is None:
         return []
     is_wrong = F.schema_of_variant(members[name]).rlike("^(OBJECT|BOOLEAN)")
-    return [F.when(is_wrong, F.lit(f"properties.{name}: tags are an array or a text"))]
+    return [F.when(is_wrong, F.lit(f"properties.{name}: tags must be an array or a string"))]
 
 
 def _changed(members: Column, mapping: Mapping, casts: dict[str, Column]) -> Column:
-    """The properties as JSON: some left out, some renamed, some read as another type."""
+    """Apply the mapping to properties: omit, rename and cast members, and encode them as JSON."""
     names = {
         mapping.rename.get(name, name): cast
         for name, cast in casts.items()
@@ -408,13 +421,13 @@ def _changed(members: Column, mapping: Mapping, casts: dict[str, Column]) -> Col
     ]
     if more:
         added = F.create_map(*(each for pair in more for each in pair))
-        # A property that is not there does not come into being by being read as another type.
+        # The cast of a missing property is null, and must not add a member.
         members = F.map_concat(members, F.map_filter(added, lambda _, value: value.isNotNull()))
     return F.to_json(members)
 
 
 def _rename_problems(members: Column, mapping: Mapping) -> list[Column]:
-    """Of a feature that has two properties which would get the same name."""
+    """Return the problems of features with two properties that would get the same name."""
     problems = []
     renamed = {name: new for name, new in mapping.rename.items() if _stays(mapping, name)}
     for name, new in renamed.items():
@@ -423,13 +436,13 @@ def _rename_problems(members: Column, mapping: Mapping) -> list[Column]:
             twins.add(new)
         for twin in sorted(twins):
             both = F.map_contains_key(members, name) & F.map_contains_key(members, twin)
-            said = f"properties.{name}: becomes {new!r}, which is there already"
+            said = f"properties.{name}: cannot be renamed to {new!r}, which already exists"
             problems.append(F.when(both, F.lit(said)))
     return problems
 
 
 def _number_of_json(records: DataFrame, cast: Column) -> Column:
-    """Nothing for texts such as `Infinity`, which are no numbers of JSON."""
+    """Replace numbers that JSON cannot represent, cast from strings like `Infinity`, by null."""
     ((_, _, type_),) = _types(records, {"cast": cast})
     infinite = is_infinite(cast, type_)
     return cast if infinite is None else F.when(~infinite, without_nan(cast, type_))
@@ -440,7 +453,7 @@ def _member_problems(members: Column, casts: dict[str, Column]) -> list[Column]:
         F.when(
             members[name].isNotNull() & ~F.is_variant_null(members[name]) & cast.isNull(),
             F.concat(
-                F.lit(f"properties.{name}: cannot be read as the wanted type: "),
+                F.lit(f"properties.{name}: cannot be read as the requested type: "),
                 F.to_json(members[name]),
             ),
         )

@@ -1,6 +1,8 @@
-"""Parquet and GeoParquet. Spark's own reader is a little faster, but it takes names of files for
-patterns, and refuses what pandas writes by default: such files are read by pyarrow, in tasks of
-some row groups each."""
+"""Reader of Parquet and GeoParquet.
+
+Spark's own reader is a little faster, but it interprets file names as patterns, and rejects files
+that pandas writes by default. Such files are read by pyarrow, in tasks of some row groups each.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,11 @@ from naksha.spark.jobs.loading.tables import (
 )
 
 _OPEN_BYTES: Final = 4 * limits.MIB
-"""What opening a file takes is as much as reading so much of it."""
+"""Cost of opening a file, as the number of bytes that could be read in the same time."""
 _BUFFER_BYTES: Final = 1 * limits.MIB
-"""Of a column; without it all columns of a row group are in memory at once."""
+"""Buffer per column; without it all columns of a row group are in memory at once."""
 _DIGITS_MAX: Final = 38
-"""Of Spark's decimals."""
+"""Maximum precision of Spark's decimals."""
 _WIDER: Final = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -51,7 +53,7 @@ _WIDER: Final = {
     pa.float16(): pa.float32(),
     pa.date64(): pa.date32(),
 }
-"""Types that Spark has not, and those that hold their values."""
+"""Types that Spark does not have, and types that hold their values."""
 _PLAIN: Final = (
     *(pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_floating, pa.types.is_date32),
     pa.types.is_null,
@@ -69,20 +71,20 @@ _LISTS: Final = (
     *(pa.types.is_list_view, pa.types.is_large_list_view),
 )
 _ONLY_HERE: Final = ("TIME", "FLOAT16", "UUID", "NULL")
-"""Logical types that Spark refuses, or takes for others."""
+"""Logical types that Spark rejects or misinterprets."""
 _SPARK_CODECS: Final = {"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD", "LZ4"}
 _PLAIN_PATH: Final = re.compile("[A-Za-z0-9_./=-]+")
-"""Paths that mean nothing but themselves, and are the same in a URL."""
+"""Paths without characters that are special in patterns or URLs."""
 _BROKEN: Final = (pa.ArrowException, OSError)
 
 
 class _Geo(msgspec.Struct, frozen=True):
-    """What a file says of its geometry, if it is GeoParquet."""
+    """Geometry metadata of a file, if it is GeoParquet."""
 
     column: str | None = None
     crs: str | None = None
     covering: str | None = None
-    """The column with the boxes of geometries, which is no property."""
+    """Column with the boxes of geometries, which does not become a property."""
 
 
 class _Box(msgspec.Struct, frozen=True):
@@ -100,14 +102,14 @@ class _Column(msgspec.Struct, frozen=True):
 
 
 class _Metadata(msgspec.Struct, frozen=True):
-    """The value of the key `geo`, as far as it matters."""
+    """Value of the key `geo`, limited to the members that are used."""
 
     primary_column: str
     columns: dict[str, _Column]
 
 
 def of_parquet(spark: SparkSession, files: list[str]) -> Table:
-    """The rows of files."""
+    """Read the rows of files."""
     layouts: list[Layout] = []
     pieces: list[Piece] = []
     alike: dict[str, list[str]] = {}
@@ -133,7 +135,7 @@ def of_parquet(spark: SparkSession, files: list[str]) -> Table:
 
 
 def _is_for_spark(path: str, file: pq.ParquetFile) -> bool:
-    """Whether its own reader takes the file, and by this name."""
+    """Whether Spark's own reader can read the file by this path."""
     leaves = [file.schema.column(n) for n in range(len(file.schema))]
     about = file.metadata
     groups = [about.row_group(n) for n in range(about.num_row_groups)]
@@ -151,7 +153,7 @@ def _is_only_here(leaf: pq.ColumnSchema) -> bool:
 
 
 def _rows_by_spark(spark: SparkSession, files: list[str], columns: StructType) -> DataFrame:
-    """The rows of files that are alike, with the columns of others, too."""
+    """Read files with the same schema, and add the columns that only other files have."""
     rows = spark.read.parquet(*files)
     there = set(rows.columns)
     return rows.select(
@@ -172,7 +174,7 @@ def _rows_by_spark(spark: SparkSession, files: list[str], columns: StructType) -
 
 
 def rows_of_parquet(spark: SparkSession, files: Iterable[str], schema: StructType) -> DataFrame:
-    """Some columns of files that are ours, hence have them all."""
+    """Read columns of files that Naksha has written, so that all of them have these columns."""
     pieces: list[Piece] = []
     for path in files:
         with _looked_at(path) as file:
@@ -188,11 +190,13 @@ def _looked_at(path: str) -> Iterator[pq.ParquetFile]:
         with pq.ParquetFile(path) as file:
             yield file
     except _BROKEN as error:
-        raise InvalidArgument(f"{path} is no Parquet file: {error}", field="files") from error
+        raise InvalidArgument(
+            f"The file {path} is not a valid Parquet file: {error}", field="files"
+        ) from error
 
 
 def _pieces(path: str, about: pq.FileMetaData) -> Iterator[Piece]:
-    """Row groups in a row, with the number of the first row."""
+    """Divide a file into pieces of consecutive row groups, with the numbers of their first rows."""
     groups = [about.row_group(n) for n in range(about.num_row_groups)]
     lines = list(accumulate((group.num_rows for group in groups), initial=1))
     start, size = 0, _OPEN_BYTES
@@ -224,7 +228,7 @@ def _read(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
                 line += table.num_rows
     except _BROKEN as error:
         raise InvalidArgument(
-            f"{piece.path} cannot be read after its row {line - 1}: {error}", field="files"
+            f"The file {piece.path} cannot be read after row {line - 1}: {error}", field="files"
         ) from error
 
 
@@ -233,7 +237,7 @@ def _opened(path: str) -> pq.ParquetFile:
         path,
         buffer_size=_BUFFER_BYTES,
         pre_buffer=False,
-        # They have nanoseconds, which reach from 1677 to 2262 only.
+        # The default is nanoseconds, which only cover the years 1677 to 2262.
         coerce_int96_timestamp_unit="us",
     )
 
@@ -248,7 +252,7 @@ def _batch_rows(about: pq.FileMetaData, groups: range) -> int:
 
 
 def _columns(path: str, file: pq.ParquetFile, covering: str | None) -> pa.Schema:
-    """The columns of a file with the types that Spark gets."""
+    """Return the columns of a file with their types on Spark."""
     leaves = iter([file.schema.column(n) for n in range(len(file.schema))])
     fields = []
     for field in file.schema_arrow:
@@ -257,7 +261,7 @@ def _columns(path: str, file: pq.ParquetFile, covering: str | None) -> pa.Schema
             _text_of_uuids(pa.array([], field.type)).cast(type_)
         except NotImplementedError as error:
             raise InvalidArgument(
-                f"{path}: the column {field.name!r} has a type that cannot be read: {error}",
+                f"{path}: the column {field.name!r} has an unsupported type: {error}",
                 field="files",
             ) from error
         if field.name != covering:
@@ -273,10 +277,12 @@ def _column_type(type_: pa.DataType, leaves: Iterator[pq.ColumnSchema]) -> pa.Da
 
 
 def _readable(type_: pa.DataType, leaves: Iterator[pq.ColumnSchema]) -> pa.DataType:
-    """The type that Spark knows for a type of Arrow; `leaves` are the columns of Parquet from there
-    on, in the same order."""
+    """Convert a type of Arrow to one that Spark supports.
+
+    `leaves` are the remaining columns of Parquet, in the same order.
+    """
     if isinstance(type_, pa.UuidType):
-        raise NotImplementedError("a UUID within others")
+        raise NotImplementedError("a UUID nested in another type")
     if isinstance(type_, pa.BaseExtensionType):
         return _readable(type_.storage_type, leaves)
     if pa.types.is_struct(type_):
@@ -296,7 +302,7 @@ def _readable_value(type_: pa.DataType, leaf: pq.ColumnSchema) -> pa.DataType:
     if _is_any(type_, _BYTES):
         return pa.binary()
     if pa.types.is_timestamp(type_):
-        # Moments, which the oldest type of them does not say.
+        # Instants. INT96, the oldest type of timestamps, does not indicate that.
         is_moment = type_.tz is not None or leaf.physical_type == "INT96"
         return pa.timestamp("us", "UTC" if is_moment else None)
     if pa.types.is_duration(type_):
@@ -314,7 +320,7 @@ def _is_any(type_: pa.DataType, tests: Any) -> bool:
 
 
 def _text_of_uuids(column: pa.Array) -> pa.Array:
-    """Texts where a column has UUIDs, which Arrow would take for texts of 16 bytes."""
+    """Convert UUIDs to strings; Arrow would cast them as strings of 16 bytes."""
     if not isinstance(column.type, pa.UuidType):
         return column
     return pa.array([None if each is None else str(each) for each in column.to_pylist()])
@@ -331,18 +337,19 @@ def _geo(path: str, schema: pa.Schema) -> _Geo:
         geo = msgspec.json.decode(found, type=_Metadata)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidArgument(
-            f"{path}: what it says of its geometries (`geo`) cannot be read: {error}", field="files"
+            f"{path}: invalid GeoParquet metadata (key 'geo'): {error}", field="files"
         ) from error
     column = geo.columns.get(geo.primary_column)
     if column is None or geo.primary_column not in schema.names:
         raise InvalidArgument(
-            f"{path}: its geometries shall be in the column {geo.primary_column!r:.64}, which is "
-            "not there, or not told of",
+            f"{path}: the primary geometry column {geo.primary_column!r:.64} does not exist, or"
+            " has no metadata",
             field="files",
         )
     if column.encoding != "WKB":
         raise InvalidArgument(
-            f"{path}: geometries are encoded as {column.encoding!r:.64}, not as WKB", field="files"
+            f"{path}: the encoding of geometries must be WKB, not {column.encoding!r:.64}",
+            field="files",
         )
     covering = None if column.covering is None else column.covering.bbox
     crs = _projection(column.crs)
@@ -350,7 +357,7 @@ def _geo(path: str, schema: pa.Schema) -> _Geo:
 
 
 def _projection(crs: object) -> str | None:
-    """The reference system as a text that is understood; PROJJSON is one."""
+    """Return the coordinate reference system as a string, PROJJSON as its JSON."""
     if crs is None or isinstance(crs, str):
         return crs
     return msgspec.json.encode(crs).decode()

@@ -1,4 +1,4 @@
-"""The records of files of any kind, as a table of Spark."""
+"""Records of files of any format, as a DataFrame."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ from naksha.spark.jobs.loading.spec import Dateline, Format, Mapping, Source
 from naksha.spi.storage import Storage
 
 _SAID: Final = 5
-"""How many files are named in a sentence."""
+"""Maximum number of files that a message names."""
 _PLAIN: Final = "".join(map(chr, range(128)))
 
 
 class Records(NamedTuple):
-    """The records of files, the reference system of their coordinates, where somebody names it, and
-    those of the files whose outer rings are clockwise."""
+    """Records of files, their coordinate reference system, if known, and clockwise files.
+
+    The outer rings in `clockwise` files are clockwise.
+    """
 
     rows: DataFrame
     crs: str | None
@@ -41,25 +43,27 @@ class Records(NamedTuple):
 
 
 def tell_left_out(found: Found, progress: Progress) -> None:
-    """Say which files of directories are not read."""
+    """Report the files in directories that are not read."""
     if found.left_out:
         first = ", ".join(found.left_out[:_SAID])
         more = ", …" if len(found.left_out) > _SAID else ""
         progress.say(
-            f"{len(found.left_out)} files were left out, since their names have no known ending, "
-            f"or begin with _ or a dot: {first}{more}"
+            f"{len(found.left_out)} files were left out, because their names have an unknown "
+            f"suffix, or start with _ or a dot: {first}{more}"
         )
 
 
 def checker_of(spec: Source, info: CollectionInfo, records: Records) -> Checker:
-    """What tells features among the records."""
+    """Create the checker of the records."""
     is_cut = spec.dateline is Dateline.CUT
     return Checker(info, records.crs, records.clockwise, is_cut=is_cut)
 
 
 def records_of(spark: SparkSession, spec: Source, files: list[str] | None = None) -> Records:
-    """The records of the files, which are looked for unless given. The session is to be one
-    `in_utc`, so that they are the same wherever they are read."""
+    """Read the records of the files of a load, or of `files`.
+
+    The session should be one of `in_utc`, so that the result does not depend on the time zone.
+    """
     if spec.mapping.crs is not None:
         references.check_known(spec.mapping.crs, whose="The reference system", field="mapping.crs")
     files = files if files is not None else files_of(spec)
@@ -82,22 +86,26 @@ def records_of(spark: SparkSession, spec: Source, files: list[str] | None = None
 
 
 def _encoding_of(spec: Source, format_: Format) -> str | None:
-    """The encoding of texts by the name that most others know, too."""
+    """Return the encoding of texts by a name that GDAL knows, too."""
     if spec.encoding is None:
         return None
     if format_ not in (Format.CSV, Format.VECTOR):
-        raise InvalidArgument("Texts of GeoJSON and Parquet are always UTF-8", field="encoding")
+        raise InvalidArgument(
+            "The option encoding is only allowed for CSV and vector files; GeoJSON and Parquet are"
+            " always UTF-8",
+            field="encoding",
+        )
     try:
-        # Files are cut at commas and ends of lines before their texts are looked at.
+        # Files are split at delimiters and line ends before their texts are decoded.
         is_alike = _PLAIN.encode().decode(spec.encoding) == _PLAIN
     except (LookupError, ValueError):
         is_alike = False
     if not is_alike:
         raise InvalidArgument(
-            f"{spec.encoding!r:.64} is no encoding of texts that has those of ASCII as they are",
+            f"The encoding {spec.encoding!r:.64} is unknown, or not compatible with ASCII",
             field="encoding",
         )
-    # Python takes both, GDAL some names with this sign only.
+    # Python accepts both, but GDAL knows some names only with a hyphen.
     return codecs.lookup(spec.encoding).name.replace("_", "-")
 
 
@@ -121,16 +129,20 @@ def _of_geojson(spark: SparkSession, spec: Source, files: list[str], format_: Fo
 def _pieces_of(path: str) -> list[Piece]:
     pieces = list(pieces_of(path))
     if not pieces:
-        raise InvalidArgument(f"{path} is empty", field="files")
+        raise InvalidArgument(f"The file {path} is empty", field="files")
     return pieces
 
 
 def _are_exported(files: list[str]) -> bool:
-    """Whether they are our own, with columns of their own, which no others have."""
+    """Whether all files belong to exports, which have specific columns.
+
+    Raises:
+        InvalidArgument: Only some of them do.
+    """
     kinds = {holds_features(path) for path in files}
     if len(kinds) > 1:
         raise InvalidArgument(
-            "Some of the files are of an export and some are not: load them apart", field="files"
+            "Only some of the files belong to an export; load them separately", field="files"
         )
     return kinds == {True}
 
@@ -138,7 +150,7 @@ def _are_exported(files: list[str]) -> bool:
 async def collection_of(
     storage: Storage, collection: str, new: CollectionInfo | None = None
 ) -> CollectionInfo:
-    """The collection that features are for, whether it is there or will be made: as `new` says."""
+    """Return the settings of a collection; `new` or the defaults if it does not exist yet."""
     try:
         return await storage.collection(collection)
     except CollectionNotFound:

@@ -1,5 +1,7 @@
-"""The geometries of records: from whatever they come as to WKB in longitude and latitude, on this
-side of the date line. All of a batch at once."""
+"""Conversion of the geometries of a batch of records to WKB in longitude and latitude.
+
+Geometries across the date line are split. All geometries of a batch are converted at once.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,16 @@ from naksha.model.geo.wkb_rules import CURVED, MEASURED, SRIDS, read_shapes
 from naksha.spark.jobs.loading.references import LON_LAT, are_same, reference_system
 
 PLACES: Final = ("wkt", "lon", "lat")
-"""Columns that a geometry may come from besides WKB; the first may have WKB in digits, too."""
+"""Columns for geometries besides WKB; `wkt` may also contain WKB in hexadecimal digits."""
 _HEX: Final = "^[0-9A-Fa-f]+$"
-"""Texts that are WKB, as PostGIS and others write it: no WKT is like that."""
+"""WKB in hexadecimal digits, as PostGIS and others write it; WKT never matches."""
 WIDE: Final = 180.0
-"""What is wider may have a jump over the date line in it."""
+"""Wider geometries may cross the date line."""
 Objects = npt.NDArray[np.object_]
 
 
 class Shapes(NamedTuple):
-    """WKB for each record, which of them were changed, and what is wrong with some, by position."""
+    """WKB of each record, which of them were changed, and problems by position."""
 
     wkb: list[bytes | None]
     adjusted: npt.NDArray[np.bool_]
@@ -44,8 +46,10 @@ def shapes_of(
     *,
     is_cut: bool = True,
 ) -> Shapes:
-    """The geometries of a batch of records, cut at the date line if `is_cut`. Records from the
-    sources `clockwise` have rings in the direction of Shapefiles."""
+    """Convert the geometries of a batch of records, split at the date line if `is_cut`.
+
+    Records from the sources `clockwise` have rings in the direction of Shapefiles.
+    """
     problems: dict[int, str] = {}
     shapes = _parsed(batch, problems)
     _check_measures(shapes, problems)
@@ -68,22 +72,22 @@ def shapes_of(
 
 
 def _parsed(batch: pa.RecordBatch, problems: dict[int, str]) -> Objects:
-    """Shapes from WKB, else from WKT, else from longitude and latitude."""
-    shapes = _read(batch.column("geometry"), shapely.from_wkb, "is no WKB", problems)
+    """Parse shapes from WKB, else from WKT, else from longitude and latitude."""
+    shapes = _read(batch.column("geometry"), shapely.from_wkb, "is not valid WKB", problems)
     texts = batch.column("wkt")
     if texts.null_count < len(texts):
         is_hex = pc.match_substring_regex(texts, _HEX)
         digits = pc.if_else(is_hex, texts, None)
         words = pc.if_else(is_hex, None, texts)
         for made in (
-            _read(digits, shapely.from_wkb, "is no WKB", problems),
-            _read(words, shapely.from_wkt, "is no WKT", problems),
+            _read(digits, shapely.from_wkb, "is not valid WKB", problems),
+            _read(words, shapely.from_wkt, "is not valid WKT", problems),
         ):
             shapes = np.where(shapely.is_missing(shapes), made, shapes)
     lon = batch.column("lon").to_numpy(zero_copy_only=False).astype(float)
     lat = batch.column("lat").to_numpy(zero_copy_only=False).astype(float)
     half = np.isnan(lon) ^ np.isnan(lat)
-    _tell(problems, half, "geometry: longitude or latitude is missing or no number")
+    _tell(problems, half, "geometry: longitude or latitude is missing or not a number")
     there = ~np.isnan(lon) & ~np.isnan(lat)
     if there.any():
         points = np.full(len(shapes), None, dtype=object)
@@ -95,7 +99,7 @@ def _parsed(batch: pa.RecordBatch, problems: dict[int, str]) -> Objects:
 def _read(
     column: pa.Array, read: Callable[..., Any], fault: str, problems: dict[int, str]
 ) -> Objects:
-    """Shapes of values; what is wrong with those that are none is noted."""
+    """Parse shapes; add a problem for each invalid value."""
     given: Objects = column.to_numpy(zero_copy_only=False)
     shapes = read_shapes(given, read)
     for n in np.flatnonzero(shapely.is_missing(shapes)):
@@ -106,7 +110,7 @@ def _read(
 
 
 def _is_curve(value: Any, read: Callable[..., Any]) -> bool:
-    """Whether it is not read only because there is nothing like it in GeoJSON."""
+    """Whether a value is a curve, which is valid but not supported by GeoJSON."""
     try:
         read(value, on_invalid="ignore")
     except NotImplementedError:
@@ -115,22 +119,24 @@ def _is_curve(value: Any, read: Callable[..., Any]) -> bool:
 
 
 def _check_measures(shapes: Objects, problems: dict[int, str]) -> None:
-    """Refuse measures, which nobody would keep. Where all of them are NaN there is none: some
-    programs write such for all shapes of a file."""
+    """Reject measures, which cannot be stored.
+
+    Measures that are all NaN are ignored: some programs write them for all shapes of a file.
+    """
     for n in np.flatnonzero(shapely.has_m(shapes)):
         measures = shapely.get_coordinates(shapes[n], include_m=True)[:, -1]
         if not np.isnan(measures).all():
             problems.setdefault(int(n), f"geometry: {MEASURED}")
         elif not shapely.has_z(shapes[n]):
-            # Of four numbers WKB gets the first three; the third of three would be the measure.
+            # WKB is written with three dimensions; without Z the third one would be the measure.
             shapes[n] = shapely.force_2d(shapes[n])
 
 
 def _check_references(shapes: Objects, problems: dict[int, str]) -> None:
-    """Refuse what names a reference system of its own, where nobody names that of all."""
+    """Reject shapes with their own reference system if there is no common one."""
     named = shapely.get_srid(shapes)
     for n in np.flatnonzero(~np.isin(named, SRIDS) & ~shapely.is_missing(shapes)):
-        said = f"is in the reference system {named[n]}; name that of all features in the mapping"
+        said = f"has the reference system {named[n]}; set that of all features in the mapping"
         problems.setdefault(int(n), f"geometry: {said}")
 
 
@@ -144,7 +150,7 @@ def _tell(problems: dict[int, str], broken: npt.NDArray[np.bool_], problem: str)
 
 @lru_cache(maxsize=16)
 def _transform(crs: str) -> pyproj.Transformer | None:
-    """How to get to longitude and latitude; None for who is there."""
+    """Create the transformation to longitude and latitude; None if it is not needed."""
     if are_same(crs, LON_LAT):
         return None
     return pyproj.Transformer.from_crs(
@@ -165,7 +171,7 @@ def _transformed(shapes: Objects, to: pyproj.Transformer, problems: dict[int, st
             made[chosen] = shapely.transform(shapes[chosen], move, include_z=dimension)
     outside = ~np.isfinite(shapely.bounds(made)).all(axis=1) & ~shapely.is_missing(made)
     outside &= ~shapely.is_empty(made)
-    _tell(problems, outside, "geometry: lies outside of its reference system")
+    _tell(problems, outside, "geometry: is outside of its reference system")
     return made
 
 
@@ -173,7 +179,7 @@ def _transformed(shapes: Objects, to: pyproj.Transformer, problems: dict[int, st
 
 
 def _looks_over(shapes: Objects) -> npt.NDArray[np.bool_]:
-    """Which of them may reach over the date line."""
+    """Test which shapes may cross the date line."""
     west, _, east, _ = shapely.bounds(shapes).T
     with np.errstate(invalid="ignore"):
         found: npt.NDArray[np.bool_] = (west < -180) | (east > 180) | (east - west > WIDE)
@@ -202,8 +208,10 @@ def _mend(
 
 
 def _turned(wkb: bytes) -> bytes:
-    """A polygon with its rings in the other direction. By it is known whether one that is wide is
-    meant like that, or reaches over the date line; a line has the one that it has."""
+    """Reverse the rings of a polygon; other shapes are not changed.
+
+    The direction of rings tells whether a wide polygon is really wide or crosses the date line.
+    """
     shape = shapely.from_wkb(wkb)
     if shape.geom_type not in ("Polygon", "MultiPolygon"):
         return wkb

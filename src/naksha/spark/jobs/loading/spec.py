@@ -1,4 +1,4 @@
-"""What a load is told: files, how their records become features, and what becomes of those."""
+"""Specification and report of the job `load`."""
 
 from __future__ import annotations
 
@@ -13,62 +13,62 @@ from naksha.spark.jobs.frame import InputFile, OutputFile, Spec
 from naksha.spi.staging import WriteMode
 
 RejectsMax: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
-"""How many records may be rejected."""
+"""Maximum number of rejected records."""
 
 
 class Format(StrEnum):
-    """Kinds of files; AUTO tells them by their names and first bytes."""
+    """Format of files; AUTO detects it by suffix and first bytes."""
 
     AUTO = "auto"
     GEOJSON = "geojson"
     LINES = "geojson-lines"
     PARQUET = "parquet"
-    """GeoParquet is told by its metadata."""
+    """Parquet, or GeoParquet, which is detected by its metadata."""
     CSV = "csv"
     VECTOR = "vector"
-    """What pyogrio reads: Shapefile, GeoPackage and others."""
+    """Formats that pyogrio reads: Shapefile, GeoPackage and others."""
 
 
 class Dateline(StrEnum):
-    """What becomes of geometries that reach over the date line."""
+    """Treatment of geometries that cross the date line."""
 
     CUT = "cut"
-    """They are wrapped or split there."""
+    """Wrap or split them at the date line."""
     KEEP = "keep"
-    """They stay as they are; longitudes beyond 180 degrees are rejected."""
+    """Do not change them; longitudes beyond 180 degrees are rejected."""
 
 
 class Mapping(msgspec.Struct, frozen=True, kw_only=True):
-    """How a record becomes a feature. Columns are those of a table, or the properties of GeoJSON.
+    """Mapping from records to features; columns are those of a table, or GeoJSON's properties.
 
-    Unless told otherwise the id is that of GeoJSON or the column `id`, the geometry that of the
-    format (or the columns `geometry`, `wkb`, `wkt`, or `lon` and `lat` with their usual longer
-    names), and all other columns are properties of the same name.
+    By default the id is that of GeoJSON or the column `id`, the geometry is that of the format (or
+    the column `geometry`, `wkb` or `wkt`, or the columns `lon` and `lat`, including their usual
+    longer names), and all other columns become properties of the same name.
     """
 
     id: str | None = None
     geometry: str | None = None
-    """A column with WKB, in texts as hexadecimal digits, or WKT."""
+    """Column with WKB, binary or in hexadecimal digits, or with WKT."""
     lon: str | None = None
     lat: str | None = None
     crs: str | None = None
-    """The reference system of the coordinates; what the file says, else longitude and latitude."""
+    """Coordinate reference system; the default is that of the file, else longitude and latitude."""
     tags: str | None = None
-    """A column with tags: an array, or a text in which commas part them."""
+    """Column with tags: an array, or a string with tags separated by commas."""
     rename: dict[str, str] = {}
-    """Properties by the names of their columns."""
+    """Names of properties by the names of their columns."""
     keep: tuple[str, ...] | None = None
     """Only these columns become properties."""
     drop: tuple[str, ...] = ()
     types: dict[str, str] = {}
-    """Columns that are read as another type of Spark, for example `int`; what is not one is
+    """Types of Spark that columns are read as, for example `int`; records with other values are
     rejected."""
     constants: dict[str, Any] = {}
-    """Properties that all features get."""
+    """Properties to add to all features."""
 
 
 class Source(Protocol):
-    """Files of which somebody wants the features."""
+    """Options of a job that reads features from files."""
 
     @property
     def files(self) -> tuple[str, ...]: ...
@@ -89,11 +89,11 @@ class Source(Protocol):
 
 
 class Load(Spec, tag="load", frozen=True, kw_only=True):
-    """Load files into a collection, as one transaction: all records but the rejected ones.
+    """Load all records of files, except for rejected ones, into a collection in one transaction.
 
-    A collection that is new is filled by the bulk path, otherwise only what really changed is
-    written. With `history` the files are a dated edit history, one JSON object in a line for each
-    step (`at`, `put`, `deleted`, `message`), and every step becomes a transaction of its time.
+    A new collection is written by the bulk path; in an existing one only changed features are
+    written. With `history` the files are a dated edit history with one step per line, a JSON object
+    with `at`, `put`, `deleted` and `message`. Each step becomes a transaction at its time.
     """
 
     collection: str
@@ -104,56 +104,56 @@ class Load(Spec, tag="load", frozen=True, kw_only=True):
     format: Format = Format.AUTO
     layer: str | None = None
     encoding: str | None = None
-    """How the texts of CSV files and Shapefiles are encoded, for example `cp1252`; UTF-8, or what a
-    Shapefile says of itself, unless given."""
+    """Encoding of CSV files and Shapefiles, for example `cp1252`; the default is that of the
+    Shapefile, else UTF-8."""
     mapping: Mapping = Mapping()
     dateline: Dateline = Dateline.CUT
     mode: WriteMode = WriteMode.UPSERT
     key: tuple[str, ...] | None = None
     rejects: OutputFile | None = None
-    """The file that rejected records go to; beside the first file that is loaded unless given."""
+    """File for rejected records; the default is next to the first input file."""
     rejects_max: RejectsMax = REJECTS_MAX
-    """More than so many rejected records end the load, and nothing is written."""
+    """Maximum number of rejected records; with more of them nothing is written."""
     delete_rejected: bool = False
-    """Write although records were rejected, in a mode that deletes what is not loaded, hence
-    features that are there and came as such records, too. Otherwise nothing is written then."""
+    """Allow rejected records in modes that delete features which are not loaded, although existing
+    features of rejected records are deleted, too. By default nothing is written in this case."""
     delete_all: bool = False
-    """Write although no feature is loaded, in the mode that deletes all that is not. Otherwise
-    nothing is written then: most files without features are such of which something went wrong."""
+    """Allow files without features in the mode that deletes all features which are not loaded. By
+    default nothing is written in this case, because the files are probably wrong."""
     history: bool = False
     info: CollectionInfo | None = None
-    """The collection with the settings that it gets when it is new."""
+    """Settings of the collection if the load creates it."""
     job_id: str = ""
-    """Makes the load unique: what was loaded under the same one is not loaded again."""
+    """Id of the load; a load with the same id is not written again."""
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """What a load did."""
+    """Report of the job `load`."""
 
     collection: str
     records: int
     rejected: int = 0
     rejects: str | None = None
-    """The file with the rejected records and their reasons."""
+    """File with the rejected records and their reasons."""
     files: tuple[str, ...] = ()
-    """Those that were read, the first ones of many."""
+    """Files that were read; only the first ones."""
     file_count: int = 0
     left_out: tuple[str, ...] = ()
-    """Files in the directories that were not read, for their names; the first ones of many."""
+    """Files in the directories that were left out because of their names; only the first ones."""
     left_out_count: int = 0
     adjusted: int = 0
-    """Geometries that were wrapped or split at the date line."""
+    """Number of geometries that were wrapped or split at the date line."""
     without_geometry: int = 0
-    """Features that are nowhere: their records had nothing that says where."""
+    """Number of features without a geometry."""
     without_id: int = 0
-    """Features whose ids the storage has made, so that a repeated load makes them again."""
+    """Number of features with generated ids; a repeated load creates them again."""
     txn: int | None = None
-    """Of the (last) transaction; None when nothing changed."""
+    """Number of the (last) transaction; None if nothing changed."""
     created: int = 0
     updated: int = 0
     deleted: int = 0
     unchanged: int = 0
     transactions: int = 0
     repeated: bool = False
-    """It was done before. The counts are those that the storage knows: what was rejected then, and
-    which files were read, is not among them."""
+    """The load was done before. The storage records only the counts of features, not rejected
+    records or files."""

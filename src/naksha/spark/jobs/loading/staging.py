@@ -1,8 +1,8 @@
-"""What a task of a load does: records are checked and staged; what is wrong is told, not lost.
+"""Tasks of a load, which check and stage records and report rejected ones.
 
-What comes out of a task is its only trace that counts: a row for each record that it rejected, and
-one at its end for what it read and staged. A task that is repeated stages anew, and its former rows
-are not seen.
+The rows that a task returns are its only result: one for each rejected record, and a final one with
+counts and the staged table. A repeated task stages its records again, and the rows of the former
+attempt are ignored.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ OUTCOMES: Final = pa.schema(
         *REJECTED,
     ]
 )
-"""What a task tells: at its end, how many records it read, and the table with their features, if
-there are some; or a record that was rejected. One that ended before its records did does not know
-how many there are."""
+"""Schema of the rows that a task returns. The final row has the number of records, and the table
+with their features, if there are any; other rows have a rejected record. The number of records is
+null if the task stopped early."""
 OUTCOME_ROWS: Final[StructType] = from_arrow_schema(OUTCOMES)
 
 
 class Staging(msgspec.Struct, frozen=True):
-    """What tasks need to know: small and picklable."""
+    """Parameters of tasks that stage records; small and picklable."""
 
     place: Place
     job: str
     checker: Checker
     rejects_max: int
-    """A task that has rejected more ends: the load fails whatever comes after."""
+    """A task stops after more rejected records, since the load fails in any case."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stage the records of a partition."""
@@ -108,7 +108,7 @@ class _Task:
 
 
 def parts_of(job: str, rows: list[Any]) -> list[StagedPart]:
-    """What was staged, from what tasks told."""
+    """Return the staged parts from the rows of tasks."""
     return [StagedPart(job, row.table, row.features) for row in rows if row.table is not None]
 
 

@@ -1,4 +1,4 @@
-"""Files of rows and columns as tables of Spark, each row with the file and line it is from."""
+"""Files of rows and columns as DataFrames, with the file and line of each row."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LINE: Final = "naksha:line"
 PROBLEM: Final = "naksha:problem"
 RECORD: Final = "naksha:record"
 OWN: Final = (SOURCE, LINE, PROBLEM, RECORD)
-"""Columns that say where a row is from, and what is wrong with it."""
+"""Columns with the origin of a row, and its problem."""
 _OWN_FIELDS: Final = [
     pa.field(SOURCE, pa.string()),
     pa.field(LINE, pa.int64()),
@@ -40,7 +40,7 @@ _SHAPEFILE: Final = "ESRI Shapefile"
 
 
 class Table(msgspec.Struct, frozen=True):
-    """The rows of files, with the columns of all of them, and what each of these says."""
+    """Rows of files with the merged columns of all files, and the layout of each file."""
 
     rows: DataFrame
     layouts: list[Layout]
@@ -48,28 +48,28 @@ class Table(msgspec.Struct, frozen=True):
 
 Read = Callable[[Piece], Iterator[pa.RecordBatch]]
 Broken = list[tuple[int, str, str]]
-"""Lines that could not be read, what is wrong with them, and their texts."""
+"""Invalid lines: number, problem and text."""
 
 
 def with_own_fields(columns: StructType) -> pa.Schema:
-    """What tasks give of files with such columns."""
+    """Return the schema of rows that tasks read from files with such columns."""
     return pa.schema([*to_arrow_schema(columns, timezone="UTC"), *_OWN_FIELDS])
 
 
 def in_pieces(
     spark: SparkSession, pieces: list[Piece], schema: StructType, read: Read
 ) -> DataFrame:
-    """What is read from the pieces, each by a task of its own unless it is small."""
+    """Read pieces, each in its own task unless it is small."""
     tasks = packed(pieces)
     count = max(len(tasks), 1)
-    # A number for each task. Hashed they would meet in some tasks, and others had nothing to do.
+    # One row per task: its number. Hash partitioning would leave some tasks without a row.
     return spark.range(0, len(tasks), 1, count).mapInArrow(
         partial(_read_tasks, read, tasks), schema
     )
 
 
 def packed(pieces: list[Piece]) -> list[list[Piece]]:
-    """Pieces that are read one after another by the same task."""
+    """Group pieces that the same task reads one after another."""
     tasks: list[list[Piece]] = []
     size = PIECE_BYTES
     for piece in pieces:
@@ -92,18 +92,18 @@ def _read_tasks(
 
 
 def batch_rows_of(rows: int, size: int) -> int:
-    """How many of the rows are read at once, when all of them have so many bytes."""
+    """Return the number of rows to read at once, given the total number and size of rows."""
     return min(max(limits.LOAD_BATCH_BYTES * rows // max(size, 1), 1), limits.LOAD_BATCH_ROWS_MAX)
 
 
 def rows_of(
     schema: pa.Schema, table: pa.Table, source: str, lines: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file with where they are from, and with null in the columns that only other
-    files have."""
+    """Convert rows of a file to the merged schema, with their origin and null if not available."""
     wanted = pa.schema([field for field in schema if field.name not in OWN])
     columns = [
-        # The type holds all values, but of times it has microseconds only: safe casts refuse that.
+        # The type holds all values, except that times are truncated to microseconds, which safe
+        # casts reject.
         table.column(field.name).cast(field.type, safe=False)
         if field.name in table.column_names
         else pa.nulls(table.num_rows, field.type)
@@ -127,7 +127,7 @@ def _with_own(
 
 
 def told(schema: pa.Schema, source: str, broken: Broken) -> Iterator[pa.RecordBatch]:
-    """Rows that could not be read."""
+    """Convert invalid lines to rows with a problem."""
     if not broken:
         return
     count = len(broken)
@@ -143,24 +143,27 @@ def told(schema: pa.Schema, source: str, broken: Broken) -> Iterator[pa.RecordBa
 
 
 def column_of(name: str) -> Column:
-    """A column, whatever signs its name has."""
+    """Return a column by its name, which may contain any characters."""
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-# ---- What pyogrio reads --------------------------------------------------------------------------
+# ---- Files that pyogrio reads --------------------------------------------------------------------
 
 
 def of_vector(
     spark: SparkSession, files: list[str], layer: str | None, encoding: str | None = None
 ) -> Table:
-    """Shapefile, GeoPackage and a few more, a number of features at a time."""
+    """Read Shapefiles, GeoPackages and a few other formats, some features at a time."""
     layouts: list[Layout] = []
     pieces: list[Piece] = []
     for path in files:
         info = _info(path, layer)
         is_shapefile = info["driver"] == _SHAPEFILE
         if encoding is not None and not is_shapefile:
-            raise InvalidArgument(f"{path} says itself how it is encoded", field="encoding")
+            raise InvalidArgument(
+                f"The option encoding is not allowed for {path}, which has its own",
+                field="encoding",
+            )
         chosen = str(info["layer_name"])
         geometry = _GEOMETRY if info["geometry_type"] else None
         columns = _vector_columns(path, chosen, encoding)
@@ -174,11 +177,11 @@ def of_vector(
 def _vector_pieces(
     path: str, count: int, layer: str, encoding: str | None = None
 ) -> Iterator[Piece]:
-    # Features take about as much in memory as in the file.
+    # Features have about the same size in memory as in the file.
     batch_rows = batch_rows_of(count, Path(path).stat().st_size)
     for start in range(0, max(count, 1), PIECE_FEATURES):
         end = start + PIECE_FEATURES
-        # The last one ends with the file, whatever that says of its length.
+        # The last piece ends with the file, because its feature count may be wrong.
         last = end if end < count else None
         yield Piece(path, start, last, start + 1, layer, encoding, batch_rows=batch_rows)
 
@@ -198,17 +201,22 @@ def _info(path: str, layer: str | None) -> dict[str, Any]:
 
 
 def _of_no_kind(path: str) -> InvalidArgument:
-    return InvalidArgument(f"{path} is no {gdal.KINDS} file, or it is damaged", field="files")
+    return InvalidArgument(f"The file {path} is not a valid {gdal.KINDS} file", field="files")
 
 
 def _only_layer(path: str, layers: Any) -> str | int:
-    """The layer of a file that has one. Tables without places, as other programs put their styles
-    beside it, are meant only when there is nothing else."""
+    """Return the single layer of a file.
+
+    Tables without geometries, such as the styles that some programs add, only count if there is no
+    other layer.
+    """
     placed = [str(name) for name, geometry in layers if geometry is not None]
     names = placed or [str(name) for name, _ in layers]
     if len(names) > 1:
         raise InvalidArgument(
-            f"{path} has several layers, name one of them: {', '.join(names)}", field="layer"
+            f"The file {path} has several layers; set the option layer to one of"
+            f" {', '.join(names)}",
+            field="layer",
         )
     return names[0] if names else 0
 
@@ -220,14 +228,14 @@ def _vector_columns(path: str, layer: str, encoding: str | None = None) -> Struc
 
 
 def _is_odd(type_: pa.DataType) -> bool:
-    """Types that Spark does not take from Arrow as they are."""
+    """Whether a type of Arrow must be converted for Spark."""
     tests = (pa.types.is_time, pa.types.is_dictionary, pa.types.is_null)
     return any(is_one(type_) for is_one in tests)
 
 
 @contextmanager
 def _stream(piece: Piece) -> Iterator[tuple[list[str], pa.RecordBatchReader]]:
-    """Features from one on, and the names of their columns, of which the geometry is `geometry`."""
+    """Open a stream of the features of a piece; the geometry column is renamed to `geometry`."""
     with ExitStack() as stack:
         with gdal.opening() as pyogrio:
             opened = pyogrio.open_arrow(
@@ -249,7 +257,7 @@ def _names_in(piece: Piece, reader: pa.RecordBatchReader) -> list[str]:
         names: list[str] = reader.schema.names
     except UnicodeDecodeError as error:
         raise InvalidArgument(
-            f"{piece.path}: the names of its columns cannot be read, name the `encoding`: {error}",
+            f"{piece.path}: the column names cannot be decoded; set the option encoding: {error}",
             field="encoding",
         ) from error
     return names
@@ -271,7 +279,10 @@ def _read_vector(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
 def _vector_rows(
     schema: pa.Schema, table: pa.Table, piece: Piece, lines: range
 ) -> Iterator[pa.RecordBatch]:
-    """The rows, and those whose texts are none: who gets these would put other signs into them."""
+    """Yield valid rows, and rows with text that cannot be decoded as rows with a problem.
+
+    Arrow consumers would replace the invalid bytes.
+    """
     unfit = _unfit_texts(table)
     if not unfit:
         yield from rows_of(schema, table, piece.path, lines)
@@ -283,8 +294,10 @@ def _vector_rows(
 
 
 def _unfit_texts(table: pa.Table) -> dict[int, str]:
-    """What is wrong with rows that have bytes which are no text. GDAL gives those of a Shapefile on
-    as they are if nothing says how it is encoded."""
+    """Find rows with text that is not valid UTF-8.
+
+    GDAL passes the bytes of a Shapefile through if its encoding is unknown.
+    """
     found: dict[int, str] = {}
     for name, column in _texts_in(table):
         try:
@@ -294,7 +307,9 @@ def _unfit_texts(table: pa.Table) -> dict[int, str]:
                 try:
                     text.decode()
                 except UnicodeDecodeError as error:
-                    found.setdefault(n, f"{name}: cannot be read, name the `encoding`: {error}")
+                    found.setdefault(
+                        n, f"{name}: cannot be decoded; set the option encoding: {error}"
+                    )
     return found
 
 
@@ -309,7 +324,7 @@ def _bytes_of(column: pa.ChunkedArray) -> list[bytes]:
 
 
 def _shown(table: pa.Table, n: int) -> str:
-    """A row as a person can read it, with a sign for what is no text."""
+    """Format a row for users, with a replacement character for invalid bytes."""
     row = table.slice(n, 1)
     texts = {name: _bytes_of(column)[0].decode(errors="replace") for name, column in _texts_in(row)}
     others = row.drop_columns(list(texts)).to_pylist()[0]
