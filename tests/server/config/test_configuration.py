@@ -190,7 +190,7 @@ def test_a_role_is_made_changed_and_removed(client: httpx.Client) -> None:
 
 
 def test_the_document_tells_of_all_of_it(hub: HubServer) -> None:
-    document = httpx.get(f"{hub.url}/openapi.json").json()
+    document = httpx.get(f"{hub.url}/openapi.json", timeout=60).json()
     paths = document["paths"]
     for path, methods in {
         "/hub/spaces": {"get", "post"},
