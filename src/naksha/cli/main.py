@@ -30,7 +30,7 @@ def root(
         False, "--version", callback=_print_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
-    """A versioned geospatial feature store and hub."""
+    """A versioned geospatial feature store and hub."""  # noqa: D401 - the help text
 
 
 @app.command("version")

@@ -72,7 +72,7 @@ _random = random.SystemRandom()
 
 
 def session_settings(path: str, storage_id: str, *, read_only: bool = False) -> dict[str, str]:
-    """Settings of every connection of a storage.
+    """Return the settings of every connection of a storage.
 
     Every statement is written so that its generic plan is the right one. Planning a statement for
     each call costs more than running a small query, and JIT compilation costs more than any of

@@ -178,7 +178,7 @@ class Reader(Protocol):
         """
 
     async def state(self, state_id: str) -> State:
-        """Return the state with this GUID or UUID (at HEAD, deleted, in the history or overlays)."""
+        """Return the state with this GUID or UUID (at HEAD, deleted, in history or overlays)."""
 
     async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
         """Resolve a selector to a published version; HEAD is the last published one.

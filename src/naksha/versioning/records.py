@@ -93,7 +93,7 @@ class MergePoint(msgspec.Struct, frozen=True):
 
     @property
     def all(self) -> tuple[tuple[int, int], ...]:
-        """This point and the earlier ones, as (ours, theirs)."""
+        """Return the point and the earlier ones, as (ours, theirs)."""
         return ((self.ours, self.theirs), *self.before)
 
     def after(self, known: MergePoint | None) -> MergePoint:

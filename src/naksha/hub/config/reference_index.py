@@ -53,20 +53,20 @@ class ReferenceIndex:
         self._steps: list[_Step] = []
 
     async def keys(self, snapshot: Snapshot, term: Term) -> set[str]:
-        """The keys of the objects that have a term."""
+        """Return the keys of the objects that have a term."""
         async with self._lock:
             await self._follow(snapshot)
             return set(self._keys.get(term, ()))
 
     async def spaces_served_by(self, snapshot: Snapshot, connector_id: str) -> list[Space]:
-        """The spaces with a connector in their pipeline, other than as a processor."""
+        """Return the spaces with a connector in their pipeline, other than as a processor."""
         spaces = await self._spaces(snapshot, key_of(Connector, connector_id))
         return [space for space in spaces if connector_id in space.event_handler_ids]
 
     async def spaces_stored_in(
         self, snapshot: Snapshot, storage_id: str, collection_id: str
     ) -> list[Space]:
-        """The spaces that are stored in a collection, in the order of their ids."""
+        """Return the spaces that are stored in a collection, in the order of their ids."""
         return await self._spaces(snapshot, (storage_id, collection_id))
 
     async def _spaces(self, snapshot: Snapshot, term: Term) -> list[Space]:
@@ -74,13 +74,13 @@ class ReferenceIndex:
         return [thing async for thing in _read(snapshot, keys) if isinstance(thing, Space)]
 
     async def users_of(self, snapshot: Snapshot, thing: HubObject) -> list[str]:
-        """Some of the objects that name an object, as an error lists them."""
+        """Return some of the objects that reference an object, as an error lists them."""
         keys = await self.keys(snapshot, thing.key) - {thing.key}
         named = (key.split("/", 1) for key in sorted(keys)[:_USERS_NAMED_MAX])
         return [f"{kind} {id!r}" for kind, id in named]
 
     async def unused_without(self, snapshot: Snapshot, space: Space) -> list[Stored]:
-        """The collections of a space that no other space is stored in."""
+        """Return the collections of a space that no other space is stored in."""
         return [
             each
             for each in await stored_in(snapshot, space)
@@ -90,8 +90,11 @@ class ReferenceIndex:
     # ---- Following the commits -------------------------------------------------------------------
 
     async def _follow(self, snapshot: Snapshot) -> None:
-        """Bring the index to the state of a snapshot. All changes of the index come after the last
-        `await`, so that a cancelled look-up leaves it as it was."""
+        """Bring the index to the state of a snapshot.
+
+        All changes of the index come after the last `await`, so that a cancelled look-up leaves
+        it unchanged.
+        """
         found = await self._changed(snapshot)
         terms: dict[str, frozenset[Term]] = {}
         if found is None:
@@ -109,8 +112,10 @@ class ReferenceIndex:
         self._note(snapshot, frozenset(() if found is None else terms))
 
     async def _changed(self, snapshot: Snapshot) -> tuple[int, set[str]] | None:
-        """The number of steps that also lead to a snapshot, and the objects that may differ after
-        them; None when it is faster to read all objects."""
+        """Return the number of steps that lead to a snapshot, and the objects that may differ.
+
+        None if it is faster to read all objects.
+        """
         known = {step.commit: place for place, step in enumerate(self._steps, start=1)}
         if not known:
             return None
@@ -158,7 +163,7 @@ class ReferenceIndex:
 
 
 def owned_by(owner: str) -> Term:
-    """The term of the spaces of an owner."""
+    """Return the term of the spaces of an owner."""
     return f"owner/{owner}"
 
 
@@ -173,7 +178,7 @@ async def _all(snapshot: Snapshot) -> AsyncIterator[HubObject]:
 
 
 async def _read(snapshot: Snapshot, keys: Sequence[str]) -> AsyncIterator[HubObject]:
-    """The objects with these keys that exist."""
+    """Yield the existing objects with these keys."""
     for start in range(0, len(keys), LIST_PAGE):
         for found in await snapshot.get_many(keys[start : start + LIST_PAGE], HubObject):
             if found is not None:

@@ -122,7 +122,7 @@ def _with_log(state: State, before: dict[str, State]) -> State:
 
 
 def _content(state: State) -> dict[str, Any]:
-    """The content that a client wrote: of the namespace only the tags."""
+    """Return the content that a client wrote: of the namespace only the tags."""
     feature = state.feature
     properties = {**feature["properties"], XYZ: {"tags": state.xyz["tags"]}}
     return {**feature, "properties": properties}

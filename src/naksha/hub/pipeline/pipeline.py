@@ -43,7 +43,7 @@ class Handler(Protocol):
 
 
 def metric_name(handler: Handler) -> str:
-    """The name of a handler in metrics: the `metric_name` of its class, or else its class name."""
+    """Return the name of a handler in metrics: `metric_name` of its class, or the class name."""
     kind = type(handler)
     return str(vars(kind).get("metric_name", kind.__name__))
 

@@ -242,7 +242,6 @@ class _Applying:
 
     async def _do(self, session: PsqlSession) -> Counter[str]:
         """Write all features in the way that fits the collection; return the count of each action.
-        action.
         """
         rows = await self._rows(session)
         parts = [Part(row["name"], row["counts"]) for row in rows]

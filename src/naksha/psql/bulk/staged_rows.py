@@ -98,7 +98,6 @@ def staged_data(pieces: Sequence[Piece], leaves: Sequence[int], chunk: int) -> D
 
 class PartRows:
     """Buffer of rows (leaf, given, lock, id, geo, head, tail) of a part's table, grouped by leaf.
-    leaf.
     """
 
     def __init__(self) -> None:
@@ -211,6 +210,5 @@ def _tail(tags: list[str] | None, crid: str | None, qrid: str | None) -> bytes:
 
 def _given(tags: list[str] | None, crid: str | None) -> int:
     """Return which members of the namespace the client set; see naksha_staged_open in the schema.
-    schema.
     """
     return (tags is not None) | (crid is not None) << 1

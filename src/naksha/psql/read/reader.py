@@ -121,7 +121,6 @@ class PsqlReader(ABC):
     @property
     def _may_fail(self) -> bool:
         """Whether main is read outside of any transaction, so that a failed statement does no harm.
-        harm.
         """
         return False
 
@@ -433,7 +432,6 @@ class PsqlReader(ABC):
         self, connection: Connection, version: Version, collection: str | None
     ) -> None:
         """Raise Expired if the version, or history that the collection needs for it, was removed.
-        removed.
         """
         if collection is not None:
             sources = await sources_of(connection, self._branch, collection, version.txn)
@@ -444,7 +442,6 @@ class PsqlReader(ABC):
         self, collection: str, query: Query, at: VersionSelector, cursor: Cursor | None
     ) -> Moment:
         """Return the time of a read, after checking that the collection exists and has its history.
-        history.
         """
         if cursor is not None and cursor.at == 0:
             cursor = None

@@ -77,7 +77,6 @@ class Source(NamedTuple):
 
 def needs(sources: Sequence[Source], query: Query) -> list[tuple[str, int | None]]:
     """Return the tables of layers, each with the transaction from which its history must be kept.
-    kept.
     """
     since = query.replaced_since
     if since is None:

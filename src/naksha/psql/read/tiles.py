@@ -91,7 +91,6 @@ def _namespace(tile: VectorTile) -> Iterable[str]:
 
 def _taken(tile: VectorTile) -> Iterable[str]:
     """Yield names that a feature's own properties cannot have, since names are unique per feature.
-    feature.
     """
     yield XYZ
     if not tile.flattened:

@@ -135,7 +135,7 @@ def _record_pattern(delimiter: str) -> re.Pattern[bytes]:
 
 
 def _numbered(found: list[bytes], line: int) -> tuple[Records, int]:
-    """Number records by their first lines, starting at `line`; also return the next line."""
+    """Return records with the numbers of their first lines, from `line` on, and the next line."""
     ends = list(accumulate(map(_lines_in, found), initial=line))
     numbered = [
         (start, record)

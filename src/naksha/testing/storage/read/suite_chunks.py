@@ -85,7 +85,7 @@ class TestChunks:
             assert together(found) == raw_of(await places.states(Query(states=kind)))
 
     async def test_head_is_what_it_is_now(self, places: Handle) -> None:
-        """This holds with a limit too, and before the committed state is published."""
+        """It holds with a limit too, and before the committed state is published."""
         await fill(places, 3)
         async with places.storage.write(APP) as session:
             await session.update(places.name, [point("p0001", n="mine")])

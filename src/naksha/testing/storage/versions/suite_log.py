@@ -497,7 +497,7 @@ class TestPublication:
         assert await places.storage.wait_published(txn, 0) == version
 
     async def test_what_is_not_unpublished_any_more_is_the_last(self, places: Handle) -> None:
-        """This holds even if the transaction is published between the two calls."""
+        """It holds even if the transaction is published between the two calls."""
         for n in range(40):
             await places.upsert(point("x", n=n))
             txn = (await places.get("x")).txn
