@@ -241,8 +241,7 @@ class _Applying:
         return applied
 
     async def _do(self, session: PsqlSession) -> Counter[str]:
-        """Write all features in the way that fits the collection; return the count of each action.
-        """
+        """Write all features the way that fits the collection; return the count of each action."""
         rows = await self._rows(session)
         parts = [Part(row["name"], row["counts"]) for row in rows]
         collection = self._write.info.id

@@ -97,8 +97,7 @@ def staged_data(pieces: Sequence[Piece], leaves: Sequence[int], chunk: int) -> D
 
 
 class PartRows:
-    """Buffer of rows (leaf, given, lock, id, geo, head, tail) of a part's table, grouped by leaf.
-    """
+    """Buffer of rows (leaf, given, lock, id, geo, head, tail) of a part's table, by leaf."""
 
     def __init__(self) -> None:
         self._rows: list[list[bytes]] = [[] for _ in range(LEAF_COUNT)]
@@ -209,6 +208,5 @@ def _tail(tags: list[str] | None, crid: str | None, qrid: str | None) -> bytes:
 
 
 def _given(tags: list[str] | None, crid: str | None) -> int:
-    """Return which members of the namespace the client set; see naksha_staged_open in the schema.
-    """
+    """Return which namespace members the client set; see naksha_staged_open in the schema."""
     return (tags is not None) | (crid is not None) << 1

@@ -120,8 +120,7 @@ class PsqlReader(ABC):
 
     @property
     def _may_fail(self) -> bool:
-        """Whether main is read outside of any transaction, so that a failed statement does no harm.
-        """
+        """Whether main is read outside any transaction, so that a failed statement is harmless."""
         return False
 
     @property
@@ -431,8 +430,7 @@ class PsqlReader(ABC):
     async def _check_kept(
         self, connection: Connection, version: Version, collection: str | None
     ) -> None:
-        """Raise Expired if the version, or history that the collection needs for it, was removed.
-        """
+        """Raise Expired if the version, or the history needed for it, was removed."""
         if collection is not None:
             sources = await sources_of(connection, self._branch, collection, version.txn)
             await check_histories(connection, [(s.table, s.at) for s in sources])
@@ -441,8 +439,7 @@ class PsqlReader(ABC):
     async def _moment(
         self, collection: str, query: Query, at: VersionSelector, cursor: Cursor | None
     ) -> Moment:
-        """Return the time of a read, after checking that the collection exists and has its history.
-        """
+        """Return the time of a read, after checking that the collection and its history exist."""
         if cursor is not None and cursor.at == 0:
             cursor = None
         if cursor is not None or (isinstance(at, Head) and self._reads_head(query)):

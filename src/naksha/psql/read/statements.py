@@ -76,8 +76,7 @@ class Source(NamedTuple):
 
 
 def needs(sources: Sequence[Source], query: Query) -> list[tuple[str, int | None]]:
-    """Return the tables of layers, each with the transaction from which its history must be kept.
-    """
+    """Return the tables of layers, each with the transaction from which it needs history."""
     since = query.replaced_since
     if since is None:
         return [(source.table, source.at) for source in sources]

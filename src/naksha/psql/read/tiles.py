@@ -90,8 +90,7 @@ def _namespace(tile: VectorTile) -> Iterable[str]:
 
 
 def _taken(tile: VectorTile) -> Iterable[str]:
-    """Yield names that a feature's own properties cannot have, since names are unique per feature.
-    """
+    """Yield the names that a feature's own properties cannot have: names are unique."""
     yield XYZ
     if not tile.flattened:
         yield "id"
