@@ -3,6 +3,7 @@
 import ast
 import re
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -35,6 +36,34 @@ SQL_STATEMENT = re.compile(
 ENVIRONMENT = {"environ", "environb", "getenv"}
 READS_CONFIGURATION = {"cli", "api", "testing"}
 ENTRY_POINTS = {"main.py", "__main__.py"}
+ROOM_MODULES_MAX = 24
+"""A folder with more modules than this is hard to search; `language.md` aims at about 20."""
+GERUNDS = {
+    "clustering": "the query parameter `clustering`",
+    "copying": "a copy from space to space; `copy` is a module of Python",
+    "decoding": "text decoding",
+    "encoding": "response encoding",
+    "fencing": "fencing of realms by an epoch",
+    "job_running": "a job in its own process, as a command runs it",
+    "loading": "the parts of the job `load`",
+    "mapping": "the mapping of a load",
+    "opening": "storages by location",
+    "paging": "keyset paging",
+    "partitioning": "optimal partitioning, a term of the source documents",
+    "sampling": "samples of features",
+    "staging": "staged writes",
+    "testing": "the shipped test tools",
+    "versioning": "versions of data",
+}
+"""Module names that end in -ing, each with the field's term that it stands for."""
+# Written so that this file does not find itself.
+DIALECT = re.compile(
+    r"\b(?:who" + r"ever|ane" + r"w|some" + r"body|who " + r"asks|handed " + r"on|found " + r"out|"
+    r"(?:is|are) " + r"told|put " + r"together|come " + r"again)\b",
+    re.IGNORECASE,
+)
+"""Phrases for which the field has a term: the caller, the client, again, passed to, returned."""
+PROSE = ("src/", "docs/", "scripts/", "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 OWN_PROGRAMS = {"hub/remote/program.py"}
 """Modules that are run by their own name."""
 TELLS_OTHERS = {"spark/runtime/sessions.py", "spark/jobs/loading/tables.py"}
@@ -118,6 +147,37 @@ def test_nothing_unfinished_and_nothing_of_one_machine(pattern: re.Pattern[str])
         if pattern.search(line)
     ]
     assert not found
+
+
+def test_prose_uses_the_terms_of_the_field() -> None:
+    found = [
+        f"{short(path)}:{number}: {line.strip()}"
+        for path in files(".py", ".sql", ".sh", ".md")
+        if short(path).startswith(PROSE)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if DIALECT.search(line)
+    ]
+    assert not found
+
+
+def test_folders_are_small() -> None:
+    modules = Counter(
+        path.parent for path in files(".py") if short(path).startswith(("src/", "tests/"))
+    )
+    crowded = {short(folder): n for folder, n in modules.items() if n > ROOM_MODULES_MAX}
+    assert not crowded
+
+
+def test_modules_are_named_by_nouns() -> None:
+    package = ROOT / "src" / "naksha"
+    names = {
+        part.removeprefix("suite_")
+        for path in files(".py")
+        if path.is_relative_to(package)
+        for part in path.relative_to(package).with_suffix("").parts
+    }
+    gerunds = {name for name in names if name.endswith("ing") and not name.endswith("string")}
+    assert gerunds == GERUNDS.keys()
 
 
 def test_everything_is_pinned() -> None:

@@ -177,7 +177,7 @@ class Realms:
         Raises:
             Conflict: It is not as expected, or the transition is not permitted.
             OutcomeUnknown: It may be in the new state; or it is, but clients that opened it before
-                may not be fenced yet. Whoever opens it next completes the fence.
+                may not be fenced yet. The next process that opens it completes the fence.
         """
         _check_step(expected, status)
         packed = None if properties is None else _packed(properties)

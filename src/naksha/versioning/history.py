@@ -67,7 +67,7 @@ async def history(
 
     The first version must be in the past of the last one: on its line, or on one that it was made
     from. If the branch was rebased in between, each feature that differs on the new base has a step
-    to its state there, whoever wrote it on the new base.
+    to its state there, regardless of who wrote it on the new base.
     """
     asked = query or Query()
     if asked.limit is not None or asked.cursor is not None or asked.replaced_since is not None:

@@ -1,4 +1,4 @@
--- What somebody without the library types into psql; the triggers do the rest.
+-- An edit typed into psql without the library; the triggers do the rest.
 SET search_path = {{schema}}, public;
 BEGIN;
 SELECT naksha_tx_start('psql', 'dora');
