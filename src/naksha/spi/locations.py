@@ -62,7 +62,7 @@ class Backends(NamedTuple):
             raise self.unreadable(location) from error
         if not parts.scheme or (parts.scheme not in (FILE, MEMORY) and "://" not in location):
             raise InvalidArgument(
-                f"The location {redacted(location)!r} has no scheme, such as file: or postgresql://",
+                f"The location {redacted(location)!r} has no scheme such as file: or postgresql://",
                 field=self.noun,
             )
         return parts.scheme

@@ -157,7 +157,7 @@ class Runner:
                 check_cancelled()
                 await self._tell(Condition.FAILING, reason_of(error, self._name))
                 await self._keep_pin()
-                await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads retries
+                await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
                 pause = min(pause * 2, limits.SUBSCRIPTION_RETRY_SECONDS_MAX)
             else:
                 if self._holding.value.condition is not Condition.ACTIVE:
