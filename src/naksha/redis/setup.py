@@ -70,7 +70,8 @@ async def _check_format(server: Server[RedisSession], key: str) -> None:
         version = int(found)
     except (TypeError, ValueError):
         raise StorageCorrupt(
-            f"Redis key {key} must hold the format version of a catalog, not {found!r}"
+            f"Redis key {key} must hold the format version of a catalog, "
+            f"not {found!r}; use another database or prefix"
         ) from None
     if version > FORMAT:
         raise NotSupported(

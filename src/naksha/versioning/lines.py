@@ -277,5 +277,7 @@ async def _txn_of(storage: Storage, point: AtUuid) -> int:
     if found.type == TYPE_TRANSACTION:
         return storage.identity.txn_of(point.uuid)
     if not storage.identity.knows(found):
-        raise VersionNotFound(f"{point.uuid} belongs to another storage")
+        raise VersionNotFound(
+            f"The id {point.uuid} belongs to another storage; use an id of this storage"
+        )
     return (await storage.state(point.uuid)).txn

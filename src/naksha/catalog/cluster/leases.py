@@ -114,7 +114,7 @@ class LeaseTable:
         found = (await self.read([node])).get(node)
         if found == over:
             raise OutcomeUnknown(
-                "The lease of a node id may still be written; its outcome is unknown"
+                f"It is unknown whether the lease of node id {node} was written; retry later"
             )
         return found is not None and found.token == row.token
 

@@ -158,7 +158,7 @@ async def _exchange(pool: httpcore.AsyncConnectionPool, asked: _Asked, patience:
         headers_told = {name.lower(): value for name, value in response.headers}
         encoding = headers_told.get(b"content-encoding", b"identity")
         if encoding.lower() != b"identity":
-            raise RemoteFailed("The server compressed its response, which is not supported")
+            raise RemoteFailed("The server compressed its response; turn off compression there")
         return await _bounded(response)
 
 

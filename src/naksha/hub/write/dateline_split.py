@@ -39,7 +39,8 @@ def wrapped(feature: dict[str, Any], dateline: Dateline) -> Wrapped | None:
         return None
     if dateline is Dateline.REFUSE:
         raise InvalidArgument(
-            f"{_REFUSALS[change]}, which this space refuses (dateline: refuse)",
+            f"{_REFUSALS[change]}, which this space refuses; correct the geometry or change the "
+            "setting dateline of the space",
             field="geometry",
         )
     return Wrapped({**feature, "geometry": mended}, _MESSAGES[change])

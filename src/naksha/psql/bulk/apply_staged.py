@@ -153,7 +153,7 @@ class Applying(Writing):
         except (NakshaError, TimeoutError) as reason:
             raise OutcomeUnknown(
                 f"{error.message}; the storage did not report whether the job "
-                f"{write.job!r} was applied",
+                f"{write.job!r} was applied; read its result before you repeat it",
                 field="job",
                 collection_id=write.info.id,
             ) from reason
@@ -277,8 +277,8 @@ class _Applying:
                 raise not_staged(part)
             if row["collection"] != self._write.info.id:
                 raise InvalidArgument(
-                    f"A staged part belongs to collection {row['collection']!r}, not "
-                    f"{self._write.info.id!r}",
+                    f"The staged part {part.table!r} belongs to collection {row['collection']!r}, not "
+                    f"{self._write.info.id!r}; stage it again",
                     field="parts",
                 )
         return rows

@@ -140,7 +140,8 @@ class PsqlStage:
     def _check_open(self) -> None:
         if self._over:
             raise InvalidArgument(
-                f"The staging attempt accepts no more calls: {self._over}", field="stage"
+                f"The staging attempt accepts no more calls: {self._over}; start a new attempt",
+                field="stage",
             )
 
     async def _take(self, check: Callable[[], PreparedFeatures]) -> None:

@@ -123,7 +123,9 @@ def open_file(
                 found = _create(connection, path, made)
             if storage_id is not None and found != storage_id:
                 raise InvalidArgument(
-                    f"The file holds storage {found!r}, not {storage_id!r}", field="storage_id"
+                    f"The file holds storage {found!r}, not {storage_id!r}; "
+                    "correct the location or the id",
+                    field="storage_id",
                 )
             if not read_only:
                 use_wal(connection, busy_s)
