@@ -277,8 +277,8 @@ class _Applying:
                 raise not_staged(part)
             if row["collection"] != self._write.info.id:
                 raise InvalidArgument(
-                    f"The staged part {part.table!r} belongs to collection {row['collection']!r}, not "
-                    f"{self._write.info.id!r}; stage it again",
+                    f"The staged part {part.table!r} belongs to collection {row['collection']!r}, "
+                    f"not {self._write.info.id!r}; stage it again",
                     field="parts",
                 )
         return rows
