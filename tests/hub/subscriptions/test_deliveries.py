@@ -423,7 +423,7 @@ async def test_what_is_gone_is_not_skipped(
     await eventually(is_gone)
     await hub.realm.registry.change(type(found), "s", lambda old: _with(old, active=True), ACTOR)
     told = await hub.comes_to(found, "expired")
-    assert "gone" in told["stateReason"]
+    assert "has expired" in told["stateReason"]
     assert hub.told("s") == []
     await reset_subscription(hub.realm, "s", "now", ACTOR)
     async with storage.write("tests") as session:
@@ -454,7 +454,7 @@ async def test_what_a_collection_does_not_keep_for_so_long_is_not_skipped(
         "s", **OF_ROADS, start="beginning", keepDays=0, active=active, eventHandlerIds=[to]
     )
     told = await hub.comes_to(found, "expired")
-    assert "gone" in told["stateReason"]
+    assert "has expired" in told["stateReason"]
     assert await hub.read("copy") == {}
     if active:
         await reset_subscription(hub.realm, "s", 3, ACTOR)

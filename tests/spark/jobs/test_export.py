@@ -339,7 +339,7 @@ def test_a_directory_is_there_whole_or_not_at_all(
 def test_what_somebody_else_makes_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     target = tmp_path / "out"
     with (
-        pytest.raises(Conflict, match="was created by another process"),
+        pytest.raises(Conflict, match="already exists"),
         published(target, overwrite=False) as work,
     ):
         (work / "mine").touch()

@@ -333,7 +333,7 @@ def test_a_new_collection_has_the_settings_that_are_wanted(
 ) -> None:
     info = CollectionInfo(id="places", max_age=7, id_prefix="p-", optimal_partitioning=True)
     path = lines(tmp_path / "a.geojsonl")
-    with pytest.raises(InvalidArgument, match="not of 'places'"):
+    with pytest.raises(InvalidArgument, match="must be those of 'places'"):
         loaded(spark, location, path, info=CollectionInfo(id="roads"))
     loaded(spark, location, path, info=info)
     with naksha.connect(location, app_id="test") as db:

@@ -104,7 +104,7 @@ def test_curves_are_rejected_each_by_itself() -> None:
         "geometry: is a curve or surface, which GeoJSON does not support; "
         "convert it to lines or polygons"
     )
-    assert told == dict.fromkeys("bdef", curved) | {"g": "geometry: is no WKT"}
+    assert told == dict.fromkeys("bdef", curved) | {"g": "geometry: is not valid WKT"}
     (record,) = checked({"geometry": CURVE}).rejected.column("record").to_pylist()
     assert json.loads(record)["wkb"] == CURVE.hex()
 

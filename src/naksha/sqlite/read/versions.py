@@ -60,7 +60,9 @@ def check_history(connection: sqlite3.Connection, collection: Collection, txn: i
         oldest = find(connection, "version_from_txn", floor)
         number = None if oldest is None else oldest.seq_number
         raise Expired(
-            f"History before version {number} is gone", oldest=number, collection_id=collection.id
+            f"History before version {number} of {collection.id!r} has expired",
+            oldest=number,
+            collection_id=collection.id,
         )
 
 
