@@ -26,7 +26,7 @@ EACH = [pytest.param(kind, marks=MARKS[kind], id=kind.kind) for kind in KINDS]
 
 OWNER = """
 import sys
-from naksha.testing.{module} import {name}
+from naksha.testing.servers.{module} import {name}
 
 server = {name}()
 server.start()
