@@ -27,7 +27,7 @@ import naksha
 from naksha.catalog import cache, objects, transfer_format
 from naksha.catalog.cluster import peer_messages
 from naksha.cli.main import app as cli
-from naksha.hub import copying, handlers, remote
+from naksha.hub import copying, handlers
 from naksha.hub.auth import resources, rights, tokens
 from naksha.hub.handlers.authorization import Authorization
 from naksha.hub.handlers.views.cursor import ViewCursor
@@ -265,7 +265,7 @@ def error_names() -> Names:
 def cli_names() -> Names:
     """Commands with their options and arguments."""
     programs = {
-        "python -m naksha.hub.remote": _flags(remote.main),
+        "python -m naksha.hub.remote": _flags(program.main),
         "python -m naksha.spark run": _flags(run_spark, "run"),
     }
     return {**dict(_commands(typer.main.get_command(cli), "naksha")), **programs}

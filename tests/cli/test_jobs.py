@@ -340,7 +340,7 @@ ABOUT = ["--storage", "file:town.naksha", "--collection", "roads"]
             [*ABOUT, "--output", "x", "--storage", "oracle:" + "//here"],
             "installed are: file",
         ),
-        ("export", [*ABOUT, "--output", "x", "--spark", "cores"], "name=value"),
+        ("export", [*ABOUT, "--output", "x", "--spark", "cores"], "NAME=VALUE"),
         ("export", ABOUT, "--output"),
         ("load", [*ABOUT, "--files", "x", "--mode", "sometimes"], "sometimes"),
         ("nothing", ABOUT, "nothing"),

@@ -427,7 +427,7 @@ def test_one_of_several_layers_must_be_named(
     path = tmp_path / "a.gpkg"
     shapes(1).to_file(path, layer="roads")
     shapes(2).to_file(path, layer="rivers")
-    with pytest.raises(InvalidArgument, match=r"several layers.*: roads, rivers") as error:
+    with pytest.raises(InvalidArgument, match=r"several layers; .* one of roads, rivers") as error:
         loaded(spark, small_town.place.location, path)
     assert error.value.field == "layer"
     assert loaded(spark, small_town.place.location, path, layer="rivers").created == 2

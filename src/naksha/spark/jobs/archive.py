@@ -325,7 +325,7 @@ def _check_kept(
 def _check_same(found: _Checksum, expected: _Checksum) -> None:
     if found != expected:
         raise StorageCorrupt(
-            f"The archive is damaged: it contains {found}, not {expected}; no history was dropped"
+            f"The archive is damaged: it contains {found}, not {expected}; nothing was dropped"
         )
 
 
