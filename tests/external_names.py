@@ -140,7 +140,7 @@ def shape_roots() -> dict[str, Any]:
     kept = {
         f"catalog object {name}": one.struct
         for name, one in objects._BY_ID.items()
-        if not name.startswith("test-")
+        if one.struct.__module__.startswith("naksha.") and not name.startswith("test-")
     }
     requests = {f"request {one.__struct_config__.tag}": one for one in wire._tagged(Request)}
     specs = {f"job {name}": registry.find_job(name).spec for name in registry.job_names()}
