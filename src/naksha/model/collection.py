@@ -18,7 +18,7 @@ class CollectionInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     `dropped_at` is the time at which the collection was dropped (0 = not dropped): it is hidden and
     can be restored until `delete_at`. `dropped_at` and the three estimates, which maintenance
     refreshes, are ignored on input. `partitions` is the number of PostgreSQL tables that hold the
-    current states: 1, or 16 once the collection has grown.
+    current states: 1, or 16 once the collection has grown; on SQLite it is always 1.
     """
 
     id: str

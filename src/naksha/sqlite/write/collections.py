@@ -22,6 +22,7 @@ def create(transaction: Transaction, info: CollectionInfo) -> CollectionInfo:
     connection = transaction.connection
     _check_max_age(info.max_age)
     _check_delete_at(info.delete_at)
+    _check_partitions(info.partitions)
     if connection.execute(queries()["collection"], (info.id,)).fetchone() is not None:
         raise CollectionExists(f"The collection {info.id!r} already exists", collection_id=info.id)
     txn = transaction.txn
@@ -60,6 +61,7 @@ def change(transaction: Transaction, name: str, asked: CollectionChange) -> Coll
     }
     _check_max_age(given.get("max_age", 0))
     _check_delete_at(given.get("delete_at", 0))
+    _check_partitions(given.pop("partitions", 1))
     if given.get("delete_at"):
         check_unguarded(transaction.connection, c)
     on = given.pop("history_enabled", c.has_history)
@@ -115,6 +117,15 @@ def _check_delete_at(time_ms: int) -> None:
         raise InvalidArgument(
             "deleteAt must be a time in milliseconds since 1970, or 0 for never", field="deleteAt"
         )
+
+
+def _check_partitions(count: int) -> None:
+    """Check the number of PostgreSQL tables, which has no effect here.
+
+    It is accepted so that the settings of a collection fit every storage.
+    """
+    if count not in (1, 16):
+        raise InvalidArgument(f"partitions must be 1 or 16, not {count}", field="partitions")
 
 
 def _open_alone(transaction: Transaction, name: str) -> Collection:

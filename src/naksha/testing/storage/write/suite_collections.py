@@ -149,6 +149,31 @@ class TestCreatingCollections:
             await places.change(delete_at=-1)
         assert caught.value.field == "deleteAt"
 
+    @pytest.mark.parametrize("partitions", [-1, 0, 4, 17])
+    async def test_partitions_other_than_1_and_16_are_refused(
+        self, places: Handle, partitions: int
+    ) -> None:
+        with pytest.raises(InvalidArgument, match="1 or 16") as caught:
+            await create(places.storage, CollectionInfo(id=fresh_name(), partitions=partitions))
+        assert caught.value.field == "partitions"
+        with pytest.raises(InvalidArgument, match="1 or 16") as caught:
+            await places.change(partitions=partitions)
+        assert caught.value.field == "partitions"
+
+    async def test_sixteen_partitions_change_nothing_that_is_read(self, storage: Storage) -> None:
+        """A storage whose layout has no partitions accepts the setting and reports 1."""
+        asked = await new_collection(storage, partitions=16)
+        later = await new_collection(storage)
+        await later.create(point("x", 1, 2))
+        before = await later.published()
+        changed = await later.change(partitions=16, author="me")
+        made = await storage.collection(asked.name)
+        assert (changed.partitions, changed.author) == (made.partitions, "me")
+        assert changed.partitions in (1, 16)
+        await asked.create(point("x", 1, 2))
+        assert ids_of(await asked.live()) == ids_of(await later.live()) == ["x"]
+        assert ids_of(await later.live(seq(before))) == ["x"]
+
     async def test_a_rolled_back_collection_never_was(self, storage: Storage) -> None:
         name = fresh_name()
 
