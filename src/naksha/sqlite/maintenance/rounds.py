@@ -18,6 +18,7 @@ from naksha.model.limits import INT8_MAX
 from naksha.model.transaction import MAIN
 from naksha.sqlite.read.rows import Collection
 from naksha.sqlite.read.versions import floor_of
+from naksha.sqlite.schema.planner_statistics import is_changed, restore_statistics
 from naksha.sqlite.sql import queries, sql
 from naksha.sqlite.write import overlays
 from naksha.sqlite.write.collections import remove
@@ -66,11 +67,18 @@ async def maintain(writer: Writer, read: Read, now_ms: int) -> None:
         await attempt(f"statistics of {c.id}", _refresh(writer, read, c.id))
     await attempt("removal of rows", _repeat(writer, _empty_trash))
     await attempt("shrinking of the file", _repeat(writer, _shrink))
+    await attempt("statistics of the planner", _restore_statistics(writer, read))
     expire_log = writer.task(lambda connection: _expire_log(connection, now_ms))
     await attempt("expiry of the log", expire_log)
     if failures:
         reasons = "; ".join(f"{what}: {error}" for what, error in failures)
         raise type(failures[0][1])(f"Maintenance is incomplete: {reasons}")
+
+
+async def _restore_statistics(writer: Writer, read: Read) -> None:
+    """Undo ANALYZE; nothing is written if there was none."""
+    if await read(is_changed):
+        await writer.task(restore_statistics)
 
 
 async def _repeat(writer: Writer, work: Callable[[sqlite3.Connection], bool]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import time
 from pathlib import Path
@@ -12,9 +13,11 @@ from naksha.model.identity.storage_identity import StorageIdentity, check_fork, 
 from naksha.sqlite.connection.decoding import Connection
 from naksha.sqlite.connection.errors import is_busy, translated
 from naksha.sqlite.connection.functions import add_functions
+from naksha.sqlite.schema.planner_statistics import is_changed, restore_statistics
 from naksha.sqlite.schema.upgrade import add_views, check_upgrade, move_collections, shrink
 from naksha.sqlite.sql import ident, queries, schema_files, sql, statements_of, text_literal
 
+_log: Final = logging.getLogger(__name__)
 APPLICATION_ID: Final = 0x4E616B73
 """`Naks`, in the header of every storage file, so that tools such as `file` can recognize it."""
 SCHEMA_VERSION: Final = 8
@@ -133,6 +136,8 @@ def open_file(
                 check_upgrade(path, read_only=read_only)
                 if _upgrade(connection):
                     shrink(connection)
+            if not read_only:
+                _restore_statistics(connection, path)
             identity = _identity_of(connection)
         except BaseException:
             connection.close()
@@ -185,6 +190,25 @@ def fork_file(path: Path, made: tuple[str, int], busy_s: float) -> StorageIdenti
             return _identity_of(connection)
     finally:
         connection.close()
+
+
+def _restore_statistics(connection: sqlite3.Connection, path: Path) -> None:
+    """Restore the planner's statistics; while another process writes, maintenance does it later."""
+    if not is_changed(connection):
+        return
+    try:
+        connection.execute(queries()["begin"])
+    except sqlite3.OperationalError as error:
+        if not is_busy(error):
+            raise
+        _log.info("The planner's statistics of %s are left to maintenance: %s", path, error)
+        return
+    try:
+        restore_statistics(connection)
+        connection.execute(queries()["commit"])
+    except BaseException:
+        connection.execute(queries()["rollback"])
+        raise
 
 
 def _version_of(connection: sqlite3.Connection) -> int:

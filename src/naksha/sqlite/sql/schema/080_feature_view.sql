@@ -17,7 +17,6 @@ CREATE TABLE naksha_edited (
     t, action, n, i, id, geo, geometry, jsondata, west, south, east, north, txn, ord, version,
     author, app_id, updated_at, qrid, mrid, has_history
 );
-INSERT INTO sqlite_stat1 (tbl, idx, stat) VALUES ('naksha_edited', NULL, '1');
 
 -- `as_of` tells rows of one statement from those of the next: SQLite reads all rows of a view
 -- before it changes the first.
