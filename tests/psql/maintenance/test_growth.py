@@ -240,19 +240,6 @@ async def test_indices_of_a_user_come_along(
     assert sorted(row[0] for row in children) == sorted(built)
 
 
-async def test_a_view_on_the_only_leaf_is_named_as_the_reason(
-    storage: PsqlStorage, connect: Connect
-) -> None:
-    handle, connection = await edited(storage), await connect()
-    await connection.execute("CREATE VIEW mine AS SELECT i FROM ways_p0")
-    with pytest.raises(Exception, match="other objects depend on it"):
-        await grow(storage._server, handle.name)
-    assert await partitions_of(connection, "ways") == 1
-    await handle.update(point("w1", 9, 9))
-    await connection.execute("SELECT naksha_sweep_staging()")
-    assert await staging_tables(connection) == 0
-
-
 # ---- By itself -----------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 import asyncpg
 
-from naksha.model.errors import Retryable
+from naksha.model.errors import NakshaError, Retryable
 from naksha.psql.bulk.bulk_writer import CLOSE_S, LANES, Lanes
 from naksha.psql.bulk.splits import LEAVES
 from naksha.psql.connection.background import Background
@@ -71,6 +71,7 @@ async def grow(server: Server, collection: str) -> bool:
 
     Raises:
         Retryable: Readers, writers or older transactions were in the way for too long.
+        InUse: An object that a user created needs the only leaf.
     """
     with translated():
         return await _Growing(server, collection).run()
@@ -166,7 +167,11 @@ class _Growing:
 
 
 async def grow_due(server: Server, rows_min: int | None = None) -> bool:
-    """Grow all collections that are large enough; return False if one must be retried."""
+    """Grow all collections that are large enough; return False if one must be retried.
+
+    Raises:
+        NakshaError: Some collections cannot grow, which the message names; all others were tried.
+    """
     with translated():
         connection = await server.connect()
         try:
@@ -174,6 +179,7 @@ async def grow_due(server: Server, rows_min: int | None = None) -> bool:
         finally:
             await connection.close()
     is_done = True
+    failures: list[tuple[str, NakshaError]] = []
     for row in rows:
         try:
             await grow(server, row[0])
@@ -182,6 +188,11 @@ async def grow_due(server: Server, rows_min: int | None = None) -> bool:
                 "Could not split collection %s into partitions; will retry: %s", row[0], error
             )
             is_done = False
+        except NakshaError as error:
+            failures.append((row[0], error))
+    if failures:
+        reasons = "; ".join(f"growth of {name}: {error}" for name, error in failures)
+        raise type(failures[0][1])(reasons)
     return is_done
 
 

@@ -29,6 +29,35 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Objects that need the only leaf, which growth drops; null if there are none. Some rare ones are
+-- reported by DROP TABLE only.
+CREATE OR REPLACE FUNCTION naksha_grow_blockers(leaf regclass) RETURNS text
+STABLE
+RETURN (SELECT string_agg(DISTINCT coalesce(
+                   pg_describe_object('pg_class'::regclass, r.ev_class, 0),
+                   pg_describe_object(d.classid, d.objid, 0)), ', ')
+          FROM pg_depend d
+          LEFT JOIN pg_rewrite r ON d.classid = 'pg_rewrite'::regclass AND r.oid = d.objid
+         WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = leaf AND d.deptype = 'n'
+           AND r.ev_class IS DISTINCT FROM leaf);
+
+-- Raises an error that names them, before anybody waits.
+CREATE OR REPLACE FUNCTION naksha_check_growable(collection_id text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    leaf     text := collection_id || '_p0';
+    blockers text := (SELECT naksha_grow_blockers(to_regclass(quote_ident(leaf)))
+                        FROM naksha_collection
+                       WHERE id = collection_id AND overlay = 0 AND partitions = 1);
+BEGIN
+    IF blockers IS NOT NULL THEN
+        PERFORM naksha_raise('N0007', format('Collection %L cannot grow: %s needs its table %I, '
+            'which sixteen others replace', collection_id, blockers, leaf),
+            jsonb_build_object('collection', collection_id),
+            format('Drop it, or create it on %I instead', collection_id));
+    END IF;
+END $$;
+
 -- Blocks all writers until the end of the transaction: those of the library by the gate, plain SQL
 -- by a lock on the tables, which readers do not notice. Plain SQL has already locked the tables
 -- when it reaches the gate; so the wait for them is short, and on a timeout the caller starts over
@@ -39,6 +68,7 @@ DECLARE
     c naksha_collection;
 BEGIN
     PERFORM naksha_check_on_main('Collections grow', collection_id),
+            naksha_check_growable(collection_id),
             naksha_close_gate(collection_id);
     SELECT * INTO c FROM naksha_collection WHERE id = collection_id AND overlay = 0;
     IF NOT FOUND THEN
