@@ -88,8 +88,7 @@ class Binding:
             elif source is None and name not in path:
                 raise TypeError(f"{name} of {self.function.__qualname__} has no source")
             else:
-                where = {Query: QUERY, Header: HEADER}.get(type(source), PATH)  # type: ignore[arg-type]
-                singles[where][name] = (_with_field(hint, source), default)
+                singles[_place_of(source)][name] = (_with_field(hint, source), default)
         for where, fields in singles.items():
             if fields:
                 made: type[BaseModel] = create_model(self.function.__name__, **fields)
@@ -155,6 +154,13 @@ def _split_hint(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 def _is_model(kind: Any) -> bool:
     return inspect.isclass(kind) and issubclass(kind, BaseModel)
+
+
+def _place_of(source: Any) -> str:
+    """Return the name of a source; a parameter without one is in the path."""
+    if isinstance(source, Query):
+        return QUERY
+    return HEADER if isinstance(source, Header) else PATH
 
 
 def _is_body(kind: Any) -> bool:

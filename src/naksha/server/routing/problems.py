@@ -12,7 +12,8 @@ Problem = tuple[str, Mapping[str, Any]]
 _SENTENCES: Final = {
     "missing": "required but missing",
     "extra_forbidden": "unknown member",
-    "model_attributes_type": "must be a JSON object",
+    "model_type": "must be a JSON object",
+    "dict_type": "must be a JSON object",
     "union_tag_invalid": "{tag!r:.64} is not one of {expected_tags}",
     "union_tag_not_found": "required but missing",
     "value_error": "{error}",
