@@ -225,7 +225,7 @@ def test_no_storage_there(tmp_path: Path) -> None:
         naksha.connect(f"file:{other}")
     with pytest.raises(InvalidArgument, match="scheme"):
         naksha.connect("town.naksha")
-    with pytest.raises(InvalidArgument, match="installed are"):
+    with pytest.raises(InvalidArgument, match="the installed schemes are"):
         naksha.connect("oracle://here")
 
 

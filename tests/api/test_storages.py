@@ -38,7 +38,7 @@ async def test_a_backend_of_others_is_found_by_its_name() -> None:
     with pytest.raises(Unavailable, match="did not respond"):
         async with open_storage("deaf://here"):
             pass
-    with pytest.raises(InvalidArgument, match="installed are: deaf"):
+    with pytest.raises(InvalidArgument, match="the installed schemes are deaf"):
         STORAGES.find("postgresql:///maps")
 
 

@@ -31,7 +31,7 @@ def failure(location: str | None) -> tuple[int, str]:
     [
         (
             "oracle:" + "//here/maps",
-            "Unknown storage scheme 'oracle'; installed are: file, postgres",
+            "Unknown storage scheme 'oracle'; the installed schemes are file, postgres",
         ),
         (f"ann:{SECRET}@here/maps", "has no scheme"),
         ("", "has no scheme"),

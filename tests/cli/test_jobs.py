@@ -338,7 +338,7 @@ ABOUT = ["--storage", "file:town.naksha", "--collection", "roads"]
         (
             "export",
             [*ABOUT, "--output", "x", "--storage", "oracle:" + "//here"],
-            "installed are: file",
+            "the installed schemes are file",
         ),
         ("export", [*ABOUT, "--output", "x", "--spark", "cores"], "NAME=VALUE"),
         ("export", ABOUT, "--output"),

@@ -70,7 +70,7 @@ def test_columns_are_as_good_as_dicts(made: list[dict[str, Any]], with_prefix: b
         return
     wanted = check_features(made, id_prefix=prefix)
     if len(wanted) < len(made):  # two are the same without the prefix
-        with pytest.raises(InvalidArgument, match="twice"):
+        with pytest.raises(InvalidArgument, match="occurs in rows 0 and 1"):
             check_columns(given_batch(made), id_prefix=prefix)
         return
     found = check_columns(given_batch(made), id_prefix=prefix)
@@ -237,7 +237,7 @@ def test_broken_geometries(geometry: bytes, field: str, message: str) -> None:
 
 
 ROWS: dict[str, tuple[dict[str, Any], str | None, str]] = {
-    "no object": ({"properties": "[1]"}, "properties", "must be an object, not list"),
+    "no object": ({"properties": "[1]"}, "properties", "must be an object, not an array"),
     "no JSON": ({"properties": "{"}, "properties", "not valid JSON"),
     "two values": ({"properties": "{} {}"}, "properties", "not valid JSON"),
     "NaN": ({"properties": '{"a":NaN}'}, "properties", "not valid JSON"),
@@ -255,7 +255,11 @@ ROWS: dict[str, tuple[dict[str, Any], str | None, str]] = {
         "not valid JSON",
     ),
     "members that are no object": ({"members": '"x"'}, "members", "must be an object"),
-    "an id among the members": ({"members": '{"id":"x"}'}, "members.id", "its own column"),
+    "an id among the members": (
+        {"members": '{"id":"x"}'},
+        "members.id",
+        "must be given in the column id, not in members",
+    ),
     "another type": ({"members": '{"type":"Road"}'}, "type", "must be 'Feature'"),
     "a namespace that is none": (
         {"properties": f'{{"{NAMESPACE}":1}}', "tags": ["a"]},
@@ -263,9 +267,17 @@ ROWS: dict[str, tuple[dict[str, Any], str | None, str]] = {
         "must be an object",
     ),
     "a null among the tags": ({"tags": ["a", None]}, "tags[1]", "must be a string"),
-    "too many tags": ({"tags": [str(n) for n in range(TAGS_MAX + 1)]}, "tags", "more than"),
+    "too many tags": (
+        {"tags": [str(n) for n in range(TAGS_MAX + 1)]},
+        "tags",
+        "but at most 1000 are allowed",
+    ),
     "no crid": ({"crid": ""}, "crid", "must not be empty"),
-    "a long crid": ({"crid": "x" * (CRID_BYTES_MAX + 1)}, "crid", "more than"),
+    "a long crid": (
+        {"crid": "x" * (CRID_BYTES_MAX + 1)},
+        "crid",
+        f"but at most {CRID_BYTES_MAX} are allowed",
+    ),
 }
 
 
@@ -288,7 +300,7 @@ def test_nothing_but_the_prefix_is_no_id() -> None:
 
 
 def test_an_id_that_is_there_twice_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="twice, also in row 5") as caught:
+    with pytest.raises(InvalidArgument, match="The id 'x' occurs in rows 5 and 7") as caught:
         check_columns(batch_of({"id": "x"}, {}, {"id": "p:x"}), id_prefix="p:", first_row=5)
     assert (caught.value.feature_id, caught.value.position) == ("x", 7)
 

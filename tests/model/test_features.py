@@ -216,17 +216,17 @@ def test_generated_ids_differ_and_use_the_whole_alphabet() -> None:
 @pytest.mark.parametrize(
     ("id", "message"),
     [
-        (None, "has no id"),
+        (None, "features[1].id is missing"),
         ("", "must not be empty"),
         ("a\0", "NUL"),
         ("\ud800", "surrogate"),
         ("x" * (FEATURE_ID_BYTES_MAX + 1), "513 bytes"),
         ("ü" * 300, "600 bytes"),
-        (True, "not bool"),
-        (1.5, "not float"),
-        (INT8_MAX + 1, "not int"),
-        pytest.param(10**5000, "not int", id="huge"),
-        ({}, "not dict"),
+        (True, "must be a string, not true"),
+        (1.5, "must be a string, not 1.5"),
+        (INT8_MAX + 1, f"must be a string, not {INT8_MAX + 1}"),
+        pytest.param(10**5000, "not an integer with too many digits", id="huge"),
+        ({}, "must be a string, not an object"),
     ],
 )
 def test_bad_ids_are_named_by_position(id: object, message: str) -> None:
@@ -264,22 +264,30 @@ def test_the_type_must_be_feature(type_: object) -> None:
 @pytest.mark.parametrize(
     ("properties", "field", "message"),
     [
-        (7, "properties", "must be an object, not int"),
-        ([], "properties", "must be an object, not list"),
+        (7, "properties", "must be an object, not 7"),
+        ([], "properties", "must be an object, not an array"),
         ({"a": math.nan}, "properties.a", "finite"),
         ({"a": [1, {"b": -math.inf}]}, "properties.a[1].b", "finite"),
         ({"n": None, "a": [None, math.nan]}, "properties.a[1]", "finite"),
-        ({"a": "x\0"}, "properties.a", "NUL"),
-        ({"a\0": 1}, "properties.a\\u0000", "name must not contain the NUL"),
+        ({"a": "x\0"}, "properties.a", "must not contain the character U+0000 (NUL)"),
+        ({"a\0": 1}, "properties.a\\u0000", "name must not contain the character U+0000"),
         ({"a": {"b": ["ok", "\udfff"]}}, "properties.a.b[1]", "surrogate"),
-        ({"\ud800": 1}, "properties.\\ud800", "name must not contain a lone surrogate"),
-        ({"a": {1: 2}}, "properties.a", "The member name 1 must be a string"),
-        ({None: 2}, "properties", "The member name None must be a string"),
-        ({"a": b"x"}, "properties.a", "bytes is not a JSON type"),
-        ({"a": {1, 2}}, "properties.a", "set is not a JSON type"),
-        ({"a": datetime(2023, 1, 30, tzinfo=UTC)}, "properties.a", "datetime is not a JSON type"),
-        ({"a": np.float64(1.5)}, "properties.a", "float64 is not a JSON type"),
-        ({"a": object()}, "properties.a", "object is not a JSON type"),
+        ({"\ud800": 1}, "properties.\\ud800", "name must not contain an unpaired surrogate"),
+        ({"a": {1: 2}}, "properties.a", "has the member name 1, which must be a string"),
+        ({None: 2}, "properties", "has the member name None, which must be a string"),
+        ({"a": b"x"}, "properties.a", "Python type bytes, which is not a JSON type"),
+        ({"a": {1, 2}}, "properties.a", "has the Python type set, which is not a JSON type"),
+        (
+            {"a": datetime(2023, 1, 30, tzinfo=UTC)},
+            "properties.a",
+            "has the Python type datetime, which is not a JSON type",
+        ),
+        (
+            {"a": np.float64(1.5)},
+            "properties.a",
+            "has the Python type float64, which is not a JSON type",
+        ),
+        ({"a": object()}, "properties.a", "has the Python type object, which is not a JSON type"),
         ({"a": 10**5000}, "properties.a", "too many digits"),
     ],
 )
@@ -308,7 +316,10 @@ def test_depth_is_limited() -> None:
     only(feature(properties={"deep": nested(JSON_DEPTH_MAX - 2)}))
     for depth in (JSON_DEPTH_MAX - 1, 900, 100_000):
         error = refused(feature("bad", properties={"deep": nested(depth)}))
-        assert error.message == "is nested more than 100 levels deep"
+        assert error.message.startswith("properties.deep[0][0]")
+        assert error.message.endswith(
+            "… of feature 'bad' is nested more than 100 levels deep; flatten it"
+        )
         assert error.field == "properties.deep" + "[0]" * (JSON_DEPTH_MAX - 2)
 
 
@@ -337,7 +348,7 @@ def test_one_wrong_value_anywhere_is_found(
     problem = json_problem({"properties": properties})
     assert problem is not None
     error = refused(feature("bad", properties=properties))
-    assert (error.field, error.message) == (problem.path, problem.message)
+    assert (error.field, error.message) == (problem.path, problem.sentence_of("bad"))
 
 
 def _members(holder: Any) -> list[Any]:
@@ -347,19 +358,19 @@ def _members(holder: Any) -> list[Any]:
 @pytest.mark.parametrize(
     ("namespace", "field", "message"),
     [
-        (7, "", "must be an object, not int"),
-        ({"tags": "a"}, ".tags", "array of strings, not str"),
-        ({"tags": ["a", None]}, ".tags[1]", "string, not NoneType"),
-        ({"crid": 7}, ".crid", "string, not int"),
+        (7, "", "must be an object, not 7"),
+        ({"tags": "a"}, ".tags", "array of strings, not 'a'"),
+        ({"tags": ["a", None]}, ".tags[1]", "string, not null"),
+        ({"crid": 7}, ".crid", "string, not 7"),
         ({"crid": ""}, ".crid", "empty"),
         ({"crid": "x" * 513}, ".crid", "513 bytes"),
         ({"uuid": "\0"}, ".uuid", "NUL"),
-        ({"uuid": ["x"]}, ".uuid", "string, not list"),
-        ({"version": "1"}, ".version", "integer, not str"),
-        ({"version": 1.0}, ".version", "integer, not float"),
-        ({"version": True}, ".version", "integer, not bool"),
-        ({"version": -1}, ".version", "not in 0.."),
-        ({"version": 2**63}, ".version", "not in 0.."),
+        ({"uuid": ["x"]}, ".uuid", "string, not an array"),
+        ({"version": "1"}, ".version", "integer, not '1'"),
+        ({"version": 1.0}, ".version", "integer, not 1.0"),
+        ({"version": True}, ".version", "integer, not true"),
+        ({"version": -1}, ".version", f"must be between 0 and {INT8_MAX}, not -1"),
+        ({"version": 2**63}, ".version", f"must be between 0 and {INT8_MAX}, not {2**63}"),
     ],
 )
 def test_bad_members_of_the_namespace_are_named(

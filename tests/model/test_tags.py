@@ -66,15 +66,27 @@ def test_the_result_is_normal_and_without_repetition(tags: list[str]) -> None:
 @pytest.mark.parametrize(
     ("tags", "field", "message"),
     [
-        ("road", "tags", "array of strings, not str"),
-        ({"a": 1}, "tags", "array of strings, not dict"),
-        (["a", 7], "tags[1]", "string, not int"),
-        (["a", ["b"]], "tags[1]", "string, not list"),
+        ("road", "tags", "array of strings, not 'road'"),
+        ({"a": 1}, "tags", "array of strings, not an object"),
+        (["a", 7], "tags[1]", "string, not 7"),
+        (["a", ["b"]], "tags[1]", "string, not an array"),
         (["a\0"], "tags[0]", "NUL"),
         (["@\ud800"], "tags[0]", "surrogate"),
-        (["ok", "x" * (TAG_LENGTH_MAX + 1)], "tags[1]", "257 characters, more than 256"),
-        (["ok", ("x" * 255 + ",") * 17], "tags[1]", f"more than {TAG_TEXT_BYTES_MAX}"),
-        ([f"t{index}" for index in range(TAGS_MAX + 1)], "tags", "1001 tags, more than 1000"),
+        (
+            ["ok", "x" * (TAG_LENGTH_MAX + 1)],
+            "tags[1]",
+            "257 characters, but at most 256 are allowed",
+        ),
+        (
+            ["ok", ("x" * 255 + ",") * 17],
+            "tags[1]",
+            f"but at most {TAG_TEXT_BYTES_MAX} are allowed",
+        ),
+        (
+            [f"t{index}" for index in range(TAGS_MAX + 1)],
+            "tags",
+            "1001 tags, but at most 1000 are allowed",
+        ),
     ],
 )
 def test_bad_tags_are_named(tags: list[str], field: str, message: str) -> None:

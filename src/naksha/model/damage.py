@@ -64,7 +64,9 @@ def decode_feature(raw: bytes | str) -> dict[str, Any]:
         try:
             feature = _decode("".join(map(_readable, _shallow(text))))
         except (*UNREADABLE, json.JSONDecodeError) as again:
-            raise StorageCorrupt(f"The stored feature is not JSON: {again}") from error
+            raise StorageCorrupt(
+                f"A stored feature is not JSON: {again}; its text begins with {text!r:.80}"
+            ) from error
         field = "document"
         if _NULL.encode() in _encode(feature.get("geometry") or {}):
             feature["geometry"], field = None, "geometry"

@@ -34,6 +34,7 @@ from naksha.model.geo.wkb_rules import Mask, geojson_like, shapes_of
 from naksha.model.identity.names import text_problem
 from naksha.model.limits import CRID_BYTES_MAX, FEATURE_BYTES_MAX, FEATURE_ID_BYTES_MAX
 from naksha.model.tags import checked_tags
+from naksha.model.value_text import value_text
 
 _decode = msgspec.json.Decoder().decode
 _encode_lines = msgspec.json.Encoder().encode_lines
@@ -77,7 +78,9 @@ class _Rows:
         try:
             batch.validate(full=True)
         except pa.ArrowInvalid as error:
-            raise InvalidArgument(f"Invalid record batch: {error}", field="batch") from error
+            raise InvalidArgument(
+                f"The record batch is not valid Arrow data: {error}", field="batch"
+            ) from error
         self._prefix = prefix
         self._first_row = first_row
         self._count = batch.num_rows
@@ -130,7 +133,7 @@ class _Rows:
             message = None if text is None else _object_problem(text)
             if message is not None:
                 raise self._error(Problem(field, message), row)
-        raise AssertionError("an object was refused although nothing is wrong with it")
+        raise AssertionError(f"column {field} was refused, but each of its rows is valid")
 
     def _tags_of(self, column: pa.Array) -> list[list[str] | None]:
         count = len(column)
@@ -237,6 +240,9 @@ class _Rows:
             return check_features([feature], id_prefix=self._prefix, generate_ids=True)
         except (InvalidArgument, LimitExceeded) as error:
             error.position = self._first_row + row
+            if error.message.startswith(_ONLY):
+                text = error.message.removeprefix(_ONLY)
+                error.message = text[1:] if text.startswith(".") else f"The feature{text}"
             if error.field is not None and error.field.startswith(_ONLY):
                 error.field = error.field.removeprefix(_ONLY).lstrip(".") or None
             raise
@@ -247,7 +253,7 @@ class _Rows:
         for name in _OWN:
             if name in members:
                 problem = Problem(
-                    f"members.{name}", "must be given in its own column, not in members"
+                    f"members.{name}", f"must be given in the column {name}, not in members"
                 )
                 raise self._error(problem, row)
         wkb = self._wkbs[row]
@@ -274,7 +280,8 @@ class _Rows:
 
     def _error(self, problem: Problem, row: int) -> InvalidArgument:
         feature_id = readable_id(self._given[row])
-        error = InvalidArgument(problem.message, field=problem.path, feature_id=feature_id)
+        message = problem.sentence() if feature_id is None else problem.sentence_of(feature_id)
+        error = InvalidArgument(message, field=problem.path, feature_id=feature_id)
         error.position = self._first_row + row
         return error
 
@@ -292,7 +299,7 @@ def _object_problem(text: str) -> str | None:
         return f"is not valid JSON: {error}"
     if found is None or isinstance(found, dict):
         return None
-    return f"must be an object, not {type(found).__name__}"
+    return f"must be an object, not {value_text(found)}"
 
 
 def _has_problem(id_: str) -> bool:
@@ -306,7 +313,8 @@ def _check_unique(ids: Sequence[str], first_row: int) -> None:
     for row, id_ in enumerate(ids):
         if id_ in seen:
             error = InvalidArgument(
-                f"The id occurs twice, also in row {first_row + seen[id_]}",
+                f"The id {id_!r:.64} occurs in rows {first_row + seen[id_]} and "
+                f"{first_row + row}; remove one of them",
                 field="id",
                 feature_id=id_,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -13,10 +13,15 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.identity.names import text_problem
 from naksha.model.limits import FEATURE_ID_BYTES_MAX, INT8_MAX
 
+_SHOWN_LENGTH_MAX: Final = 128
+
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A message and the path of the value it is about (an empty path is the whole value)."""
+    """What is wrong with the value at a path; an empty path is the whole value.
+
+    The message is a predicate, such as "must not be empty": its subject is the path.
+    """
 
     path: str
     message: str
@@ -25,6 +30,17 @@ class Problem:
         """Return the same problem for an outer value that has this one at `path`."""
         joint = "." if self.path and not self.path.startswith("[") else ""
         return Problem(f"{path}{joint}{self.path}", self.message)
+
+    def sentence(self, whole: str = "The value") -> str:
+        """Return the problem as a sentence; `whole` is the subject if the path is empty."""
+        return f"{_shortened(self.path) or whole} {self.message}"
+
+    def sentence_of(self, feature_id: str) -> str:
+        """Return the problem as a sentence that names the feature."""
+        owner = f"feature {feature_id!r:.64}"
+        if not self.path:
+            return f"The {owner} {self.message}"
+        return f"{_shortened(self.path)} of {owner} {self.message}"
 
 
 class Broken(Exception):
@@ -40,7 +56,9 @@ def invalid_feature(problem: Problem, feature: Mapping[str, Any], position: int)
     feature_id = readable_id(feature.get("id"))
     if feature_id is None:
         problem = problem.below(f"features[{position}]")
-    return InvalidArgument(problem.message, field=problem.path, feature_id=feature_id)
+        return InvalidArgument(problem.sentence(), field=problem.path)
+    message = problem.sentence_of(feature_id)
+    return InvalidArgument(message, field=problem.path, feature_id=feature_id)
 
 
 def readable_id(value: object) -> str | None:
@@ -53,7 +71,11 @@ def readable_id(value: object) -> str | None:
 def readable_key(key: str) -> str:
     """Return a member's name for use in a path, with NUL and lone surrogates escaped."""
     shown = key.encode("utf-8", "backslashreplace").decode().replace("\0", "\\u0000")
-    return shown if len(shown) <= 128 else f"{shown[:128]}…"
+    return _shortened(shown)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHOWN_LENGTH_MAX else f"{text[:_SHOWN_LENGTH_MAX]}…"
 
 
 def invalid_struct(noun: str, error: msgspec.ValidationError, outer: str = "") -> InvalidArgument:
@@ -66,4 +88,5 @@ def invalid_struct(noun: str, error: msgspec.ValidationError, outer: str = "") -
     named = re.search(r"(?:missing required|contains unknown) field `([^`]+)`", message)
     parts = (outer, place.strip("`."), named[1] if named else "")
     field = ".".join(part for part in parts if part)
-    return InvalidArgument(f"Invalid {noun}: {message}", field=field or noun)
+    where = f"{field}: " if place else ""
+    return InvalidArgument(f"Invalid {noun}: {where}{message}", field=field or noun)

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from naksha.model.damage import DAMAGED
-from naksha.model.errors import InvalidArgument, LimitExceeded
+from naksha.model.errors import LimitExceeded
 from naksha.model.feature_problems import Broken, Problem, invalid_feature, readable_id
 from naksha.model.gc_pause import uncollected
 from naksha.model.geo.geometry import encode_geometries
@@ -35,6 +35,7 @@ from naksha.model.limits import (
     WRITE_FEATURES_MAX,
 )
 from naksha.model.tags import checked_tags
+from naksha.model.value_text import value_text
 
 NAMESPACE: Final = "@ns:com:here:xyz"
 """Member of `properties` that belongs to the storage."""
@@ -100,7 +101,10 @@ def check_features(
         generate_ids: Whether to generate missing ids instead of refusing the feature.
     """
     if len(features) > WRITE_FEATURES_MAX:
-        raise LimitExceeded(f"{len(features)} features in one write; at most {WRITE_FEATURES_MAX}")
+        raise LimitExceeded(
+            f"The write has {len(features)} features, but at most {WRITE_FEATURES_MAX} are "
+            "allowed; split it"
+        )
     _check_envelopes(features)
     ids = _ids_of(features, id_prefix, generate_ids)
     bodies, namespaces = _bodies_of(features, ids)
@@ -122,10 +126,10 @@ def generate_ids(count: int) -> list[str]:
 def _check_envelopes(features: Sequence[object]) -> None:
     for position, feature in enumerate(features):
         if not isinstance(feature, _OBJECT):
-            message = f"A feature must be an object, not {type(feature).__name__}"
-            raise InvalidArgument(message, field=f"features[{position}]")
+            problem = Problem("", f"must be a GeoJSON object, not {value_text(feature)}")
+            raise invalid_feature(problem, {}, position)
         if feature.get("type") != "Feature":
-            problem = Problem("type", f"must be 'Feature', not {feature.get('type')!r:.64}")
+            problem = Problem("type", f"must be 'Feature', not {value_text(feature.get('type'))}")
             raise invalid_feature(problem, feature, position)
 
 
@@ -153,7 +157,7 @@ def are_plain_ids(ids: list[Any]) -> bool:
 def _id_of(value: object, prefix: str, feature: Feature, position: int) -> str:
     problem: str | None
     if value is None:
-        problem = "The feature has no id"
+        problem = "is missing; give the feature an id"
     else:
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= INT8_MAX:
             value = str(value)
@@ -162,7 +166,7 @@ def _id_of(value: object, prefix: str, feature: Feature, position: int) -> str:
         assert isinstance(value, str)
         if value != prefix or not prefix:
             return value.removeprefix(prefix)
-        problem = f"The id must be longer than the id prefix {prefix!r}"
+        problem = f"must be longer than the id prefix {prefix!r} of the collection"
     raise invalid_feature(Problem("id", problem), feature, position)
 
 
@@ -183,7 +187,7 @@ def _bodies_of(features: Sequence[Feature], ids: list[str]) -> tuple[list[bytes]
         if properties is None:
             body["properties"] = {}
         elif not isinstance(properties, _OBJECT):
-            problem = f"must be an object, not {type(properties).__name__}"
+            problem = f"must be an object, not {value_text(properties)}"
             raise invalid_feature(Problem("properties", problem), feature, position)
         elif NAMESPACE in properties or type(properties) is not dict:
             body["properties"] = properties = {**properties}
@@ -255,7 +259,7 @@ def _read_namespace(prepared: PreparedFeatures, position: int, given: object) ->
     if given is None:
         return
     if not isinstance(given, _OBJECT):
-        raise Broken("", f"must be an object, not {type(given).__name__}")
+        raise Broken("", f"must be an object, not {value_text(given)}")
     tags, version = given.get("tags"), given.get("version")
     if tags is not None:
         prepared.tags[position] = _tags(tags)
@@ -285,9 +289,9 @@ def _tags(tags: object) -> list[str]:
 
 def _version(version: object) -> int:
     if isinstance(version, bool) or not isinstance(version, int):
-        raise Broken("version", f"must be an integer, not {type(version).__name__}")
+        raise Broken("version", f"must be an integer, not {value_text(version)}")
     if not 0 <= version <= INT8_MAX:
-        raise Broken("version", f"is not in 0..{INT8_MAX}")
+        raise Broken("version", f"must be between 0 and {INT8_MAX}, not {value_text(version)}")
     return version
 
 
@@ -297,13 +301,15 @@ def _check_sizes(features: Sequence[Feature], prepared: PreparedFeatures) -> Non
         size = len(body) if wkb is None else len(body) + len(wkb)
         total += size
         if size > FEATURE_BYTES_MAX:
-            raise LimitExceeded(
-                f"The feature has {size} bytes, more than {FEATURE_BYTES_MAX}",
-                field=f"features[{position}]",
-                feature_id=readable_id(features[position].get("id")),
-            )
+            field, id_ = f"features[{position}]", readable_id(features[position].get("id"))
+            problem = Problem("", f"has {size} bytes, but at most {FEATURE_BYTES_MAX} are allowed")
+            message = problem.sentence(field) if id_ is None else problem.sentence_of(id_)
+            raise LimitExceeded(message, field=field, feature_id=id_)
     if total > WRITE_BYTES_MAX:
-        raise LimitExceeded(f"The features have {total} bytes, more than {WRITE_BYTES_MAX}")
+        raise LimitExceeded(
+            f"The features of the write have {total} bytes, but at most {WRITE_BYTES_MAX} are "
+            "allowed; split it"
+        )
 
 
 def _without_duplicates(prepared: PreparedFeatures) -> PreparedFeatures:

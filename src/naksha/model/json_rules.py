@@ -20,7 +20,7 @@ def json_problem(value: object, path: str = "", depth: int = 1) -> Problem | Non
     """Return the first problem of a value, or None."""
     if isinstance(value, dict | list | tuple):
         if depth > JSON_DEPTH_MAX:
-            return Problem(path, f"is nested more than {JSON_DEPTH_MAX} levels deep")
+            return Problem(path, f"is nested more than {JSON_DEPTH_MAX} levels deep; flatten it")
         if isinstance(value, dict):
             return _object_problem(value, path, depth)
         return _array_problem(value, path, depth)
@@ -31,11 +31,11 @@ def json_problem(value: object, path: str = "", depth: int = 1) -> Problem | Non
 def _object_problem(value: dict[object, object], path: str, depth: int) -> Problem | None:
     for key, member in value.items():
         if type(key) is not str:
-            return Problem(path, f"The member name {key!r:.64} must be a string")
+            return Problem(path, f"has the member name {key!r:.64}, which must be a string")
         place = f"{path}.{readable_key(key)}" if path else readable_key(key)
         message = _text_problem(key)
         if message is not None:
-            return Problem(place, f"The member name {message}")
+            return Problem(place, f"has an invalid name: the name {message}")
         problem = json_problem(member, place, depth + 1)
         if problem is not None:
             return problem
@@ -56,19 +56,21 @@ def _scalar_problem(value: object) -> str | None:
     if type(value) is str:
         return _text_problem(value)
     if type(value) is float:
-        return None if math.isfinite(value) else "must be a finite number"
+        return None if math.isfinite(value) else f"must be a finite number, not {value}"
     if type(value) is int:
         return _integer_problem(value)
-    return None if type(value) in _PLAIN else f"{type(value).__qualname__} is not a JSON type"
+    if type(value) in _PLAIN:
+        return None
+    return f"has the Python type {type(value).__qualname__}, which is not a JSON type"
 
 
 def _text_problem(text: str) -> str | None:
     if "\0" in text:
-        return "must not contain the NUL character"
+        return "must not contain the character U+0000 (NUL)"
     try:
         text.encode()
     except UnicodeEncodeError:
-        return "must not contain a lone surrogate"
+        return "must not contain an unpaired surrogate (U+D800 to U+DFFF)"
     return None
 
 
@@ -76,5 +78,5 @@ def _integer_problem(number: int) -> str | None:
     try:
         str(number)
     except ValueError:
-        return "has too many digits"
+        return "is an integer with too many digits; send it as a string"
     return None

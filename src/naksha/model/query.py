@@ -116,7 +116,9 @@ class Part(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not 1 <= self.number <= self.total <= PARTS_MAX:
             raise InvalidArgument(
-                f"The part must be n,total with 1 ≤ n ≤ total ≤ {PARTS_MAX}", field="part"
+                f"{self.number},{self.total} is not a valid part; "
+                f"expected n,total with 1 ≤ n ≤ total ≤ {PARTS_MAX}",
+                field="part",
             )
 
     def has(self, id: str) -> bool:
@@ -201,4 +203,6 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.limit is not None and not 1 <= self.limit <= PAGE_MAX:
-            raise InvalidArgument(f"limit must be between 1 and {PAGE_MAX}", field="limit")
+            raise InvalidArgument(
+                f"limit must be between 1 and {PAGE_MAX}, not {self.limit}", field="limit"
+            )

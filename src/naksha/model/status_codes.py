@@ -74,4 +74,4 @@ def outward(error: NakshaError | type[NakshaError]) -> Outward:
         row = OUTWARD.get(getattr(parent, "code", ""))
         if row is not None:
             return row
-    raise AssertionError("the root of the tree is in the table")
+    raise AssertionError(f"no class of {kind.__name__} has a row in OUTWARD")

@@ -17,6 +17,7 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.feature_problems import Broken
 from naksha.model.identity.names import text_problem
 from naksha.model.limits import TAG_LENGTH_MAX, TAG_TEXT_BYTES_MAX, TAGS_MAX
+from naksha.model.value_text import value_text
 
 _ARRAY: Final = (list, tuple)
 _CACHED_MAX: Final = 8
@@ -39,13 +40,13 @@ def normalise_tags(tags: Sequence[str]) -> list[str]:
         return checked_tags(tags)
     except Broken as broken:
         problem = broken.problem.below("tags")
-        raise InvalidArgument(problem.message, field=problem.path) from None
+        raise InvalidArgument(problem.sentence(), field=problem.path) from None
 
 
 def checked_tags(tags: object) -> list[str]:
     """Normalise tags as `normalise_tags` does, for callers that know the path of an error."""
     if not isinstance(tags, _ARRAY):
-        raise Broken("", f"must be an array of strings, not {type(tags).__name__}")
+        raise Broken("", f"must be an array of strings, not {value_text(tags)}")
     try:
         known = _cached if len(tags) <= _CACHED_MAX else _normalised
         normalised = [*known(tuple(tags))]
@@ -53,7 +54,7 @@ def checked_tags(tags: object) -> list[str]:
         _raise_first_problem(tags)
         raise
     if len(normalised) > TAGS_MAX:
-        raise Broken("", f"has {len(normalised)} tags, more than {TAGS_MAX}")
+        raise Broken("", f"has {len(normalised)} tags, but at most {TAGS_MAX} are allowed")
     return normalised
 
 
@@ -83,8 +84,8 @@ def _raise_first_problem(tags: Sequence[object]) -> None:
 
 def _tag_problem(tag: object) -> str | None:
     if not isinstance(tag, str):
-        return f"must be a string, not {type(tag).__name__}"
+        return f"must be a string, not {value_text(tag)}"
     longest = max(map(len, tag.split(",")))
     if longest > TAG_LENGTH_MAX:
-        return f"has {longest} characters, more than {TAG_LENGTH_MAX}"
+        return f"has {longest} characters, but at most {TAG_LENGTH_MAX} are allowed"
     return None if tag == "" else text_problem(tag, TAG_TEXT_BYTES_MAX)

@@ -21,7 +21,8 @@ def check_points(prepared: PreparedFeatures, info: CollectionInfo) -> None:
         # Little-endian WKB: one byte order byte, then the type.
         if wkb is not None and int.from_bytes(wkb[1:3], "little") not in _POINT_WKB_TYPES:
             raise InvalidArgument(
-                "The collection accepts points only",
+                f"Feature {id_!r:.64} must have a Point geometry: collection {info.id!r} accepts "
+                "points only",
                 field="geometry.type",
                 feature_id=id_,
                 collection_id=info.id,
@@ -52,7 +53,8 @@ def check_unlocked(
     for id_, uuid in zip(prepared.ids, prepared.lock_uuid, strict=True):
         if lock_of(uuid, storage, info) is not None:
             raise Conflict(
-                "The feature was changed since it was read",
+                f"Feature {id_!r:.64} was changed since it was read; read it again and repeat the "
+                "write",
                 field="uuid",
                 feature_id=id_,
                 collection_id=info.id,

@@ -56,7 +56,9 @@ def schema_of(columns: Iterable[str]) -> pa.Schema:
             )
     if not names or len(set(names)) < len(names):
         raise InvalidArgument(
-            "Columns must name at least one column, and each at most once", field="columns"
+            "columns must name at least one column, and each only once, not "
+            f"{', '.join(names) or 'none'}",
+            field="columns",
         )
     return pa.schema([COLUMNS.field(name) for name in names])
 
@@ -91,7 +93,8 @@ def as_given(batch: pa.RecordBatch) -> pa.RecordBatch:
     if unknown or len(set(batch.schema.names)) < batch.num_columns:
         names = ", ".join(GIVEN.names)
         message = (
-            f"The columns of features must be {names}, each at most once, not {batch.schema.names}"
+            f"The columns of features must be {names}, each at most once, not "
+            f"{', '.join(batch.schema.names)}"
         )
         raise InvalidArgument(message, field="batch")
     return pa.RecordBatch.from_arrays([_column(batch, field) for field in GIVEN], schema=GIVEN)
@@ -104,5 +107,8 @@ def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
     try:
         return column if column.type == field.type else column.cast(field.type)
     except pa.ArrowException as error:
-        message = f"must be {field.type}, not {column.type}: {error}"
+        message = (
+            f"The column {field.name} must be of the Arrow type {field.type}, not {column.type}: "
+            f"{error}"
+        )
         raise InvalidArgument(message, field=field.name) from error

@@ -76,7 +76,11 @@ class BranchView(ABC):
         await self._main.maintain(now_ms)
 
     async def expire(self, collection: str, before: date) -> None:
-        raise NotSupported("History can be expired on main only; a branch keeps its own history")
+        raise NotSupported(
+            f"The history of collection {collection!r} cannot be expired on a branch; "
+            "expire it on main",
+            collection_id=collection,
+        )
 
     async def partitioning(self, collection: str) -> dict[str, int]:
         """Count on every call: partitionings of branches are not stored."""
@@ -117,7 +121,10 @@ class BranchView(ABC):
 
     async def keep_partitioning(self, collection: str, found: Partitioning) -> NoReturn:
         raise NotSupported(
-            "Partitionings can be stored on main only", field="layers", collection_id=collection
+            f"The partitioning of collection {collection!r} cannot be stored on a branch; "
+            "store it on main",
+            field="layers",
+            collection_id=collection,
         )
 
     def read(
@@ -136,5 +143,7 @@ class BranchView(ABC):
         message: str | None = None,
     ) -> NoReturn:
         raise NotSupported(
-            "Collections can be loaded in bulk on main only", field="layers", collection_id=info.id
+            f"Collection {info.id!r} cannot be loaded in bulk on a branch; load it on main",
+            field="layers",
+            collection_id=info.id,
         )

@@ -29,5 +29,6 @@ def decode_cursor(text: str | None) -> Cursor | None:
         return msgspec.json.decode(base64.urlsafe_b64decode(text), type=Cursor)
     except ValueError as error:
         raise InvalidArgument(
-            "Invalid cursor: it does not come from this storage", field="cursor"
+            f"The cursor {text!r:.64} is not valid; use the one returned with the previous page",
+            field="cursor",
         ) from error

@@ -48,7 +48,8 @@ class Backends(NamedTuple):
             known = {scheme for scheme, name in ALIASES.items() if name in found}
             known |= set(found) - set(ALIASES.values())
             raise InvalidArgument(
-                f"Unknown {self.noun} scheme {scheme!r}; installed are: {', '.join(sorted(known))}",
+                f"Unknown {self.noun} scheme {scheme!r}; "
+                f"the installed schemes are {', '.join(sorted(known))}",
                 field=self.noun,
             )
         return entry.load()
@@ -62,7 +63,8 @@ class Backends(NamedTuple):
             raise self.unreadable(location) from error
         if not parts.scheme or (parts.scheme not in (FILE, MEMORY) and "://" not in location):
             raise InvalidArgument(
-                f"The location {redacted(location)!r} has no scheme such as file: or postgresql://",
+                f"The location {redacted(location)!r} has no scheme; "
+                "begin it with a scheme such as file: or postgresql://",
                 field=self.noun,
             )
         return parts.scheme
@@ -105,6 +107,8 @@ def path_of(location: str | Path, field: str = STORAGES.noun) -> Path:
         )
     if not parts.path:
         raise InvalidArgument(
-            "The file location has no path; expected file:name or file:///folder/name", field=field
+            f"The file location {location!r} has no path; "
+            "expected file:name or file:///folder/name",
+            field=field,
         )
     return Path(unquote(parts.path))

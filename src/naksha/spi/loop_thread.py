@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 from naksha.model.errors import Cancelled, Unavailable
 
 T = TypeVar("T")
+_ENDED: Final = "The transaction has ended and accepts no more calls; start a new one"
 CHUNK: Final = 500
 """Items fetched at once from an asynchronous iteration."""
 
@@ -42,12 +43,12 @@ class Background:
         """
         if self._loop.is_closed():
             work.close()
-            raise Unavailable("The storage is closed")
+            raise Unavailable("The storage is closed; open it again")
         future = asyncio.run_coroutine_threadsafe(self._called(work), self._loop)
         try:
             return future.result()
         except CancelledError:
-            raise Cancelled("The call was cancelled") from None
+            raise Cancelled("The call to the storage was cancelled") from None
         except BaseException:
             future.cancel()
             raise
@@ -55,7 +56,7 @@ class Background:
     async def _called(self, work: Coroutine[Any, Any, T]) -> T:
         if self._is_ended:
             work.close()
-            raise Cancelled("The call was cancelled: no more calls are accepted")
+            raise Cancelled("The call to the storage was cancelled, because the job is ending")
         task = asyncio.current_task()
         assert task is not None
         self._calls.add(task)
@@ -168,11 +169,11 @@ class Held(Generic[T]):
             while not self._queue.empty():
                 left = self._queue.get_nowait()
                 if isinstance(left, _Job):
-                    left.answer.set_exception(Unavailable("The transaction has ended"))
+                    left.answer.set_exception(Unavailable(_ENDED))
 
     async def _ask(self, work: Callable[[T], Awaitable[Any]]) -> Any:
         if self._ended:
-            raise Unavailable("The transaction has ended")
+            raise Unavailable(_ENDED)
         job = _Job(work)
         self._queue.put_nowait(job)
         return await job.answer

@@ -13,6 +13,7 @@ import msgspec
 
 from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.limits import FEATURE_ID_BYTES_MAX, META_BYTES_MAX
+from naksha.model.value_text import value_text
 
 OWN_PREFIX: Final = "naksha:"
 """Prefix of ids that only Naksha writes."""
@@ -26,17 +27,20 @@ def encode_meta(feature: Mapping[str, Any]) -> tuple[str, str]:
         msgspec.json.decode(text)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidArgument(
-            f"The meta feature is not JSON: {error}", field="feature", feature_id=id
+            f"The meta feature {id!r:.64} cannot be written as JSON: {error}",
+            field="feature",
+            feature_id=id,
         ) from error
     if len(text) > META_BYTES_MAX:
         raise LimitExceeded(
-            f"The meta feature has {len(text)} bytes; at most {META_BYTES_MAX} are accepted",
+            f"The meta feature {id!r:.64} has {len(text)} bytes, but at most {META_BYTES_MAX} are "
+            "allowed",
             field="feature",
             feature_id=id,
         )
     if b"\\u0000" in text:
         raise InvalidArgument(
-            "The meta feature contains U+0000, which cannot be stored",
+            f"The meta feature {id!r:.64} must not contain the character U+0000 (NUL)",
             field="feature",
             feature_id=id,
         )
@@ -47,13 +51,14 @@ def check_meta_id(id: object) -> str:
     """Check the id of a meta feature that is to be written."""
     if not isinstance(id, str) or not 0 < len(id.encode()) <= FEATURE_ID_BYTES_MAX or "\0" in id:
         raise InvalidArgument(
-            f"{id!r:.64} is not a valid id of a meta feature; it must be a text of 1 to"
-            f" {FEATURE_ID_BYTES_MAX} bytes",
+            f"{value_text(id)} is not a valid id of a meta feature; use a string of 1 to "
+            f"{FEATURE_ID_BYTES_MAX} bytes without U+0000 (NUL)",
             field="id",
         )
     if id.startswith(OWN_PREFIX):
         raise InvalidArgument(
-            f"Meta features whose id begins with {OWN_PREFIX!r} are reserved for Naksha",
+            f"The id {id!r:.64} of a meta feature is not allowed: ids that begin with "
+            f"{OWN_PREFIX!r} are reserved for Naksha; choose another id",
             field="id",
             feature_id=id,
         )

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from naksha.model.errors import NakshaError, Unavailable
 from naksha.model.identity.storage_identity import StorageIdentity
-from naksha.spi.locations import STORAGES
+from naksha.spi.locations import STORAGES, redacted
 from naksha.spi.storage import Storage
 
 OPEN_SECONDS_MAX: Final = 30.0
@@ -42,7 +42,7 @@ async def fork_storage(
     except ValueError as error:
         raise STORAGES.unreadable(location) from error
     except NakshaError as error:
-        raise _refusal(error) or error from error.__cause__
+        raise _refusal(error, location) or error from error.__cause__
     return forked
 
 
@@ -65,21 +65,24 @@ async def open_storage(
             storage: Storage = await backend.open(location, storage_id, **options)
     except TimeoutError as error:
         raise Unavailable(
-            f"The storage did not respond within {OPEN_SECONDS_MAX:.0f} seconds"
+            f"The storage at {redacted(location)!r} did not respond within "
+            f"{OPEN_SECONDS_MAX:.0f} s; check that its server can be reached"
         ) from error
     except ValueError as error:
         raise STORAGES.unreadable(location) from error
     except NakshaError as error:
-        raise _refusal(error) or error from error.__cause__
+        raise _refusal(error, location) or error from error.__cause__
     try:
         yield storage
     finally:
         await storage.close()
 
 
-def _refusal(error: NakshaError) -> NakshaError | None:
+def _refusal(error: NakshaError, location: str) -> NakshaError | None:
     """Convert an error of a server that refuses the connection, with the server's message."""
     state = getattr(error.__cause__, "sqlstate", None) or ""
     if state.startswith(REFUSALS):
-        return Unavailable(f"The server refuses the connection: {error.__cause__}")
+        return Unavailable(
+            f"The server of {redacted(location)!r} refused the connection: {error.__cause__}"
+        )
     return None

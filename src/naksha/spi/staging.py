@@ -162,22 +162,40 @@ def check_write(write: StagedWrite, parts: Sequence[StagedPart]) -> None:
     check_author(write.author)
     if write.message is not None:
         check_text(write.message, limits.MESSAGE_TEXT_BYTES_MAX, field="message")
-    if (write.mode is WriteMode.REPLACE) != bool(write.key):
+    if write.mode is WriteMode.REPLACE and not write.key:
         raise InvalidArgument(
-            "A key is required for the mode `replace`, and not accepted for others", field="key"
+            "The mode 'replace' requires a key; give the path of a property, such as "
+            "properties.source",
+            field="key",
+        )
+    if write.mode is not WriteMode.REPLACE and write.key:
+        raise InvalidArgument(
+            f"The mode {write.mode.value!r} supports no key; omit the key {'.'.join(write.key)!r}, "
+            "or use the mode 'replace'",
+            field="key",
         )
     if write.key is not None:
         check_key(write.key)
     if len(parts) > limits.STAGED_PARTS_MAX:
         raise LimitExceeded(
-            f"The staged write has {len(parts)} parts, more than {limits.STAGED_PARTS_MAX}",
+            f"The staged write of job {write.job!r} has {len(parts)} parts, but at most "
+            f"{limits.STAGED_PARTS_MAX} are allowed; stage with fewer tasks",
             field="parts",
         )
     for part in parts:
         if part.job != write.job:
-            raise InvalidArgument(f"A part belongs to another job, {part.job!r}", field="parts")
-    if len({part.table for part in parts}) < len(parts):
-        raise InvalidArgument("A part is given twice", field="parts")
+            raise InvalidArgument(
+                f"The staged part {part.table!r} belongs to job {part.job!r}, not to "
+                f"{write.job!r}; pass the parts of one job only",
+                field="parts",
+            )
+    tables = [part.table for part in parts]
+    if len(set(tables)) < len(tables):
+        raise InvalidArgument(
+            f"The staged part {max(tables, key=tables.count)!r} is given more than once; "
+            "pass each part once",
+            field="parts",
+        )
 
 
 def check_key(key: Sequence[str]) -> None:
@@ -188,7 +206,8 @@ def check_key(key: Sequence[str]) -> None:
     start = tuple(key[:2])
     if start in ((_PROPERTIES,), (_PROPERTIES, XYZ)) or start[:1] == (_GEOMETRY,):
         raise InvalidArgument(
-            f"The key must be a property of the written features, not {'.'.join(key)!r:.200}",
+            f"The key must be the path of one property, such as properties.source, not "
+            f"{'.'.join(key)!r:.200}",
             field="key",
         )
 
@@ -197,8 +216,8 @@ def check_settings(staged: CollectionInfo, info: CollectionInfo) -> None:
     """Refuse features that were checked against other settings than those of the collection."""
     if (staged.id_prefix, staged.points_only) != (info.id_prefix, info.points_only):
         raise Conflict(
-            "The collection has another id prefix or geometry type than the staged features were "
-            "checked for; stage them again",
+            f"The features were staged for another id prefix or geometry type than collection "
+            f"{info.id!r} has; stage them again",
             collection_id=info.id,
         )
 
@@ -206,7 +225,8 @@ def check_settings(staged: CollectionInfo, info: CollectionInfo) -> None:
 def not_staged(part: StagedPart) -> NotFound:
     """Build the error for a missing part."""
     return NotFound(
-        f"The part {part.table!r} of the job {part.job!r} does not exist; it was swept or applied"
+        f"The staged part {part.table!r} of job {part.job!r} does not exist: it was applied, or "
+        "deleted by maintenance because it was too old; stage it again"
     )
 
 
@@ -243,12 +263,12 @@ def applied_there(record: object, job: str, collection: str, *overlays: int) -> 
     known = msgspec.convert(record, _Target)
     place = None
     if known.collection not in (None, collection):
-        place = f"to the collection {known.collection!r}"
+        place = f"to collection {known.collection!r}"
     elif known.overlay not in (None, *overlays):
         place = "on another branch"
     if place is not None:
         raise Conflict(
-            f"The job {job!r:.100} was already applied {place}; use another job id",
+            f"Job {job!r:.100} was already applied {place}; use another job id",
             field="job",
             collection_id=collection,
         )

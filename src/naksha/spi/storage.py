@@ -70,7 +70,10 @@ class Split(msgspec.Struct, frozen=True):
         """Refuse another storage, including one that replaced the original."""
         if self.storage == storage:
             return
-        problem = f"The split belongs to the storage {self.storage[0]!r}"
+        problem = (
+            f"The split belongs to the storage {self.storage[0]!r}, not to {storage[0]!r}; "
+            "read it from the storage that planned it"
+        )
         if self.storage[0] == storage[0]:
             problem = (
                 f"The storage {storage[0]!r} was replaced since the split was planned;"

@@ -71,7 +71,7 @@ async def test_what_never_answers_is_unavailable() -> None:
 @pytest.mark.parametrize(
     ("location", "message"),
     [
-        ("none://here", "Unknown catalog scheme 'none'; installed are: deaf, file, "),
+        ("none://here", "Unknown catalog scheme 'none'; the installed schemes are deaf, file, "),
         ("hub.catalog", "has no scheme"),
         ("", "has no scheme"),
         ("postgresql://ann:pa/ss:secret@here/maps", "is not a valid location"),

@@ -79,9 +79,9 @@ def test_feature_ids_are_free_text(value: str) -> None:
         ("", "empty"),
         ("a\0b", "NUL"),
         ("\ud800", "surrogate"),
-        ("ü" * 257, f"514 bytes, more than {limits.FEATURE_ID_BYTES_MAX}"),
-        (7, "string, not int"),
-        (None, "string, not NoneType"),
+        ("ü" * 257, f"514 bytes, but at most {limits.FEATURE_ID_BYTES_MAX} are allowed"),
+        (7, "id must be a string, not 7"),
+        (None, "id must be a string, not null"),
     ],
 )
 def test_malformed_feature_ids(value: object, message: str) -> None:

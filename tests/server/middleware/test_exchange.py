@@ -89,7 +89,7 @@ def test_a_parameter_that_is_wrong_is_named(client: httpx.Client) -> None:
     geometry = {"type": "Feature", "geometry": None}
     body = error(client.post("/spaces/wrong/spatial", json=geometry), 400, "IllegalArgument")
     assert body["field"] == "geometry.type"
-    assert "the types are Point, " in body["errorMessage"]
+    assert "must be Point, MultiPoint, " in body["errorMessage"]
 
 
 @pytest.mark.parametrize("stream_id", ["mine", "a-B_c.1:2", "x" * limits.STREAM_ID_LENGTH_MAX])

@@ -148,9 +148,9 @@ def test_what_is_wrong_is_told_with_its_line_and_the_rest_is_loaded(
     assert {each["line"] for each in told} == set(broken)
     reasons = {each["line"]: each["reason"] for each in told}
     assert reasons[3].startswith("is not a valid GeoJSON feature")
-    assert reasons[5] == "type: must be 'Feature', not 'Street'"
+    assert reasons[5] == "type must be 'Feature', not 'Street'"
     assert reasons[8].startswith("geometry.coordinates")
-    assert reasons[9].startswith("id: ")
+    assert reasons[9].startswith("id ")
     assert reasons[700].startswith("geometry")
     assert {each["source"] for each in told} == {str(path)}
     assert len(content(location)) == 700
@@ -425,7 +425,9 @@ def test_what_is_no_point_is_rejected_where_only_points_are_taken(
     done = loaded(spark, location, path, info=info)
     (told,) = rejects_of(done)
     assert (told["line"], told["id"]) == (2, "l")
-    assert told["reason"] == "geometry.type: The collection accepts points only"
+    assert told["reason"] == (
+        "Feature 'l' must have a Point geometry: collection 'places' accepts points only"
+    )
     assert content(location).keys() == {"a", "b"}
 
 

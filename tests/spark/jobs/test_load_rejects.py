@@ -101,10 +101,10 @@ def test_curves_are_rejected_each_by_itself() -> None:
     assert found.given[0].column("id").to_pylist() == ["a", "c"]
     told = {row["id"]: row["reason"] for row in found.rejected.to_pylist()}
     curved = (
-        "geometry: is a curve or surface, which GeoJSON does not support; "
+        "geometry is a curve or surface, which GeoJSON does not support; "
         "convert it to lines or polygons"
     )
-    assert told == dict.fromkeys("bdef", curved) | {"g": "geometry: is not valid WKT"}
+    assert told == dict.fromkeys("bdef", curved) | {"g": "geometry is not valid WKT"}
     (record,) = checked({"geometry": CURVE}).rejected.column("record").to_pylist()
     assert json.loads(record)["wkb"] == CURVE.hex()
 
@@ -113,7 +113,7 @@ def test_measures_are_rejected_unless_there_are_none() -> None:
     texts = ["POINT M (1 2 3)", "POINT ZM (1 2 3 4)", "POINT M (1 2 NaN)", "POINT ZM (1 2 3 NaN)"]
     found = checked(*({"id": f"f{n}", "wkt": text} for n, text in enumerate(texts)))
     assert {row["reason"] for row in found.rejected.to_pylist()} == {
-        "geometry: has measures (M); a position must have 2 or 3 numbers"
+        "geometry has measures (M), which GeoJSON does not support; remove them"
     }
     assert found.rejected.column("id").to_pylist() == ["f0", "f1"]
     kept = shapely.from_wkb(found.given[0].column("geometry").to_pylist())
@@ -127,7 +127,7 @@ def test_a_geometry_that_names_another_reference_system_is_not_misread() -> None
     rows = [{"wkt": named.hex()}, {"geometry": named}]
     for row in checked(*rows).rejected.to_pylist():
         assert row["reason"] == (
-            "geometry: has the reference system 25832; set that of all features in the mapping"
+            "geometry has the reference system 25832; set that of all features in the mapping"
         )
     metres = Checker(CollectionInfo(id="places"), "EPSG:25832")
     (given,) = metres.check(batch_of(*rows, {"wkt": shapely.to_wkb(point, hex=True)})).given

@@ -155,7 +155,9 @@ async def test_a_branch_of_some_collections_merges_these_only(storage: Storage) 
     await create_branch(storage, "fix", ANN, scope=scope)
     fix = (await open_branch(storage, "fix", scope=scope)).storage
     await put(fix, place("a", n=2))
-    with pytest.raises(NotSupported, match="The scope of this branch is places") as caught:
+    with pytest.raises(
+        NotSupported, match="'roads' is not in the scope of this branch, which is places"
+    ) as caught:
         await put(fix, place("r", n=2), into="roads")
     assert caught.value.collection_id == "roads"
     with pytest.raises(NotSupported, match="scope"):

@@ -88,7 +88,9 @@ def _value(told: Mapping[str, Any], field: str) -> Any:
         raise InvalidArgument("The step needs a value", field=f"{field}.value")
     problem = json_problem(told["value"])
     if problem is not None:
-        raise InvalidArgument(problem.message, field=f"{field}.value{problem.path}")
+        raise InvalidArgument(
+            problem.below(f"{field}.value").sentence(), field=f"{field}.value{problem.path}"
+        )
     return told["value"]
 
 

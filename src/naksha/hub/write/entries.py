@@ -118,7 +118,7 @@ class _Preparing:
         whole = f"{self._request.prefix_id}{value}" if isinstance(value, str) and value else value
         problem = text_problem(whole, FEATURE_ID_BYTES_MAX)
         if problem is not None:
-            raise InvalidArgument(problem, field="id")
+            raise InvalidArgument(f"The feature id {problem}", field="id")
         return str(whole)
 
     def _next_position(self) -> int:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from naksha.model.feature_problems import Broken, Problem
 from naksha.model.limits import GEOMETRY_DEPTH_MAX
+from naksha.model.value_text import value_text
 
 COUNTS_MIN: Final[Mapping[str, tuple[int, ...]]] = {
     "Point": (),
@@ -26,7 +27,7 @@ COUNTS_MIN: Final[Mapping[str, tuple[int, ...]]] = {
 
 COLLECTION: Final = "GeometryCollection"
 RINGED: Final = frozenset({"Polygon", "MultiPolygon"})
-_TYPES: Final = f"the types are {', '.join(COUNTS_MIN)} and {COLLECTION}"
+_TYPES: Final = f"{', '.join(COUNTS_MIN)} or {COLLECTION}"
 
 
 def is_number_type(type_: type) -> bool:
@@ -56,7 +57,7 @@ class _Checker:
 
     def geometry(self, value: object, path: str, depth: int) -> None:
         if not isinstance(value, Mapping):
-            raise Broken(path, f"A geometry must be an object, not {type(value).__name__}")
+            raise Broken(path, f"must be a GeoJSON geometry object, not {value_text(value)}")
         prefix = f"{path}." if path else ""
         name = value.get("type")
         if name == COLLECTION:
@@ -65,12 +66,14 @@ class _Checker:
             coordinates = value.get("coordinates")
             self._coordinates(coordinates, f"{prefix}coordinates", name, COUNTS_MIN[name])
         else:
-            raise Broken(f"{prefix}type", f"{name!r:.64} is not a geometry type; {_TYPES}")
+            raise Broken(f"{prefix}type", f"must be {_TYPES}, not {value_text(name)}")
 
     def _collection(self, value: object, path: str, depth: int) -> None:
         if depth > GEOMETRY_DEPTH_MAX:
             raise Broken(
-                path, f"Geometry collections are nested more than {GEOMETRY_DEPTH_MAX} levels deep"
+                path,
+                f"is a geometry collection nested more than {GEOMETRY_DEPTH_MAX} levels deep; "
+                "flatten it",
             )
         for index, member in enumerate(_array(value, path, 1)):
             self.geometry(member, f"{path}[{index}]", depth + 1)
@@ -85,26 +88,31 @@ class _Checker:
         for index, member in enumerate(members):
             self._coordinates(member, f"{path}[{index}]", name, counts_min[1:])
         if name in RINGED and len(counts_min) == 1 and _differ(members[0], members[-1]):
-            raise Broken(path, "The ring is not closed: its first and last positions differ")
+            raise Broken(
+                path,
+                "is a ring that is not closed: its first and last positions differ; "
+                "repeat the first position at the end",
+            )
 
     def _position(self, value: object, path: str) -> None:
         numbers = _array(value, path, 0)
         if len(numbers) not in (2, 3):
-            raise Broken(path, f"A position must have 2 or 3 numbers, not {len(numbers)}")
+            raise Broken(path, f"must be a position of 2 or 3 numbers, not {len(numbers)}")
         for index, number in enumerate(numbers):
             _number(number, f"{path}[{index}]", (180.0, 90.0, math.inf)[index])
         if self._dimension is None:
             self._dimension = len(numbers)
         elif self._dimension != len(numbers):
             message = (
-                f"The position has {len(numbers)} numbers, earlier ones have {self._dimension}"
+                f"is a position of {len(numbers)} numbers, but earlier ones have "
+                f"{self._dimension}; use the same dimension in the whole geometry"
             )
             raise Broken(path, message)
 
 
 def _array(value: object, path: str, count_min: int) -> list[object] | tuple[object, ...]:
     if not isinstance(value, list | tuple):
-        raise Broken(path, f"must be an array, not {type(value).__name__}")
+        raise Broken(path, f"must be an array, not {value_text(value)}")
     if len(value) < count_min:
         raise Broken(path, f"must have at least {count_min} members, not {len(value)}")
     return value
@@ -117,12 +125,12 @@ def _differ(first: Any, last: Any) -> bool:
 
 def _number(value: object, path: str, most: float) -> None:
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise Broken(path, f"must be a number, not {type(value).__name__}")
+        raise Broken(path, f"must be a number, not {value_text(value)}")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise Broken(path, "must be a finite number")
+        raise Broken(path, f"must be a finite number, not {value_text(value)}")
     if abs(number) > most:
-        raise Broken(path, f"The coordinate {number} is not in [-{most:g}, {most:g}]")
+        raise Broken(path, f"must be between -{most:g} and {most:g}, not {number}")

@@ -44,9 +44,7 @@ _CHUNKS: Final = np.array(
 def qrid(lon: float, lat: float) -> str:
     """Return the quad key of a position, 18 digits."""
     if not (-180.0 <= lon <= 180.0 and -90.0 <= lat <= 90.0):
-        raise InvalidArgument(
-            f"({lon}, {lat}) is not a longitude in [-180, 180] and a latitude in [-90, 90]"
-        )
+        raise _outside(lon, lat)
     column = min(math.floor((lon + 180.0) / 360.0 * _CELLS), _CELLS - 1)
     row = min(math.floor((90.0 - lat) / 180.0 * _CELLS), _CELLS - 1)
     return _digits(column, row, QRID_DIGITS)
@@ -54,10 +52,10 @@ def qrid(lon: float, lat: float) -> str:
 
 def qrids(lons: npt.NDArray[np.float64], lats: npt.NDArray[np.float64]) -> list[str]:
     """Return the quad keys of many positions, the same as `qrid` for each."""
-    if not bool(np.all((np.abs(lons) <= 180.0) & (np.abs(lats) <= 90.0))):
-        raise InvalidArgument(
-            "A position is not a longitude in [-180, 180] and a latitude in [-90, 90]"
-        )
+    inside = (np.abs(lons) <= 180.0) & (np.abs(lats) <= 90.0)
+    if not bool(np.all(inside)):
+        first = int(np.argmin(inside))
+        raise _outside(float(lons[first]), float(lats[first]))
     columns = np.minimum(np.floor((lons + 180.0) / 360.0 * _CELLS).astype(np.int64), _CELLS - 1)
     rows = np.minimum(np.floor((90.0 - lats) / 180.0 * _CELLS).astype(np.int64), _CELLS - 1)
     chunks = np.empty((len(lons), QRID_DIGITS // _CHUNK), dtype=_CHUNKS.dtype)
@@ -69,11 +67,19 @@ def qrids(lons: npt.NDArray[np.float64], lats: npt.NDArray[np.float64]) -> list[
     return texts
 
 
+def _outside(lon: float, lat: float) -> InvalidArgument:
+    return InvalidArgument(
+        f"The position ({lon}, {lat}) is outside of the longitudes -180 to 180 and the latitudes "
+        "-90 to 90"
+    )
+
+
 def bounds(quadkey: str) -> Bounds:
     """Return the cell of a quad key or of a prefix of one; the empty key is the whole world."""
     if len(quadkey) > QRID_DIGITS or quadkey.strip("0123"):
         raise InvalidArgument(
-            f"{quadkey!r:.64} is not a quad key of at most 18 digits from 0 to 3", field="qrid"
+            f"{quadkey!r:.64} is not a quad key; use at most {QRID_DIGITS} digits from 0 to 3",
+            field="qrid",
         )
     column = row = 0
     for digit in quadkey:

@@ -55,19 +55,24 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         edges = (self.west, self.south, self.east, self.north)
         if not all(map(math.isfinite, edges)):
-            raise InvalidArgument("The edges of a tile must be finite", field="tile")
+            raise InvalidArgument(
+                f"The edges of a tile must be finite numbers, not {edges}", field="tile"
+            )
         if self.west >= self.east or self.south >= self.north:
             raise InvalidArgument(
-                "The west and south edges of a tile must be less than its east and north edges",
+                "The west and south edges of a tile must be less than its east and north edges; "
+                f"(west, south, east, north) is {edges}",
                 field="tile",
             )
         if not 1 <= self.extent <= limits.TILE_EXTENT_MAX:
             raise InvalidArgument(
-                f"extent must be between 1 and {limits.TILE_EXTENT_MAX}", field="extent"
+                f"extent must be between 1 and {limits.TILE_EXTENT_MAX}, not {self.extent}",
+                field="extent",
             )
         if not 0 <= self.buffer <= limits.TILE_EXTENT_MAX:
             raise InvalidArgument(
-                f"buffer must be between 0 and {limits.TILE_EXTENT_MAX}", field="buffer"
+                f"buffer must be between 0 and {limits.TILE_EXTENT_MAX}, not {self.buffer}",
+                field="buffer",
             )
         if not self.layer:
             raise InvalidArgument("The layer name of a tile must not be empty", field="layer")
@@ -77,12 +82,14 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
         """Return the tile of a level; columns are counted from the west, rows from the north."""
         if not 0 <= level <= limits.TILE_LEVEL_MAX:
             raise InvalidArgument(
-                f"The tile level must be between 0 and {limits.TILE_LEVEL_MAX}", field="level"
+                f"The tile level must be between 0 and {limits.TILE_LEVEL_MAX}, not {level}",
+                field="level",
             )
         count = 2**level
         if not (0 <= column < count and 0 <= row < count):
             raise InvalidArgument(
-                f"Columns and rows of tile level {level} must be between 0 and {count - 1}",
+                f"Columns and rows of tile level {level} must be between 0 and {count - 1}, not "
+                f"{column} and {row}",
                 field="tile",
             )
         size = 2 * WORLD_M / count

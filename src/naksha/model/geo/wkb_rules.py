@@ -22,7 +22,7 @@ SRIDS: Final = (0, 4326)
 CURVED: Final = (
     "is a curve or surface, which GeoJSON does not support; convert it to lines or polygons"
 )
-MEASURED: Final = "has measures (M); a position must have 2 or 3 numbers"
+MEASURED: Final = "has measures (M), which GeoJSON does not support; remove them"
 _POLYGONS: Final = (shapely.GeometryType.POLYGON, shapely.GeometryType.MULTIPOLYGON)
 _FIRST_MULTI: Final = shapely.GeometryType.MULTIPOINT
 _RING_POSITIONS_MIN: Final = 4
@@ -94,13 +94,13 @@ def geojson_like(wkb: bytes) -> dict[str, Any]:
         raise Broken("", CURVED) from None
     srid = shapely.get_srid(shape)
     if srid not in SRIDS:
-        raise Broken("", f"has the reference system {srid}, but must have {SRIDS[-1]}")
+        raise Broken("", f"is in the reference system {srid}; transform it to {SRIDS[-1]}")
     if shapely.has_m(shape):
         raise Broken("", MEASURED)
     try:
         found: dict[str, Any] = mapping(shape)
     except IndexError:  # an empty point among others
-        raise Broken("", "has an empty part") from None
+        raise Broken("", "has an empty part; remove that part") from None
     return found
 
 

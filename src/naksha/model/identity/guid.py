@@ -48,7 +48,7 @@ class Guid:
         if not _COLLECTION_ID.fullmatch(self.collection_id):
             return f"{self.collection_id!r:.64} is not a collection id"
         if not 0 <= self.i <= limits.INT8_MAX:
-            return f"{self.i} is not a row number"
+            return f"the row number {self.i} is not between 0 and {limits.INT8_MAX}"
         try:
             too_late = datetime.date(self.year, self.month, self.day).year > YEAR_MAX
         except ValueError:
@@ -82,7 +82,8 @@ class Guid:
         match = _GUID.fullmatch(text)
         if match is None:
             raise InvalidArgument(
-                f"{text!r:.128} is not a state id (storage:collection:year:month:day:i, or a UUID)",
+                f"{text!r:.128} is not a state id; "
+                "expected storage:collection:year:month:day:i, or a UUID",
                 field="uuid",
             )
         storage_id, collection_id, year, month, day, i = match.groups()

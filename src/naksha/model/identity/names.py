@@ -11,6 +11,7 @@ from typing import Final
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
+from naksha.model.value_text import value_text
 
 COLLECTION_ID_PATTERN: Final = r"[a-z][a-z0-9_:-]{0,31}"
 STORAGE_ID_PATTERN: Final = r"[a-z][a-z0-9_-]{0,31}"
@@ -35,12 +36,15 @@ def check_collection_id(value: object, *, field: str = "collection") -> str:
     """Check an id under which a collection may be created."""
     if not isinstance(value, str) or not _COLLECTION_ID.fullmatch(value):
         raise InvalidArgument(
-            f"{value!r:.64} is not a collection id; it must match ^{COLLECTION_ID_PATTERN}$",
+            f"{value_text(value)} is not a valid collection id; "
+            "use a lower-case letter and up to 31 of a-z 0-9 _ : -",
             field=field,
         )
     if is_reserved(value):
         raise InvalidArgument(
-            f"The collection id {value!r} is reserved; choose another one", field=field
+            f"The collection id {value!r} is reserved for tables of the storage; "
+            "choose another collection id",
+            field=field,
         )
     return value
 
@@ -49,7 +53,9 @@ def check_storage_id(value: object, *, field: str = "storage") -> str:
     """Check a storage id, which has no colon so that state ids can be parsed."""
     if not isinstance(value, str) or not _STORAGE_ID.fullmatch(value):
         raise InvalidArgument(
-            f"{value!r:.64} is not a storage id; it must match ^{STORAGE_ID_PATTERN}$", field=field
+            f"{value_text(value)} is not a valid storage id; "
+            "use a lower-case letter and up to 31 of a-z 0-9 _ -",
+            field=field,
         )
     return value
 
@@ -71,7 +77,12 @@ def storage_id_from(name: str) -> str:
 
 def check_feature_id(value: object, *, field: str = "id") -> str:
     """Check a feature id: any non-empty text that PostgreSQL can store and index."""
-    return check_text(value, limits.FEATURE_ID_BYTES_MAX, field=field)
+    problem = text_problem(value, limits.FEATURE_ID_BYTES_MAX)
+    if problem is not None:
+        where = "" if field == "id" else f" in {field}"
+        raise InvalidArgument(f"The feature id{where} {problem}", field=field)
+    assert isinstance(value, str)
+    return value
 
 
 def check_app_id(value: object, *, field: str = "app_id") -> str:
@@ -91,21 +102,23 @@ def check_text(value: object, bytes_max: int, *, field: str, feature_id: str | N
     """
     problem = text_problem(value, bytes_max)
     if problem is not None:
-        raise InvalidArgument(problem, field=field, feature_id=feature_id)
+        raise InvalidArgument(f"{field} {problem}", field=field, feature_id=feature_id)
     assert isinstance(value, str)
     return value
 
 
 def text_problem(value: object, bytes_max: int) -> str | None:
-    """Return the problem of a text, or None."""
+    """Return the problem of a text as a predicate, such as "must not be empty", or None."""
     if not isinstance(value, str):
-        return f"must be a string, not {type(value).__name__}"
+        return f"must be a string, not {value_text(value)}"
     if not value:
         return "must not be empty"
     if "\0" in value:
-        return "must not contain the NUL character"
+        return "must not contain the character U+0000 (NUL)"
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        return "must not contain a lone surrogate"
-    return f"has {size} bytes, more than {bytes_max}" if size > bytes_max else None
+        return "must not contain an unpaired surrogate (U+D800 to U+DFFF)"
+    if size > bytes_max:
+        return f"has {size} bytes, but at most {bytes_max} are allowed"
+    return None

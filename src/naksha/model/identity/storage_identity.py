@@ -73,7 +73,10 @@ class StorageIdentity(msgspec.Struct, frozen=True):
             return parse_txn(transaction)
         found = Uuid.parse(transaction)
         if found.storage_number != self.number_at(found.txn):
-            raise VersionNotFound(f"Transaction {transaction} belongs to another storage")
+            raise VersionNotFound(
+                f"Transaction {transaction} belongs to another storage than {self.id!r}; "
+                "look it up in the storage that wrote it"
+            )
         return found.txn
 
     def knows(self, reference: StateRef) -> bool:
@@ -97,7 +100,8 @@ def check_fork(identity: StorageIdentity, id_: str) -> None:
     """Refuse an id for a fork that the storage has or had before."""
     if id_ in (identity.id, *identity.former_ids):
         raise Conflict(
-            f"The storage has or had the id {id_!r}; give the fork an id that it never had",
+            f"The storage {identity.id!r} has, or had, the id {id_!r}; "
+            "give the fork an id that the storage never had",
             field="id",
         )
 

@@ -11,6 +11,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 from naksha.model.errors import InvalidArgument
+from naksha.model.value_text import value_text
 
 YEAR_FACTOR: Final = 10**15
 MONTH_FACTOR: Final = 10**13
@@ -31,11 +32,14 @@ def txn_of(day: date, sequence: int) -> int:
     """Return the number of a day and a sequence."""
     if day.year > YEAR_MAX:
         raise InvalidArgument(
-            f"The year {day.year} is too large for a transaction number", field="txn"
+            f"The year {day.year} is too large for a transaction number; the last one is "
+            f"{YEAR_MAX}",
+            field="txn",
         )
     if not 0 <= sequence <= SEQUENCE_MAX:
         raise InvalidArgument(
-            f"The sequence {sequence} of a transaction number is not in 0..{SEQUENCE_MAX}",
+            f"The sequence of a transaction number must be between 0 and {SEQUENCE_MAX}, not "
+            f"{sequence}",
             field="txn",
         )
     return day.year * YEAR_FACTOR + day.month * MONTH_FACTOR + day.day * DAY_FACTOR + sequence
@@ -46,11 +50,19 @@ def date_of(txn: int) -> date:
     year, rest = divmod(txn, YEAR_FACTOR)
     month, rest = divmod(rest, MONTH_FACTOR)
     if not 1 <= year <= YEAR_MAX:
-        raise InvalidArgument(f"{txn} is not a transaction number", field="txn")
+        raise _invalid_txn(txn)
     try:
         return date(year, month, rest // DAY_FACTOR)
     except ValueError as error:
-        raise InvalidArgument(f"{txn} is not a transaction number", field="txn") from error
+        raise _invalid_txn(txn) from error
+
+
+def _invalid_txn(value: object) -> InvalidArgument:
+    return InvalidArgument(
+        f"{value_text(value)} is not a transaction number; expected a day as YYYYMMDD, followed by "
+        "a sequence of 11 digits",
+        field="txn",
+    )
 
 
 def sequence_of(txn: int) -> int:
@@ -71,13 +83,14 @@ def check_dated(at_ms: int, now_ms: int = LAST_MS) -> None:
     """Check the time of a backdated transaction."""
     if not FIRST_MS <= at_ms <= LAST_MS:
         raise InvalidArgument(
-            f"{at_ms} is not a time in epoch milliseconds between the years 1 and {YEAR_MAX}",
+            f"The transaction time must be in milliseconds since 1970, between the years 1 and "
+            f"{YEAR_MAX}, not {at_ms}",
             field="at_ms",
         )
     if at_ms > now_ms:
         when = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "milliseconds")
         raise InvalidArgument(
-            f"The transaction time {when} is in the future; it must be in the past",
+            f"The transaction time {when} (UTC) is in the future; use a time in the past",
             field="at_ms",
         )
 
@@ -101,6 +114,6 @@ def parse_txn(value: str | int) -> int:
     elif isinstance(value, int):
         number = value
     else:
-        raise InvalidArgument(f"{value!r:.64} is not a transaction number", field="txn")
+        raise _invalid_txn(value)
     date_of(number)
     return number

@@ -22,6 +22,7 @@ from naksha.model.identity.txn import date_of, sequence_of, txn_of
 
 TYPE_TRANSACTION: Final = 0
 TYPE_FEATURE: Final = 1
+_TYPES: Final = {TYPE_TRANSACTION: "a transaction", TYPE_FEATURE: "a state of a feature"}
 TYPE_MAX: Final = 7
 """Types 2 to 7 are reserved: they can be decoded, but Naksha never creates them."""
 
@@ -41,7 +42,7 @@ _TEXT: Final = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 def _check(name: str, value: int, least: int, most: int) -> None:
     if not least <= value <= most:
         raise InvalidArgument(
-            f"The {name} {value} of a UUID is not in {least}..{most}", field="uuid"
+            f"The {name} of a UUID must be between {least} and {most}, not {value}", field="uuid"
         )
 
 
@@ -65,7 +66,9 @@ class Uuid:
             datetime.date(self.year, self.month, self.day)
         except ValueError as error:
             day = f"{self.year}-{self.month}-{self.day}"
-            raise InvalidArgument(f"{day} is not a valid date", field="uuid") from error
+            raise InvalidArgument(
+                f"The date {day} of a UUID does not exist", field="uuid"
+            ) from error
 
     @property
     def date(self) -> datetime.date:
@@ -80,26 +83,20 @@ class Uuid:
     @property
     def txn(self) -> int:
         """Number of the identified transaction."""
-        self._expect(TYPE_TRANSACTION)
+        _check_type(self, TYPE_TRANSACTION)
         return txn_of(self.date, self.object_id)
 
     @property
     def collection_number(self) -> int:
         """Collection number of the identified state."""
-        self._expect(TYPE_FEATURE)
+        _check_type(self, TYPE_FEATURE)
         return self.object_id >> _ROW_BITS
 
     @property
     def i(self) -> int:
         """Row number of the identified state."""
-        self._expect(TYPE_FEATURE)
+        _check_type(self, TYPE_FEATURE)
         return self.object_id & ROW_NUMBER_MAX
-
-    def _expect(self, type_: int) -> None:
-        if self.type != type_:
-            raise InvalidArgument(
-                f"The UUID {self} is of type {self.type}, not {type_}", field="uuid"
-            )
 
     def to_uuid(self) -> uuid.UUID:
         """Encode the parts as 128 bits."""
@@ -136,7 +133,10 @@ class Uuid:
         """Decode the 128 bits; a UUID that Naksha cannot have created is an error."""
         bits = value.int
         if bits & _VERSION_AND_VARIANT_MASK != _VERSION_AND_VARIANT:
-            raise InvalidArgument(f"The UUID {value} is not of version 4, variant 1", field="uuid")
+            raise InvalidArgument(
+                f"The UUID {value} is not one of Naksha's, which have version 4 and variant 1",
+                field="uuid",
+            )
         return cls(
             object_id=bits >> 80 << 12 | bits >> 64 & 0xFFF,
             year=(bits >> 52 & 0x3FF) + YEAR_MIN,
@@ -150,8 +150,19 @@ class Uuid:
     def parse(cls, text: str) -> Self:
         """Parse the usual text form: 32 hexadecimal digits in five groups."""
         if not is_uuid(text):
-            raise InvalidArgument(f"{text!r:.64} is not a UUID", field="uuid")
+            raise InvalidArgument(
+                f"{text!r:.64} is not a UUID; expected hexadecimal digits in groups of 8-4-4-4-12",
+                field="uuid",
+            )
         return cls.of_uuid(uuid.UUID(text))
+
+
+def _check_type(found: Uuid, type_: int) -> None:
+    if found.type != type_:
+        actual = _TYPES.get(found.type, f"an object of the reserved type {found.type}")
+        raise InvalidArgument(
+            f"The UUID {found} must be that of {_TYPES[type_]}, not of {actual}", field="uuid"
+        )
 
 
 StateRef: TypeAlias = Guid | Uuid
@@ -168,8 +179,5 @@ def parse_state_id(text: str) -> StateRef:
     if not is_uuid(text):
         return Guid.parse(text)
     found = Uuid.parse(text)
-    if found.type != TYPE_FEATURE:
-        raise InvalidArgument(
-            f"The UUID {text} does not identify a state of a feature", field="uuid"
-        )
+    _check_type(found, TYPE_FEATURE)
     return found

@@ -80,7 +80,10 @@ class JobProcess:
             try:
                 text = await self._process.stdout.readline()
             except ValueError:
-                yield Said(f"A line of more than {limits.JOB_LINE_BYTES_MAX} bytes was omitted")
+                yield Said(
+                    f"A line of the job's output has more than {limits.JOB_LINE_BYTES_MAX} bytes "
+                    "and was omitted"
+                )
                 continue
             if not text:
                 break
@@ -183,7 +186,8 @@ async def described_jobs() -> list[JobKind]:
         return msgspec.json.decode(said, type=list[JobKind])
     except (TimeoutError, msgspec.DecodeError) as error:
         raise NotSupported(
-            "Jobs cannot be run here; install Spark (pip install naksha[spark]) and Java",
+            "Jobs cannot be run here: the job process could not be started; install Spark "
+            "(pip install naksha[spark]) and Java",
             field="job",
         ) from error
     finally:

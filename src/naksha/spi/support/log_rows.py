@@ -60,14 +60,19 @@ def check_log_query(after: int, limit: int, where: LogFilter) -> list[Box]:
     Returns the boxes of which the changes must meet one; none when there is no spatial test.
     """
     if not 1 <= limit <= limits.PAGE_MAX:
-        raise InvalidArgument(f"limit must be between 1 and {limits.PAGE_MAX}", field="limit")
+        raise InvalidArgument(
+            f"limit must be between 1 and {limits.PAGE_MAX}, not {limit}", field="limit"
+        )
     if not 0 <= after <= limits.INT8_MAX:
-        raise InvalidArgument("The version must not be negative", field="after")
+        raise InvalidArgument(
+            f"after must be a version from 0 to {limits.INT8_MAX}, not {after}", field="after"
+        )
     for name in ("collections", "authors", "app_ids", "overlays"):
         among = getattr(where, name)
         if among is not None and len(among) > limits.QUERY_VALUES_MAX:
             raise LimitExceeded(
-                f"The filter has {len(among)} values, more than {limits.QUERY_VALUES_MAX}",
+                f"The log filter {name!r} has {len(among)} values, but at most "
+                f"{limits.QUERY_VALUES_MAX} are allowed",
                 field=name,
             )
     for name in ("collections", "authors", "app_ids"):

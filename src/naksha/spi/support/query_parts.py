@@ -29,6 +29,7 @@ from naksha.model.query import (
     Tile,
 )
 from naksha.model.query import Test as PropertyTest
+from naksha.model.value_text import value_text
 
 ORDER: Final = {Op.LT: "<", Op.LTE: "<=", Op.GT: ">", Op.GTE: ">="}
 METRES_PER_DEGREE: Final = 110_500.0
@@ -46,17 +47,22 @@ def check_text(text: str) -> None:
         text.encode()
     except UnicodeEncodeError:
         raise InvalidArgument(
-            "A text of the query contains a lone surrogate", field="query"
+            f"The text {text!r:.64} of the query must not contain an unpaired surrogate "
+            "(U+D800 to U+DFFF)",
+            field="query",
         ) from None
     if "\0" in text:
-        raise InvalidArgument("A text of the query contains the NUL character", field="query")
+        raise InvalidArgument(
+            f"The text {text!r:.64} of the query must not contain the character U+0000 (NUL)",
+            field="query",
+        )
 
 
 def check_hidden(query: Query, hidden: bool) -> None:
     """Refuse hidden states unless all states are requested."""
     if hidden and (query.states is not States.ALL or query.replaced_since is not None):
         raise InvalidArgument(
-            "Hidden states can only be read together with all states", field="hidden"
+            "hidden=True requires a query for all states, without replaced_since", field="hidden"
         )
 
 
@@ -117,11 +123,15 @@ def boxes_of(spatial: Spatial | None) -> list[Box]:
 
 
 def _bbox(box: Bbox) -> list[Box]:
-    if any(not math.isfinite(edge) for edge in (box.west, box.south, box.east, box.north)):
-        raise InvalidArgument("The bounding box must be finite", field="bbox")
+    edges = (box.west, box.south, box.east, box.north)
+    if not all(map(math.isfinite, edges)):
+        raise InvalidArgument(
+            f"The edges of a bounding box must be finite numbers, not {edges}", field="bbox"
+        )
     if box.south > box.north:
         raise InvalidArgument(
-            "The south edge of the bounding box must not be greater than its north edge",
+            f"The south edge {box.south} of a bounding box must not be greater than its north "
+            f"edge {box.north}",
             field="bbox",
         )
     if box.west <= box.east:
@@ -144,11 +154,16 @@ def union_of(boxes: Sequence[Bbox]) -> Bbox | None:
 def geometry_of(spatial: Intersects) -> Any:
     """Return the shape of a spatial test."""
     if not (math.isfinite(spatial.radius) and spatial.radius >= 0):
-        raise InvalidArgument("The radius must be finite and not negative", field="spatial.radius")
+        raise InvalidArgument(
+            f"The radius must be a finite number of metres, 0 or more, not {spatial.radius}",
+            field="spatial.radius",
+        )
     try:
         return shapely.from_wkb(spatial.wkb)
     except (shapely.errors.GEOSException, NotImplementedError) as error:
-        raise InvalidArgument(f"Invalid WKB geometry: {error}", field="spatial.wkb") from None
+        raise InvalidArgument(
+            f"The geometry of the query is not valid WKB: {error}", field="spatial.wkb"
+        ) from None
 
 
 def grown(box: Box, metres: float) -> Box:
@@ -174,7 +189,8 @@ def predicate_sql(
     """Translate a predicate to an SQL condition; the storage translates single tests."""
     if level > limits.PREDICATE_DEPTH_MAX:
         raise LimitExceeded(
-            f"The predicate is nested more than {limits.PREDICATE_DEPTH_MAX} levels deep",
+            f"The predicate is nested more than {limits.PREDICATE_DEPTH_MAX} levels deep; "
+            "flatten it",
             field="where",
         )
     if isinstance(predicate, And | Or):
@@ -186,7 +202,11 @@ def predicate_sql(
         # A test of an absent property is null in SQL, and so would be its negation by NOT.
         return f"({predicate_sql(predicate.part, test_sql, level + 1)}) IS NOT TRUE"
     if predicate.path[:1] == GEOMETRY_TYPE[:1] and predicate.path != GEOMETRY_TYPE:
-        raise NotSupported("Of a geometry only the path geometry.type can be tested", field="where")
+        raise NotSupported(
+            f"The predicate tests {'.'.join(map(str, predicate.path))!r:.100}; of a geometry, only "
+            "geometry.type can be tested",
+            field="where",
+        )
     return test_sql(predicate) if _can_hold(predicate) else "false"
 
 
@@ -202,10 +222,11 @@ def _can_hold(test: PropertyTest) -> bool:
 def json_text(value: Any) -> str:
     """Encode a value to compare with as JSON."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidArgument("A number of the predicate must be finite", field="where")
+        raise InvalidArgument(f"The number {value} of the predicate must be finite", field="where")
     try:
         return msgspec.json.encode(value).decode()
     except (UnicodeEncodeError, TypeError, OverflowError, RecursionError) as error:
         raise InvalidArgument(
-            f"A value of the predicate is not valid JSON: {error}", field="where"
+            f"The value of the predicate, {value_text(value)}, is not valid JSON: {error}",
+            field="where",
         ) from None

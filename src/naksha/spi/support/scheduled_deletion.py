@@ -25,7 +25,7 @@ async def drop_due(storage: Storage, now_ms: int) -> None:
             continue
         except (InUse, Retryable) as error:
             _log.warning(
-                "Collection %s is due for deletion but could not be dropped: %s",
+                "Collection %s is due for deletion but could not be dropped; will retry: %s",
                 info.id,
                 error.message,
             )

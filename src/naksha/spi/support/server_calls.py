@@ -85,7 +85,10 @@ class Server(Generic[S]):
             if session is not None:
                 await session.close()
                 if session.is_at_risk:
-                    message = f"{self._name} did not respond: {_reason(error)}"
+                    message = (
+                        f"{self._name} did not respond, and the call may have been executed; "
+                        f"check its result before repeating it: {_reason(error)}"
+                    )
                     raise OutcomeUnknown(message) from error
             raise Unavailable(f"{self._name} cannot be reached: {_reason(error)}") from error
         except BaseException:
@@ -116,7 +119,7 @@ class Server(Generic[S]):
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise Unavailable(f"The catalog on {self._name} is closed")
+            raise Unavailable(f"The catalog on {self._name} is closed; open it again")
 
 
 async def _lives(session: Session) -> bool:
@@ -133,7 +136,7 @@ async def _lives(session: Session) -> bool:
 
 
 def _reason(error: OSError) -> str:
-    return str(error) or type(error).__name__
+    return str(error) or ("timeout" if isinstance(error, TimeoutError) else type(error).__name__)
 
 
 class Progress:
@@ -151,7 +154,10 @@ class Progress:
             result = await piece
         except Unavailable as error:
             if self._has_changed:
-                raise OutcomeUnknown(f"The call was executed only in part: {error}") from error
+                raise OutcomeUnknown(
+                    "The call to the catalog was executed only in part; check its result before "
+                    f"repeating it: {error}"
+                ) from error
             raise
         self._has_changed = True
         return result

@@ -38,15 +38,20 @@ def check_found(query: Query, sort: Sequence[SortKey], after: Found | None) -> N
     """Refuse arguments that `Reader.found` does not support."""
     if query.states is States.ALL or query.replaced_since is not None:
         raise InvalidArgument(
-            "A sorted query can only return one state of each feature", field="states"
+            "A sorted query returns one state of each feature; it supports neither all states nor "
+            "replaced_since",
+            field="states",
         )
     if len(sort) > limits.SORT_KEYS_MAX:
         raise LimitExceeded(
-            f"The query has more than {limits.SORT_KEYS_MAX} sort keys", field="sort"
+            f"The query has {len(sort)} sort keys, but at most {limits.SORT_KEYS_MAX} are allowed",
+            field="sort",
         )
     if after is not None and len(after.values) != len(sort):
         raise InvalidArgument(
-            "The position to continue after has another sort order than the query", field="after"
+            f"The position to continue after has {len(after.values)} sort values, but the query "
+            f"has {len(sort)} sort keys; repeat the sort order of the previous page",
+            field="after",
         )
 
 
@@ -58,7 +63,9 @@ def place_of(json: str | None, key: SortKey) -> Place:
         value = msgspec.json.decode(json)
     except (msgspec.DecodeError, UnicodeEncodeError):
         raise InvalidArgument(
-            "Invalid position to continue after: a sort value is not valid JSON", field="after"
+            f"The sort value {json!r:.64} of the position to continue after is not valid JSON; "
+            "use the position of the previous page",
+            field="after",
         ) from None
     rank = rank_of(value)
     if rank == MISSING:
@@ -89,7 +96,9 @@ def _check_number(json: str) -> None:
         is_one = False
     if not is_one:
         raise InvalidArgument(
-            "Invalid position to continue after: a sort value is not a number", field="after"
+            f"The sort value {json!r:.64} of the position to continue after is not a number in "
+            "the range of a double; use the position of the previous page",
+            field="after",
         )
 
 

@@ -40,7 +40,9 @@ class SqlFiles:
             parts = _NAME.split(file.read_text("utf-8"))
             for name, text in zip(parts[1::2], parts[2::2], strict=True):
                 if name in found:
-                    raise ValueError(f"The query {name} is defined twice")
+                    raise ValueError(
+                        f"The query {name} is defined twice in {self._package}; rename one"
+                    )
                 found[name] = without_comments(text)
         return found
 

@@ -56,7 +56,9 @@ class CheckedSession(ABC):
         """Refuse any call after a failure; the session can then only be left."""
         if self._broken is not None:
             raise InvalidArgument(
-                "The write session failed earlier and can only be rolled back", field="session"
+                "The write session can only be rolled back, because an earlier call failed: "
+                f"{self._broken!s:.200}",
+                field="session",
             ) from self._broken
 
     def _break(self, error: BaseException) -> None:
@@ -173,7 +175,11 @@ class CheckedSession(ABC):
     ) -> list[Outcome]:
         info = await self._open(collection)
         if uuids is not None and len(uuids) != len(ids):
-            raise InvalidArgument("There must be one uuid (or None) for each id", field="uuids")
+            raise InvalidArgument(
+                f"uuids must have one state id or None for each of the {len(ids)} ids, not "
+                f"{len(uuids)} entries",
+                field="uuids",
+            )
         plain = plain_ids(ids, info.id_prefix)
         cut = info.id_prefix or ""
         given = {
@@ -210,7 +216,9 @@ class CheckedSession(ABC):
             attachment = checked_json(json, limits.MESSAGE_JSON_BYTES_MAX, field="message.json")
         if binary is not None and len(binary) > limits.MESSAGE_BINARY_BYTES_MAX:
             raise LimitExceeded(
-                "The binary attachment of the message is too large", field="message.binary"
+                f"The binary attachment of message {id!r:.64} has {len(binary)} bytes, but at most "
+                f"{limits.MESSAGE_BINARY_BYTES_MAX} are allowed",
+                field="message.binary",
             )
         await self._message(id, text, attachment, binary)
 
@@ -243,8 +251,9 @@ class CheckedSession(ABC):
         info = await self._info(collection)
         if self._scope is not None and collection not in self._scope:
             raise NotSupported(
-                f"The scope of this branch is {', '.join(sorted(self._scope))}; write to"
-                f" {collection!r} on main, or on a branch that has it in its scope",
+                f"Collection {collection!r} is not in the scope of this branch, which is "
+                f"{', '.join(sorted(self._scope))}; write to it on main, or on a branch with this "
+                "collection in its scope",
                 field="collection",
                 collection_id=collection,
             )
@@ -302,7 +311,10 @@ class CheckedSession(ABC):
 def plain_ids(ids: Sequence[str], prefix: str | None) -> list[str]:
     """Check ids and remove the collection's prefix; duplicates are removed."""
     if len(ids) > limits.IDS_MAX:
-        raise LimitExceeded(f"{len(ids)} ids in one call; at most {limits.IDS_MAX}", field="ids")
+        raise LimitExceeded(
+            f"The call has {len(ids)} ids, but at most {limits.IDS_MAX} are allowed; split it",
+            field="ids",
+        )
     plain = [check_feature_id(i).removeprefix(prefix or "") for i in ids]
     return list(dict.fromkeys(plain))
 
@@ -310,9 +322,15 @@ def plain_ids(ids: Sequence[str], prefix: str | None) -> list[str]:
 def check_muuids(muuids: Sequence[str | None], count: int, merge: bool) -> None:
     """Refuse merged state ids whose number differs from that of the features, or with `merge`."""
     if merge:
-        raise InvalidArgument("muuids and merge cannot be combined", field="muuids")
+        raise InvalidArgument(
+            "muuids and merge cannot be combined; omit one of them", field="muuids"
+        )
     if len(muuids) != count:
-        raise InvalidArgument("There must be one muuid (or None) for each feature", field="muuids")
+        raise InvalidArgument(
+            f"muuids must have one state id or None for each of the {count} features, not "
+            f"{len(muuids)} entries",
+            field="muuids",
+        )
     for muuid in muuids:
         if muuid is not None:
             check_text(muuid, limits.STATE_ID_BYTES_MAX, field="muuids")
@@ -321,10 +339,18 @@ def check_muuids(muuids: Sequence[str | None], count: int, merge: bool) -> None:
 def check_versions(after: Sequence[int], count: int) -> None:
     """Refuse versions to continue after unless there is one for each feature."""
     if len(after) != count:
-        raise InvalidArgument("There must be one version (or 0) for each feature", field="after")
+        raise InvalidArgument(
+            f"after must have one version for each of the {count} features, not {len(after)} "
+            "entries; use 0 for none",
+            field="after",
+        )
     for version in after:
         if not 0 <= version <= limits.INT8_MAX // 4:
-            raise InvalidArgument(f"{version} is not a version of a feature", field="after")
+            raise InvalidArgument(
+                f"{version} is not a version of a feature; "
+                f"use a number from 0 to {limits.INT8_MAX // 4}",
+                field="after",
+            )
 
 
 def check_kept(kind: str, id: str, expected: int | None = None) -> None:
@@ -332,18 +358,24 @@ def check_kept(kind: str, id: str, expected: int | None = None) -> None:
     check_text(kind, limits.KEPT_KIND_BYTES_MAX, field="kind")
     check_text(id, limits.KEPT_ID_BYTES_MAX, field="id")
     if expected is not None and not 0 <= expected <= limits.INT8_MAX:
-        raise InvalidArgument("The expected revision must not be negative", field="expected")
+        raise InvalidArgument(
+            f"The expected revision of {kind} {id!r:.64} must be 0 or more, not {expected}",
+            field="expected",
+        )
 
 
 def check_days(days: int) -> None:
     """Check a number of days."""
     if not 0 <= days <= limits.INT8_MAX:
-        raise InvalidArgument(f"{days} is not a number of days", field="days")
+        raise InvalidArgument(
+            f"The number of days must be between 0 and {limits.INT8_MAX}, not {days}", field="days"
+        )
 
 
 def checked_json(value: Any, bytes_max: int, *, field: str) -> str:
     """Check a value and encode it as JSON text."""
     problem = json_problem(value)
     if problem is not None:
-        raise InvalidArgument(problem.message, field=f"{field}{problem.path}")
+        message = problem.below(field).sentence()
+        raise InvalidArgument(message, field=f"{field}{problem.path}")
     return check_text(msgspec.json.encode(value).decode(), bytes_max, field=field)

@@ -58,7 +58,8 @@ def _merge(collection: str, base: State, head: State, sent: Feature) -> Feature:
     if merged.conflicts:
         conflict = merged.conflicts[0]
         raise Conflict(
-            "Both sides changed the same property",
+            f"Feature {head.id!r:.64} cannot be merged: HEAD and the write changed "
+            f"{conflict.path!r:.128} differently; read the feature again and repeat the write",
             field=conflict.path,
             feature_id=head.id,
             collection_id=collection,

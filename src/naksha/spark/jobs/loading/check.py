@@ -117,7 +117,7 @@ class Checker(msgspec.Struct, frozen=True):
         except (InvalidArgument, LimitExceeded) as error:
             broken = error
         if len(rows) == 1:
-            problems[rows[0]] = _reason(broken)
+            problems[rows[0]] = broken.message
             return []
         middle = len(rows) // 2
         halves = (rows[:middle], rows[middle:])
@@ -145,10 +145,6 @@ def _given(batch: pa.RecordBatch, wkb: list[bytes | None]) -> pa.RecordBatch:
     ]
     arrays = [column.cast(field.type) for column, field in zip(columns, GIVEN, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=GIVEN)
-
-
-def _reason(error: InvalidArgument | LimitExceeded) -> str:
-    return error.message if error.field is None else f"{error.field}: {error.message}"
 
 
 def _rejected(batch: pa.RecordBatch, problems: dict[int, str]) -> pa.RecordBatch:

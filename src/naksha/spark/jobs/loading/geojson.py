@@ -273,7 +273,7 @@ def _geometries(
             found[n] = encode_geometries([{"geometry": geometry}]).wkb[0]
         elif problems[n] is None:
             problem = problem.below("geometry")
-            problems[n] = f"{problem.path}: {problem.message}"
+            problems[n] = problem.sentence()
     return found, adjusted
 
 
@@ -286,16 +286,16 @@ def _elsewhere(features: Sequence[_Feature], problems: list[str | None]) -> list
     shapes = shapely.from_geojson(np.array(given, dtype=object), on_invalid="ignore")
     for n, (text, is_missing) in enumerate(zip(given, shapely.is_missing(shapes), strict=True)):
         if is_missing and text is not None and problems[n] is None:
-            problems[n] = "geometry: is not a valid GeoJSON geometry"
+            problems[n] = "geometry is not a valid GeoJSON geometry"
     return wkb_of(shapes)
 
 
 def _problem(feature: _Feature) -> str | None:
     if feature.type != "Feature":
-        return f"type: must be 'Feature', not {feature.type!r:.64}"
+        return f"type must be 'Feature', not {feature.type!r:.64}"
     exact_max = EXACT_MAX if isinstance(feature.id, float) else limits.INT8_MAX
     if isinstance(feature.id, int | float) and abs(feature.id) > exact_max:
-        return f"id: {feature.id} is too large for a number and must be a string"
+        return f"id {feature.id} is too large for a number and must be a string"
     return None
 
 
@@ -306,7 +306,7 @@ def _misread(feature: _Feature, members: dict[str, msgspec.Raw]) -> str | None:
     name = _name_of(own)
     if is_lon_lat(name):
         return None
-    return f"crs: is {name!r:.64}; set the reference system of all features in the mapping"
+    return f"crs is {name!r:.64}; set the reference system of all features in the mapping"
 
 
 def _id(value: str | float | None) -> str | None:

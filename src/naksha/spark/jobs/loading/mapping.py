@@ -43,7 +43,7 @@ _ID: Final = "id"
 _FLOATING: Final = (FloatType, DoubleType)
 _EXACT_FLOAT_MAX: Final = 2**24 - 1
 """Like `EXACT_MAX`, for floats with single precision."""
-_NO_OBJECT: Final = "properties: must be a JSON object with unique names"
+_NO_OBJECT: Final = "properties must be a JSON object with unique names"
 _WKB_NAMES: Final = ("geometry", "geom", "wkb", "wkb_geometry")
 _TEXT_NAMES: Final = ("wkt", "geometry", "geom", "geometry_wkt", "wkb", "wkb_geometry")
 """Names of columns with WKT, or with WKB in hexadecimal digits."""
@@ -328,7 +328,7 @@ def _id_number_problems(schema: StructType, name: str | None) -> list[Column]:
     number = column_of(name).cast("double")
     exact_max = EXACT_MAX if isinstance(type_, DoubleType) else _EXACT_FLOAT_MAX
     is_exact = (number == F.rint(number)) & (F.abs(number) <= exact_max)
-    said = F.concat(F.lit(f"{name}: is not an exact integer: "), number.cast("string"))
+    said = F.concat(F.lit(f"{name} is not an exact integer: "), number.cast("string"))
     return [F.when(~F.isnan(number) & ~is_exact, F.concat(said, F.lit("; use a string")))]
 
 
@@ -381,7 +381,7 @@ def _id_problems(members: Column, name: str | None) -> list[Column]:
         ),
         F.when(
             (kind == "DOUBLE") & (F.abs(number) > EXACT_MAX),
-            F.lit(f"properties.{name}: is too large for a number and must be a string"),
+            F.lit(f"properties.{name} is too large for a number and must be a string"),
         ),
     ]
 

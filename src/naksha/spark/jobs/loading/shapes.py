@@ -87,7 +87,7 @@ def _parsed(batch: pa.RecordBatch, problems: dict[int, str]) -> Objects:
     lon = batch.column("lon").to_numpy(zero_copy_only=False).astype(float)
     lat = batch.column("lat").to_numpy(zero_copy_only=False).astype(float)
     half = np.isnan(lon) ^ np.isnan(lat)
-    _tell(problems, half, "geometry: longitude or latitude is missing or not a number")
+    _tell(problems, half, "geometry has a longitude or latitude that is missing or not a number")
     there = ~np.isnan(lon) & ~np.isnan(lat)
     if there.any():
         points = np.full(len(shapes), None, dtype=object)
@@ -105,7 +105,7 @@ def _read(
     for n in np.flatnonzero(shapely.is_missing(shapes)):
         if given[n] is not None:
             said = CURVED if _is_curve(given[n], read) else fault
-            problems.setdefault(int(n), f"geometry: {said}")
+            problems.setdefault(int(n), f"geometry {said}")
     return shapes
 
 
@@ -126,7 +126,7 @@ def _check_measures(shapes: Objects, problems: dict[int, str]) -> None:
     for n in np.flatnonzero(shapely.has_m(shapes)):
         measures = shapely.get_coordinates(shapes[n], include_m=True)[:, -1]
         if not np.isnan(measures).all():
-            problems.setdefault(int(n), f"geometry: {MEASURED}")
+            problems.setdefault(int(n), f"geometry {MEASURED}")
         elif not shapely.has_z(shapes[n]):
             # WKB is written with three dimensions; without Z the third one would be the measure.
             shapes[n] = shapely.force_2d(shapes[n])
@@ -137,7 +137,7 @@ def _check_references(shapes: Objects, problems: dict[int, str]) -> None:
     named = shapely.get_srid(shapes)
     for n in np.flatnonzero(~np.isin(named, SRIDS) & ~shapely.is_missing(shapes)):
         said = f"has the reference system {named[n]}; set that of all features in the mapping"
-        problems.setdefault(int(n), f"geometry: {said}")
+        problems.setdefault(int(n), f"geometry {said}")
 
 
 def _tell(problems: dict[int, str], broken: npt.NDArray[np.bool_], problem: str) -> None:
@@ -171,7 +171,7 @@ def _transformed(shapes: Objects, to: pyproj.Transformer, problems: dict[int, st
             made[chosen] = shapely.transform(shapes[chosen], move, include_z=dimension)
     outside = ~np.isfinite(shapely.bounds(made)).all(axis=1) & ~shapely.is_missing(made)
     outside &= ~shapely.is_empty(made)
-    _tell(problems, outside, "geometry: is outside of its reference system")
+    _tell(problems, outside, "geometry is outside of its reference system")
     return made
 
 
@@ -201,7 +201,7 @@ def _mend(
     problem = geometry_problem(mended)
     if problem is not None:
         problem = problem.below("geometry")
-        problems.setdefault(n, f"{problem.path}: {problem.message}")
+        problems.setdefault(n, problem.sentence())
     elif change is not None:
         wkbs[n] = encode_geometries([{"geometry": mended}]).wkb[0]
         adjusted[n] = True

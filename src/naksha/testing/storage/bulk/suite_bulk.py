@@ -307,7 +307,7 @@ class TestSplits:
         seen = await read_all(places.storage, await plan(places.name, Query(states=States.ALL), at))
         assert [row["uuid"] for row in seen] == [uuids[3], uuids[5]]
         for query in (Query(), Query(states=States.DELETED), Query(replaced_since=1)):
-            with pytest.raises(InvalidArgument, match="Hidden"):
+            with pytest.raises(InvalidArgument, match="hidden=True requires a query"):
                 await plan(places.name, query, hidden=True)
 
 
