@@ -39,6 +39,7 @@ ENTRY_POINTS = {"main.py", "__main__.py"}
 ROOM_MODULES_MAX = 24
 """A folder with more modules than this is hard to search; `language.md` aims at about 20."""
 GERUNDS = {
+    "binding": "parameter binding of endpoints",
     "clustering": "the query parameter `clustering`",
     "copying": "a copy from space to space; `copy` is a module of Python",
     "decoding": "text decoding",
@@ -50,6 +51,7 @@ GERUNDS = {
     "opening": "storages by location",
     "paging": "keyset paging",
     "partitioning": "optimal partitioning, a term of the source documents",
+    "routing": "HTTP routing",
     "sampling": "samples of features",
     "staging": "staged writes",
     "testing": "the shipped test tools",

@@ -279,10 +279,16 @@ class Committer(Generic[H]):
         running = asyncio.get_running_loop().create_task(
             _changed(request.change, attempt), context=request.context
         )
-        limit = asyncio.timeout(max(0.0, request.deadline - time.monotonic()))
+        left = request.deadline - time.monotonic()
+        limit = asyncio.timeout(max(0.0, left))
         try:
-            async with limit:
-                request.result = await running
+            if left > 0:
+                await asyncio.sleep(0)  # Most changes end without waiting, and need no timer.
+            if running.done():
+                request.result = running.result()
+            else:
+                async with limit:
+                    request.result = await running
             self._add(chain, attempt, request)
         except asyncio.CancelledError as error:
             if not running.cancelled() or is_cancelled():

@@ -3,18 +3,19 @@
 Observing    stream id, access log, metrics, CORS
 GZip         response compression
 Gate         authentication, admission, timeout, body limits
-Shortcuts    fast path around the framework for frequent requests
-routes
+Dispatcher   parameters, endpoint, response
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Any, Final
 
-from fastapi import FastAPI
+import msgspec
+from starlette.datastructures import State
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import Receive, Scope, Send
 
 from naksha.hub.jobs.files import JobFiles
 from naksha.hub.jobs.kinds import JobKinds
@@ -23,68 +24,85 @@ from naksha.hub.jobs.service import running_jobs
 from naksha.hub.leases import lease_times
 from naksha.hub.subscriptions.service import delivering
 from naksha.model import limits
-from naksha.server import VERSION
-from naksha.server.errors import add_error_handlers
+from naksha.server.errors import no_endpoint
 from naksha.server.metrics import count_event
 from naksha.server.middleware.access_log import Observing
 from naksha.server.middleware.admission import TurnLimits, Turns
 from naksha.server.middleware.auth import Doorkeeper
 from naksha.server.middleware.gate import Gate
 from naksha.server.openapi import version_schemas
-from naksha.server.openapi.feature_schemas import complete_document
+from naksha.server.openapi.document import Document
 from naksha.server.process.open_hub import check_default_storage, open_hub
 from naksha.server.process.settings import Settings
+from naksha.server.requests.json_body import json_body
 from naksha.server.requests.parameter_checks import ParameterChecks
 from naksha.server.requests.state import ServerState
-from naksha.server.routes.shortcuts import Shortcuts
 from naksha.server.routes.table import ROUTES
+from naksha.server.routing.declarations import Router
+from naksha.server.routing.dispatch import Dispatcher
 
 _GZIP_LEVEL: Final = 4
 """Takes half the time of the default level for nearly the same size."""
 
 
-def create_app(settings: Settings) -> FastAPI:
-    """Create the application of one worker; `serving` opens its hub."""
-    app = FastAPI(
-        title="Naksha",
-        version=VERSION,
-        docs_url=None,  # the page would load scripts from a CDN
-        redoc_url=None,
-        redirect_slashes=False,
-    )
-    app.state.settings = settings
-    app.state.doorkeeper = Doorkeeper(settings)
-    app.state.turns = Turns(
-        TurnLimits(
-            settings.parallel, settings.actor_parallel, settings.actor_queue, settings.queue_seconds
+class Application:
+    """ASGI application of one worker: the endpoints behind the middleware."""
+
+    def __init__(self, settings: Settings, routers: Sequence[Router]) -> None:
+        """Assemble the application; `serving` opens its hub."""
+        self.state: Final = State()
+        self.state.settings = settings
+        doorkeeper = self.state.doorkeeper = Doorkeeper(settings)
+        turns = self.state.turns = Turns(
+            TurnLimits(
+                settings.parallel,
+                settings.actor_parallel,
+                settings.actor_queue,
+                settings.queue_seconds,
+            )
         )
-    )
-    add_error_handlers(app)
-    # The last one added is the outermost.
-    routers = [routes.router for routes in ROUTES]
-    app.add_middleware(Shortcuts, routers=routers)
-    app.add_middleware(ParameterChecks, routers=routers)
-    app.add_middleware(
-        Gate, settings=settings, doorkeeper=app.state.doorkeeper, turns=app.state.turns
-    )
-    app.add_middleware(
-        GZipMiddleware,
-        minimum_size=limits.GZIP_BYTES_MIN,
-        compresslevel=_GZIP_LEVEL,
-        exclude_content_types=("text/event-stream",),
-    )
-    app.add_middleware(Observing)
-    for routes in ROUTES:
-        app.include_router(routes.router)
-    app.state.routes = [route for routes in ROUTES for route in routes.router.routes]
-    complete_document(
-        app, version_schemas.SCHEMAS, needs_token=not app.state.doorkeeper.lets_in_anonymous
-    )
-    return app
+        self._dispatcher = dispatcher = Dispatcher(routers, json_body, no_endpoint)
+        dispatcher.checks.append(ParameterChecks(dispatcher.endpoints))
+        self._needs_token = not doorkeeper.lets_in_anonymous
+        self._document: dict[str, Any] | None = None
+        gate = Gate(dispatcher, settings=settings, doorkeeper=doorkeeper, turns=turns)
+        zipped = GZipMiddleware(
+            gate,
+            minimum_size=limits.GZIP_BYTES_MIN,
+            compresslevel=_GZIP_LEVEL,
+            exclude_content_types=("text/event-stream",),
+        )
+        self._app = Observing(zipped)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = self
+        await self._app(scope, receive, send)
+
+    def has(self, path: str) -> bool:
+        """Return whether an endpoint has this path, with any method."""
+        return self._dispatcher.has(path)
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document."""
+        if self._document is None:
+            endpoints = [one for one in self._dispatcher.endpoints if one.declared.documented]
+            self._document = Document.of(
+                endpoints, version_schemas.SCHEMAS, needs_token=self._needs_token
+            )
+        return self._document
+
+    def openapi_json(self) -> bytes:
+        """Return the OpenAPI document as JSON."""
+        return msgspec.json.encode(self.openapi())
+
+
+def create_app(settings: Settings, more: Sequence[Router] = ()) -> Application:
+    """Create the application of one worker, with `more` endpoints besides its own."""
+    return Application(settings, [*(routes.router for routes in ROUTES), *more])
 
 
 @asynccontextmanager
-async def serving(app: FastAPI) -> AsyncIterator[ServerState]:
+async def serving(app: Application) -> AsyncIterator[ServerState]:
     """Open the hub of an application for the block, with its jobs and subscriptions."""
     settings: Settings = app.state.settings
     hub = await open_hub(settings, observe=count_event)

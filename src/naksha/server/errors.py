@@ -7,10 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
-from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
-from starlette.routing import Match, Route
+from starlette.responses import Response
 from starlette.types import Scope
 
 from naksha.model import limits
@@ -18,7 +15,6 @@ from naksha.model.errors import (
     Conflict,
     Expired,
     Forbidden,
-    InvalidArgument,
     MergeConflict,
     NakshaError,
 )
@@ -45,11 +41,7 @@ _NAMES: Final = {
 """Names of statuses in the envelope; XYZ clients know only these."""
 UNKNOWN_PATH: Final = "The requested resource does not exist."
 """Do not change this text, nor the type `error`: xyzspaces compares both literally."""
-_TEXTS: Final = {
-    404: UNKNOWN_PATH,
-    405: "Method {method} is not allowed for this resource; allowed: {allowed}.",
-}
-"""Messages for requests that match no route."""
+_WRONG_METHOD: Final = "Method {method} is not allowed for this resource; allowed: {allowed}."
 
 
 def envelope(status: int, stream_id: str, message: str, code: str, **more: Any) -> dict[str, Any]:
@@ -124,15 +116,8 @@ def unexpected_response(stream_id: str) -> Response:
 
 def unknown_path_response(stream_id: str) -> Response:
     """Build the 404 response for a path that no endpoint has."""
-    body = envelope(404, stream_id, UNKNOWN_PATH, _CODES[404])
+    body = envelope(404, stream_id, UNKNOWN_PATH, "not_found")
     return envelope_response(404, body | {"type": "error"})
-
-
-def is_known_path(scope: Scope) -> bool:
-    """Return whether an endpoint has this path, with any method."""
-    app = scope["app"]  # its own list has the routers, not their routes
-    routes = [route for route in (*app.routes, *app.state.routes) if isinstance(route, Route)]
-    return any(route.matches(scope)[0] is not Match.NONE for route in routes)
 
 
 def log_failure(error: BaseException, stream_id: str) -> None:
@@ -140,75 +125,13 @@ def log_failure(error: BaseException, stream_id: str) -> None:
     _log.error("Request %s failed", stream_id, exc_info=error)
 
 
-def add_error_handlers(app: FastAPI) -> None:
-    """Register the handlers that turn every error of a route into an envelope."""
-    app.add_exception_handler(NakshaError, _ours)
-    app.add_exception_handler(RequestValidationError, _not_valid)
-    app.add_exception_handler(HTTPException, _of_the_framework)
-
-
-async def _ours(request: Request, error: Exception) -> Response:
-    assert isinstance(error, NakshaError)
-    return error_response(error, visit_of(request).stream_id)
-
-
-async def _not_valid(request: Request, error: Exception) -> Response:
-    """Handle invalid parameters: `field` names the first one, the message all of them."""
-    assert isinstance(error, RequestValidationError)
-    problems = [_problem(found) for found in error.errors()]
-    field, message = problems[0]
-    others = "".join(f"; {name}: {text}" for name, text in problems[1:])
-    return await _ours(request, InvalidArgument(f"{field}: {message}{others}", field=field))
-
-
-def _problem(found: Mapping[str, Any]) -> tuple[str, str]:
-    """Return field and message."""
-    kind, *path = [str(step) for step in found["loc"]]
-    if found["type"] == "json_invalid":
-        return (
-            "body",
-            f"not valid JSON: {found['ctx']['error']}, at character {path[0]}",
-        )
-    more = found.get("ctx", {})
-    if "discriminator" in more:
-        path.append(more["discriminator"].strip("'"))
-    text = _SENTENCES.get(found["type"], "{msg}").format(msg=found["msg"], **more)
-    return ".".join(path) or kind, text
-
-
-async def _of_the_framework(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    if isinstance(error.__cause__, NakshaError):
-        # Raised while FastAPI read the body, which it reports as an error of the body.
-        return await _ours(request, error.__cause__)
-    visit, status = visit_of(request), error.status_code
-    allowed = _allowed(request) if status == 405 else ""
-    text = str(error.detail)
-    if text in ("Not Found", "Method Not Allowed") and status in _TEXTS:
-        text = _TEXTS[status].format(method=request.method, allowed=allowed)
-    body = envelope(status, visit.stream_id, text, _CODES.get(status, "invalid_argument"))
-    if text == UNKNOWN_PATH:
-        return unknown_path_response(visit.stream_id)
-    headers = {"Allow": allowed} if status == 405 else error.headers
-    return envelope_response(status, body, headers)
-
-
-def _allowed(request: Request) -> str:
-    """List the methods of a path; the framework reports those of one of its routes only."""
-    app = request.app  # its own list has the routers, not their routes
-    routes = [route for route in (*app.routes, *app.state.routes) if isinstance(route, Route)]
-    matching = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
-    methods = {method for route in matching for method in route.methods or ()}
-    return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
-
-
-_SENTENCES: Final = {
-    "missing": "required but missing",
-    "extra_forbidden": "unknown member",
-    "model_attributes_type": "must be a JSON object",
-    "union_tag_invalid": "{tag!r:.64} is not one of {expected_tags}",
-    "union_tag_not_found": "required but missing",
-    "value_error": "{error}",
-}
-"""Messages that replace those of pydantic, by pydantic's error types."""
-_CODES: Final = {404: "not_found", 405: "not_supported"}
+def no_endpoint(scope: Scope, allowed: set[str]) -> Response:
+    """Build the response for a path that no endpoint has, or that has other methods."""
+    stream_id = visit_of(scope).stream_id
+    if not allowed:
+        return unknown_path_response(stream_id)
+    listed = ", ".join(sorted(allowed | ({"HEAD"} if "GET" in allowed else set())))
+    text = _WRONG_METHOD.format(method=scope["method"], allowed=listed)
+    return envelope_response(
+        405, envelope(405, stream_id, text, "not_supported"), {"Allow": listed}
+    )

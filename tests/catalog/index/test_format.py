@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naksha.catalog.index import EMPTY_CONTAINER, IndexContainer, IndexLimits, PageRef, Stripe
-from naksha.catalog.index.blocks import Entry, cut, read_varint, shared_length, varint
-from naksha.catalog.index.page import EMPTY, MISSING, Page
+from naksha.catalog.index.blocks import MISSING, Entry, cut, read_varint, shared_length, varint
+from naksha.catalog.index.page import EMPTY, Page
 from naksha.catalog.objects import ObjectRef, decode, encode
 from naksha.model.errors import StorageCorrupt
 from tests.catalog.index.machine import KEYS

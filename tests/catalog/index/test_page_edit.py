@@ -3,10 +3,12 @@
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from naksha.catalog.index import IndexLimits
-from naksha.catalog.index.blocks import decode_block
-from naksha.catalog.index.page import EMPTY, MISSING, Page, page_size
+from naksha.catalog.index.blocks import MISSING, Missing, decode_block, encode_block
+from naksha.catalog.index.page import EMPTY, Page, page_size
 from naksha.catalog.index.page_edit import Change, changed, split
 
 LIMITS = IndexLimits()
@@ -88,3 +90,31 @@ def test_a_page_is_split_into_few_pages_of_like_size(pieces: int) -> None:
     assert fewest <= len(found) <= fewest + 1
     assert max(map(page_size, found)) <= limit
     assert min(map(page_size, found)) > limit * 0.4
+
+
+_keys = st.binary(max_size=3) | st.binary(min_size=130, max_size=131)
+_values = st.none() | st.binary(max_size=3) | st.binary(min_size=126, max_size=129)
+
+
+@given(
+    st.dictionaries(_keys, _values, min_size=1, max_size=8),
+    st.lists(st.tuples(_keys, _values | st.just(MISSING)), max_size=6),
+)
+def test_an_edited_block_is_the_one_that_its_entries_make(
+    entries: dict[bytes, bytes | None], changes: list[Change]
+) -> None:
+    before = encode_block(sorted(entries.items()))
+    stored = type(before)(before.data, before.crc, before.first)
+    for key, value in changes:
+        if isinstance(value, Missing):
+            entries.pop(key, None)
+        else:
+            entries[key] = value
+    after = encode_block(sorted(entries.items())) if entries else None
+    for block in (before, stored):
+        edited = block.with_changes(changes)
+        assert edited == after
+        if edited is not None and after is not None:
+            assert (edited.first, edited.crc) == (after.first, after.crc)
+            assert edited.decoded == after.decoded
+            assert [edited.find(key) for key in entries] == list(entries.values())

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 import uvicorn
-from fastapi import FastAPI
 from httpx import AsyncClient
 
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import WriteFeatures
 from naksha.model import limits
-from naksha.server.app import create_app, serving
+from naksha.server.app import Application, create_app, serving
 from naksha.server.process.settings import Settings
 from naksha.testing.servers._private_server import free_port
 from tests.hub.remote.support import forget_handlers, install
@@ -38,7 +37,7 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def served(directory: Path, seconds: float) -> AsyncIterator[tuple[FastAPI, AsyncClient]]:
+async def served(directory: Path, seconds: float) -> AsyncIterator[tuple[Application, AsyncClient]]:
     """A server in which a request may take so long, and a client of it."""
     port = free_port()
     app = create_app(Settings(data=str(directory), request_seconds=seconds))
@@ -61,14 +60,14 @@ async def fill(client: AsyncClient, **target: Any) -> None:
 
 
 @pytest.fixture
-async def running(tmp_path: Path) -> AsyncIterator[tuple[FastAPI, AsyncClient]]:
+async def running(tmp_path: Path) -> AsyncIterator[tuple[Application, AsyncClient]]:
     async with served(tmp_path, PATIENCE) as (app, client):
         await fill(client)
         yield app, client
 
 
 @pytest.fixture
-def client(running: tuple[FastAPI, AsyncClient]) -> AsyncClient:
+def client(running: tuple[Application, AsyncClient]) -> AsyncClient:
     return running[1]
 
 
@@ -136,7 +135,7 @@ async def test_a_copy_that_breaks_off_says_so_in_its_last_line(client: AsyncClie
     assert not last["copied"]["isComplete"]
 
 
-async def test_further_copies_wait_for_their_turn(running: tuple[FastAPI, AsyncClient]) -> None:
+async def test_further_copies_wait_for_their_turn(running: tuple[Application, AsyncClient]) -> None:
     app, client = running
     turns = app.state.server.copies
     for _ in range(limits.COPIES_PARALLEL_MAX):

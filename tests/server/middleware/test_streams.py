@@ -11,7 +11,7 @@ from contextlib import ExitStack
 import httpx
 import pytest
 import uvicorn
-from fastapi import FastAPI, Response
+from starlette.responses import Response
 
 from naksha.hub.pipeline.responses import Features
 from naksha.model.errors import LimitExceeded, Unavailable
@@ -20,6 +20,7 @@ from naksha.server.app import create_app
 from naksha.server.middleware.spool import SpoolRoom, unhurried
 from naksha.server.process.settings import Settings
 from naksha.server.responses.encoding import feature_collection
+from naksha.server.routing.declarations import Router
 from naksha.testing.servers._private_server import free_port
 from naksha.testing.servers.hub_server import HubServer
 from tests.server.towns import ids_of, new_space, point, put
@@ -51,9 +52,10 @@ async def _broken_at_once() -> Response:
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """The application with its layers, and two routes whose storage fails."""
-    app: FastAPI = create_app(Settings())
-    app.add_api_route("/hub/broken", _broken)
-    app.add_api_route("/hub/broken-at-once", _broken_at_once)
+    router = Router()
+    router.get("/hub/broken")(_broken)
+    router.get("/hub/broken-at-once")(_broken_at_once)
+    app = create_app(Settings(), [router])
     port = free_port()
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="critical", lifespan="off"))
     thread = threading.Thread(target=server.run)

@@ -8,7 +8,10 @@ key of a block shares nothing, so a block can be read without the one before it.
 
 from __future__ import annotations
 
+import enum
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from operator import sub
 from typing import Final, NamedTuple, TypeAlias
 from zlib import crc32
 
@@ -18,16 +21,95 @@ from naksha.model.errors import StorageCorrupt
 Entry: TypeAlias = tuple[bytes, bytes | None]
 """A key with its value; None is a tombstone."""
 
+
+class Missing(enum.Enum):
+    """Value of an absent key, which is neither bytes nor a tombstone."""
+
+    MISSING = 0
+
+
+MISSING: Final = Missing.MISSING
+
 _SMALL: Final = tuple(bytes([number]) for number in range(128))
 
 
-class Block(NamedTuple):
-    """A block as it is stored."""
+class Decoded(NamedTuple):
+    """The entries of a block, in columns."""
 
-    data: bytes
-    crc: int
-    first: bytes
-    """Its first key."""
+    keys: list[bytes]
+    values: list[bytes | None]
+    sizes: list[int]
+    """The encoded length of each entry."""
+
+
+class Block:
+    """A block as it is stored; its entries are decoded once, when they are first needed."""
+
+    __slots__ = ("_decoded", "crc", "data", "first")
+
+    def __init__(self, data: bytes, crc: int, first: bytes, decoded: Decoded | None = None) -> None:
+        self.data: Final = data
+        self.crc: Final = crc
+        self.first: Final = first
+        """Its first key."""
+        self._decoded = decoded
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Block) and self.data == other.data
+
+    def __hash__(self) -> int:
+        return hash(self.data)
+
+    @property
+    def decoded(self) -> Decoded:
+        """Its entries, which must not be modified."""
+        if self._decoded is None:
+            self._decoded = _decoded(self.data)
+        return self._decoded
+
+    def find(self, key: bytes) -> bytes | Missing | None:
+        """Return the value of the key; None is a tombstone."""
+        keys, values, _ = self.decoded
+        at = bisect_left(keys, key)
+        return values[at] if at < len(keys) and keys[at] == key else MISSING
+
+    def floor(self, key: bytes) -> Entry | None:
+        """Return the entry with the greatest key that is not above the given one."""
+        keys, values, _ = self.decoded
+        at = bisect_right(keys, key) - 1
+        return (keys[at], values[at]) if at >= 0 else None
+
+    def with_changes(self, changes: Iterable[tuple[bytes, bytes | Missing | None]]) -> Block | None:
+        """Return the block after changes, for which only the changed entries are encoded again.
+
+        None if no entry is left.
+        """
+        data, (keys, values, sizes) = self.data, self.decoded
+        keys, values, sizes = keys.copy(), values.copy(), sizes.copy()
+        for key, value in changes:
+            at = bisect_left(keys, key)
+            is_there = at < len(keys) and keys[at] == key
+            if isinstance(value, Missing):
+                if not is_there:
+                    continue
+                old = slice(at, at + 1)
+                added: tuple[Entry, ...] = ()
+            else:
+                old = slice(at, at + is_there)
+                added = ((key, value),)
+            # The key after a new or removed one is stored relative to another one than before.
+            end = old.stop + 1 if is_there != bool(added) and old.stop < len(keys) else old.stop
+            before = keys[at - 1] if at else b""
+            again = [*added, *zip(keys[old.stop : end], values[old.stop : end], strict=True)]
+            new, new_sizes = _encoded(again, before)
+            begin = sum(sizes[:at])
+            data = b"".join((data[:begin], new, data[begin + sum(sizes[at:end]) :]))
+            keys[old] = [entry[0] for entry in added]
+            values[old] = [entry[1] for entry in added]
+            sizes[at:end] = new_sizes
+        if not keys:
+            return None
+        return Block(data, crc32(data), keys[0], Decoded(keys, values, sizes))
 
 
 def varint(number: int) -> bytes:
@@ -79,22 +161,33 @@ def _add_entry(out: bytearray, before: bytes, key: bytes, value: bytes | None) -
     out += value
 
 
+def _encoded(entries: Iterable[Entry], before: bytes = b"") -> tuple[bytearray, list[int]]:
+    """Return entries that follow a key as bytes, with the length of each."""
+    out = bytearray()
+    sizes = []
+    end = 0
+    for key, value in entries:
+        _add_entry(out, before, key, value)
+        before = key
+        begin, end = end, len(out)
+        sizes.append(end - begin)
+    return out, sizes
+
+
 def _block(out: bytearray) -> Block:
     data = bytes(out)
     return Block(data, crc32(data), first_key(data, 0))
 
 
-def encode_block(entries: Iterable[Entry]) -> Block:
-    before = b""
-    out = bytearray()
-    for key, value in entries:
-        _add_entry(out, before, key, value)
-        before = key
-    return _block(out)
+def encode_block(entries: Sequence[Entry]) -> Block:
+    out, sizes = _encoded(entries)
+    data = bytes(out)
+    decoded = Decoded([key for key, _ in entries], [value for _, value in entries], sizes)
+    return Block(data, crc32(data), decoded.keys[0], decoded)
 
 
-def read_block(data: bytes, at: int, end: int) -> Iterator[Entry]:
-    """Iterate over the entries of the block between two offsets of `data`."""
+def read_block(data: bytes, at: int, end: int) -> Iterator[tuple[bytes, bytes | None, int]]:
+    """Iterate over the entries of the block between two offsets, with the offset after each."""
     key = b""
     try:
         while at < end:
@@ -114,10 +207,10 @@ def read_block(data: bytes, at: int, end: int) -> Iterator[Entry]:
                 at = stop + 1
             if length:
                 stop = at + length - 1
-                yield key, data[at:stop]
+                yield key, data[at:stop], stop
                 at = stop
             else:
-                yield key, None
+                yield key, None, at
     except IndexError:
         at = -1
     if at != end:
@@ -133,8 +226,18 @@ def first_key(data: bytes, at: int) -> bytes:
     return data[at : at + length]
 
 
+def _decoded(data: bytes) -> Decoded:
+    keys, values, ends = [], [], [0]
+    for key, value, end in read_block(data, 0, len(data)):
+        keys.append(key)
+        values.append(value)
+        ends.append(end)
+    return Decoded(keys, values, list(map(sub, ends[1:], ends)))
+
+
 def decode_block(block: Block) -> list[Entry]:
-    return list(read_block(block.data, 0, len(block.data)))
+    keys, values, _ = block.decoded
+    return list(zip(keys, values, strict=True))
 
 
 def is_small(entries: Sequence[Entry], limits: IndexLimits) -> bool:
@@ -143,6 +246,12 @@ def is_small(entries: Sequence[Entry], limits: IndexLimits) -> bool:
         return False
     size = sum(len(key) + len(value or b"") for key, value in entries)
     return size * 2 < limits.block_bytes
+
+
+def is_cut(block: Block, limits: IndexLimits) -> bool:
+    """Return whether `cut` would split the entries of a block."""
+    is_long = len(block.decoded.keys) > 2 * limits.block_entries
+    return is_long or len(block.data) > 2 * limits.block_bytes
 
 
 def cut(entries: Sequence[Entry], limits: IndexLimits) -> Iterator[Block]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final, TypeGuard
 
+from naksha.catalog.index.blocks import MISSING, Missing
 from naksha.catalog.index.container import SEGMENT, PageRef, page_refs
-from naksha.catalog.index.page import MISSING, Missing, Page
+from naksha.catalog.index.page import Page
 from naksha.catalog.index.page_loader import PageLoader
 from naksha.catalog.objects import ObjectRef
 from naksha.model import limits

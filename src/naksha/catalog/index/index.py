@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import NamedTuple
 
+from naksha.catalog.index.blocks import MISSING, Missing
 from naksha.catalog.index.container import (
     EMPTY_CONTAINER,
     IndexContainer,
@@ -14,7 +15,7 @@ from naksha.catalog.index.container import (
 )
 from naksha.catalog.index.directory import Directory
 from naksha.catalog.index.limits import IndexLimits
-from naksha.catalog.index.page import EMPTY, MISSING, Missing, Page
+from naksha.catalog.index.page import EMPTY, Page
 from naksha.catalog.index.page_edit import Change, changed
 from naksha.catalog.index.page_loader import FetchMany, PageLoader
 from naksha.catalog.index.spill import NewId, spill

@@ -15,7 +15,6 @@ the page is opened, that of a block when it is first read. Keys are ordered by t
 
 from __future__ import annotations
 
-import enum
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -24,7 +23,7 @@ from operator import attrgetter
 from typing import Final
 from zlib import crc32
 
-from naksha.catalog.index.blocks import Block, Entry, first_key, read_block
+from naksha.catalog.index.blocks import MISSING, Block, Entry, Missing, first_key, read_block
 from naksha.model.errors import StorageCorrupt
 
 VERSION: Final = 1
@@ -32,15 +31,6 @@ _first_of: Final = attrgetter("first")
 _HEAD: Final = struct.Struct(">BI")
 _CRC: Final = struct.Struct(">I")
 _TABLE_ENTRY_BYTES: Final = 8
-
-
-class Missing(enum.Enum):
-    """Value of an absent key, which is neither bytes nor a tombstone."""
-
-    MISSING = 0
-
-
-MISSING: Final = Missing.MISSING
 
 
 def page_size(blocks: Sequence[Block]) -> int:
@@ -68,12 +58,7 @@ class Page:
         if len(data) < table + _CRC.size or _CRC.unpack_from(data, table)[0] != crc32(data[:table]):
             raise StorageCorrupt("An index page is damaged: its checksum is wrong")
         numbers = struct.unpack_from(f">{2 * count}I", data, _HEAD.size)
-        self.data: Final = data
-        self._begin: Final = table + _CRC.size
-        self._bounds: Final = (0, *numbers[:count])
-        self._crcs: Final = numbers[count:]
-        self._checked: Final = bytearray(count)
-        self._blocks: Sequence[Block] | None = None
+        self._set(data, table, numbers[:count], numbers[count:])
         if self._begin + self._bounds[-1] != len(data):
             raise StorageCorrupt("An index page is damaged: its length is wrong")
 
@@ -82,13 +67,22 @@ class Page:
         """Return the page that these blocks make."""
         count = len(blocks)
         parts = [block.data for block in blocks]
-        head = _HEAD.pack(VERSION, count) + struct.pack(
-            f">{2 * count}I", *accumulate(map(len, parts)), *[block.crc for block in blocks]
-        )
-        page = cls(b"".join([head, _CRC.pack(crc32(head)), *parts]))
+        ends = list(accumulate(map(len, parts)))
+        crcs = [block.crc for block in blocks]
+        head = struct.pack(f">BI{2 * count}I", VERSION, count, *ends, *crcs)
+        page = cls.__new__(cls)
+        page._set(b"".join((head, _CRC.pack(crc32(head)), *parts)), len(head), ends, crcs)
         page._checked[:] = b"\1" * count
         page._blocks = blocks
         return page
+
+    def _set(self, data: bytes, table: int, ends: Sequence[int], crcs: Sequence[int]) -> None:
+        self.data = data
+        self._begin = table + _CRC.size
+        self._bounds = (0, *ends)
+        self._crcs = crcs
+        self._checked = bytearray(len(crcs))
+        self._blocks: Sequence[Block] | None = None
 
     @property
     def block_count(self) -> int:
@@ -106,7 +100,7 @@ class Page:
 
     def entries(self, number: int) -> Iterator[Entry]:
         """Iterate over the entries of a block."""
-        return read_block(self.data, *self._span(number))
+        return ((key, value) for key, value, _ in self._read(number))
 
     def first_key(self, number: int) -> bytes:
         """Return the first key of a block."""
@@ -125,8 +119,10 @@ class Page:
     def find(self, key: bytes) -> bytes | Missing | None:
         """Return the value of the key; None is a tombstone."""
         number = self.block_of(key)
+        if number >= 0 and self._blocks is not None:
+            return self._blocks[number].find(key)
         if number >= 0:
-            for found, value in self.entries(number):
+            for found, value, _ in self._read(number):
                 if found >= key:
                     return value if found == key else MISSING
         return MISSING
@@ -135,11 +131,13 @@ class Page:
         """Return the entry with the greatest key that is not above the given one."""
         number = self.block_of(key)
         best = None
+        if number >= 0 and self._blocks is not None:
+            return self._blocks[number].floor(key)
         if number >= 0:
-            for entry in self.entries(number):
-                if entry[0] > key:
+            for found, value, _ in self._read(number):
+                if found > key:
                     break
-                best = entry
+                best = (found, value)
         return best
 
     def scan(
@@ -154,6 +152,9 @@ class Page:
             for entry in reversed(entries) if reverse else entries:
                 if entry[0] >= lower and (upper is None or entry[0] < upper):
                     yield entry
+
+    def _read(self, number: int) -> Iterator[tuple[bytes, bytes | None, int]]:
+        return read_block(self.data, *self._span(number))
 
     def _span(self, number: int) -> tuple[int, int]:
         """Verify the checksum of a block and return its begin and end."""

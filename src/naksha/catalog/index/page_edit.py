@@ -1,20 +1,24 @@
 """Changes of a page.
 
 Only the blocks that hold a changed key are decoded; all others are copied byte for byte, so
-changing one key of a thousand costs no more than one of thirty.
+changing one key of a thousand costs no more than one of thirty. In a block with few changes, only
+the changed entries are encoded again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from naksha.catalog.index.blocks import Block, Entry, cut, decode_block, is_small
+from naksha.catalog.index.blocks import Block, Entry, Missing, cut, decode_block, is_cut, is_small
 from naksha.catalog.index.limits import IndexLimits
-from naksha.catalog.index.page import Missing, Page, block_size, page_size
+from naksha.catalog.index.page import Page, block_size, page_size
 
 Change: TypeAlias = tuple[bytes, bytes | Missing | None]
 """A key and its new value: bytes, None for a tombstone, MISSING to remove the entry."""
+
+_FEW: Final = 4
+"""Number of changes of one block up to which editing it is cheaper than encoding it again."""
 
 
 def changed(page: Page, changes: Sequence[Change], limits: IndexLimits) -> list[Block]:
@@ -96,6 +100,10 @@ class _Editor:
 
     def change(self, number: int, changes: Sequence[Change]) -> None:
         self._keep_until(number)
+        self._next = number + 1
+        if not self._run and number < self._page.block_count and len(changes) <= _FEW:
+            self._edit(self._page.blocks()[number], changes)
+            return
         entries = dict(self._page.entries(number)) if number < self._page.block_count else {}
         is_sorted = True
         for key, value in changes:
@@ -105,7 +113,17 @@ class _Editor:
                 is_sorted &= key in entries
                 entries[key] = value
         self._run += entries.items() if is_sorted else sorted(entries.items(), key=_key)
-        self._next = number + 1
+
+    def _edit(self, block: Block, changes: Sequence[Change]) -> None:
+        edited = block.with_changes(changes)
+        if edited is None:
+            return
+        entries = decode_block(edited)
+        has_neighbours = self._page.block_count > 1
+        if is_cut(edited, self._limits) or (has_neighbours and is_small(entries, self._limits)):
+            self._run = entries
+        else:
+            self._blocks.append(edited)
 
     def finish(self) -> list[Block]:
         self._keep_until(self._page.block_count)

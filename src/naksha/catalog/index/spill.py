@@ -20,11 +20,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
-from naksha.catalog.index.blocks import Block, Entry, cut
+from naksha.catalog.index.blocks import MISSING, Block, Entry, cut
 from naksha.catalog.index.container import PageRef, Segment, Stripe, new_object, page_refs
 from naksha.catalog.index.directory import Directory
 from naksha.catalog.index.limits import IndexLimits
-from naksha.catalog.index.page import MISSING, Page, page_size
+from naksha.catalog.index.page import Page, page_size
 from naksha.catalog.index.page_edit import Change, changed, split
 from naksha.catalog.index.page_loader import PageLoader
 from naksha.catalog.objects import Object

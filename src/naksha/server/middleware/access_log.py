@@ -70,7 +70,7 @@ def _line(scope: Scope, method: str, visit: Visit) -> RequestLine:
     return RequestLine(
         stream_id=visit.stream_id,
         method=method if method in _METHODS else "OTHER",
-        route=getattr(scope.get("route"), "path", ""),
+        route=getattr(scope.get("endpoint"), "path", ""),
         status=visit.status or CLIENT_GONE,
         ms=round((time.perf_counter() - visit.began) * 1000, 2),
         queued_ms=round(visit.seconds_queued * 1000, 2),

@@ -19,7 +19,6 @@ from naksha.server.errors import (
     envelope,
     envelope_response,
     error_response,
-    is_known_path,
     log_failure,
     unexpected_response,
     unknown_path_response,
@@ -81,7 +80,7 @@ class Gate:
             try:
                 visit.actor = self._doorkeeper.actor(scope, visit)
             except Unauthorized:
-                if is_known_path(scope):
+                if scope["app"].has(scope["path"]):
                     raise
                 await unknown_path_response(visit.stream_id)(scope, receive, send)
                 return

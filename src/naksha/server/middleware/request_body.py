@@ -14,8 +14,6 @@ from naksha.server.middleware.request_context import Visit, has_body, visit_of
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _DROPPED: Final = frozenset({b"content-encoding", b"content-length"})
 """Headers that do not apply to the decompressed body."""
-_CONTENT_TYPE: Final = b"content-type"
-_JSON: Final = (_CONTENT_TYPE, b"application/json")
 
 
 def bounded(scope: Scope, receive: Receive, bytes_max: int) -> Receive:
@@ -31,7 +29,6 @@ def bounded(scope: Scope, receive: Receive, bytes_max: int) -> Receive:
     length = visit.fields.get(b"content-length", b"")
     if length.isdigit() and int(length) > bytes_max:
         raise _too_large(bytes_max)
-    _call_it_json(scope)
     encoding = (visit.field(b"content-encoding") or "identity").strip().lower()
     if encoding in ("gzip", "x-gzip"):
         scope["headers"] = [field for field in scope["headers"] if field[0] not in _DROPPED]
@@ -43,16 +40,6 @@ def bounded(scope: Scope, receive: Receive, bytes_max: int) -> Receive:
             field="Content-Encoding",
         )
     return _Counting(visit, receive, bytes_max).receive
-
-
-def _call_it_json(scope: Scope) -> None:
-    """Set the content type to JSON, the only one that endpoints accept.
-
-    Clients declare all kinds of types (`curl -d` declares a form), and FastAPI parses the body
-    according to the declared one.
-    """
-    others = (field for field in scope["headers"] if field[0] != _CONTENT_TYPE)
-    scope["headers"] = [*others, _JSON]
 
 
 class _Counting:

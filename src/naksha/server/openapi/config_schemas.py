@@ -7,8 +7,9 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from naksha.model import limits
-from naksha.server.openapi.feature_schemas import Responses, failures
+from naksha.server.openapi.feature_schemas import failures
 from naksha.server.responses.encoding import GEO_JSON, JSON
+from naksha.server.routing.declarations import Responses
 
 ID_PATTERN: Final = rf"^[A-Za-z0-9_.-]{{1,{limits.SPACE_ID_LENGTH_MAX}}}$"
 _ERRORS: Final = {

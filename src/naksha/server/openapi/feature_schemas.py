@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict
 
-from naksha.server.openapi.descriptions import describe
 from naksha.server.responses.encoding import FAILED, GEO_JSON
+from naksha.server.routing.declarations import Responses
 
 MVT: Final = "application/vnd.mapbox-vector-tile"
 MODIFICATIONS: Final = "application/vnd.here.feature-modification-list"
-Responses = dict[int | str, dict[str, Any]]
 
 
 class ErrorResponse(BaseModel):
@@ -59,7 +57,6 @@ def reference(name: str) -> dict[str, str]:
 
 def failures(described: Mapping[int, str]) -> Responses:
     """Build responses with an `ErrorResponse`, by status."""
-    # Not as `model`: FastAPI would build a validator for each, a thousand in every process.
     content = {"application/json": {"schema": reference(ErrorResponse.__name__)}}
     return {status: {"description": text, "content": content} for status, text in described.items()}
 
@@ -269,37 +266,3 @@ SCHEMAS: Final[dict[str, Any]] = {
         **_PAGE,
     ),
 }
-
-
-_SECURITY: Final = {
-    "token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
-    "access_token": {"type": "apiKey", "in": "query", "name": "access_token"},
-}
-
-
-def complete_document(app: FastAPI, more: Mapping[str, Any], *, needs_token: bool) -> None:
-    """Add schemas and security schemes to the OpenAPI document.
-
-    This also removes FastAPI's 422 responses, which the hub never sends.
-    """
-    made = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            document = made()
-            schemas = document.setdefault("components", {}).setdefault("schemas", {})
-            schemas.update({**SCHEMAS, **more})
-            document["components"]["securitySchemes"] = _SECURITY
-            document["security"] = [{name: []} for name in _SECURITY]
-            if not needs_token:
-                document["security"].append({})
-            for name in ("HTTPValidationError", "ValidationError"):
-                schemas.pop(name, None)
-            for path in document["paths"].values():
-                for operation in path.values():
-                    operation["responses"].pop("422", None)
-            describe(document)
-        assert app.openapi_schema is not None
-        return app.openapi_schema
-
-    app.openapi = openapi  # type: ignore[method-assign]

@@ -10,7 +10,6 @@ from naksha.server.openapi.feature_schemas import (
     FEATURES,
     INTEGER,
     TEXTS,
-    Responses,
     errors,
     listed,
     object_of,
@@ -18,6 +17,7 @@ from naksha.server.openapi.feature_schemas import (
     typed,
     write_errors,
 )
+from naksha.server.routing.declarations import Responses
 
 _TEXT: Final = {"type": "string"}
 _NOTHING_OR: Final = {"oneOf": [FEATURE, {"type": "null"}]}

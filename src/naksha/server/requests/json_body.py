@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from fastapi import Request
 from pydantic import BaseModel
+from starlette.requests import Request
 
 from naksha.model.errors import InvalidArgument
 

@@ -11,18 +11,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from fastapi import APIRouter
-from fastapi.dependencies.models import Dependant
-from fastapi.routing import APIRoute
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from starlette.routing import Match
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Scope
 
 from naksha.hub.query_language.query_string import decoded, raw_pairs
 from naksha.model.errors import InvalidArgument
+from naksha.server.routing.binding import HEADER, QUERY
+from naksha.server.routing.dispatch import Endpoint
 
 PRESENTATION: Final = frozenset(
     [
@@ -60,9 +57,10 @@ LOCKS: Final = ("If-Match", "If-None-Match", "If-Unmodified-Since")
 _READS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-class _Endpoint(NamedTuple):
-    route: APIRoute
-    supported: frozenset[str]
+class _Supported(NamedTuple):
+    """Names that an endpoint declares."""
+
+    parameters: frozenset[str]
     compared: frozenset[str]
     locks: frozenset[str]
 
@@ -76,44 +74,32 @@ class _Given(NamedTuple):
 
 
 class ParameterChecks:
-    """Middleware that rejects a request before its endpoint runs."""
+    """Check of a request before its endpoint binds the parameters."""
 
-    def __init__(self, app: ASGIApp, routers: Sequence[APIRouter]) -> None:
-        """Collect the endpoints; `routers` are all of the application, in its order."""
-        self._app = app
-        self._endpoints = [
-            _endpoint(route)
-            for router in routers
-            for route in router.routes
-            if isinstance(route, APIRoute)
-        ]
-        known = frozenset[str]().union(*(one.supported for one in self._endpoints))
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        """Collect what the endpoints of the application declare."""
+        self._supported = {_key(one): _supported_by(one) for one in endpoints}
+        known = frozenset[str]().union(*(one.parameters for one in self._supported.values()))
         self._guards = {name.lower(): name for name in known if not is_presentation(name)}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            raw, is_read = scope["query_string"], scope["method"] in _READS
-            given = list(self._given(raw, is_read=is_read)) if raw else []
-            locks = [] if is_read else _locks_in(scope)
-            if given or locks:
-                self._check(scope, given, locks)
-        await self._app(scope, receive, send)
-
-    def _check(self, scope: Scope, given: Sequence[_Given], locks: Sequence[str]) -> None:
-        matching = (one for one in self._endpoints if one.route.matches(scope)[0] is Match.FULL)
-        endpoint = next(matching, None)
-        if endpoint is None:
-            return  # the application returns 404 or 405
-        title = f"{scope['method']} {endpoint.route.path_format}"
+    def __call__(self, endpoint: Endpoint, scope: Scope) -> None:
+        """Raise InvalidArgument if the endpoint would ignore a parameter that it must not."""
+        raw, is_read = scope["query_string"], scope["method"] in _READS
+        given = list(self._given(raw, is_read=is_read)) if raw else []
+        locks = [] if is_read else _locks_in(scope)
+        if not given and not locks:
+            return
+        supported = self._supported[_key(endpoint)]
+        title = f"{scope['method']} {endpoint.path}"
         for name, base, is_empty in given:
-            if name not in endpoint.supported and base not in endpoint.compared:
+            if name not in supported.parameters and base not in supported.compared:
                 raise _unsupported(title, f"parameter {name!r:.64}", name)
             if is_empty:
                 raise InvalidArgument(
                     f'Parameter "{name:.64}" is empty; pass a value or omit it', field=name
                 )
         for header in locks:
-            if header not in endpoint.locks:
+            if header not in supported.locks:
                 raise _unsupported(title, f"header {header}", header)
 
     def _given(self, raw: bytes, *, is_read: bool) -> Iterator[_Given]:
@@ -158,43 +144,30 @@ def _locks_in(scope: Scope) -> list[str]:
     return [lock for lock in LOCKS if lock.lower().encode() in names]
 
 
-def _endpoint(route: APIRoute) -> _Endpoint:
-    declared = dict(_declared_by(route.dependant))
-    for parameter in (route.openapi_extra or {}).get("parameters", []):
+def _key(endpoint: Endpoint) -> tuple[str, str]:
+    return endpoint.declared.method, endpoint.declared.path
+
+
+def _supported_by(endpoint: Endpoint) -> _Supported:
+    groups = [one for binding in endpoint.binding.everything() for one in binding.groups]
+    declared = {
+        name: _has_operators(field)
+        for group in groups
+        if group.source == QUERY
+        for name, field in group.aliases
+    }
+    for parameter in endpoint.declared.openapi.get("parameters", []):
         if parameter["in"] == "query":
             declared[parameter["name"]] = OPERATORS in parameter
     compared = {name for name, has_operators in declared.items() if has_operators}
     if PROPERTIES in declared:
         compared.add(PROPERTIES)
-    locks = set(_headers_of(route.dependant))
-    if 304 in route.responses:
+    locks = {name for group in groups if group.source == HEADER for name, _ in group.aliases}
+    if 304 in endpoint.declared.responses:
         locks.add("If-None-Match")  # a POST that only reads
-    return _Endpoint(route, frozenset(declared), frozenset(compared), frozenset(locks))
-
-
-def _declared_by(dependant: Dependant) -> Iterator[tuple[str, bool]]:
-    """Yield the query parameters of a function, also those of models.
-
-    The second value says whether the parameter accepts other operators than `=`.
-    """
-    for field in dependant.query_params:
-        kind: Any = field.field_info.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            for name, member in kind.model_fields.items():
-                yield member.alias or name, _has_operators(member)
-        else:
-            yield field.alias, _has_operators(field.field_info)
-    for other in dependant.dependencies:
-        yield from _declared_by(other)
+    return _Supported(frozenset(declared), frozenset(compared), frozenset(locks))
 
 
 def _has_operators(field: FieldInfo) -> bool:
     extra = field.json_schema_extra
     return isinstance(extra, dict) and OPERATORS in extra
-
-
-def _headers_of(dependant: Dependant) -> Iterator[str]:
-    for field in dependant.header_params:
-        yield field.alias
-    for other in dependant.dependencies:
-        yield from _headers_of(other)

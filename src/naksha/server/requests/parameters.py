@@ -11,8 +11,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import Request
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from starlette.requests import Request
 
 from naksha.hub.pipeline.requests import IfExists, IfNotExists, OnConflict
 from naksha.hub.query_language.properties import property_query

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Depends, Request
+from starlette.requests import Request
 
 from naksha.hub.hub import Hub, RealmHub
 from naksha.hub.jobs.service import JobService
@@ -16,6 +16,7 @@ from naksha.server.middleware.auth import Doorkeeper
 from naksha.server.middleware.long_poll import Watchers
 from naksha.server.middleware.request_context import visit_of
 from naksha.server.process.settings import Settings
+from naksha.server.routing.declarations import Depends
 
 
 class ServerState:

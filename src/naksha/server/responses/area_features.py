@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from fastapi import Response
+from starlette.responses import Response
 
 from naksha.hub.auth import resources
 from naksha.hub.auth.rights import Right

@@ -12,8 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import msgspec
-from fastapi import Response
-from fastapi.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from naksha.hub.feed.transaction_json import published_json

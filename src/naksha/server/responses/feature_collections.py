@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Annotated, TypeVar
 
 import shapely
-from fastapi import Depends, Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from naksha.hub.handlers.authorization import Authorization
 from naksha.hub.handlers.read_only import ReadOnlyHandler
@@ -22,6 +23,7 @@ from naksha.model.errors import NotImplementedHere
 from naksha.server.requests.parameters import ShapeParameters, raw_query
 from naksha.server.requests.state import Ctx, RealmDep
 from naksha.server.responses.encoding import etag_of, feature_collection, is_known
+from naksha.server.routing.declarations import Depends
 
 R = TypeVar("R")
 _PLAIN = (Authorization, ReadOnlyHandler, StorageHandler)

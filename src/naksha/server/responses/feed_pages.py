@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 import msgspec
-from fastapi import Request
+from starlette.requests import Request
 
 from naksha.hub.feed.storage_feed import read_storage_changes
 from naksha.hub.hub import RealmHub

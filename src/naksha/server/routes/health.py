@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Request, Response
+import msgspec
 from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
 
 from naksha.hub.config.change_rights import is_seen
 from naksha.hub.config.objects import StorageObject
@@ -18,10 +20,12 @@ from naksha.model.errors import NakshaError, Unauthorized
 from naksha.model.version import HEAD
 from naksha.server import VERSION
 from naksha.server.middleware.request_context import visit_of
-from naksha.server.openapi.feature_schemas import ErrorResponse, Responses, some_errors
+from naksha.server.openapi.feature_schemas import ErrorResponse, some_errors
 from naksha.server.requests.state import ServerState, server_of
+from naksha.server.responses.encoding import JSON
+from naksha.server.routing.declarations import Query, Responses, Router
 
-router = APIRouter(tags=["operation"])
+router = Router(tags=["operation"])
 SCHEMA_VERSION: Final = "1.0"
 _NO: Final = frozenset({"false", "no", "0"})
 
@@ -42,15 +46,14 @@ _ANSWERS: Final[Responses] = {
 }
 
 
-@router.get("/hub/health-status", response_model=None, responses=_ANSWERS)
-@router.get("/hub", response_model=None, responses=_ANSWERS)
+@router.get("/hub/health-status", responses=_ANSWERS)
+@router.get("/hub", responses=_ANSWERS)
 async def health(
     request: Request,
-    response: Response,
     detailed: Annotated[
         str | None, Query(description="Also check the catalog and the storages of the realm.")
     ] = None,
-) -> dict[str, Any]:
+) -> Response:
     """Return the health of the hub."""
     said: dict[str, Any] = {
         "reporter": {"name": "naksha", "version": VERSION},
@@ -58,15 +61,19 @@ async def health(
         "schemaVersion": SCHEMA_VERSION,
     }
     if detailed is None or detailed.lower() in _NO:
-        return said
+        return _response(said)
     actor = visit_of(request).actor
     if actor is None:
         raise Unauthorized("Missing or invalid token: the detailed health check requires one")
     found = await _looked_at(server_of(request), actor)
     if any(one["result"] != "OK" for one in found.values()):
-        response.status_code = 503
         said["status"] = {"result": "UNAVAILABLE"}
-    return {**said, "checks": found}
+        return _response({**said, "checks": found}, 503)
+    return _response({**said, "checks": found})
+
+
+def _response(health: dict[str, Any], status: int = 200) -> Response:
+    return Response(msgspec.json.encode(health), status, media_type=JSON)
 
 
 async def _looked_at(server: ServerState, actor: Actor) -> dict[str, dict[str, str]]:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
+from starlette.requests import Request
+from starlette.responses import Response
 
 from naksha.server.openapi.config_schemas import answers
 from naksha.server.requests.state import Ctx, server_of
 from naksha.server.responses.encoding import json_answer
 from naksha.server.routes.operation import check_operator
+from naksha.server.routing.declarations import Router
 
-router = APIRouter(tags=["operation"])
+router = Router(tags=["operation"])
 
 
 class Instance(BaseModel):
@@ -30,7 +32,7 @@ class Instance(BaseModel):
 _LISTED: Final = answers(list[Instance], "The instances with a valid lease.")
 
 
-@router.get("/hub/instances", response_class=Response, responses=_LISTED)
+@router.get("/hub/instances", responses=_LISTED)
 async def list_instances(request: Request, context: Ctx) -> Response:
     """List the processes of this hub; for operators only."""
     check_operator(context.actor)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Path, Query, Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from naksha.hub.auth.rights import Right
 from naksha.hub.config.registry import new_space_id
@@ -25,9 +26,10 @@ from naksha.server.openapi.job_schemas import JobDocument, JobKindDocument, JobL
 from naksha.server.requests.state import server_of
 from naksha.server.responses.encoding import JSON, etag_of, is_known, json_answer
 from naksha.server.routes.config._crud import AskedDep, Routes, Tags, removed
+from naksha.server.routing.declarations import Path, Query, Router
 from naksha.spi.jobs.messages import JobKind
 
-router = APIRouter(tags=["jobs"])
+router = Router(tags=["jobs"])
 JOBS: Final = "/hub/jobs"
 JOB: Final = "/hub/jobs/{job_id}"
 _jobs: Final = Routes(JobObject, JobDocument)
@@ -71,7 +73,7 @@ def _kind_json(kind: JobKind) -> dict[str, Any]:
     }
 
 
-@router.get("/hub/job-kinds", response_class=Response, responses=_KINDS)
+@router.get("/hub/job-kinds", responses=_KINDS)
 async def list_job_kinds(asked: AskedDep) -> Response:
     """List the kinds of jobs with their parameters; empty without the right to use jobs."""
     if not asked.actor.rights.grants.get(Right.USE_JOBS):
@@ -103,7 +105,7 @@ async def get_job(job_id: Id, asked: AskedDep) -> Response:
     return _shown(asked.request, await job_of(asked.realm, job_id, asked.actor))
 
 
-@router.get(f"{JOB}/log", response_class=Response, responses=_LOG)
+@router.get(f"{JOB}/log", responses=_LOG)
 async def get_job_log(job_id: Id, asked: AskedDep, after: After = 0) -> Response:
     """Return the log of a job. To follow it, pass `next` as `after` of the next request."""
     seen = await job_of(asked.realm, job_id, asked.actor)
@@ -120,7 +122,6 @@ async def get_job_log(job_id: Id, asked: AskedDep, after: After = 0) -> Response
 
 @router.post(
     f"{JOB}/cancel",
-    response_class=Response,
     responses=changes(JobDocument, "The job after the request; it ends soon."),
 )
 async def post_cancel(job_id: Id, asked: AskedDep) -> Response:

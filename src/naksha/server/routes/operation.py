@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
 
 from naksha.hub.auth.resources import storage
 from naksha.hub.auth.rights import Right
@@ -13,10 +14,12 @@ from naksha.hub.config.realm_setup import DEFAULT_STORAGE
 from naksha.hub.pipeline.request_context import DEFAULT_REALM, Actor
 from naksha.model.errors import Forbidden, Unauthorized
 from naksha.server.metrics import CONTENT_TYPE_LATEST, exposition
-from naksha.server.openapi.feature_schemas import Responses, some_errors
+from naksha.server.openapi.feature_schemas import some_errors
 from naksha.server.requests.state import context_of, server_of
+from naksha.server.responses.encoding import JSON
+from naksha.server.routing.declarations import Responses, Router
 
-router = APIRouter(tags=["operation"])
+router = Router(tags=["operation"])
 
 
 class Token(BaseModel):
@@ -42,7 +45,13 @@ _TOKEN: Final[Responses] = {
 }
 
 
-@router.get("/metrics", response_class=Response, responses=_METRICS)
+@router.get("/openapi.json", documented=False)
+async def openapi_document(request: Request) -> Response:
+    """Return the OpenAPI document."""
+    return Response(request.app.openapi_json(), media_type=JSON)
+
+
+@router.get("/metrics", responses=_METRICS)
 async def metrics(request: Request) -> Response:
     """Return metrics of all realms in the Prometheus text format.
 
@@ -65,7 +74,7 @@ def check_operator(actor: Actor) -> None:
     actor.rights.check(Right.MANAGE_STORAGES, storage(DEFAULT_STORAGE))
 
 
-@router.get("/token-api/tokens/{token}", response_model=None, responses=_TOKEN)
+@router.get("/token-api/tokens/{token}", responses=_TOKEN)
 async def token(token: str, request: Request) -> dict[str, Any]:
     """Return the content of a token; of an invalid token only that it is not valid."""
     tokens = server_of(request).doorkeeper.tokens

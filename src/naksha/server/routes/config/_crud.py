@@ -6,18 +6,19 @@ from collections.abc import Callable, Collection, Coroutine
 from typing import Annotated, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
-from fastapi import Depends, Header, Request, Response
 from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import Response
 
 from naksha.hub.config.change_rights import check_lists, check_seen, is_seen
 from naksha.hub.config.objects import HubObject, patched, replaced
 from naksha.hub.hub import RealmHub
 from naksha.hub.pipeline.request_context import Actor, Context
 from naksha.server.openapi.config_schemas import answers, body_of, changes, patch_of
-from naksha.server.openapi.feature_schemas import Responses
 from naksha.server.requests.json_body import json_object
 from naksha.server.requests.state import Ctx, RealmDep
 from naksha.server.responses.encoding import JSON, is_known, json_answer
+from naksha.server.routing.declarations import Depends, Header, Responses
 
 H = TypeVar("H", bound=HubObject)
 IfMatch = Annotated[
@@ -207,4 +208,4 @@ class Routes(Generic[H]):
 
 
 def _described(responses: Responses, body: Description | None = None) -> Description:
-    return {"response_class": Response, "responses": responses, "openapi_extra": body}
+    return {"responses": responses, "openapi_extra": body}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from starlette.responses import Response
 
 from naksha.hub.config.change_log import ConfigLog
 from naksha.model import limits
@@ -12,13 +12,13 @@ from naksha.model.errors import InvalidArgument
 from naksha.server.openapi.config_schemas import ConfigurationChangesDocument, answers
 from naksha.server.responses.encoding import json_answer
 from naksha.server.routes.config._crud import AskedDep
+from naksha.server.routing.declarations import Query, Router
 
-router = APIRouter(tags=["configuration"])
+router = Router(tags=["configuration"])
 
 
 @router.get(
     "/hub/configuration/changes",
-    response_class=Response,
     responses={
         **answers(ConfigurationChangesDocument, "Commits of the configuration."),
         410: {"description": "The requested part of the log has been deleted."},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Query, Response
+from starlette.responses import Response
 
 from naksha.hub.auth.rights import Right
 from naksha.hub.storages.access import storage_for
@@ -22,8 +22,9 @@ from naksha.server.openapi.config_schemas import (
 )
 from naksha.server.responses.encoding import JSON, json_answer
 from naksha.server.routes.config._crud import Asked, AskedDep
+from naksha.server.routing.declarations import Query, Router
 
-router = APIRouter(tags=["storages"])
+router = Router(tags=["storages"])
 COLLECTIONS: Final = "/hub/storages/{storage_id}/collections"
 COLLECTION: Final = "/hub/storages/{storage_id}/collections/{collection_id}"
 _SETTINGS: Final = {field.encode_name for field in msgspec.structs.fields(CollectionChange)}
@@ -32,7 +33,6 @@ Dropped = Annotated[bool, Query(description="Include dropped collections.")]
 
 @router.get(
     COLLECTIONS,
-    response_class=Response,
     responses=answers(list[CollectionDocument], "The collections."),
 )
 async def list_collections(storage_id: str, asked: AskedDep, dropped: Dropped = False) -> Response:
@@ -42,9 +42,7 @@ async def list_collections(storage_id: str, asked: AskedDep, dropped: Dropped = 
     return json_answer(asked.request, found)
 
 
-@router.get(
-    COLLECTION, response_class=Response, responses=answers(CollectionDocument, "The collection.")
-)
+@router.get(COLLECTION, responses=answers(CollectionDocument, "The collection."))
 async def get_collection(storage_id: str, collection_id: str, asked: AskedDep) -> Response:
     """Return a collection, also a dropped one."""
     storage = await storage_for(asked.realm, storage_id, asked.actor, Right.USE_STORAGES)
@@ -53,7 +51,6 @@ async def get_collection(storage_id: str, collection_id: str, asked: AskedDep) -
 
 @router.patch(
     COLLECTION,
-    response_class=Response,
     responses=changes(CollectionDocument, "The collection."),
     openapi_extra=body_of(CollectionSettings, "The settings to change."),
 )
@@ -66,9 +63,7 @@ async def patch_collection(storage_id: str, collection_id: str, asked: AskedDep)
     return await _run(asked, storage_id, lambda s: s.change_collection(collection_id, change))
 
 
-@router.delete(
-    COLLECTION, response_class=Response, responses=changes(CollectionDocument, "The collection.")
-)
+@router.delete(COLLECTION, responses=changes(CollectionDocument, "The collection."))
 async def drop_collection(
     storage_id: str,
     collection_id: str,
@@ -95,7 +90,6 @@ async def drop_collection(
 
 @router.post(
     f"{COLLECTION}/restore",
-    response_class=Response,
     responses=changes(CollectionDocument, "The collection."),
 )
 async def restore_collection(storage_id: str, collection_id: str, asked: AskedDep) -> Response:

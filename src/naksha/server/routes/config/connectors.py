@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query, Response
+from starlette.responses import Response
 
 from naksha.hub.config.objects import Connector
 from naksha.hub.config.space_changes import change_connector
 from naksha.server.openapi.config_schemas import ConnectorDocument
 from naksha.server.requests.parameters import list_of
 from naksha.server.routes.config._crud import AskedDep, Routes, Tags
+from naksha.server.routing.declarations import Query, Router
 
-router = APIRouter(tags=["connectors"])
+router = Router(tags=["connectors"])
 CONNECTORS: Final = "/hub/connectors"
 CONNECTOR: Final = "/hub/connectors/{connector_id}"
 HANDLERS: Final = "/hub/handlers"

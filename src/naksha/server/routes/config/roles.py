@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from fastapi import APIRouter, Response
+from starlette.responses import Response
 
 from naksha.hub.config.objects import Role
 from naksha.server.openapi.config_schemas import RoleDocument
 from naksha.server.routes.config._crud import AskedDep, Routes, Tags
+from naksha.server.routing.declarations import Router
 
-router = APIRouter(tags=["roles"])
+router = Router(tags=["roles"])
 ROLES: Final = "/hub/roles"
 ROLE: Final = "/hub/roles/{role_id}"
 _roles: Final = Routes(Role, RoleDocument)

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Query, Response
 from pydantic import Field
+from starlette.responses import Response
 
 from naksha.hub.auth.resources import features
 from naksha.hub.auth.rights import Right, forbidden
@@ -28,8 +28,9 @@ from naksha.server.requests.parameter_checks import OPERATORS
 from naksha.server.requests.parameters import DryRunSwitch, Parameters, raw_query
 from naksha.server.responses.encoding import JSON, json_answer
 from naksha.server.routes.config._crud import AskedDep, Routes, Tags, removed, shown
+from naksha.server.routing.declarations import Query, Router
 
-router = APIRouter(tags=["spaces"])
+router = Router(tags=["spaces"])
 SPACES: Final = "/hub/spaces"
 SPACE: Final = "/hub/spaces/{space_id}"
 KeepCollection = Annotated[
@@ -159,7 +160,6 @@ async def delete_space(
 
 @router.post(
     f"{SPACE}/provenance",
-    response_class=Response,
     responses=changes(ProvenanceDocument, "The entry as stored."),
     openapi_extra=body_of(ProvenanceDocument, "The origin of data."),
 )

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Query, Response
+from starlette.responses import Response
 
 from naksha.hub.config.objects import StorageObject, check_object_id
 from naksha.hub.storages.changes import create_storage, replace_storage
 from naksha.model.errors import InvalidArgument
 from naksha.server.openapi.config_schemas import StorageDocument
 from naksha.server.routes.config._crud import AskedDep, Routes, Tags, shown
+from naksha.server.routing.declarations import Query, Router
 
-router = APIRouter(tags=["storages"])
+router = Router(tags=["storages"])
 STORAGES: Final = "/hub/storages"
 STORAGE: Final = "/hub/storages/{storage_id}"
 Check = Annotated[

@@ -6,8 +6,8 @@ from collections.abc import Collection
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Path, Response
 from pydantic import BaseModel, Field
+from starlette.responses import Response
 
 from naksha.hub.config.change_rights import check_lists, is_seen
 from naksha.hub.config.objects import Space, patched, replaced
@@ -28,8 +28,9 @@ from naksha.server.requests.json_body import exact_object
 from naksha.server.requests.state import server_of
 from naksha.server.responses.encoding import JSON, etag_of, is_known, json_answer
 from naksha.server.routes.config._crud import Asked, AskedDep, Routes, Tags, removed
+from naksha.server.routing.declarations import Path, Router
 
-router = APIRouter(tags=["subscriptions"])
+router = Router(tags=["subscriptions"])
 SUBSCRIPTIONS: Final = "/hub/subscriptions"
 SUBSCRIPTION: Final = "/hub/subscriptions/{subscription_id}"
 OF_SPACE: Final = "/hub/spaces/{space_id}/subscriptions"
@@ -175,7 +176,6 @@ async def delete_subscription(subscription_id: Id, asked: AskedDep, tags: Tags) 
 
 @router.post(
     f"{SUBSCRIPTION}/reset",
-    response_class=Response,
     responses={**_NOW, 410: {"description": "The changes after this version have expired."}},
     openapi_extra=body_of(Reset, "The new position."),
 )
@@ -197,7 +197,6 @@ async def post_reset(subscription_id: Id, asked: AskedDep) -> Response:
 
 @router.post(
     f"{SUBSCRIPTION}/move",
-    response_class=Response,
     responses=_NOW,
     openapi_extra=body_of(Move, "The instance that is to deliver."),
 )
@@ -238,7 +237,6 @@ async def get_of_space(space_id: str, subscription_id: Id, asked: AskedDep) -> R
 
 @router.put(
     ONE_OF_SPACE,
-    response_class=Response,
     responses={**_NOW, 201: _MAKES["responses"][201]},
     openapi_extra=_subscriptions.replaces["openapi_extra"],
 )

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import StreamingResponse
 from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from naksha.hub.copying import Copy, CopyOrder, CopyReport
 from naksha.hub.pipeline.request_context import Context
@@ -34,8 +34,9 @@ from naksha.server.requests.parameters import (
 )
 from naksha.server.requests.state import Ctx, RealmDep, prolonged, server_of
 from naksha.server.responses.encoding import FAILED, JSON
+from naksha.server.routing.declarations import Query, Router
 
-router = APIRouter(tags=["features"])
+router = Router(tags=["features"])
 LINES: Final = "application/x-ndjson"
 _QUERY: Final = re.compile(
     r"(p\.|f\.|properties\.|(tags|author|limit|west|south|east|north|versionRef|version|context)=)"
@@ -109,7 +110,6 @@ class _Order(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
 @router.post(
     "/hub/spaces/{space_id}/copy",
-    response_class=Response,
     responses={
         200: {
             "description": "The report. If `failedCount` is above 0, some features were not "

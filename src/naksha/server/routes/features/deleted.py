@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 import msgspec
-from fastapi import APIRouter, Query, Response
 from pydantic import Field
+from starlette.responses import Response
 
 from naksha.hub.pipeline.requests import PurgeFeatures, ReadFeatures
 from naksha.hub.query_language.tags import id_list
@@ -24,8 +24,9 @@ from naksha.server.requests.parameters import (
 from naksha.server.responses.encoding import GEO_JSON, JSON, feature_collection
 from naksha.server.responses.feature_collections import AskedDep, shaping_of
 from naksha.server.responses.iterate_handles import cursor_of, handle_of
+from naksha.server.routing.declarations import Query, Router
 
-router = APIRouter(tags=["features"])
+router = Router(tags=["features"])
 DELETED: Final = "/hub/spaces/{space_id}/deleted"
 _PURGED: Final = object_of("purged", "retained", purged=TEXTS, retained=TEXTS)
 _PURGES: Final = {
@@ -36,7 +37,6 @@ _PURGES: Final = {
 
 @router.get(
     DELETED,
-    response_class=Response,
     responses=reads("A page; has `handle` if more follow.", (GEO_JSON, FEATURES)),
     openapi_extra=PROPERTY_QUERY,
 )
@@ -61,7 +61,7 @@ class PurgeParameters(BranchParameters):
     id: list[str] = Field([], description="Feature ids, separated by commas or repeated.")
 
 
-@router.delete(DELETED, response_class=Response, responses=_PURGES)
+@router.delete(DELETED, responses=_PURGES)
 async def purge_deleted(
     asked: AskedDep, parameters: Annotated[PurgeParameters, Query()]
 ) -> Response:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Depends, Header, Query, Response
+from starlette.responses import Response
 
 from naksha.hub.pipeline.requests import (
     DeleteFeatures,
@@ -71,9 +71,10 @@ from naksha.server.responses.encoding import (
     written_feature,
 )
 from naksha.server.responses.feature_collections import Asked, AskedDep, shaping_of
+from naksha.server.routing.declarations import Depends, Header, Query, Router
 from naksha.versioning.version_refs import Everything, parse_ref
 
-router = APIRouter(tags=["features"])
+router = Router(tags=["features"])
 MANY: Final = "/hub/spaces/{space_id}/features"
 ONE: Final = "/hub/spaces/{space_id}/features/{feature_id:path}"
 MISSING: Final = "The requested resource does not exist."
@@ -122,9 +123,7 @@ IfNoneMatch = Annotated[
 # ---- Reading -------------------------------------------------------------------------------------
 
 
-@router.get(
-    MANY, response_class=Response, responses=reads("The features found.", (GEO_JSON, FEATURES))
-)
+@router.get(MANY, responses=reads("The features found.", (GEO_JSON, FEATURES)))
 async def get_features(asked: AskedDep, parameters: Annotated[IdParameters, Query()]) -> Response:
     """Return features by id. Missing ones are left out."""
     ids = id_list(raw_query(asked.request))
@@ -139,7 +138,6 @@ async def get_features(asked: AskedDep, parameters: Annotated[IdParameters, Quer
 
 @router.get(
     ONE,
-    response_class=Response,
     responses=reads(
         "The feature; all its states with `version=*`.",
         (GEO_JSON, {"oneOf": [FEATURE, FEATURES]}),
@@ -173,7 +171,6 @@ def _all_versions(query: Wanted, ref: Everything, parameters: AuthorParameters) 
 
 @router.post(
     MANY,
-    response_class=Response,
     responses=writes("The written features.", WRITTEN),
     openapi_extra=_SENT,
 )
@@ -191,7 +188,6 @@ async def post_features(
 
 @router.put(
     MANY,
-    response_class=Response,
     responses=writes("The written features.", WRITTEN),
     openapi_extra=_SENT,
 )
@@ -250,7 +246,6 @@ def _not_locked(id: str | None) -> Conflict:
 
 @router.put(
     ONE,
-    response_class=Response,
     responses={**writes("The feature after the write.", FEATURE), **NOT_MATCHED},
     openapi_extra=_SENT_ONE,
 )
@@ -285,7 +280,6 @@ async def put_feature(
 
 @router.patch(
     ONE,
-    response_class=Response,
     responses={**writes("The feature after the write.", FEATURE), **NOT_MATCHED},
     openapi_extra=_SENT_ONE,
 )
@@ -380,9 +374,7 @@ async def _write(
 # ---- Deleting ------------------------------------------------------------------------------------
 
 
-@router.delete(
-    ONE, response_class=Response, status_code=204, responses={**deletes(), **NOT_MATCHED}
-)
+@router.delete(ONE, status_code=204, responses={**deletes(), **NOT_MATCHED})
 async def delete_feature(
     asked: AskedDep,
     feature_id: FeatureId,
@@ -406,7 +398,6 @@ async def delete_feature(
 
 @router.delete(
     MANY,
-    response_class=Response,
     responses=writes("The result, for clients that accept JSON.", WRITTEN),
 )
 async def delete_features(

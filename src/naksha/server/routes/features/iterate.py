@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Query, Response
+from starlette.responses import Response
 
 from naksha.hub.pipeline.iterate_parts import only, parse_part
 from naksha.hub.pipeline.requests import ReadFeatures
@@ -25,13 +25,13 @@ from naksha.server.requests.parameters import PROPERTY_QUERY, IterateParameters,
 from naksha.server.responses.encoding import GEO_JSON, feature_collection
 from naksha.server.responses.feature_collections import Asked, AskedDep, shaping_of
 from naksha.server.responses.iterate_handles import cursor_of, handle_of
+from naksha.server.routing.declarations import Query, Router
 
-router = APIRouter(tags=["features"])
+router = Router(tags=["features"])
 
 
 @router.get(
     "/hub/spaces/{space_id}/iterate",
-    response_class=Response,
     responses=reads(
         "A page; has `handle`, also as `nextPageToken`, if more follow.",
         (GEO_JSON, FEATURES),

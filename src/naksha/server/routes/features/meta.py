@@ -4,34 +4,35 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Body, Response
+from starlette.responses import Response
 
 from naksha.hub.pipeline.meta_requests import GetMeta, ListMeta, PutMeta, RemoveMeta
 from naksha.server.openapi import version_schemas as documents
 from naksha.server.openapi.feature_schemas import FEATURE, FEATURES
 from naksha.server.requests.state import Ctx, RealmDep
+from naksha.server.routing.declarations import Body, Router
 
-router = APIRouter(prefix="/hub/spaces/{space_id}/meta", tags=["features"])
+router = Router(prefix="/hub/spaces/{space_id}/meta", tags=["features"])
 
 _ONE: Final = documents.answers("The meta feature.", FEATURE)
 _MANY: Final = documents.answers("The meta features.", FEATURES)
 _CHANGED: Final = documents.changes("The meta feature.", FEATURE)
 
 
-@router.get("", response_model=None, responses=_MANY)
+@router.get("", responses=_MANY)
 async def list_meta(space_id: str, realm: RealmDep, context: Ctx) -> dict[str, Any]:
     """List all meta features."""
     found = await realm.send(space_id, ListMeta(), context)
     return {"type": "FeatureCollection", "features": found}
 
 
-@router.get("/{meta_id:path}", response_model=None, responses=_ONE)
+@router.get("/{meta_id:path}", responses=_ONE)
 async def get_meta(space_id: str, meta_id: str, realm: RealmDep, context: Ctx) -> dict[str, Any]:
     """Return one meta feature."""
     return await realm.send(space_id, GetMeta(id=meta_id), context)
 
 
-@router.put("/{meta_id:path}", response_model=None, responses=_CHANGED)
+@router.put("/{meta_id:path}", responses=_CHANGED)
 async def put_meta(
     space_id: str,
     meta_id: str,
@@ -48,7 +49,6 @@ async def put_meta(
 @router.delete(
     "/{meta_id:path}",
     status_code=204,
-    response_class=Response,
     responses=documents.removes("Removed."),
 )
 async def remove_meta(space_id: str, meta_id: str, realm: RealmDep, context: Ctx) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 import msgspec
-from fastapi import APIRouter, Query, Response
+from starlette.responses import Response
 
 from naksha.hub.pipeline.requests import CountFeatures, ReadFeatures
 from naksha.hub.query_language.tiles import level_of_box
@@ -21,14 +21,14 @@ from naksha.server.requests.parameters import (
 from naksha.server.responses.area_features import Area
 from naksha.server.responses.encoding import GEO_JSON, JSON, json_answer
 from naksha.server.responses.feature_collections import AskedDep, shaping_of
+from naksha.server.routing.declarations import Query, Router
 
-router = APIRouter(tags=["features"])
+router = Router(tags=["features"])
 SPACE: Final = "/hub/spaces/{space_id}"
 
 
 @router.get(
     f"{SPACE}/search",
-    response_class=Response,
     responses=reads("The features found, in any order.", (GEO_JSON, FEATURES)),
     openapi_extra=PROPERTY_QUERY,
 )
@@ -44,7 +44,6 @@ async def search(asked: AskedDep, parameters: Annotated[FilterParameters, Query(
 
 @router.get(
     f"{SPACE}/count",
-    response_class=Response,
     responses=reads("The count.", (JSON, COUNT)),
     openapi_extra=PROPERTY_QUERY,
 )
@@ -58,7 +57,6 @@ async def count(asked: AskedDep, parameters: Annotated[CountParameters, Query()]
 
 @router.get(
     f"{SPACE}/bbox",
-    response_class=Response,
     responses=reads("The features found, in any order.", (GEO_JSON, FEATURES)),
     openapi_extra=PROPERTY_QUERY,
 )

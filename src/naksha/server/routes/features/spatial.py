@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 import shapely
-from fastapi import APIRouter, Query, Response
+from starlette.responses import Response
 
 from naksha.hub.pipeline.requests import ReadFeatures
 from naksha.hub.query_language.tiles import hexagon
@@ -26,8 +26,9 @@ from naksha.server.requests.parameters import (
 )
 from naksha.server.responses.encoding import GEO_JSON, JSON
 from naksha.server.responses.feature_collections import Asked, AskedDep, shaping_of
+from naksha.server.routing.declarations import Query, Router
 
-router = APIRouter(tags=["features"])
+router = Router(tags=["features"])
 PATH: Final = "/hub/spaces/{space_id}/spatial"
 _ONE: Final = ("lat", "lon", "refSpaceId", "refFeatureId", "h3Index", "radius")
 _WAYS: Final = "Pass exactly one of: lat and lon; refSpaceId and refFeatureId; h3Index"
@@ -35,7 +36,6 @@ _WAYS: Final = "Pass exactly one of: lat and lon; refSpaceId and refFeatureId; h
 
 @router.get(
     PATH,
-    response_class=Response,
     responses=reads("The features found, in any order.", (GEO_JSON, FEATURES)),
     openapi_extra=PROPERTY_QUERY,
 )
@@ -47,7 +47,6 @@ async def around(asked: AskedDep, parameters: Annotated[SpatialParameters, Query
 
 @router.post(
     PATH,
-    response_class=Response,
     responses=reads("The features found, in any order.", (GEO_JSON, FEATURES)),
     openapi_extra=takes(
         (GEO_JSON, GEOMETRY), (JSON, GEOMETRY), description="A geometry, not a feature."

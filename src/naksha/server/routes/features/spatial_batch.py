@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Query, Response
+from starlette.responses import Response
 
 from naksha.hub.pipeline.requests import ReadFeatures
 from naksha.hub.pipeline.responses import Features
@@ -27,8 +27,9 @@ from naksha.server.responses.encoding import JSON, joined, streamed
 from naksha.server.responses.feature_collections import Asked, AskedDep, shaping_of
 from naksha.server.responses.iterate_handles import cursor_of, handle_of
 from naksha.server.routes.features.spatial import around_shape
+from naksha.server.routing.declarations import Query, Router
 
-router = APIRouter(tags=["features"])
+router = Router(tags=["features"])
 _BEGIN: Final = b'{"type":"SpatialBatchResponse","results":[\n'
 
 
@@ -45,7 +46,6 @@ class Batch(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
 
 @router.post(
     "/hub/spaces/{space_id}/spatial/batch",
-    response_class=Response,
     responses=reads("The results per reference feature, ordered by id.", (JSON, BATCH_ANSWER)),
     openapi_extra=takes((JSON, BATCH_REQUEST), description="The reference features.")
     | PROPERTY_QUERY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Query, Response
+from starlette.responses import Response
 
 from naksha.hub.config.objects import Space
 from naksha.hub.pipeline.requests import GetStatistics, ReadFeatures
@@ -17,13 +17,13 @@ from naksha.server.openapi.feature_schemas import STATISTICS, reads
 from naksha.server.requests.parameters import StatisticsParameters
 from naksha.server.responses.encoding import JSON, json_answer
 from naksha.server.responses.feature_collections import Asked, AskedDep
+from naksha.server.routing.declarations import Query, Router
 
-router = APIRouter(tags=["features"])
+router = Router(tags=["features"])
 
 
 @router.get(
     "/hub/spaces/{space_id}/statistics",
-    response_class=Response,
     responses=reads("Figures, each marked if it is an estimate.", (JSON, STATISTICS)),
 )
 async def statistics(

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 import shapely
-from fastapi import APIRouter, Path, Query, Response
+from starlette.responses import Response
 
 from naksha.hub.pipeline.requests import ReadTile
 from naksha.hub.query_language.clustering import (
@@ -36,9 +36,10 @@ from naksha.server.requests.parameters import PROPERTY_QUERY, TileParameters, qu
 from naksha.server.responses.area_features import Area
 from naksha.server.responses.encoding import GEO_JSON, whole
 from naksha.server.responses.feature_collections import AskedDep, shaping_of
+from naksha.server.routing.declarations import Path, Query, Router
 from naksha.spi.support.vector_tiles import tile_of
 
-router = APIRouter(tags=["features"])
+router = Router(tags=["features"])
 SCHEMES: Final = ["quadkey", "web", "tms", "here"]
 EXTENT: Final = 4096
 """Resolution of the grid of a vector tile."""
@@ -49,7 +50,6 @@ NAMESPACE: Final = ("properties", XYZ)
 
 @router.get(
     "/hub/spaces/{space_id}/tile/{type}/{tileId}",
-    response_class=Response,
     responses=reads("The features found, in any order.", (GEO_JSON, FEATURES), (MVT, BINARY)),
     openapi_extra=PROPERTY_QUERY,
 )

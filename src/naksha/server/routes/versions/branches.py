@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from starlette.responses import Response
 
 from naksha.hub.pipeline.version_requests import (
     DescribeBranch,
@@ -25,9 +25,10 @@ from naksha.server.openapi import version_schemas as documents
 from naksha.server.openapi.feature_schemas import listed
 from naksha.server.requests.state import Ctx, RealmDep
 from naksha.server.responses.version_json import branch_json, rewritten_json, undecided_json
+from naksha.server.routing.declarations import Router
 from naksha.versioning import Policy
 
-router = APIRouter(prefix="/hub/spaces/{space_id}/branches", tags=["versions"])
+router = Router(prefix="/hub/spaces/{space_id}/branches", tags=["versions"])
 
 Ignored = Annotated[Any, Field(description="Set by the hub; ignored.")]
 Message = Annotated[str | None, Field(max_length=limits.DESCRIPTION_LENGTH_MAX)]
@@ -128,14 +129,14 @@ _DONE: Final = documents.changes("The result.", documents.REWRITTEN)
 _REMOVED: Final = documents.removes("Removed.")
 
 
-@router.get("", response_model=None, responses=_MANY)
+@router.get("", responses=_MANY)
 async def list_branches(space_id: str, realm: RealmDep, context: Ctx) -> list[dict[str, Any]]:
     """List all branches except main."""
     found = await realm.send(space_id, ListBranches(), context)
     return [branch_json(branch, space_id) for branch in found]
 
 
-@router.post("", response_model=None, responses=_CHANGED)
+@router.post("", responses=_CHANGED)
 async def create_branch(
     space_id: str, branch: NewBranch, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:
@@ -145,7 +146,7 @@ async def create_branch(
 
 
 # A branch name can contain slashes, so routes with a suffix come before the one without.
-@router.get("/{branch_id:path}/conflicts", response_model=None, responses=_WAITING)
+@router.get("/{branch_id:path}/conflicts", responses=_WAITING)
 async def list_conflicts(
     space_id: str, branch_id: str, realm: RealmDep, context: Ctx
 ) -> list[dict[str, Any]]:
@@ -163,7 +164,7 @@ async def list_conflicts(
     ]
 
 
-@router.get("/{branch_id:path}", response_model=None, responses=_ONE)
+@router.get("/{branch_id:path}", responses=_ONE)
 async def get_branch(
     space_id: str, branch_id: str, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:
@@ -171,7 +172,7 @@ async def get_branch(
     return branch_json(await realm.send(space_id, GetBranch(name=branch_id), context), space_id)
 
 
-@router.patch("/{branch_id:path}", response_model=None, responses=_CHANGED)
+@router.patch("/{branch_id:path}", responses=_CHANGED)
 async def change_branch(
     space_id: str, branch_id: str, change: BranchChange, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:
@@ -188,7 +189,7 @@ async def change_branch(
     return branch_json(await realm.send(space_id, GetBranch(name=branch_id), context), space_id)
 
 
-@router.post("/{branch_id:path}", response_model=None, responses=_DONE)
+@router.post("/{branch_id:path}", responses=_DONE)
 async def operate(
     space_id: str, branch_id: str, operation: Operation, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:

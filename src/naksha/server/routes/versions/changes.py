@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import StreamingResponse
 from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from naksha.hub.feed.transaction_json import published_json
 from naksha.hub.pipeline.version_requests import ReadChanges
@@ -25,9 +25,10 @@ from naksha.server.requests.parameters import (
 from naksha.server.responses.encoding import JSON
 from naksha.server.responses.event_stream import EVENTS, event_stream
 from naksha.server.responses.feed_pages import Feed, SpaceFeed, StorageFeed
+from naksha.server.routing.declarations import Query, Router
 from naksha.versioning.feed.events import check_events
 
-router = APIRouter(tags=["changes"])
+router = Router(tags=["changes"])
 SPACE: Final = "/hub/spaces/{space_id}/changes"
 STORAGE: Final = "/hub/storages/{storage_id}/changes"
 _encode = msgspec.json.encode
@@ -108,7 +109,7 @@ _ANSWERS[200]["content"][EVENTS] = {
 }
 
 
-@router.get(SPACE, response_class=Response, responses=_ANSWERS, openapi_extra=_DOCUMENT)
+@router.get(SPACE, responses=_ANSWERS, openapi_extra=_DOCUMENT)
 async def space_changes(space_id: str, request: Request, parameters: Changed) -> Response:
     """Return the changes of a space in version order, including deletions.
 
@@ -118,7 +119,7 @@ async def space_changes(space_id: str, request: Request, parameters: Changed) ->
     return await _answer(SpaceFeed(request, space_id), parameters.request(request))
 
 
-@router.get(STORAGE, response_class=Response, responses=_ANSWERS, openapi_extra=_DOCUMENT)
+@router.get(STORAGE, responses=_ANSWERS, openapi_extra=_DOCUMENT)
 async def storage_changes(
     storage_id: str, request: Request, parameters: ChangedInStorage
 ) -> Response:

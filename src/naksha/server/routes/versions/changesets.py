@@ -6,8 +6,9 @@ import re
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import unquote
 
-from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
 
 from naksha.hub.config.objects import Space
 from naksha.hub.pipeline.version_requests import (
@@ -31,9 +32,10 @@ from naksha.server.requests.parameters import (
 from naksha.server.requests.state import Ctx, RealmDep
 from naksha.server.responses.encoding import streamed
 from naksha.server.responses.version_json import changeset_bytes, changesets_bytes, squashed_bytes
+from naksha.server.routing.declarations import Query, Router
 from naksha.versioning.version_refs import MAIN_BRANCH
 
-router = APIRouter(prefix="/hub/spaces/{space_id}", tags=["versions"])
+router = Router(prefix="/hub/spaces/{space_id}", tags=["versions"])
 
 CHANGESET: Final = "application/vnd.here.changeset"
 CHANGESETS: Final = "application/vnd.here.changeset-collection"
@@ -171,9 +173,7 @@ _HISTORY: Final = documents.answers(
 )
 
 
-@router.get(
-    "/changesets", response_class=Response, responses=_COLLECTION, openapi_extra=PROPERTY_QUERY
-)
+@router.get("/changesets", responses=_COLLECTION, openapi_extra=PROPERTY_QUERY)
 async def read_changesets(
     space_id: str, request: Request, parameters: Log, realm: RealmDep, context: Ctx
 ) -> Response:
@@ -193,7 +193,6 @@ def _collection(page: Changesets) -> Response:
 
 @router.get(
     "/changesets/statistics",
-    response_model=None,
     responses=documents.answers("The versions.", documents.CHANGESET_STATISTICS),
 )
 async def changeset_statistics(
@@ -210,7 +209,6 @@ async def changeset_statistics(
 
 @router.get(
     "/changesets/{version}",
-    response_class=Response,
     responses=documents.answers("The changes of the version.", documents.CHANGESET, CHANGESET),
     openapi_extra=PROPERTY_QUERY,
 )
@@ -266,7 +264,7 @@ def _older_than(query: str) -> int:
     return versions[0]
 
 
-@router.get("/history", response_class=Response, responses=_HISTORY, openapi_extra=PROPERTY_QUERY)
+@router.get("/history", responses=_HISTORY, openapi_extra=PROPERTY_QUERY)
 async def read_history(
     space_id: str, request: Request, parameters: Log, realm: RealmDep, context: Ctx
 ) -> Response:
@@ -285,7 +283,6 @@ async def read_history(
 
 @router.get(
     "/history/statistics",
-    response_model=None,
     responses=documents.answers("The versions.", documents.HISTORY_STATISTICS),
 )
 async def history_statistics(

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Request, Response
+from starlette.requests import Request
+from starlette.responses import Response
 
 from naksha.hub.lookup import find_state, find_transaction, transaction_json
 from naksha.server.openapi.config_schemas import errors
-from naksha.server.openapi.feature_schemas import FEATURE, Responses
+from naksha.server.openapi.feature_schemas import FEATURE
 from naksha.server.requests.state import Ctx, RealmDep
 from naksha.server.responses.encoding import GEO_JSON, json_answer, whole
+from naksha.server.routing.declarations import Query, Responses, Router
 
-router = APIRouter(tags=["lookup"])
+router = Router(tags=["lookup"])
 _KNOWN: Final[Responses] = {304: {"description": "The client's copy is current."}}
 _TRANSACTION: Final[dict[str, Any]] = {
     "type": "object",
@@ -41,7 +43,6 @@ _TRANSACTION: Final[dict[str, Any]] = {
 
 @router.get(
     "/hub/states/{state_id}",
-    response_class=Response,
     responses={
         200: {
             "description": "The feature in this state.",
@@ -73,7 +74,6 @@ async def get_state(
 
 @router.get(
     "/hub/transactions/{transaction_id}",
-    response_class=Response,
     responses={
         200: {
             "description": "The transaction.",

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final
 
 import msgspec
-from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from naksha.hub.pipeline.requests import MATCH_ALL
 from naksha.hub.pipeline.version_requests import ReadDiff, ReadHistory, Revert, RollBack
@@ -24,8 +24,9 @@ from naksha.server.requests.parameters import (
 )
 from naksha.server.requests.state import Ctx, RealmDep
 from naksha.server.responses.version_json import differences_bytes, rewritten_json, step_json
+from naksha.server.routing.declarations import Query, Router
 
-router = APIRouter(prefix="/hub/spaces/{space_id}", tags=["versions"])
+router = Router(prefix="/hub/spaces/{space_id}", tags=["versions"])
 
 
 class Rewriting(BaseModel):
@@ -92,7 +93,7 @@ _HISTORY: Final = documents.answers("The states, oldest first.", documents.HISTO
 _DONE: Final = documents.changes("The result.", documents.REWRITTEN)
 
 
-@router.get("/diff", response_class=Response, responses=_DIFF, openapi_extra=PROPERTY_QUERY)
+@router.get("/diff", responses=_DIFF, openapi_extra=PROPERTY_QUERY)
 async def read_diff(
     space_id: str,
     request: Request,
@@ -108,7 +109,6 @@ async def read_diff(
 
 @router.get(
     "/features/{feature_id}/history",
-    response_class=Response,
     responses=_HISTORY,
     openapi_extra=PROPERTY_QUERY,
 )
@@ -143,7 +143,7 @@ async def _history_bytes(found: FeatureHistory) -> AsyncIterator[bytes]:
     yield b"]}"
 
 
-@router.post("/rollback", response_model=None, responses=_DONE, openapi_extra=PROPERTY_QUERY)
+@router.post("/rollback", responses=_DONE, openapi_extra=PROPERTY_QUERY)
 async def roll_back(
     space_id: str,
     body: Rollback,
@@ -167,7 +167,7 @@ async def roll_back(
     return rewritten_json(await realm.send(space_id, asked, context))
 
 
-@router.post("/revert", response_model=None, responses=_DONE, openapi_extra=PROPERTY_QUERY)
+@router.post("/revert", responses=_DONE, openapi_extra=PROPERTY_QUERY)
 async def revert(
     space_id: str,
     body: Reverting,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import Response
 
 from naksha.hub.auth.rights import Right
 from naksha.hub.storages.access import signature_of, storage_for
@@ -13,9 +13,10 @@ from naksha.model import limits
 from naksha.server.openapi.config_schemas import SnapshotDocument, answers, changes
 from naksha.server.responses.encoding import json_answer
 from naksha.server.routes.config._crud import AskedDep
+from naksha.server.routing.declarations import Router
 from naksha.versioning import Tag, create_tag, delete_tag, tag_of, tags
 
-router = APIRouter(tags=["storages"])
+router = Router(tags=["storages"])
 SNAPSHOTS: Final = "/hub/storages/{storage_id}/snapshots"
 SNAPSHOT: Final = "/hub/storages/{storage_id}/snapshots/{snapshot_id:path}"
 
@@ -32,7 +33,6 @@ class NewSnapshot(BaseModel):
 
 @router.get(
     SNAPSHOTS,
-    response_class=Response,
     responses=answers(list[SnapshotDocument], "The snapshots."),
 )
 async def list_snapshots(storage_id: str, asked: AskedDep) -> Response:
@@ -41,7 +41,7 @@ async def list_snapshots(storage_id: str, asked: AskedDep) -> Response:
     return json_answer(asked.request, [_json(tag) for tag in await tags(storage)])
 
 
-@router.post(SNAPSHOTS, response_model=None, responses=changes(SnapshotDocument, "The snapshot."))
+@router.post(SNAPSHOTS, responses=changes(SnapshotDocument, "The snapshot."))
 async def create_snapshot(
     storage_id: str, snapshot: NewSnapshot, asked: AskedDep
 ) -> dict[str, Any]:
@@ -56,14 +56,14 @@ async def create_snapshot(
     return _json(await create_tag(storage, snapshot.id, signed, ref))
 
 
-@router.get(SNAPSHOT, response_class=Response, responses=answers(SnapshotDocument, "The snapshot."))
+@router.get(SNAPSHOT, responses=answers(SnapshotDocument, "The snapshot."))
 async def get_snapshot(storage_id: str, snapshot_id: str, asked: AskedDep) -> Response:
     """Return a snapshot; read a space at its `version`."""
     storage = await storage_for(asked.realm, storage_id, asked.actor, Right.USE_STORAGES)
     return json_answer(asked.request, _json(await tag_of(storage, snapshot_id)))
 
 
-@router.delete(SNAPSHOT, response_model=None, responses=changes(SnapshotDocument, "The snapshot."))
+@router.delete(SNAPSHOT, responses=changes(SnapshotDocument, "The snapshot."))
 async def delete_snapshot(storage_id: str, snapshot_id: str, asked: AskedDep) -> dict[str, Any]:
     """Delete a snapshot; history that only it pinned can expire."""
     storage = await storage_for(asked.realm, storage_id, asked.actor, Right.MANAGE_STORAGES)

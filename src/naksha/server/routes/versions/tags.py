@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from naksha.hub.pipeline.version_requests import DropTag, GetTag, ListTags, PutTag
@@ -13,8 +12,9 @@ from naksha.server.openapi import version_schemas as documents
 from naksha.server.openapi.feature_schemas import listed
 from naksha.server.requests.state import Ctx, RealmDep
 from naksha.server.responses.version_json import tag_json
+from naksha.server.routing.declarations import Query, Router
 
-router = APIRouter(prefix="/hub/spaces/{space_id}/tags", tags=["versions"])
+router = Router(prefix="/hub/spaces/{space_id}/tags", tags=["versions"])
 
 Ignored = Annotated[Any, Field(description="Set by the hub; ignored.")]
 Description = Annotated[str | None, Field(max_length=limits.DESCRIPTION_LENGTH_MAX)]
@@ -66,7 +66,7 @@ _MANY: Final = documents.answers("The tags.", listed(documents.TAG))
 _CHANGED: Final = documents.changes("The tag.", documents.TAG)
 
 
-@router.get("", response_model=None, responses=_MANY)
+@router.get("", responses=_MANY)
 async def list_tags(
     space_id: str,
     realm: RealmDep,
@@ -80,20 +80,20 @@ async def list_tags(
     return [tag_json(tag, space_id) for tag in shown]
 
 
-@router.post("", response_model=None, responses=_CHANGED)
+@router.post("", responses=_CHANGED)
 async def create_tag(space_id: str, tag: NewTag, realm: RealmDep, context: Ctx) -> dict[str, Any]:
     """Create a tag on a version, which then does not expire."""
     request = PutTag(ref=tag.ref, name=tag.id, description=tag.description, system=tag.system)
     return tag_json(await realm.send(space_id, request, context), space_id)
 
 
-@router.get("/{tag_id:path}", response_model=None, responses=_ONE)
+@router.get("/{tag_id:path}", responses=_ONE)
 async def get_tag(space_id: str, tag_id: str, realm: RealmDep, context: Ctx) -> dict[str, Any]:
     """Return a tag."""
     return tag_json(await realm.send(space_id, GetTag(name=tag_id), context), space_id)
 
 
-@router.patch("/{tag_id:path}", response_model=None, responses=_CHANGED)
+@router.patch("/{tag_id:path}", responses=_CHANGED)
 async def change_tag(
     space_id: str, tag_id: str, change: TagChange, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:
@@ -109,7 +109,7 @@ async def change_tag(
     return tag_json(await realm.send(space_id, request, context), space_id)
 
 
-@router.delete("/{tag_id:path}", response_model=None, responses=_CHANGED)
+@router.delete("/{tag_id:path}", responses=_CHANGED)
 async def delete_tag(space_id: str, tag_id: str, realm: RealmDep, context: Ctx) -> dict[str, Any]:
     """Remove a tag and return it."""
     tag = await realm.send(space_id, GetTag(name=tag_id), context)

@@ -1,0 +1,130 @@
+"""Declarations of endpoints: routers, and the sources of an endpoint's parameters.
+
+    router = Router(prefix="/hub/spaces/{space_id}", tags=["features"])
+
+    @router.get("/count")
+    async def count(space_id: str, parameters: Annotated[CountParameters, Query()]) -> Response:
+        ...
+
+A parameter that is named in the path comes from there; one whose type is a model is the body. All
+others say where they come from with `Query`, `Path`, `Header`, `Body` or `Depends`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from pydantic import Field
+from pydantic.fields import FieldInfo
+
+F = TypeVar("F", bound=Callable[..., Any])
+Responses = dict[int | str, dict[str, Any]]
+"""Declared responses by status: `description`, and `model` or `content`."""
+
+
+class Source:
+    """Source of a parameter, with the constraints that pydantic's `Field` knows."""
+
+    def __init__(self, **constraints: Any) -> None:
+        self.field: Final[FieldInfo] = Field(**constraints)
+
+
+class Query(Source):
+    """The query string: one parameter, or a model of several."""
+
+
+class Path(Source):
+    """A segment of the path."""
+
+
+class Header(Source):
+    """A header; its name is the alias."""
+
+
+class Body(Source):
+    """The JSON body."""
+
+
+class Depends(NamedTuple):
+    """The result of a function, whose parameters are bound in the same way.
+
+    It is called once in a request.
+    """
+
+    function: Callable[..., Any]
+
+
+class Declared(NamedTuple):
+    """An endpoint as it was declared."""
+
+    method: str
+    path: str
+    function: Callable[..., Any]
+    responses: Responses
+    tags: tuple[str, ...]
+    status_code: int
+    openapi: dict[str, Any]
+    """Members that are added to the operation in the OpenAPI document."""
+    documented: bool
+    """Whether the OpenAPI document has the endpoint."""
+
+
+class Router:
+    """Endpoints with a common prefix and common tags, in the order in which they match."""
+
+    def __init__(self, prefix: str = "", tags: Sequence[str] = ()) -> None:
+        self._prefix = prefix
+        self._tags = tuple(tags)
+        self.endpoints: list[Declared] = []
+
+    def endpoint(
+        self,
+        method: str,
+        path: str,
+        *,
+        responses: Responses | None = None,
+        status_code: int = 200,
+        openapi_extra: dict[str, Any] | None = None,
+        documented: bool = True,
+    ) -> Callable[[F], F]:
+        """Declare an endpoint: a function that returns a Response, or a value that is sent as JSON.
+
+        `status_code` is the status of a value, and the first one in the OpenAPI document.
+        """
+
+        def declare(function: F) -> F:
+            declared = Declared(
+                method,
+                self._prefix + path,
+                function,
+                responses or {},
+                self._tags,
+                status_code,
+                openapi_extra or {},
+                documented,
+            )
+            self.endpoints.append(declared)
+            return function
+
+        return declare
+
+    def get(self, path: str, **described: Any) -> Callable[[F], F]:
+        """Declare an endpoint for GET."""
+        return self.endpoint("GET", path, **described)
+
+    def post(self, path: str, **described: Any) -> Callable[[F], F]:
+        """Declare an endpoint for POST."""
+        return self.endpoint("POST", path, **described)
+
+    def put(self, path: str, **described: Any) -> Callable[[F], F]:
+        """Declare an endpoint for PUT."""
+        return self.endpoint("PUT", path, **described)
+
+    def patch(self, path: str, **described: Any) -> Callable[[F], F]:
+        """Declare an endpoint for PATCH."""
+        return self.endpoint("PATCH", path, **described)
+
+    def delete(self, path: str, **described: Any) -> Callable[[F], F]:
+        """Declare an endpoint for DELETE."""
+        return self.endpoint("DELETE", path, **described)

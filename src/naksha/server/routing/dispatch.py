@@ -1,0 +1,118 @@
+"""Dispatch of requests: find the endpoint, bind its parameters, call it, send its response."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import compile_path
+from starlette.types import Receive, Scope, Send
+
+from naksha.server.routing.binding import Binding, ReadJson
+from naksha.server.routing.declarations import Declared, Router
+
+JSON: Final = "application/json"
+_WORD: Final = 4
+"""Position of `word` in `/hub/spaces/{space_id}/word`."""
+_ANY: Final = ""
+Check = Callable[["Endpoint", Scope], None]
+"""Function that raises an error for a request that an endpoint must not serve."""
+NoEndpoint = Callable[[Scope, set[str]], Response]
+"""Function that builds the response for a path that no endpoint has, or only with other methods."""
+
+
+class Endpoint(NamedTuple):
+    """An endpoint, ready to serve requests."""
+
+    declared: Declared
+    pattern: re.Pattern[str]
+    path: str
+    """The path template without convertors, such as `/hub/spaces/{space_id}`."""
+    binding: Binding
+
+    @classmethod
+    def of(cls, declared: Declared) -> Endpoint:
+        """Prepare a declared endpoint."""
+        pattern, path, convertors = compile_path(declared.path)
+        return cls(declared, pattern, path, Binding(declared.function, tuple(convertors)))
+
+    async def response(self, request: Request, read_json: ReadJson) -> Response:
+        """Serve a request.
+
+        Raises:
+            InvalidArgument: Parameters are missing or invalid.
+        """
+        made = await self.binding.call(request, {}, read_json)
+        if isinstance(made, Response):
+            return made
+        return Response(msgspec.json.encode(made), self.declared.status_code, media_type=JSON)
+
+
+class Dispatcher:
+    """ASGI application that serves endpoints.
+
+    The first endpoint that was declared for a path and a method serves it.
+    """
+
+    def __init__(
+        self, routers: Sequence[Router], read_json: ReadJson, no_endpoint: NoEndpoint
+    ) -> None:
+        """Prepare the endpoints; `no_endpoint` builds the response if none matches."""
+        self.endpoints: Final = [Endpoint.of(one) for each in routers for one in each.endpoints]
+        self.checks: Final[list[Check]] = []
+        """Checks of a request before its parameters are bound."""
+        self._read_json = read_json
+        self._no_endpoint = no_endpoint
+        words = {_word(one.declared.path) for one in self.endpoints}
+        self._by_word = {
+            word: [one for one in self.endpoints if _word(one.declared.path) in (word, _ANY)]
+            for word in words | {_ANY}
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        allowed = set()
+        for endpoint, match in self._matching(scope["path"]):
+            if endpoint.declared.method == scope["method"]:
+                scope["endpoint"], scope["path_params"] = endpoint, match.groupdict()
+                response = await self._response(endpoint, Request(scope, receive))
+                break
+            allowed.add(endpoint.declared.method)
+        else:
+            response = self._no_endpoint(scope, allowed)
+        await response(scope, receive, send)
+
+    async def _response(self, endpoint: Endpoint, request: Request) -> Response:
+        for check in self.checks:
+            check(endpoint, request.scope)
+        return await endpoint.response(request, self._read_json)
+
+    def has(self, path: str) -> bool:
+        """Return whether an endpoint has this path, with any method."""
+        return next(self._matching(path), None) is not None
+
+    def _matching(self, path: str) -> Iterator[tuple[Endpoint, re.Match[str]]]:
+        for endpoint in self._by_word.get(_word(path), self._by_word[_ANY]):
+            match = endpoint.pattern.match(path)
+            if match is not None:
+                yield endpoint, match
+
+
+def _word(path: str) -> str:
+    """Return the path segment after the space id, the key by which endpoints are indexed.
+
+    Paths without a fixed segment there match any.
+    """
+    parts = path.split("/", _WORD + 1)
+    if len(parts) <= _WORD or "{" in parts[_WORD]:
+        return _ANY
+    return parts[_WORD]
+
+
+def operation_name(endpoint: Endpoint) -> str:
+    """Return the unique name of an operation, from its function, path and method."""
+    name = re.sub(r"\W", "_", endpoint.declared.function.__name__ + endpoint.path)
+    return f"{name}_{endpoint.declared.method.lower()}"
