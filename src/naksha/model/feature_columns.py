@@ -18,7 +18,7 @@ import pyarrow as pa
 import shapely
 
 from naksha.model.errors import InvalidArgument, LimitExceeded, NakshaError
-from naksha.model.feature_problems import Broken, Problem, readable_id
+from naksha.model.feature_problems import FeatureProblem, ProblemError, readable_id
 from naksha.model.features import (
     MARK_3D,
     NAMESPACE,
@@ -132,7 +132,7 @@ class _Rows:
         for row, text in enumerate(texts):
             message = None if text is None else _object_problem(text)
             if message is not None:
-                raise self._error(Problem(field, message), row)
+                raise self._error(FeatureProblem(field, message), row)
         raise AssertionError(f"column {field} was refused, but each of its rows is valid")
 
     def _tags_of(self, column: pa.Array) -> list[list[str] | None]:
@@ -149,7 +149,7 @@ class _Rows:
         try:
             # Most features share a few tag lists: check each distinct list once.
             known = {tags: None if tags is None else checked_tags(tags) for tags in set(lists)}
-        except Broken:
+        except ProblemError:
             for row, tags in enumerate(lists):
                 self._check_tags(tags, row)
             raise
@@ -158,7 +158,7 @@ class _Rows:
     def _check_tags(self, tags: tuple[Any, ...] | None, row: int) -> None:
         try:
             checked_tags(tags or ())
-        except Broken as broken:
+        except ProblemError as broken:
             raise self._error(broken.problem.below("tags"), row) from None
 
     def _crids_of(self, column: pa.Array) -> Texts:
@@ -167,7 +167,7 @@ class _Rows:
             for row, crid in enumerate(crids):
                 message = None if crid is None else text_problem(crid, CRID_BYTES_MAX)
                 if message is not None:
-                    raise self._error(Problem("crid", message), row)
+                    raise self._error(FeatureProblem("crid", message), row)
         return crids
 
     def _ids(self, plain: Mask) -> list[str]:
@@ -252,14 +252,14 @@ class _Rows:
         members, properties = self._members[row] or {}, self._properties[row] or {}
         for name in _OWN:
             if name in members:
-                problem = Problem(
+                problem = FeatureProblem(
                     f"members.{name}", f"must be given in the column {name}, not in members"
                 )
                 raise self._error(problem, row)
         wkb = self._wkbs[row]
         try:
             geometry = None if wkb is None else geojson_like(wkb)
-        except Broken as broken:
+        except ProblemError as broken:
             raise self._error(broken.problem.below("geometry"), row) from None
         return {
             "type": "Feature",
@@ -278,7 +278,7 @@ class _Rows:
             return properties
         return {**properties, NAMESPACE: {**(namespace or {}), **told}}
 
-    def _error(self, problem: Problem, row: int) -> InvalidArgument:
+    def _error(self, problem: FeatureProblem, row: int) -> InvalidArgument:
         feature_id = readable_id(self._given[row])
         message = problem.sentence() if feature_id is None else problem.sentence_of(feature_id)
         error = InvalidArgument(message, field=problem.path, feature_id=feature_id)

@@ -17,7 +17,7 @@ from naksha.model.query import Query
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.version import HEAD, AtTxn, Version, VersionSelector
 from naksha.spi.partitioning import NOWHERE, Partitioning, features_max, partition
-from naksha.spi.storage import Layer, Mismatch, Split, Storage
+from naksha.spi.storage import BranchLayer, Mismatch, Split, Storage
 
 CELLS_AT_ONCE_MAX: Final = 4
 """Cells of a partitioning that are counted concurrently."""
@@ -44,7 +44,7 @@ class BranchView(ABC):
         async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version: ...
 
     def on_branch(
-        self, layers: Sequence[Layer], collections: Collection[str] | None = None
+        self, layers: Sequence[BranchLayer], collections: Collection[str] | None = None
     ) -> Storage:
         return self._main.on_branch(layers, collections)
 

@@ -18,7 +18,7 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, InvalidArgument, Unavailable
 from naksha.model.query import Query
 from naksha.model.transaction import MAIN
-from naksha.spi.staging import JOB, Applied, record_of
+from naksha.spi.staging import JOB, AppliedWrite, record_of
 from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning.changesets import MESSAGE
 from naksha.versioning.records import Signed
@@ -182,7 +182,7 @@ def _record_of(collection: str, steps: Sequence[Imported]) -> dict[str, object]:
     It is that of a staged write plus the number of transactions made.
     """
     made = [step.txn for step in steps if step.txn is not None]
-    applied = Applied(
+    applied = AppliedWrite(
         txn=made[-1] if made else None,
         created=sum(step.created for step in steps),
         updated=sum(step.updated for step in steps),

@@ -14,7 +14,7 @@ from naksha.model import limits
 from naksha.model.errors import Conflict, NotFound, Retryable
 from naksha.model.transaction import MAIN
 from naksha.model.version import Version
-from naksha.spi.storage import KeptObject, Layer, Reader, WriteSession
+from naksha.spi.storage import BranchLayer, StorageReader, StoredObject, WriteSession
 
 REF: Final = "ref"
 """Object kind of tags and branches."""
@@ -67,7 +67,7 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True, tag="tag"):
     name: str
     scope: Scope
     version: Version
-    layers: tuple[Layer, ...]
+    layers: tuple[BranchLayer, ...]
     branch: str
     branch_number: int | None = None
     """Number of that branch, which stays when it is renamed; None for main."""
@@ -116,16 +116,16 @@ class Epoch(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     overlay: int
-    below: tuple[Layer, ...]
+    below: tuple[BranchLayer, ...]
     since: int
     replayed: tuple[int, int] | None = None
     merged_into: dict[int, MergePoint] = {}
     merged_from: dict[int, MergePoint] = {}
 
     @property
-    def layers(self) -> tuple[Layer, ...]:
+    def layers(self) -> tuple[BranchLayer, ...]:
         """The layers that the branch is read and written through."""
-        return (Layer(self.overlay, None), *self.below)
+        return (BranchLayer(self.overlay, None), *self.below)
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True, tag="branch"):
@@ -198,7 +198,7 @@ class Contested(msgspec.Struct, frozen=True, kw_only=True):
 class Spot(msgspec.Struct, frozen=True):
     """A version and the layers that it is read in."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[BranchLayer, ...]
     seq_number: int
 
 
@@ -235,13 +235,13 @@ class Known(msgspec.Struct, frozen=True):
     revision: int
 
 
-async def find(reader: Reader, scope: Scope, name: str) -> Known | None:
+async def find(reader: StorageReader, scope: Scope, name: str) -> Known | None:
     """Return the tag or branch with this name."""
     found = await reader.kept(REF, scope.key(name))
     return None if found is None else _known(found)
 
 
-async def branch_of(reader: Reader, scope: Scope, name: str) -> tuple[Branch, int]:
+async def branch_of(reader: StorageReader, scope: Scope, name: str) -> tuple[Branch, int]:
     """Return the branch with this name and its revision, else raise NotFound."""
     known = await find(reader, scope, name)
     if known is None or not isinstance(known.record, Branch):
@@ -249,7 +249,7 @@ async def branch_of(reader: Reader, scope: Scope, name: str) -> tuple[Branch, in
     return known.record, known.revision
 
 
-async def branch_with(reader: Reader, number: int) -> tuple[Branch, int] | None:
+async def branch_with(reader: StorageReader, number: int) -> tuple[Branch, int] | None:
     """Return the branch with this number, in any scope, and its revision."""
     for known in await everywhere(reader):
         if isinstance(known.record, Branch) and known.record.number == number:
@@ -257,7 +257,7 @@ async def branch_with(reader: Reader, number: int) -> tuple[Branch, int] | None:
     return None
 
 
-async def branch_over(reader: Reader, overlay: int) -> tuple[Branch, int] | None:
+async def branch_over(reader: StorageReader, overlay: int) -> tuple[Branch, int] | None:
     """Return the branch that owns an overlay, now or formerly, and its revision."""
     for known in await everywhere(reader):
         record = known.record
@@ -280,18 +280,18 @@ async def change_branch(session: WriteSession, branch: Branch, revision: int) ->
         ) from error
 
 
-async def every(reader: Reader, space: str | None = None) -> list[Known]:
+async def every(reader: StorageReader, space: str | None = None) -> list[Known]:
     """List the tags and branches of the storage itself, or of a space."""
     return [_known(each) for each in await reader.all_kept(REF, Scope(space).key(""))]
 
 
-async def gone_branches(reader: Reader) -> list[Branch]:
+async def gone_branches(reader: StorageReader) -> list[Branch]:
     """List the deleted branches that the merge history still needs."""
     kept = await reader.all_kept(GONE)
     return [msgspec.convert(each.value, Branch, strict=False) for each in kept]
 
 
-async def everywhere(reader: Reader) -> list[Known]:
+async def everywhere(reader: StorageReader) -> list[Known]:
     """List the tags and branches of the storage and of all spaces."""
     return [_known(each) for each in await reader.all_kept(REF)]
 
@@ -308,12 +308,12 @@ def plain(record: Tag | Branch | StoredConflict | list[Contested]) -> Any:
     return msgspec.to_builtins(record, str_keys=True)
 
 
-def stored_conflict(kept: KeptObject) -> StoredConflict:
+def stored_conflict(kept: StoredObject) -> StoredConflict:
     """Decode a stored conflict."""
     return msgspec.convert(kept.value, StoredConflict, strict=False)
 
 
-def _known(kept: KeptObject) -> Known:
+def _known(kept: StoredObject) -> Known:
     record: Tag | Branch = msgspec.convert(kept.value, Tag | Branch, strict=False)
     return Known(record, kept.revision)
 
@@ -325,4 +325,4 @@ def taken(name: str) -> Conflict:
     )
 
 
-MAIN_LAYERS: Final = (Layer(MAIN, None),)
+MAIN_LAYERS: Final = (BranchLayer(MAIN, None),)

@@ -15,7 +15,13 @@ from naksha.spark.runtime.job_thread import Run
 from naksha.spark.runtime.progress import LineProgress
 from naksha.spark.runtime.storage_cache import close_all
 from naksha.spark.source.options import Place
-from naksha.spi.jobs.messages import Done, Failed, Late, Phase, read_line
+from naksha.spi.jobs.messages import (
+    DoneMessage,
+    FailedMessage,
+    PhaseMessage,
+    UncancellableMessage,
+    read_message,
+)
 from tests.hub.jobs.sample import Load, load, load_job
 from tests.hub.jobs.support import town
 
@@ -40,7 +46,10 @@ def test_it_is_too_late_to_cancel_what_cannot_be_undone() -> None:
     progress.too_late()
     assert not progress.cancel()
     progress.phase("dropping")
-    assert [read_line(text) for text in out.getvalue().splitlines()] == [Late(), Phase("dropping")]
+    assert [read_message(text) for text in out.getvalue().splitlines()] == [
+        UncancellableMessage(),
+        PhaseMessage("dropping"),
+    ]
 
 
 def test_who_was_cancelled_before_does_nothing_that_cannot_be_undone() -> None:
@@ -60,7 +69,7 @@ def test_what_another_run_has_written_is_done(error: type[NakshaError], tmp_path
         raise error("what was staged is not there")
 
     line = end_of(tmp_path, work)
-    assert isinstance(line, Done)
+    assert isinstance(line, DoneMessage)
     assert line.report["created"] == 3
 
 
@@ -72,5 +81,5 @@ def test_what_nobody_has_written_is_told_as_it_failed(
         raise error("it did not even begin")
 
     line = end_of(tmp_path, work)
-    assert isinstance(line, Failed)
+    assert isinstance(line, FailedMessage)
     assert line.code == error.code

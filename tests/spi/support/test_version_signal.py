@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from naksha.spi.support.version_signal import News
+from naksha.spi.support.version_signal import VersionSignal
 
 FOREVER_S = 3600.0
 
@@ -27,19 +27,19 @@ class Log:
 async def test_what_is_known_already_is_not_waited_for() -> None:
     log = Log()
     log.last = 7
-    assert await News(FOREVER_S).beyond(6, FOREVER_S, log.look) == 7
+    assert await VersionSignal(FOREVER_S).beyond(6, FOREVER_S, log.look) == 7
 
 
 async def test_without_news_the_last_version_is_told_in_the_end() -> None:
     log = Log()
     log.last = 7
-    news = News(FOREVER_S)
+    news = VersionSignal(FOREVER_S)
     assert await news.beyond(7, 0, log.look) == 7
     assert await news.beyond(7, 0.001, log.look) == 7
 
 
 async def test_news_wake_everybody() -> None:
-    news, log = News(FOREVER_S), Log()
+    news, log = VersionSignal(FOREVER_S), Log()
     waiting = [asyncio.create_task(news.beyond(0, FOREVER_S, log.look)) for _ in range(50)]
     await asyncio.sleep(0.01)
     news.tell(1)
@@ -48,7 +48,7 @@ async def test_news_wake_everybody() -> None:
 
 async def test_news_that_come_while_somebody_looks_are_not_missed() -> None:
     """The look has seen the past already when the news come; nothing comes afterwards."""
-    news = News(FOREVER_S)
+    news = VersionSignal(FOREVER_S)
 
     async def look() -> int:
         news.tell(3)
@@ -60,7 +60,7 @@ async def test_news_that_come_while_somebody_looks_are_not_missed() -> None:
 
 async def test_news_that_one_waiter_has_seen_reach_the_next() -> None:
     """An event that the first clears would never wake the second."""
-    news, log = News(FOREVER_S), Log()
+    news, log = VersionSignal(FOREVER_S), Log()
     first = asyncio.create_task(news.beyond(0, FOREVER_S, log.look))
     second = asyncio.create_task(news.beyond(1, FOREVER_S, log.look))
     await asyncio.sleep(0.01)
@@ -73,7 +73,7 @@ async def test_news_that_one_waiter_has_seen_reach_the_next() -> None:
 
 
 async def test_an_event_taken_before_looking_tells_of_news_since() -> None:
-    news = News(FOREVER_S)
+    news = VersionSignal(FOREVER_S)
     coming = news.coming
     news.tell(1)
     assert await news.wait(coming, FOREVER_S)
@@ -81,7 +81,7 @@ async def test_an_event_taken_before_looking_tells_of_news_since() -> None:
 
 
 async def test_what_nobody_tells_is_found_by_one_who_looks_for_all() -> None:
-    news, log = News(0.02), Log()
+    news, log = VersionSignal(0.02), Log()
     waiting = [asyncio.create_task(news.beyond(0, FOREVER_S, log.look)) for _ in range(50)]
     await asyncio.sleep(0.01)
     begun = log.looks
@@ -91,7 +91,7 @@ async def test_what_nobody_tells_is_found_by_one_who_looks_for_all() -> None:
 
 
 async def test_after_a_look_that_fails_others_look() -> None:
-    news, log = News(0.02), Log()
+    news, log = VersionSignal(0.02), Log()
 
     async def fail() -> int:
         if not log.looks:
@@ -108,7 +108,7 @@ async def test_after_a_look_that_fails_others_look() -> None:
 
 
 async def test_a_version_that_a_new_server_does_not_know_is_not_the_last_one() -> None:
-    news, log = News(FOREVER_S), Log()
+    news, log = VersionSignal(FOREVER_S), Log()
     news.tell(9)
     news.correct(5)
     assert await news.beyond(5, 0, log.look) == 5

@@ -22,7 +22,7 @@ from naksha.model.version import AtSeq
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.schema.file import APPLICATION_ID, SCHEMA_VERSION
 from naksha.sqlite.sql import schema_files
-from naksha.testing.storage.branch_support import branch_of
+from naksha.testing.storage.branch_cases import branch_of
 from naksha.testing.storage.suite_support import APP, Handle, ids_of, point
 from naksha.testing.storage.write.suite_concurrency import check_history
 from tests.sqlite.schema.upgrade_record import record

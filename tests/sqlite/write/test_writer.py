@@ -27,7 +27,7 @@ from naksha.model.version import HEAD, AtTime, AtTxn
 from naksha.spi.storage import WriteSession
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.maintenance import rounds
-from naksha.sqlite.write.writer import GRACE_LONG_S, Writer
+from naksha.sqlite.write.writer import GRACE_LONG_S, WriterThread
 from naksha.testing.storage.suite_support import DAY_MS, Handle, ids_of, point
 from naksha.testing.storage.write.suite_concurrency import check_history, check_log
 
@@ -38,14 +38,14 @@ async def test_what_comes_together_is_committed_together(
     storage: SqliteStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commits: list[int] = []
-    original = Writer._commit_group
+    original = WriterThread._commit_group
 
-    def counted(self: Writer) -> None:
+    def counted(self: WriterThread) -> None:
         if self._ended:
             commits.append(len(self._ended))
         original(self)
 
-    monkeypatch.setattr(Writer, "_commit_group", counted)
+    monkeypatch.setattr(WriterThread, "_commit_group", counted)
     roads = Handle(storage, "roads")
     await asyncio.gather(*(roads.create(point(f"k{n}")) for n in range(WRITERS)))
     assert sum(commits) == WRITERS
@@ -174,12 +174,12 @@ async def test_the_thread_survives_what_breaks_in_it(
 ) -> None:
     roads = Handle(storage, "roads")
 
-    def broken(_: Writer) -> None:
+    def broken(_: WriterThread) -> None:
         raise RuntimeError("broken")
 
     async with storage.write("app") as session:
         await session.create("roads", [point("mine")])
-        monkeypatch.setattr(Writer, "_step_aside", broken)
+        monkeypatch.setattr(WriterThread, "_step_aside", broken)
         await asyncio.sleep(0.4)
         monkeypatch.undo()
         await session.create("roads", [point("more")])

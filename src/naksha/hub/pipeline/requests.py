@@ -28,7 +28,7 @@ from naksha.hub.pipeline.responses import (
 from naksha.hub.subscriptions.delivery_fence import Fence
 from naksha.model.geo.tiles import VectorTile
 from naksha.model.query import Not, Op, Predicate, Query, SortKey, States, Test
-from naksha.model.state import XYZ, Found
+from naksha.model.state import XYZ, MatchingState
 
 R = TypeVar("R")
 MATCH_ALL = Query()
@@ -103,7 +103,7 @@ class FindFeatures(Request[Findings], frozen=True, kw_only=True, tag="FindFeatur
 
     query: Query = MATCH_ALL
     sort: tuple[SortKey, ...] = ()
-    after: Found | None = None
+    after: MatchingState | None = None
 
     def narrowed(self, allowed: Predicate) -> Self:
         return msgspec.structs.replace(self, query=narrowed(self.query, allowed))

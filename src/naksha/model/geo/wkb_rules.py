@@ -13,7 +13,7 @@ import numpy.typing as npt
 import shapely
 from shapely.geometry import mapping
 
-from naksha.model.feature_problems import Broken
+from naksha.model.feature_problems import ProblemError
 from naksha.model.geo.geometry import Shapes
 
 SRIDS: Final = (0, 4326)
@@ -89,18 +89,18 @@ def geojson_like(wkb: bytes) -> dict[str, Any]:
         with np.errstate(invalid="ignore"):
             shape = shapely.from_wkb(wkb)
     except shapely.errors.GEOSException as error:
-        raise Broken("", f"is not valid WKB: {error}") from None
+        raise ProblemError("", f"is not valid WKB: {error}") from None
     except NotImplementedError:
-        raise Broken("", CURVED) from None
+        raise ProblemError("", CURVED) from None
     srid = shapely.get_srid(shape)
     if srid not in SRIDS:
-        raise Broken("", f"is in the reference system {srid}; transform it to {SRIDS[-1]}")
+        raise ProblemError("", f"is in the reference system {srid}; transform it to {SRIDS[-1]}")
     if shapely.has_m(shape):
-        raise Broken("", MEASURED)
+        raise ProblemError("", MEASURED)
     try:
         found: dict[str, Any] = mapping(shape)
     except IndexError:  # an empty point among others
-        raise Broken("", "has an empty part; remove that part") from None
+        raise ProblemError("", "has an empty part; remove that part") from None
     return found
 
 

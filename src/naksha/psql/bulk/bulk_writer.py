@@ -26,7 +26,7 @@ from naksha.psql.bulk import staged_rows
 from naksha.psql.bulk.splits import LEAVES
 from naksha.psql.connection.driver import Direct
 from naksha.psql.connection.errors import translated
-from naksha.psql.connection.servers import Server
+from naksha.psql.connection.servers import DatabaseServer
 from naksha.psql.sql import ident, queries, sql
 from naksha.spi.storage import Feature
 
@@ -45,7 +45,7 @@ SETTINGS: Final = {
 }
 
 
-class Request(msgspec.Struct, frozen=True):
+class LoadAttributes(msgspec.Struct, frozen=True):
     """Attributes of the transaction of a load."""
 
     app_id: str
@@ -62,7 +62,7 @@ class Lanes:
         self._locks: list[asyncio.Lock] = []
 
     @classmethod
-    async def open(cls, server: Server, count: int) -> Self:
+    async def open(cls, server: DatabaseServer, count: int) -> Self:
         lanes = cls()
         try:
             await together(lanes._add(server) for _ in range(count))
@@ -71,7 +71,7 @@ class Lanes:
             raise
         return lanes
 
-    async def _add(self, server: Server) -> None:
+    async def _add(self, server: DatabaseServer) -> None:
         self._connections.append(await server.connect(**SETTINGS))
         self._locks.append(asyncio.Lock())
 
@@ -152,7 +152,7 @@ class PsqlBulkWriter:
         job: int,
         storage: StorageIdentity,
         info: CollectionInfo,
-        request: Request,
+        request: LoadAttributes,
         *,
         is_new: bool,
     ) -> None:
@@ -174,10 +174,10 @@ class PsqlBulkWriter:
     @classmethod
     async def open(
         cls,
-        server: Server,
+        server: DatabaseServer,
         storage: StorageIdentity,
         info: CollectionInfo,
-        request: Request,
+        request: LoadAttributes,
         *,
         exclusive: bool,
         lanes: int = LANES,

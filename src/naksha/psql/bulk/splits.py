@@ -61,7 +61,7 @@ _SEEN_AT: Final = ("feature", "txn_next")
 """Columns of states in the history that depend on the transaction that ended them."""
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True):
+class SplitPayload(msgspec.Struct, frozen=True, array_like=True):
     """The work of a split: states of some leaves at version `at`, filtered by the query.
 
     `source` is HEAD ("") or the deletion table ("_del"), each together with the states that moved
@@ -91,10 +91,10 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
         return [(collection, None if self.hidden else self.at)]
 
 
-def part_of(split: Split) -> Part:
+def payload_of(split: Split) -> SplitPayload:
     """Decode the work of a split of this storage."""
     try:
-        return msgspec.msgpack.decode(split.payload, type=Part)
+        return msgspec.msgpack.decode(split.payload, type=SplitPayload)
     except msgspec.DecodeError as error:
         raise InvalidArgument("The split was not planned by this storage", field="split") from error
 
@@ -121,7 +121,7 @@ async def plan(
     # More may have been published since; P may be later, but not earlier than the version.
     published = max(published, version.txn)
     partitions = msgspec.json.decode(info, type=CollectionInfo).partitions
-    whole = Part(
+    whole = SplitPayload(
         "", version.txn, published, _leaves(query), query, hidden=hidden, partitions=partitions
     )
     if query.replaced_since is not None:
@@ -132,7 +132,7 @@ async def plan(
     return [_split(storage, collection, part) for part in parts]
 
 
-def _split(storage: tuple[str, int], collection: str, part: Part) -> Split:
+def _split(storage: tuple[str, int], collection: str, part: SplitPayload) -> Split:
     payload = msgspec.msgpack.encode(part)
     if part.sources:
         return Split(storage, collection, payload)
@@ -157,7 +157,7 @@ async def plan_layers(
     neither.
     """
     _check_whole(query)
-    whole = Part("", at, at, _leaves(query), query, sources=tuple(sources), hidden=hidden)
+    whole = SplitPayload("", at, at, _leaves(query), query, sources=tuple(sources), hidden=hidden)
     tables = [source.table + suffix for source in sources for suffix in ("", "_del", "_hst")]
     size = await _size(connection, *tables)
     return [_split(storage, collection, part) for part in _by_leaves(whole, size, HEAD_SPLIT_BYTES)]
@@ -181,9 +181,11 @@ def _check_whole(query: Query) -> None:
         )
 
 
-async def _parts(connection: Connection, collection: str, whole: Part) -> list[Part]:
+async def _parts(
+    connection: Connection, collection: str, whole: SplitPayload
+) -> list[SplitPayload]:
     kind = whole.query.states
-    parts: list[Part] = []
+    parts: list[SplitPayload] = []
     replaced = whole.query.replaced_since is not None
     if kind is not States.DELETED and not replaced:
         parts += await _of_head(connection, collection, whole)
@@ -202,7 +204,9 @@ async def _parts(connection: Connection, collection: str, whole: Part) -> list[P
     return parts
 
 
-async def _of_head(connection: Connection, collection: str, whole: Part) -> Iterator[Part]:
+async def _of_head(
+    connection: Connection, collection: str, whole: SplitPayload
+) -> Iterator[SplitPayload]:
     """Yield the splits of HEAD. With hidden states each leaf is a split of its own."""
     if whole.hidden:
         return _by_leaves(whole, None if whole.partitions > 1 else 0, HEAD_SPLIT_BYTES)
@@ -212,7 +216,9 @@ async def _of_head(connection: Connection, collection: str, whole: Part) -> Iter
     return _by_leaves(whole, size, HEAD_SPLIT_BYTES)
 
 
-def _history(part: Part, start: int, sizes: Sequence[tuple[int, int]]) -> Iterator[Part]:
+def _history(
+    part: SplitPayload, start: int, sizes: Sequence[tuple[int, int]]
+) -> Iterator[SplitPayload]:
     """Cut the history (start, published] into ranges of about the same size.
 
     A range that is still too large is cut into leaves.
@@ -230,7 +236,7 @@ def _history(part: Part, start: int, sizes: Sequence[tuple[int, int]]) -> Iterat
     yield from _by_leaves(rest, gathered, SPLIT_BYTES)
 
 
-def _by_leaves(part: Part, size: int | None, unit: int) -> Iterator[Part]:
+def _by_leaves(part: SplitPayload, size: int | None, unit: int) -> Iterator[SplitPayload]:
     """Distribute the leaves, which a hash makes equal, over splits of about `unit` bytes.
 
     Without a size each leaf is a split of its own.
@@ -243,7 +249,7 @@ def _by_leaves(part: Part, size: int | None, unit: int) -> Iterator[Part]:
 
 
 def statements(
-    search_path: str, collection: str, part: Part, columns: Sequence[str]
+    search_path: str, collection: str, part: SplitPayload, columns: Sequence[str]
 ) -> tuple[list[str], str]:
     """Return the statements that prepare a connection, and the query of some columns of a split."""
     statement = Statement()
@@ -279,7 +285,7 @@ def _column(name: str, at: str | None) -> str:
 
 
 def _tables(
-    statement: Statement, collection: str, part: Part
+    statement: Statement, collection: str, part: SplitPayload
 ) -> Iterator[tuple[str, str | None, list[str]]]:
     """Yield the tables of a split with their conditions.
 

@@ -27,7 +27,7 @@ REST_S: Final = 5.0
 """How long a dead replica is skipped."""
 
 
-class Server:
+class DatabaseServer:
     """One server, and how to connect to it."""
 
     def __init__(self, dsn: str, settings: Mapping[str, str]) -> None:
@@ -49,7 +49,7 @@ class Server:
             connection.terminate()
 
 
-class Replica(Server):
+class Replica(DatabaseServer):
     """Server that follows the primary."""
 
     def __init__(self, dsn: str, settings: Mapping[str, str], pool_max: int) -> None:
@@ -124,7 +124,7 @@ class Replica(Server):
 class Servers:
     """The primary and its replicas."""
 
-    def __init__(self, primary: Server, replicas: Sequence[Replica] = ()) -> None:
+    def __init__(self, primary: DatabaseServer, replicas: Sequence[Replica] = ()) -> None:
         self.primary = primary
         self.replicas = list(replicas)
         self._turn = 0
@@ -143,12 +143,12 @@ class Servers:
         async with AsyncExitStack() as stack:
             yield await self._enter(stack, txn)
 
-    async def server_at(self, txn: int) -> Server:
+    async def server_at(self, txn: int) -> DatabaseServer:
         """Return a replica that knows the version, else the primary."""
         async with self.replica_at(txn) as found:
             return self.primary if found is None else found[0]
 
-    def leave_out(self, server: Server) -> None:
+    def leave_out(self, server: DatabaseServer) -> None:
         """Skip a failed replica for a while."""
         if isinstance(server, Replica):
             server.rest()

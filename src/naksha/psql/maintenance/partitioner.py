@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from naksha.model.errors import NakshaError
-from naksha.psql.connection.background import Background
+from naksha.psql.connection.background import BackgroundTask
 from naksha.psql.connection.driver import Direct
 from naksha.psql.connection.errors import translated
-from naksha.psql.maintenance.partitioning import Partitionings
+from naksha.psql.maintenance.partitioning import PartitioningStore
 from naksha.psql.sql import queries
 
 PARTITIONER: Final = 6
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 async def refresh_outdated(
-    partitionings: Partitionings, connect: Callable[[], Awaitable[Direct]]
+    partitionings: PartitioningStore, connect: Callable[[], Awaitable[Direct]]
 ) -> list[str]:
     """Refresh collections with `optimalPartitioning` that were written to; return their names.
 
@@ -45,7 +45,7 @@ async def refresh_outdated(
             await connection.close(timeout=PAUSE_S)
 
 
-async def _refresh(partitionings: Partitionings, collection: str) -> bool:
+async def _refresh(partitionings: PartitioningStore, collection: str) -> bool:
     try:
         if await partitionings.stored(collection) is not None:
             return False
@@ -56,7 +56,7 @@ async def _refresh(partitionings: Partitionings, collection: str) -> bool:
     return True
 
 
-class Partitioner(Background):
+class PartitioningTask(BackgroundTask):
     """Background task that refreshes the outdated partitionings of collections.
 
     It checks the collections with `optimalPartitioning` at the start, and whenever `news` returns.
@@ -66,7 +66,7 @@ class Partitioner(Background):
 
     def __init__(
         self,
-        partitionings: Partitionings,
+        partitionings: PartitioningStore,
         connect: Callable[[], Awaitable[Direct]],
         news: Callable[[float], Awaitable[object]],
         interval_s: float,

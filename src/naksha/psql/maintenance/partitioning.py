@@ -91,7 +91,7 @@ class CellReader:
         return row["n"] if row["known"] else None
 
 
-class Partitionings:
+class PartitioningStore:
     """The stored partitionings of a storage's collections, computed when missing or outdated."""
 
     def __init__(

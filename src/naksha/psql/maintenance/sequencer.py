@@ -19,7 +19,7 @@ from naksha.psql.connection.driver import Connections, Direct, acquired
 from naksha.psql.connection.errors import DRIVER_ERRORS, translated
 from naksha.psql.sql import queries
 from naksha.spi.support.cancellation import check_cancelled
-from naksha.spi.support.version_signal import News
+from naksha.spi.support.version_signal import VersionSignal
 
 ELECTED: Final = 5
 ASLEEP: Final = 3
@@ -53,7 +53,7 @@ class Sequencer:
         self._task: asyncio.Task[None] | None = None
         self._running: asyncio.Task[bool] | None = None
         self._elected = False
-        self.news: Final = News(LOOK_S)
+        self.news: Final = VersionSignal(LOOK_S)
 
     @property
     def is_elected(self) -> bool:

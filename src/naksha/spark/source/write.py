@@ -25,7 +25,14 @@ from naksha.spark.runtime.failures import noting
 from naksha.spark.runtime.storage_cache import Opened, Shared, opened
 from naksha.spark.source.input_columns import check_columns, given_of
 from naksha.spark.source.write_options import WriteOptions
-from naksha.spi.staging import JOB, Applied, Stage, StagedPart, Staging, applied_there
+from naksha.spi.staging import (
+    JOB,
+    AppliedWrite,
+    StagedPart,
+    StagingAttempt,
+    StagingStorage,
+    applied_there,
+)
 from naksha.spi.storage import Storage
 from naksha.versioning.lines import line_of
 from naksha.versioning.version_refs import MAIN_BRANCH
@@ -126,7 +133,7 @@ def stage(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> StagedPar
     if first is None:
         return None
 
-    async def begin(found: Storage) -> Stage:
+    async def begin(found: Storage) -> StagingAttempt:
         return await (await _line(found, options)).stage(write.job, write.info)
 
     with noting(), opened(options.place).using() as storage:
@@ -147,10 +154,10 @@ def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield batch.slice(start, STAGED_CHUNK_FEATURES)
 
 
-def apply(options: WriteOptions, parts: Sequence[StagedPart]) -> Applied:
+def apply(options: WriteOptions, parts: Sequence[StagedPart]) -> AppliedWrite:
     """Apply exactly these parts, in the process of the driver; idempotent."""
 
-    async def do(found: Storage) -> Applied:
+    async def do(found: Storage) -> AppliedWrite:
         write, line = options.write, await line_of(found, options.branch)
         record = await found.kept(JOB, write.job)
         if record is None:
@@ -166,14 +173,14 @@ def apply(options: WriteOptions, parts: Sequence[StagedPart]) -> Applied:
 
 def applied_job(
     storage: Opened | Shared, job: str, collection: str, branch: str = MAIN_BRANCH
-) -> Applied | None:
+) -> AppliedWrite | None:
     """Return the recorded result of an applied job; None if it was not applied.
 
     Raises:
         Conflict: The job was applied to another collection or on another branch.
     """
 
-    async def ask(found: Storage) -> Applied | None:
+    async def ask(found: Storage) -> AppliedWrite | None:
         record = await found.kept(JOB, job)
         if record is None:
             return None
@@ -189,5 +196,5 @@ def drop(options: WriteOptions) -> None:
         opened(options.place).call(lambda s: s.drop_staged(options.write.job))
 
 
-async def _line(storage: Storage, options: WriteOptions) -> Staging:
+async def _line(storage: Storage, options: WriteOptions) -> StagingStorage:
     return (await line_of(storage, options.branch)).storage

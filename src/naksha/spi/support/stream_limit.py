@@ -19,7 +19,7 @@ _PART: Final = 0.75
 """Part of all connections that streams may hold."""
 
 
-class Streams:
+class StreamLimit:
     """Concurrent streams of one storage."""
 
     def __init__(self, connections: int, wait_s: float) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from time import monotonic
 
 
-class News:
+class VersionSignal:
     """Last version known to an open storage, and the tasks that wait for a later one.
 
     Code that learns of a version calls `tell`. Versions may be published unnoticed (by another

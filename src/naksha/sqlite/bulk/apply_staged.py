@@ -25,7 +25,7 @@ from naksha.model.write_checks import lock_of
 from naksha.spi.staging import (
     JOB,
     MESSAGE,
-    Applied,
+    AppliedWrite,
     StagedPart,
     StagedWrite,
     WriteMode,
@@ -42,11 +42,11 @@ from naksha.sqlite.connection.functions import add_functions, key
 from naksha.sqlite.read import objects
 from naksha.sqlite.read import queries as reading
 from naksha.sqlite.read.layers import Layers, collection_on
-from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.sql import queries
 from naksha.sqlite.write import collections, writes
 from naksha.sqlite.write.states import as_json
-from naksha.sqlite.write.transaction import Message, Transaction
+from naksha.sqlite.write.transaction import TransactionMessage, WriteTransaction
 
 Row = tuple[Any, ...]
 DAY_MS: Final = 24 * 3_600_000
@@ -54,7 +54,7 @@ DAY_MS: Final = 24 * 3_600_000
 
 def find_applied(
     connection: sqlite3.Connection, write: StagedWrite, overlay: int
-) -> Applied | None:
+) -> AppliedWrite | None:
     """Return the result of a write that was applied before, else None."""
     found = objects.find(connection, JOB, write.job)
     if found is None:
@@ -144,7 +144,7 @@ class StagedLoad:
 
     # ---- In the writer's thread --------------------------------------------------------------
 
-    def apply(self, transaction: Transaction) -> Applied:
+    def apply(self, transaction: WriteTransaction) -> AppliedWrite:
         """Apply the write unless it was applied before."""
         connection, write = transaction.connection, self._write
         before = find_applied(connection, write, transaction.overlay)
@@ -157,10 +157,10 @@ class StagedLoad:
             collections.create(transaction, write.info)
         done = self._written(transaction, is_new=known is None)
         if transaction.logged is not None:
-            transaction.add_message(JOB, Message(write.job, None, None))
+            transaction.add_message(JOB, TransactionMessage(write.job, None, None))
             if write.message is not None:
-                transaction.add_message(MESSAGE, Message(write.message, None, None))
-        applied = Applied(
+                transaction.add_message(MESSAGE, TransactionMessage(write.message, None, None))
+        applied = AppliedWrite(
             txn=transaction.logged,
             created=done["CREATED"],
             updated=done["UPDATED"],
@@ -171,7 +171,7 @@ class StagedLoad:
         objects.keep(connection, JOB, write.job, as_json(record), 0)
         return applied
 
-    def _written(self, transaction: Transaction, *, is_new: bool) -> Counter[str]:
+    def _written(self, transaction: WriteTransaction, *, is_new: bool) -> Counter[str]:
         name, done = self._write.info.id, Counter[str]()
         collection = collection_on(transaction.connection, transaction.layers, name)
         if self._write.mode in (WriteMode.REPLACE, WriteMode.MIRROR) and not is_new:
@@ -201,7 +201,9 @@ class StagedLoad:
 
     # ---- Deletions ---------------------------------------------------------------------------
 
-    def _delete_others(self, transaction: Transaction, collection: Collection) -> Counter[str]:
+    def _delete_others(
+        self, transaction: WriteTransaction, collection: CollectionRow
+    ) -> Counter[str]:
         """Delete features that are not staged: all of them, or those that share a staged key."""
         path = None
         self._fill_tables(transaction.connection)
@@ -250,7 +252,9 @@ def _absent(connection: sqlite3.Connection) -> Iterator[list[str]]:
         (last,) = rows[-1]
 
 
-def _find_on_main(connection: sqlite3.Connection, collection: Collection, path: str | None) -> None:
+def _find_on_main(
+    connection: sqlite3.Connection, collection: CollectionRow, path: str | None
+) -> None:
     """Record the ids to delete, on main."""
     if path is None:
         connection.execute(queries()["unstaged"], (collection.t,))
@@ -258,7 +262,9 @@ def _find_on_main(connection: sqlite3.Connection, collection: Collection, path: 
         connection.execute(queries()["unstaged_of_keys"], (collection.t, path))
 
 
-def _find_on_branch(transaction: Transaction, collection: Collection, path: str | None) -> None:
+def _find_on_branch(
+    transaction: WriteTransaction, collection: CollectionRow, path: str | None
+) -> None:
     """Record the ids to delete among all features visible on a branch, in chunks."""
     connection = transaction.connection
     request = reading.Request(

@@ -10,8 +10,8 @@ from naksha.sqlite.bulk.bulk_writer import SqliteBulkWriter, known_empty, messag
 from naksha.sqlite.bulk.staged_storage import StagedStorage
 from naksha.sqlite.maintenance import partitioning
 from naksha.sqlite.read.rows import collection_of
-from naksha.sqlite.write.transaction import Transaction
-from naksha.sqlite.write.writer import Entry
+from naksha.sqlite.write.transaction import WriteTransaction
+from naksha.sqlite.write.writer import QueuedTransaction
 
 
 class BulkStorage(StagedStorage):
@@ -33,10 +33,10 @@ class BulkStorage(StagedStorage):
         if message is not None:
             check_text(message, limits.MESSAGE_TEXT_BYTES_MAX, field="message")
         known = await self._read(lambda c: known_empty(c, info.id))
-        transaction = Transaction(
+        transaction = WriteTransaction(
             self.id, self._writer.counters, app_id, author, self._now_ms(), dated=False
         )
-        entry = Entry(transaction)
+        entry = QueuedTransaction(transaction)
         loader = SqliteBulkWriter(self._file.info, self._writer, entry, info, known)
         try:
             if message is not None:

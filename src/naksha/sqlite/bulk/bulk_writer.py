@@ -22,17 +22,17 @@ from naksha.model.write_checks import check_points, check_unlocked
 from naksha.spi.storage import Feature
 from naksha.spi.support.write_input import WriteBatch
 from naksha.sqlite.connection.errors import translated
-from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.sql import queries
 from naksha.sqlite.write import collections, writes
-from naksha.sqlite.write.states import Shapes, shapes_of
-from naksha.sqlite.write.transaction import Message, Transaction
-from naksha.sqlite.write.writer import Entry, Writer
+from naksha.sqlite.write.states import StoredGeometries, stored_geometries_of
+from naksha.sqlite.write.transaction import TransactionMessage, WriteTransaction
+from naksha.sqlite.write.writer import QueuedTransaction, WriterThread
 
 CHUNK: Final = 10_000
 
 
-class Changed(Retryable):
+class SettingsChanged(Retryable):
     """The collection's settings changed after the features were checked against them."""
 
 
@@ -45,8 +45,8 @@ class SqliteBulkWriter:
     def __init__(
         self,
         storage: StorageIdentity,
-        writer: Writer,
-        entry: Entry,
+        writer: WriterThread,
+        entry: QueuedTransaction,
         info: CollectionInfo,
         known: CollectionInfo | None,
     ) -> None:
@@ -83,7 +83,7 @@ class SqliteBulkWriter:
             prepared = check_features(chunk, id_prefix=self._info.id_prefix, generate_ids=True)
             check_points(prepared, self._info)
             check_unlocked(prepared, self._storage, self._info)
-            return list(rows_of(prepared, shapes_of(prepared)))
+            return list(rows_of(prepared, stored_geometries_of(prepared)))
 
         rows = await asyncio.to_thread(prepare)
         async with self._turn:
@@ -121,7 +121,7 @@ class SqliteBulkWriter:
                 return txn
             except Retryable as error:
                 # The features are still staged, so the transaction can be repeated.
-                if isinstance(error, Changed) or attempt + 1 == RETRY_COUNT_MAX:
+                if isinstance(error, SettingsChanged) or attempt + 1 == RETRY_COUNT_MAX:
                     raise
             await self._writer.rollback(self._entry)
             self._entry = self._again()
@@ -140,10 +140,10 @@ class SqliteBulkWriter:
         self._is_open = False
         await asyncio.to_thread(self._stage.close)
 
-    def _again(self) -> Entry:
+    def _again(self) -> QueuedTransaction:
         """Return a new transaction that replaces one that conflicted with other writers."""
         message = self._entry.transaction.messages
-        entry = Entry(self._entry.transaction.fresh(), keeps_place=True)
+        entry = QueuedTransaction(self._entry.transaction.fresh(), keeps_place=True)
         entry.transaction.messages = dict(message)
         return entry
 
@@ -154,7 +154,7 @@ class SqliteBulkWriter:
 
     # ---- In the writer's thread --------------------------------------------------------------
 
-    def _load(self, transaction: Transaction) -> int:
+    def _load(self, transaction: WriteTransaction) -> int:
         if self._is_new:
             collections.create(transaction, self._info)
         else:
@@ -167,12 +167,12 @@ class SqliteBulkWriter:
     def _check_unchanged(self, connection: sqlite3.Connection) -> None:
         found = known_empty(connection, self._info.id)
         if found is None or _settings(found) != _settings(self._info):
-            raise Changed(
+            raise SettingsChanged(
                 "The settings of the collection changed during the load; repeat the load",
                 collection_id=self._info.id,
             )
 
-    def _batches(self) -> Iterator[tuple[WriteBatch, Shapes]]:
+    def _batches(self) -> Iterator[tuple[WriteBatch, StoredGeometries]]:
         rows = self._stage.execute(queries()["stage_all"])
         while chunk := rows.fetchmany(WRITE_FEATURES_MAX // 4):
             yield batch_of(chunk)
@@ -188,7 +188,7 @@ def known_empty(connection: sqlite3.Connection, name: str) -> CollectionInfo | N
     row = connection.execute(queries()["collection"], (name,)).fetchone()
     if row is None:
         return None
-    found = Collection(*row)
+    found = CollectionRow(*row)
     if found.dropped_at:
         raise CollectionExists(
             "The collection is dropped but not yet deleted; restore it or wait until it is deleted",
@@ -207,7 +207,7 @@ def _settings(info: CollectionInfo) -> CollectionInfo:
     return msgspec.structs.replace(info, estimated_feature_count=0, byte_size=0, compressed_size=0)
 
 
-def rows_of(prepared: PreparedFeatures, shapes: Shapes) -> Iterator[tuple[Any, ...]]:
+def rows_of(prepared: PreparedFeatures, shapes: StoredGeometries) -> Iterator[tuple[Any, ...]]:
     """Convert features to rows of a stage."""
     for k, id_ in enumerate(prepared.ids):
         tags = prepared.tags[k]
@@ -223,7 +223,7 @@ def rows_of(prepared: PreparedFeatures, shapes: Shapes) -> Iterator[tuple[Any, .
         )
 
 
-def batch_of(rows: list[tuple[Any, ...]]) -> tuple[WriteBatch, Shapes]:
+def batch_of(rows: list[tuple[Any, ...]]) -> tuple[WriteBatch, StoredGeometries]:
     """Convert rows of a stage to features to write."""
     count = len(rows)
     ids, json, wkb, geometry, west, south, east, north, qrid, tags, crid = map(
@@ -246,14 +246,14 @@ def batch_of(rows: list[tuple[Any, ...]]) -> tuple[WriteBatch, Shapes]:
         lock_version=[None] * count,
     )
     nothing = [None] * count
-    return WriteBatch(prepared, [*nothing], [*nothing]), Shapes(geometry, boxes)
+    return WriteBatch(prepared, [*nothing], [*nothing]), StoredGeometries(geometry, boxes)
 
 
-def message_step(text: str, *, draws: bool) -> Callable[[Transaction], object]:
+def message_step(text: str, *, draws: bool) -> Callable[[WriteTransaction], object]:
     """Return a step that adds the message of a load; with `draws` it also draws the txn."""
 
-    def add(transaction: Transaction) -> None:
-        transaction.add_message("load", Message(text, None, None))
+    def add(transaction: WriteTransaction) -> None:
+        transaction.add_message("load", TransactionMessage(text, None, None))
         if draws:
             _ = transaction.txn
 

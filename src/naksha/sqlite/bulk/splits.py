@@ -29,8 +29,8 @@ from naksha.spi.support.batches import batches as in_batches
 from naksha.spi.support.query_parts import boxes_of, check_hidden, joined
 from naksha.sqlite.read import layers, versions
 from naksha.sqlite.read.exact_tests import tester_of
-from naksha.sqlite.read.layers import MAIN_ONLY, Layers, Level
-from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.read.layers import MAIN_ONLY, LayerRows, Layers
+from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.read.statements import (
     TAGS,
     Statement,
@@ -52,7 +52,7 @@ Row = tuple[Any, ...]
 _KINDS: Final = {"head": States.LIVE, "del": States.DELETED, "hst": States.ALL}
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True):
+class SplitPayload(msgspec.Struct, frozen=True, array_like=True):
     """Payload of a split: which states it reads at version `at`, filtered by the query.
 
     `source` is one of:
@@ -77,10 +77,10 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     hidden: bool = False
 
 
-def part_of(split: Split) -> Part:
+def payload_of(split: Split) -> SplitPayload:
     """Decode the payload of a split."""
     try:
-        return msgspec.msgpack.decode(split.payload, type=Part)
+        return msgspec.msgpack.decode(split.payload, type=SplitPayload)
     except msgspec.DecodeError as error:
         raise InvalidArgument(
             "The split was not planned by an SQLite storage; use one that plan() returned",
@@ -112,7 +112,7 @@ def plan(
     c = layers.collection_on(connection, seen, collection)
     last = versions.find(connection, "last_version") or versions.BEGINNING
     version = layers.resolve(connection, seen, at, None if _is_all(seen, hidden) else c.id)
-    whole = Part("head", version.txn, last.txn, query, hidden=hidden)
+    whole = SplitPayload("head", version.txn, last.txn, query, hidden=hidden)
     if query.replaced_since is not None:
         levels = layers.levels(connection, seen, c, version.txn)
         layers.check_kept_since(connection, levels, query.replaced_since)
@@ -134,7 +134,9 @@ def _is_all(seen: Layers, hidden: bool) -> bool:
     return hidden and seen == MAIN_ONLY
 
 
-def _layered(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterator[Part]:
+def _layered(
+    connection: sqlite3.Connection, c: CollectionRow, whole: SplitPayload
+) -> Iterator[SplitPayload]:
     """Split a branch into ranges of ids; each layer may have many ids."""
     found = layers.levels(connection, whole.layers, c, whole.at)
     ends: set[str] = set()
@@ -152,7 +154,9 @@ def _layered(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iter
     yield msgspec.structs.replace(whole, first=first)
 
 
-def _parts(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterator[Part]:
+def _parts(
+    connection: sqlite3.Connection, c: CollectionRow, whole: SplitPayload
+) -> Iterator[SplitPayload]:
     kind, since = whole.query.states, whole.query.replaced_since
     if since is not None:
         # Like a read at that transaction, but only of the states that have ended since.
@@ -173,7 +177,9 @@ def _parts(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterat
         yield from _history(connection, c, msgspec.structs.replace(whole, source="hst"), after)
 
 
-def _ranges(connection: sqlite3.Connection, c: Collection, part: Part) -> Iterator[Part]:
+def _ranges(
+    connection: sqlite3.Connection, c: CollectionRow, part: SplitPayload
+) -> Iterator[SplitPayload]:
     """Split a table into ranges of ids of about the same size."""
     first = None
     table = f"naksha_{part.source}"
@@ -196,8 +202,8 @@ def _is_few(connection: sqlite3.Connection, table: str, t: int, query: Query) ->
 
 
 def _history(
-    connection: sqlite3.Connection, c: Collection, part: Part, after: int
-) -> Iterator[Part]:
+    connection: sqlite3.Connection, c: CollectionRow, part: SplitPayload, after: int
+) -> Iterator[SplitPayload]:
     """Split the history by the end of its states into ranges of about the same size."""
     bounds = (c.t, after, part.published, SPLIT_ROWS)
     for (until,) in connection.execute(queries()["split_ends"], bounds).fetchall():
@@ -208,7 +214,7 @@ def _history(
 
 
 def batches(
-    connection: sqlite3.Connection, collection: str, part: Part, columns: Sequence[str]
+    connection: sqlite3.Connection, collection: str, part: SplitPayload, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the states of a split as record batches with the given columns."""
     schema = schema_of(columns)
@@ -261,7 +267,7 @@ def _array(values: Sequence[Any], field: pa.Field, hidden: bool) -> pa.Array:
     return pa.array(lists, field.type)
 
 
-def _of_layers(levels: list[Level], part: Part, columns: str) -> tuple[str, list[Any]]:
+def _of_layers(levels: list[LayerRows], part: SplitPayload, columns: str) -> tuple[str, list[Any]]:
     statement = Statement()
     ids = _range(statement, part)
     sources = sources_of(
@@ -277,7 +283,7 @@ def _of_layers(levels: list[Level], part: Part, columns: str) -> tuple[str, list
     return sources, statement.values
 
 
-def _range(statement: Statement, part: Part) -> list[str]:
+def _range(statement: Statement, part: SplitPayload) -> list[str]:
     """Return the conditions that restrict a statement to the ids of a split."""
     ids = []
     if part.first is not None:
@@ -287,7 +293,7 @@ def _range(statement: Statement, part: Part) -> list[str]:
     return ids
 
 
-def _statement(c: Collection, part: Part, columns: str) -> tuple[str, list[Any]]:
+def _statement(c: CollectionRow, part: SplitPayload, columns: str) -> tuple[str, list[Any]]:
     statement = Statement()
     at = statement.value(part.at)
     filters = list(filters_of(statement, part.query))
@@ -316,7 +322,7 @@ def _statement(c: Collection, part: Part, columns: str) -> tuple[str, list[Any]]
 
 
 def _tables(
-    statement: Statement, part: Part, at: str, t: str
+    statement: Statement, part: SplitPayload, at: str, t: str
 ) -> Iterator[tuple[TableName, list[str]]]:
     """Yield the tables that a split reads and the conditions on each."""
     ids, of_table = _range(statement, part), sql("of_table", t=t)

@@ -17,17 +17,17 @@ from naksha.model.features import PreparedFeatures
 from naksha.model.limits import STAGING_LEASE_SECONDS
 from naksha.spi.staging import StagedPart, checked, not_staged
 from naksha.sqlite.bulk.bulk_writer import rows_of
-from naksha.sqlite.bulk.stage_files import StageFiles
+from naksha.sqlite.bulk.stage_files import StagingFiles
 from naksha.sqlite.connection.errors import translated
 from naksha.sqlite.sql import queries
-from naksha.sqlite.write.states import shapes_of
+from naksha.sqlite.write.states import stored_geometries_of
 
 RENEWED_MS: Final = STAGING_LEASE_SECONDS * 1000 // 10
 """Time after which an addition renews the lease of its job."""
 
 
-class SqliteStage:
-    """Staging attempt in one file; see `naksha.spi.staging.Stage`.
+class SqliteStagingAttempt:
+    """Staging attempt in one file; see `naksha.spi.staging.StagingAttempt`.
 
     `number` is the number of the storage, `info` has the settings that features are checked
     against; `clock` returns the time in ms.
@@ -35,7 +35,7 @@ class SqliteStage:
 
     def __init__(
         self,
-        files: StageFiles,
+        files: StagingFiles,
         job: str,
         number: int,
         info: CollectionInfo,
@@ -73,7 +73,9 @@ class SqliteStage:
         prepared = features
         if isinstance(prepared, pa.RecordBatch):
             prepared = checked(prepared, self._info, self._count)
-        rows = zip(rows_of(prepared, shapes_of(prepared)), prepared.lock_uuid, strict=True)
+        rows = zip(
+            rows_of(prepared, stored_geometries_of(prepared)), prepared.lock_uuid, strict=True
+        )
         self._check_there()
         with translated():
             self._connection.execute(queries()["begin"])

@@ -45,7 +45,7 @@ def closed() -> Unavailable:
 
 
 @dataclass(slots=True, eq=False)
-class _Job(Generic[T]):
+class _CatalogCall(Generic[T]):
     work: Work[T]
     loop: asyncio.AbstractEventLoop
     answer: asyncio.Future[T]
@@ -69,7 +69,7 @@ class CatalogWriter:
         connection.execute(sql("busy_timeout_none"))
         self._connection = connection
         self._busy_s = busy_s
-        self._queue: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_CatalogCall[Any] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="naksha-catalog-writer", daemon=True)
@@ -82,7 +82,7 @@ class CatalogWriter:
         the queue is carried out all the same.
         """
         loop = asyncio.get_running_loop()
-        job = _Job(work, loop, loop.create_future())
+        job = _CatalogCall(work, loop, loop.create_future())
         with self._lock:
             if self._is_closed:
                 raise closed()
@@ -105,13 +105,13 @@ class CatalogWriter:
             jobs, is_last = self._take()
             if jobs:
                 self._carry_out(jobs)
-                _tell_all(jobs)
+                _complete_all(jobs)
         self._connection.close()
 
-    def _take(self) -> tuple[list[_Job[Any]], bool]:
+    def _take(self) -> tuple[list[_CatalogCall[Any]], bool]:
         """Take the queued jobs, waiting for the first; also return whether they are the last."""
         job = self._queue.get()
-        jobs: list[_Job[Any]] = []
+        jobs: list[_CatalogCall[Any]] = []
         while job is not None:
             jobs.append(job)
             if len(jobs) >= GROUP_MAX:
@@ -122,7 +122,7 @@ class CatalogWriter:
                 return jobs, False
         return jobs, True
 
-    def _carry_out(self, jobs: Sequence[_Job[Any]]) -> None:
+    def _carry_out(self, jobs: Sequence[_CatalogCall[Any]]) -> None:
         jobs = [job for job in jobs if not job.answer.cancelled()]
         if not jobs:
             return
@@ -151,7 +151,7 @@ class CatalogWriter:
             time.sleep(pause_s * (0.5 + random.random()))  # noqa: S311 - jitter
             pause_s = min(pause_s * 1.5, POLL_S_MAX)
 
-    def _carry_out_one(self, job: _Job[Any], *, is_alone: bool) -> None:
+    def _carry_out_one(self, job: _CatalogCall[Any], *, is_alone: bool) -> None:
         """Run one job; keep its own error in the job.
 
         Raises only what ends the whole group.
@@ -192,17 +192,17 @@ def _as_ours(error: BaseException) -> BaseException:
         return ours
 
 
-def _tell_all(jobs: Sequence[_Job[Any]]) -> None:
+def _complete_all(jobs: Sequence[_CatalogCall[Any]]) -> None:
     """Complete the jobs' futures, with one wake-up per event loop."""
-    by_loop: defaultdict[asyncio.AbstractEventLoop, list[_Job[Any]]] = defaultdict(list)
+    by_loop: defaultdict[asyncio.AbstractEventLoop, list[_CatalogCall[Any]]] = defaultdict(list)
     for job in jobs:
         by_loop[job.loop].append(job)
     for loop, waiting in by_loop.items():
         with suppress(RuntimeError):  # The loop is closed; no caller waits any more.
-            loop.call_soon_threadsafe(_tell, waiting)
+            loop.call_soon_threadsafe(_complete, waiting)
 
 
-def _tell(jobs: Sequence[_Job[Any]]) -> None:
+def _complete(jobs: Sequence[_CatalogCall[Any]]) -> None:
     for job in jobs:
         job.tell()
 

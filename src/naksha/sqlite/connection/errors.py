@@ -10,12 +10,12 @@ from typing import Final
 from naksha.model import errors
 
 
-class Locked(errors.Unavailable):
+class WriteLockTimeout(errors.Unavailable):
     """Another process held the write lock for longer than the timeout, so do not retry at once."""
 
 
 _MESSAGES: Final[dict[str, tuple[type[errors.NakshaError], str]]] = {
-    "SQLITE_BUSY": (Locked, "Another process is writing to the file; retry later"),
+    "SQLITE_BUSY": (WriteLockTimeout, "Another process is writing to the file; retry later"),
     "SQLITE_LOCKED": (errors.Retryable, "Another connection is changing the file; repeat the call"),
     "SQLITE_FULL": (errors.Unavailable, "The disk is full; nothing was written"),
     "SQLITE_READONLY": (errors.NotSupported, "The file or its disk is read-only"),

@@ -1,4 +1,4 @@
-"""Small objects that are stored beside the features; see `naksha.spi.storage.KeptObject`."""
+"""Small objects that are stored beside the features; see `naksha.spi.storage.StoredObject`."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import sqlite3
 import msgspec
 
 from naksha.model.errors import Conflict
-from naksha.spi.storage import KeptObject
+from naksha.spi.storage import StoredObject
 from naksha.spi.support.query_parts import end_of_prefix
 from naksha.sqlite.sql import queries
 
 
-def find(connection: sqlite3.Connection, kind: str, id: str) -> KeptObject | None:
+def find(connection: sqlite3.Connection, kind: str, id: str) -> StoredObject | None:
     """See `Reader.kept`."""
     row = connection.execute(queries()["kept"], (kind, id)).fetchone()
     return None if row is None else _object(*row)
 
 
-def find_all(connection: sqlite3.Connection, kind: str, prefix: str) -> list[KeptObject]:
+def find_all(connection: sqlite3.Connection, kind: str, prefix: str) -> list[StoredObject]:
     """See `Reader.all_kept`."""
     end = end_of_prefix(prefix)
     if end is None:
@@ -60,5 +60,5 @@ def _checked(connection: sqlite3.Connection, kind: str, id: str, expected: int |
     return revision
 
 
-def _object(kind: str, id: str, json: str, revision: int) -> KeptObject:
-    return KeptObject(kind, id, msgspec.json.decode(json), revision)
+def _object(kind: str, id: str, json: str, revision: int) -> StoredObject:
+    return StoredObject(kind, id, msgspec.json.decode(json), revision)

@@ -10,7 +10,7 @@ from typing import Final
 
 from naksha.model.errors import Conflict, InvalidArgument, NotFound, NotSupported
 from naksha.model.identity.storage_identity import StorageIdentity, check_fork, parse_identity
-from naksha.sqlite.connection.decoding import Connection
+from naksha.sqlite.connection.decoding import TolerantConnection
 from naksha.sqlite.connection.errors import is_busy, translated
 from naksha.sqlite.connection.functions import add_functions
 from naksha.sqlite.schema.planner_statistics import is_changed, restore_statistics
@@ -77,7 +77,7 @@ def connect(path: Path, busy_s: float = BUSY_S, *, read_only: bool = False) -> s
         isolation_level=None,
         check_same_thread=False,
         cached_statements=CACHED_STATEMENTS,
-        factory=Connection,
+        factory=TolerantConnection,
     )
     try:
         for pragma in _PRAGMAS:

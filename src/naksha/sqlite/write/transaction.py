@@ -14,7 +14,7 @@ from naksha.model.errors import InvalidArgument, LimitExceeded, NotSupported, Re
 from naksha.model.identity.txn import date_of, txn_of
 from naksha.model.identity.uuids import ROW_NUMBER_MAX
 from naksha.sqlite.read.layers import MAIN_ONLY, Layers
-from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.sql import queries
 
 Box = tuple[float, float, float, float]
@@ -24,7 +24,7 @@ TABLE_NUMBER_MAX: Final = 2**22 - 1
 
 
 @dataclass(slots=True)
-class Counters:
+class AllocatedNumbers:
     """Numbers allocated in this process, committed or not; none is allocated twice."""
 
     txn: int = 0
@@ -32,7 +32,7 @@ class Counters:
     collection: int = 0
     overlay: int = 0
     i: dict[int, int] = field(default_factory=dict)
-    open: dict[int, Transaction] = field(default_factory=dict)
+    open: dict[int, WriteTransaction] = field(default_factory=dict)
     """Transactions that have a number and may still commit, by their number."""
 
     def keep(self, connection: sqlite3.Connection) -> None:
@@ -46,7 +46,7 @@ class Counters:
 
 
 @dataclass(slots=True)
-class Changes:
+class CollectionCounts:
     """Changes of a transaction to the features of one collection."""
 
     created: int = 0
@@ -68,13 +68,13 @@ class Changes:
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class TransactionMessage:
     text: str | None
     json: str | None
     binary: bytes | None
 
 
-class Transaction:
+class WriteTransaction:
     """A transaction on the writer's connection.
 
     It can be undone and repeated after another transaction ran in between; it then keeps its
@@ -84,7 +84,7 @@ class Transaction:
     def __init__(
         self,
         storage_id: str,
-        counters: Counters,
+        counters: AllocatedNumbers,
         app_id: str,
         author: str | None,
         at_ms: int | None,
@@ -106,14 +106,14 @@ class Transaction:
         self._given_again = 0
         self._looks: list[int] = []
         self._looks_again = 0
-        self.changes: dict[str, Changes] = {}
+        self.changes: dict[str, CollectionCounts] = {}
         self.collections: dict[str, None] = {}
-        self.messages: dict[str, Message] = {}
+        self.messages: dict[str, TransactionMessage] = {}
         self.connection: sqlite3.Connection
 
-    def fresh(self) -> Transaction:
+    def fresh(self) -> WriteTransaction:
         """Return a new transaction with the same app id, author and start time."""
-        return Transaction(
+        return WriteTransaction(
             self.storage_id,
             self._counters,
             self.app_id,
@@ -217,7 +217,7 @@ class Transaction:
         self.connection.execute(queries()[f"{what}_number_set"], (number,))
         return number
 
-    def take(self, collection: Collection, count: int) -> int:
+    def take(self, collection: CollectionRow, count: int) -> int:
         """Allocate `count` consecutive state numbers; return the first."""
         if self._given_again < len(self._given):
             given, start, taken = self._given[self._given_again]
@@ -284,10 +284,10 @@ class Transaction:
 
     # ---- Log ---------------------------------------------------------------------------------
 
-    def changes_of(self, collection: str) -> Changes:
-        return self.changes.setdefault(collection, Changes())
+    def changes_of(self, collection: str) -> CollectionCounts:
+        return self.changes.setdefault(collection, CollectionCounts())
 
-    def add_message(self, name: str, message: Message) -> None:
+    def add_message(self, name: str, message: TransactionMessage) -> None:
         if name not in self.messages and len(self.messages) == limits.MESSAGES_MAX:
             raise LimitExceeded(
                 f"A transaction has at most {limits.MESSAGES_MAX} messages", field="message"
@@ -316,7 +316,7 @@ class Transaction:
         self.connection.executemany(queries()["log_insert"], rows)
 
 
-Operation = Callable[[Transaction], object]
+Operation = Callable[[WriteTransaction], object]
 """A step of a transaction."""
 
 

@@ -46,7 +46,7 @@ async def fill(
     return [*pointers, *objects]
 
 
-class TestTime:
+class TestDatabaseTime:
     async def test_all_who_have_it_open_get_the_same_time(
         self, catalog_backend: CatalogBackend, second_backend: CatalogBackend
     ) -> None:

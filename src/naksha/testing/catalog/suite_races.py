@@ -10,7 +10,7 @@ import pytest
 
 from naksha.model.errors import OutcomeUnknown
 from naksha.spi.catalog import CatalogBackend, ObjectKey, PointerRow
-from naksha.testing.catalog.history import History, Read, Swap
+from naksha.testing.catalog.history import PointerHistory, ReadCall, SwapCall
 from naksha.testing.catalog.suite_support import (
     get,
     get_pointer,
@@ -24,7 +24,7 @@ RACERS = 16
 ROUNDS = 10
 
 
-class TestOneWinner:
+class TestOneSwapWinner:
     @pytest.fixture
     def racers(
         self, catalog_backend: CatalogBackend, second_backend: CatalogBackend
@@ -179,7 +179,7 @@ class TestAtOnce:
     ) -> None:
         row = pointer("main", b"start")
         assert await catalog_backend.create_pointer(realm, row)
-        history = History(row.target)
+        history = PointerHistory(row.target)
         worker_number = 0
 
         async def work(backend: CatalogBackend) -> None:
@@ -228,17 +228,19 @@ class TestAtOnce:
         return after
 
 
-async def _timed_read(backend: CatalogBackend, realm: str, history: History) -> PointerRow | None:
+async def _timed_read(
+    backend: CatalogBackend, realm: str, history: PointerHistory
+) -> PointerRow | None:
     start = time.perf_counter()
     row = await get_pointer(backend, realm, "main")
     assert row is not None
-    history.reads.append(Read(start, time.perf_counter(), row.target))
+    history.reads.append(ReadCall(start, time.perf_counter(), row.target))
     return row
 
 
 async def _timed_swap(
-    backend: CatalogBackend, realm: str, row: PointerRow, target: bytes, history: History
+    backend: CatalogBackend, realm: str, row: PointerRow, target: bytes, history: PointerHistory
 ) -> None:
     start = time.perf_counter()
     won = await backend.swap_pointer(realm, row, moved(row, target))
-    history.swaps.append(Swap(start, time.perf_counter(), row.target, target, won))
+    history.swaps.append(SwapCall(start, time.perf_counter(), row.target, target, won))

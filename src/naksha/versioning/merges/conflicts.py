@@ -17,7 +17,7 @@ from naksha.model.state import XYZ, State
 from naksha.model.transaction import MAIN
 from naksha.model.version import AtSeq
 from naksha.spi.clock import SystemClock
-from naksha.spi.storage import Reader, Storage, WriteSession
+from naksha.spi.storage import Storage, StorageReader, WriteSession
 from naksha.versioning.diff import lookup
 from naksha.versioning.lines import Line, Place, at, line_on
 from naksha.versioning.merges.resolution_branch import (
@@ -50,12 +50,12 @@ PART_MAX: Final = 1_000
 _SIDES: Final = (attrgetter("base"), attrgetter("ours"), attrgetter("theirs"))
 
 
-async def conflicts(reader: Reader) -> list[StoredConflict]:
+async def conflicts(reader: StorageReader) -> list[StoredConflict]:
     """List the merges that wait for a decision."""
     return [stored_conflict(each) for each in await reader.all_kept(CONFLICT)]
 
 
-async def conflict_of(reader: Reader, id: str) -> StoredConflict:
+async def conflict_of(reader: StorageReader, id: str) -> StoredConflict:
     """Return the conflict with this id, else raise NotFound."""
     found = await reader.kept(CONFLICT, id)
     if found is None:

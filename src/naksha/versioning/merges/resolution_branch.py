@@ -16,7 +16,7 @@ import msgspec
 from naksha.model.merge import merge3
 from naksha.model.state import CONFLICTING, State
 from naksha.spi.clock import SystemClock
-from naksha.spi.storage import Layer, WriteSession
+from naksha.spi.storage import BranchLayer, WriteSession
 from naksha.spi.support.write_merge import content_of
 from naksha.versioning.branch_bases import layers_below, pin_base, unpin_base
 from naksha.versioning.lines import Place
@@ -38,7 +38,7 @@ class Solving(NamedTuple):
     """Plan of a resolving branch: its base, the layers below it, and the writes to it."""
 
     base: Place
-    below: tuple[Layer, ...]
+    below: tuple[BranchLayer, ...]
     planned: Plan
 
 

@@ -20,7 +20,7 @@ import shapely
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
-from naksha.model.geo.dateline import mended_geometry
+from naksha.model.geo.dateline import bounded_geometry
 from naksha.model.geo.geometry import encode_geometries, wkb_of
 from naksha.model.geo.geometry_rules import geometry_problem
 from naksha.spark.jobs.loading.files import Piece
@@ -266,7 +266,7 @@ def _geometries(
         adjusted = [False] * len(features)
     for n, feature in enumerate(features):
         as_it_is = (feature.geometry, None)
-        geometry, change = mended_geometry(feature.geometry) if is_cut else as_it_is
+        geometry, change = bounded_geometry(feature.geometry) if is_cut else as_it_is
         adjusted[n] = change is not None
         problem = None if feature.geometry is None else geometry_problem(geometry)
         if problem is None:

@@ -11,10 +11,10 @@ import shapely
 
 from naksha.model import query as q
 from naksha.model.errors import CollectionNotFound, InvalidArgument, LimitExceeded
-from naksha.model.query import Part, Query, SortKey, States
-from naksha.model.state import Found, State
+from naksha.model.query import Query, QueryPart, SortKey, States
+from naksha.model.state import MatchingState, State
 from naksha.model.version import HEAD, VersionSelector
-from naksha.spi.storage import Reader, Storage
+from naksha.spi.storage import Storage, StorageReader
 from naksha.testing.models import strategies
 from naksha.testing.models.json_values import ABSENT, get_path
 from naksha.testing.storage.read.suite_query import Zoo
@@ -80,15 +80,15 @@ def in_order_of(states: Sequence[State], keys: Sequence[SortKey]) -> list[State]
 
 
 async def paged(
-    reader: Reader,
+    reader: StorageReader,
     name: str,
     query: Query,
     keys: Sequence[SortKey] = (),
     at: VersionSelector = HEAD,
-) -> list[Found]:
+) -> list[MatchingState]:
     """Return the whole result, read page by page."""
-    pages: list[Found] = []
-    after: Found | None = None
+    pages: list[MatchingState] = []
+    after: MatchingState | None = None
     while some := await reader.found(name, query, at, sort=keys, after=after):
         assert query.limit is not None
         assert len(some) <= query.limit
@@ -97,7 +97,7 @@ async def paged(
     return pages
 
 
-class TestFound:
+class TestMatchingStates:
     @pytest.mark.parametrize("limit", [1, 7, 1000])
     @pytest.mark.parametrize(
         "keys",
@@ -156,7 +156,7 @@ class TestFound:
         before = await places.published()
         await places.update(feature("a", v=9))
 
-        async def ids(reader: Reader, at: VersionSelector = HEAD) -> list[str]:
+        async def ids(reader: StorageReader, at: VersionSelector = HEAD) -> list[str]:
             return [one.id for one in await paged(reader, places.name, Query(limit=2), (BY_V,), at)]
 
         assert await ids(places.storage, seq(before)) == ["c", "a", "b"]
@@ -177,7 +177,7 @@ class TestFound:
             await storage.found(places.name, Query(), sort=(BY_V,) * 9)
         for values in ((), ("{",), ("1e999999",), ("1e-999999",), ('"\\u0000"',), ("NaN",)):
             with pytest.raises(InvalidArgument):
-                after = Found("x", "", values)
+                after = MatchingState("x", "", values)
                 await storage.found(places.name, Query(limit=1), sort=(BY_V,), after=after)
 
 
@@ -187,21 +187,21 @@ class TestParts:
         numbers = range(1, total + 1) if total < 20 else (1, 2, 500, 1000)
         states = await sortable.live()
         for number in numbers:
-            part = Part(number, total)
+            part = QueryPart(number, total)
             wanted = [state.id for state in states if part.has(state.id)]
             query = Query(part=part)
             assert ids_of(await sortable.states(query)) == wanted
             assert await sortable.storage.count(sortable.name, query) == len(wanted)
             found = await paged(sortable.storage, sortable.name, Query(part=part, limit=9))
             assert [one.id for one in found] == wanted
-        assert sum(Part(n, total).has(states[0].id) for n in range(1, total + 1)) == 1
+        assert sum(QueryPart(n, total).has(states[0].id) for n in range(1, total + 1)) == 1
 
     async def test_parts_of_versions_and_of_what_is_deleted(self, zoo: Zoo) -> None:
         for kind in States:
             for at in zoo.versions:
                 states = await zoo.states(Query(states=kind), at)
                 for number in (1, 2, 3):
-                    part = Part(number, 3)
+                    part = QueryPart(number, 3)
                     wanted = [state.uuid for state in states if part.has(state.id)]
                     found = await zoo.states(Query(states=kind, part=part), at)
                     assert [state.uuid for state in found] == wanted
@@ -209,4 +209,4 @@ class TestParts:
     def test_a_part_must_be_one(self) -> None:
         for number, total in ((0, 2), (3, 2), (1, 1001), (-1, 5)):
             with pytest.raises(InvalidArgument):
-                Part(number, total)
+                QueryPart(number, total)

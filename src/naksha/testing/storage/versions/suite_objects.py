@@ -11,7 +11,7 @@ import pytest
 from naksha.model import limits
 from naksha.model.errors import Conflict, Expired, InUse, InvalidArgument
 from naksha.model.state import State
-from naksha.spi.storage import KeptObject, Storage, WriteSession
+from naksha.spi.storage import Storage, StoredObject, WriteSession
 from naksha.testing.models.json_values import same
 from naksha.testing.models.strategies import NASTY_TEXTS
 from naksha.testing.storage.suite_support import (
@@ -44,7 +44,7 @@ JSON_VALUES: tuple[Any, ...] = (
 
 async def keep(
     storage: Storage, kind: str, id: str, value: Any, expected: int | None = None
-) -> KeptObject:
+) -> StoredObject:
     return await storage.run(lambda s: s.keep(kind, id, value, expected=expected), APP)
 
 
@@ -52,7 +52,7 @@ async def forget(storage: Storage, kind: str, id: str, expected: int | None = No
     await storage.run(lambda s: s.forget(kind, id, expected=expected), APP)
 
 
-class TestKept:
+class TestStoredObjects:
     async def test_nothing_is_there_at_first(self, storage: Storage) -> None:
         kind = fresh_name("k")
         assert await storage.kept(kind, "x") is None
@@ -61,7 +61,7 @@ class TestKept:
     async def test_what_was_kept_is_found(self, storage: Storage) -> None:
         kind = fresh_name("k")
         made = await keep(storage, kind, "x", {"n": 1})
-        assert made == KeptObject(kind, "x", {"n": 1}, 1)
+        assert made == StoredObject(kind, "x", {"n": 1}, 1)
         assert await storage.kept(kind, "x") == made
         assert await storage.all_kept(kind) == [made]
         assert await storage.kept(kind, "y") is None
@@ -117,7 +117,7 @@ class TestKept:
         await keep(storage, two, "x", 2)
         await forget(storage, one, "x")
         found = await storage.kept(two, "x")
-        assert found == KeptObject(two, "x", 2, 1)
+        assert found == StoredObject(two, "x", 2, 1)
 
     async def test_ids_may_be_any_text_and_come_in_order(self, storage: Storage) -> None:
         kind = fresh_name("k")
@@ -153,7 +153,7 @@ class TestKept:
             assert await session.all_kept(kind) == [made]
             assert await storage.kept(kind, "x") is None
             await session.keep(kind, "x", 2, expected=1)
-        assert await storage.kept(kind, "x") == KeptObject(kind, "x", 2, 2)
+        assert await storage.kept(kind, "x") == StoredObject(kind, "x", 2, 2)
 
     async def test_what_is_rolled_back_is_not_kept(self, storage: Storage) -> None:
         kind = fresh_name("k")
@@ -190,7 +190,7 @@ class TestKept:
         results = await asyncio.gather(
             *(keep(storage, kind, "x", n, 0) for n in range(8)), return_exceptions=True
         )
-        made = [r for r in results if isinstance(r, KeptObject)]
+        made = [r for r in results if isinstance(r, StoredObject)]
         assert len(made) == 1
         assert sum(isinstance(r, Conflict) for r in results) == 7
         assert await storage.kept(kind, "x") == made[0]
@@ -210,7 +210,7 @@ class TestKept:
                     continue
 
         await asyncio.gather(*(add() for _ in range(6)))
-        assert await storage.kept(kind, "x") == KeptObject(kind, "x", 6, 7)
+        assert await storage.kept(kind, "x") == StoredObject(kind, "x", 6, 7)
 
     @pytest.mark.parametrize(
         ("kind", "id", "value", "field"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from naksha.model.transaction import MAIN
-from naksha.spi.storage import Layer, Storage
+from naksha.spi.storage import BranchLayer, Storage
 from naksha.testing.storage.suite_support import (
     APP,
     Handle,
@@ -20,7 +20,7 @@ PATIENCE_S = 60.0
 """Far longer than any notification takes."""
 
 
-class TestWaitingForNews:
+class TestWaitingForVersions:
     async def test_what_is_published_already_is_told_at_once(self, places: Handle) -> None:
         last = (await places.published()).seq_number
         assert await places.storage.wait_beyond(last - 1, PATIENCE_S) >= last
@@ -92,7 +92,7 @@ class TestWaitingForNews:
         handle = await new_collection(storage)
         version = await handle.published()
         overlay = await storage.run(lambda session: session.new_overlay(), APP)
-        branch = storage.on_branch((Layer(overlay, None), Layer(MAIN, version.txn)))
+        branch = storage.on_branch((BranchLayer(overlay, None), BranchLayer(MAIN, version.txn)))
         last = await branch.wait_beyond(-1, 0)
         waiting = asyncio.create_task(branch.wait_beyond(last, PATIENCE_S))
         await branch.run(lambda session: session.create(handle.name, [point("x")]), APP)

@@ -133,7 +133,7 @@ async def check_repeated(storage: Storage, step: Step, work: Work) -> Handle:
     return handle
 
 
-class TestOvertaken:
+class TestOvertakenSessions:
     @pytest.mark.parametrize("case", CASES)
     async def test_a_session_is_told_to_repeat(self, empty_storage: Storage, case: str) -> None:
         await check_told_to_repeat(empty_storage, *CASES[case])

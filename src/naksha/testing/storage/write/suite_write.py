@@ -12,7 +12,7 @@ from naksha.model.errors import (
     NakshaError,
 )
 from naksha.model.query import Query, States
-from naksha.model.state import Outcome
+from naksha.model.state import WriteOutcome
 from naksha.spi.storage import Storage, WriteSession
 from naksha.testing.models.json_values import same
 from naksha.testing.storage.suite_support import (
@@ -30,7 +30,7 @@ from naksha.testing.storage.suite_support import (
 )
 
 
-def actions(outcomes: list[Outcome]) -> list[tuple[str, str]]:
+def actions(outcomes: list[WriteOutcome]) -> list[tuple[str, str]]:
     return [(outcome.id, outcome.action) for outcome in outcomes]
 
 
