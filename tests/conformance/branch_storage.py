@@ -93,7 +93,7 @@ class BranchStorage:
         after: MatchingState | None = None,
     ) -> list[MatchingState]:
         view = self._view(collection)
-        return await view.found(collection, query, at, sort=sort, after=after)
+        return await view.matching_states(collection, query, at, sort=sort, after=after)
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         return await self._view(collection).count(collection, query, at)

@@ -339,7 +339,7 @@ class PsqlStorage(BulkStorage, StagedWrites):
     async def feature_size(self, collection: str) -> int:
         return await self._partitionings.feature_size(collection)
 
-    async def keep_partitioning(self, collection: str, found: Partitioning) -> None:
+    async def store_partitioning(self, collection: str, found: Partitioning) -> None:
         await self._partitionings.keep(collection, found)
 
     async def mismatches(self, collection: str, limit: int) -> list[Mismatch]:

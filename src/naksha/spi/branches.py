@@ -119,7 +119,7 @@ class BranchView(ABC):
     async def remove_meta(self, collection: str, id: str) -> bool:
         return await self._main.remove_meta(collection, id)
 
-    async def keep_partitioning(self, collection: str, found: Partitioning) -> NoReturn:
+    async def store_partitioning(self, collection: str, found: Partitioning) -> NoReturn:
         raise NotSupported(
             f"The partitioning of collection {collection!r} cannot be stored on a branch; "
             "store it on main",

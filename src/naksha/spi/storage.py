@@ -143,7 +143,7 @@ class StorageReader(Protocol):
         current state, and a cursor is ignored. A small result is one chunk.
         """
 
-    async def found(
+    async def matching_states(
         self,
         collection: str,
         query: Query,
@@ -192,10 +192,10 @@ class StorageReader(Protocol):
             Expired: Its history (of the given collection) was removed.
         """
 
-    async def kept(self, kind: str, id: str) -> StoredObject | None:
+    async def stored_object(self, kind: str, id: str) -> StoredObject | None:
         """Return a stored object, or None if it does not exist."""
 
-    async def all_kept(self, kind: str, prefix: str = "") -> list[StoredObject]:
+    async def stored_objects(self, kind: str, prefix: str = "") -> list[StoredObject]:
         """Return all objects of a kind whose ids start with a prefix, by id (code points)."""
 
 
@@ -303,7 +303,7 @@ class WriteSession(StorageReader, Protocol):
     ) -> None:
         """Add a message to the transaction, replacing one with the same id."""
 
-    async def keep(
+    async def store_object(
         self, kind: str, id: str, value: Any, *, expected: int | None = None
     ) -> StoredObject:
         """Store an object (JSON).
@@ -312,7 +312,7 @@ class WriteSession(StorageReader, Protocol):
         are not part of the log or of versions.
         """
 
-    async def forget(self, kind: str, id: str, *, expected: int | None = None) -> None:
+    async def remove_object(self, kind: str, id: str, *, expected: int | None = None) -> None:
         """Remove an object; it may be missing, unless a revision is expected."""
 
     async def pin(
@@ -511,7 +511,7 @@ class Storage(StorageReader, StagingStorage, Protocol):
         sound storage.
         """
 
-    async def keep_partitioning(self, collection: str, found: Partitioning) -> None:
+    async def store_partitioning(self, collection: str, found: Partitioning) -> None:
         """Store a partitioning computed by the caller, until the collection is written to."""
 
     async def meta(self, collection: str, id: str) -> dict[str, Any] | None:

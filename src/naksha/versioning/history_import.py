@@ -82,7 +82,7 @@ async def import_history(
             transaction of the storage.
         Unavailable: Earlier transactions were not published in time.
     """
-    if job is not None and await storage.kept(JOB, job) is not None:
+    if job is not None and await storage.stored_object(JOB, job) is not None:
         return []
     # This must come first: it waits for earlier transactions, which are visible only afterwards.
     before = None if job is None else await _made_before(storage, job)
@@ -160,7 +160,9 @@ async def _import(
         if session.txn is not None:
             await _tell(session, {MESSAGE: step.message or signed.message, JOB: job})
         if job is not None and before is not None:
-            await session.keep(JOB, job, _record_of(target.name, [*before, made(session.txn)]))
+            await session.store_object(
+                JOB, job, _record_of(target.name, [*before, made(session.txn)])
+            )
         return session.txn
 
     txn = await storage.run(work, signed.app_id, signed.author, at_ms=step.at_ms)

@@ -237,7 +237,7 @@ class Known(msgspec.Struct, frozen=True):
 
 async def find(reader: StorageReader, scope: Scope, name: str) -> Known | None:
     """Return the tag or branch with this name."""
-    found = await reader.kept(REF, scope.key(name))
+    found = await reader.stored_object(REF, scope.key(name))
     return None if found is None else _known(found)
 
 
@@ -273,7 +273,9 @@ async def change_branch(session: WriteSession, branch: Branch, revision: int) ->
         Retryable: The branch was changed concurrently.
     """
     try:
-        await session.keep(REF, branch.scope.key(branch.name), plain(branch), expected=revision)
+        await session.store_object(
+            REF, branch.scope.key(branch.name), plain(branch), expected=revision
+        )
     except Conflict as error:
         raise Retryable(
             f"Branch {branch.name!r} was changed concurrently; retry", field="branch"
@@ -282,18 +284,18 @@ async def change_branch(session: WriteSession, branch: Branch, revision: int) ->
 
 async def every(reader: StorageReader, space: str | None = None) -> list[Known]:
     """List the tags and branches of the storage itself, or of a space."""
-    return [_known(each) for each in await reader.all_kept(REF, Scope(space).key(""))]
+    return [_known(each) for each in await reader.stored_objects(REF, Scope(space).key(""))]
 
 
 async def gone_branches(reader: StorageReader) -> list[Branch]:
     """List the deleted branches that the merge history still needs."""
-    kept = await reader.all_kept(GONE)
+    kept = await reader.stored_objects(GONE)
     return [msgspec.convert(each.value, Branch, strict=False) for each in kept]
 
 
 async def everywhere(reader: StorageReader) -> list[Known]:
     """List the tags and branches of the storage and of all spaces."""
-    return [_known(each) for each in await reader.all_kept(REF)]
+    return [_known(each) for each in await reader.stored_objects(REF)]
 
 
 def pins_of(name: str, scope: Scope) -> list[tuple[str, str | None]]:

@@ -28,7 +28,7 @@ from naksha.psql.connection.driver import Direct
 from naksha.psql.write.session import PsqlSession
 from naksha.spi.staging import StagedPart, StagedWrite, WriteMode
 from naksha.testing.servers.postgres import PostgresCluster
-from naksha.testing.storage.branch_cases import branch_of
+from naksha.testing.storage.branch_case import branch_of
 from naksha.testing.storage.bulk.suite_staging import StagingJob, counts, values, written
 from naksha.testing.storage.given_batches import given_batch
 from naksha.testing.storage.suite_support import (

@@ -19,7 +19,7 @@ from naksha.psql.connection.driver import Direct
 from naksha.psql.schema import install as installer
 from naksha.spi.storage import BranchLayer
 from naksha.testing.servers.postgres import PostgresCluster
-from naksha.testing.storage.branch_cases import new_overlay
+from naksha.testing.storage.branch_case import new_overlay
 from naksha.testing.storage.bulk.suite_bulk import load
 from naksha.testing.storage.bulk.suite_staging import written
 from naksha.testing.storage.suite_support import (

@@ -23,7 +23,7 @@ from naksha.sqlite.bulk import apply_staged
 from naksha.sqlite.bulk.stage_files import StagingFiles
 from naksha.sqlite.connection.errors import WriteLockTimeout
 from naksha.sqlite.write.states import as_json
-from naksha.testing.storage.branch_cases import branch_of
+from naksha.testing.storage.branch_case import branch_of
 from naksha.testing.storage.bulk.suite_staging import StagingJob, counts
 from naksha.testing.storage.given_batches import given_batch
 from naksha.testing.storage.suite_support import Handle, ids_of, log_after, point, published

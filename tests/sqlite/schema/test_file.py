@@ -29,7 +29,7 @@ from naksha.spi.locations import path_of
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.connection.errors import WriteLockTimeout
 from naksha.sqlite.schema.file import SCHEMA_VERSION
-from naksha.testing.storage.branch_cases import branch_of
+from naksha.testing.storage.branch_case import branch_of
 from naksha.testing.storage.suite_support import APP, Handle, ids_of, point
 from naksha.testing.storage.write.suite_concurrency import check_history, check_log
 from tests.sqlite.connection import out_of_room

@@ -37,7 +37,7 @@ async def record(storage: SqliteStorage, branches: Mapping[str, Sequence[Any]]) 
     return {
         "infos": infos,
         "log": [msgspec.to_builtins(each) for each in log],
-        "kept": [each.value for each in await storage.all_kept("tag")],
+        "kept": [each.value for each in await storage.stored_objects("tag")],
         "meta": {name: await storage.all_meta(name) for name in names},
         "states": {
             f"{view} {name}": {

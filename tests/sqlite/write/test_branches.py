@@ -14,7 +14,7 @@ import pytest
 from naksha.model.errors import Expired
 from naksha.spi.storage import WriteSession
 from naksha.sqlite import SqliteStorage
-from naksha.testing.storage.branch_cases import BranchCase, all_states, branch_of, new_overlay
+from naksha.testing.storage.branch_case import BranchCase, branch_of, new_overlay, raw_states
 from naksha.testing.storage.suite_support import APP, DAY_MS, Handle, ids_of, point, with_xyz
 from naksha.testing.storage.write.suite_concurrency import check_history
 from tests.sqlite.support import ShellError, rows, shell
@@ -79,7 +79,7 @@ async def test_a_removed_collection_takes_its_overlays_along(
 async def test_the_shell_cannot_write_there(roads: Handle, branch: BranchCase, path: Path) -> None:
     there = branch.on(roads)
     await there.update(point("k1", n="branch"))
-    before = await all_states(there)
+    before = await raw_states(there)
     ((t,),) = rows(path, "SELECT t FROM naksha_overlaid")
     for statement in (
         f"INSERT INTO naksha_meta VALUES ({t}, 'x', '{{}}')",
@@ -90,19 +90,19 @@ async def test_the_shell_cannot_write_there(roads: Handle, branch: BranchCase, p
     ):
         with pytest.raises(ShellError, match="not allowed"):
             shell(path, statement)
-    assert await all_states(there) == before
+    assert await raw_states(there) == before
 
 
 async def test_the_shell_writes_to_main_only(roads: Handle, branch: BranchCase, path: Path) -> None:
     there = branch.on(roads)
     await there.update(point("k1", n="branch"))
-    before = await all_states(there)
+    before = await raw_states(there)
     shell(
         path,
         "UPDATE roads SET jsondata = json_set(jsondata, '$.properties.n', 99)",
         "DELETE FROM roads WHERE id = 'k2'",
     )
-    assert await all_states(there) == before
+    assert await raw_states(there) == before
     await there.update(point("k1", n="again"), point("k2", n="branch"))
     (log,) = await branch.main.transactions(limit=1, newest_first=True)
     assert (log.app_id, log.overlay) == ("sqlite3", 0)
@@ -162,7 +162,7 @@ async def test_two_instances_make_the_tables_at_once(
     await asyncio.gather(*(write(n) for n in range(12)))
     chains = await check_history(places[0])
     assert [chains[f"k{n}"][-1].xyz["version"] for n in range(3)] == [5, 5, 5]
-    assert await all_states(places[0]) == await all_states(places[1])
+    assert await raw_states(places[0]) == await raw_states(places[1])
     await second.close()
 
 
@@ -183,7 +183,7 @@ async def test_a_base_that_the_log_no_longer_has(
     storage, there = branch.main, branch.on(roads)
     await there.update(point("k1", n="branch"))
     await roads.update(point("k2", n="main"))
-    before = await all_states(there)
+    before = await raw_states(there)
     connection = sqlite3.connect(path)
     connection.execute("UPDATE naksha_storage SET tx_log_days = 1")
     connection.commit()
@@ -191,7 +191,7 @@ async def test_a_base_that_the_log_no_longer_has(
     later = (await roads.published()).published_ms + 5 * DAY_MS
     await storage.pin("branch", branch.base)
     await storage.maintain(later)
-    assert await all_states(there) == before
+    assert await raw_states(there) == before
     await storage.unpin("branch")
     await storage.maintain(later)
     with pytest.raises(Expired):

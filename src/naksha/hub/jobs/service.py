@@ -173,7 +173,7 @@ class JobService:
         if kind.access != WRITE:
             return None
         target = await target_of(await realm.registry.snapshot_now(), job, kind)
-        found = await (await realm.storage(target.storage.id)).kept(JOB, job.own.run_id)
+        found = await (await realm.storage(target.storage.id)).stored_object(JOB, job.own.run_id)
         return None if found is None else applied_before(found.value)
 
     async def _why_not_again(self, job: JobObject, state: JobState) -> FailedMessage | None:

@@ -97,8 +97,9 @@ class ReadFeatures(Request[Features], frozen=True, kw_only=True, tag="ReadFeatur
 class FindFeatures(Request[Findings], frozen=True, kw_only=True, tag="FindFeatures"):
     """Find the states of a query without their content, ordered by sort keys and then by id.
 
-    Returns at most `limit` states after the state `after` (see `Reader.found`). Handlers that
-    transform features do not support it; the result is then derived from `ReadFeatures`.
+    Returns at most `limit` states after the state `after`, see `StorageReader.matching_states`.
+    Handlers that transform features do not support it; the result is then derived from
+    `ReadFeatures`.
     """
 
     query: Query = MATCH_ALL

@@ -100,7 +100,7 @@ class _Delete:
 
     async def _delete_all(self, session: WriteSession, query: Query, done: _Done) -> None:
         last: MatchingState | None = None
-        while found := await session.found(self._collection, query, after=last):
+        while found := await session.matching_states(self._collection, query, after=last):
             if self._permits:
                 await self._check(session, query, found)
             done.count += await self._delete(session, query, found)

@@ -171,7 +171,7 @@ class StagedWrites(Writing):
 
         async def ask(session: WriteSession) -> None:
             # This waits for a transaction that is still running although its client is gone.
-            await session.keep(JOB, write.job, {}, expected=0)
+            await session.store_object(JOB, write.job, {}, expected=0)
             raise _NotApplied
 
         while True:
@@ -185,7 +185,7 @@ class StagedWrites(Writing):
                 await asyncio.sleep(limits.RETRY_DELAY_MS_MAX / 1000)
 
     async def _applied(self, write: StagedWrite) -> AppliedWrite | None:
-        kept = await self.kept(JOB, write.job)
+        kept = await self.stored_object(JOB, write.job)
         if kept is None:
             return None
         overlay = self._branch[0].overlay
@@ -222,7 +222,7 @@ class _StagedApply:
         write = self._write
         try:
             # A second process that applies the job waits here for the first.
-            await session.keep(JOB, write.job, {}, expected=0)
+            await session.store_object(JOB, write.job, {}, expected=0)
         except Conflict as error:
             raise _AppliedBefore from error
         counts = await self._do(session)
@@ -240,7 +240,7 @@ class _StagedApply:
         clock = self._storage._clock
         at_ms = int(time.time() * 1000) if clock is None else clock.now_ms()
         record = record_of(write.info.id, self._storage._branch[0].overlay, applied, at_ms)
-        await session.keep(JOB, write.job, record, expected=1)
+        await session.store_object(JOB, write.job, record, expected=1)
         await session.call("staged_release", None, write.job, None)
         return applied
 

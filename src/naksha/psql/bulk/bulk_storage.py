@@ -73,7 +73,7 @@ class BulkStorage(PsqlReader):
                 continue  # Retry on the next server; the failed one is skipped for a while.
         return await super().page(collection, query, at)
 
-    async def found(
+    async def matching_states(
         self,
         collection: str,
         query: Query,
@@ -84,10 +84,10 @@ class BulkStorage(PsqlReader):
     ) -> list[MatchingState]:
         for _ in self._servers.replicas:
             try:
-                return await super().found(collection, query, at, sort=sort, after=after)
+                return await super().matching_states(collection, query, at, sort=sort, after=after)
             except Retryable:
                 continue
-        return await super().found(collection, query, at, sort=sort, after=after)
+        return await super().matching_states(collection, query, at, sort=sort, after=after)
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         for _ in self._servers.replicas:

@@ -159,7 +159,7 @@ class PartitioningStore:
                 return await _byte_size(connection, await _info(connection, collection))
 
     async def keep(self, collection: str, kept: Partitioning) -> None:
-        """Store a partitioning; see `Storage.keep_partitioning`.
+        """Store a partitioning; see `Storage.store_partitioning`.
 
         A partitioning of a later version is not replaced.
         """

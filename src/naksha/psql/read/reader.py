@@ -273,7 +273,7 @@ class PsqlReader(ABC):
                 )
             yield rows
 
-    async def found(
+    async def matching_states(
         self,
         collection: str,
         query: Query,
@@ -412,13 +412,13 @@ class PsqlReader(ABC):
                 await check_histories(connection, [(s.table, s.at) for s in sources])
             return version
 
-    async def kept(self, kind: str, id: str) -> StoredObject | None:
+    async def stored_object(self, kind: str, id: str) -> StoredObject | None:
         check_stored_object(kind, id)
         async with self._connection() as connection:
             row = await connection.fetchrow(queries()["kept"], kind, id)
         return None if row is None else _kept(row)
 
-    async def all_kept(self, kind: str, prefix: str = "") -> list[StoredObject]:
+    async def stored_objects(self, kind: str, prefix: str = "") -> list[StoredObject]:
         check_stored_object(kind, prefix or "any")
         end = end_of_prefix(prefix)
         values = (kind, prefix) if end is None else (kind, prefix, end)

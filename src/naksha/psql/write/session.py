@@ -233,12 +233,12 @@ class PsqlSession(PsqlReader, CheckedSession):
     ) -> None:
         await self.call("tx_message", None, id, text, attachment, binary)
 
-    async def _keep(self, kind: str, id: str, json: str, expected: int | None) -> int:
+    async def _store_object(self, kind: str, id: str, json: str, expected: int | None) -> int:
         rows = await self.call("keep", None, kind, id, json, expected)
         revision: int = rows[0][0]
         return revision
 
-    async def _forget(self, kind: str, id: str, expected: int | None) -> None:
+    async def _remove_object(self, kind: str, id: str, expected: int | None) -> None:
         await self.call("forget", None, kind, id, expected)
 
     async def _pin(self, name: str, at: Version, collection: str | None, guards: bool) -> None:

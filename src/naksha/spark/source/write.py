@@ -159,7 +159,7 @@ def apply(options: WriteOptions, parts: Sequence[StagedPart]) -> AppliedWrite:
 
     async def do(found: Storage) -> AppliedWrite:
         write, line = options.write, await line_of(found, options.branch)
-        record = await found.kept(JOB, write.job)
+        record = await found.stored_object(JOB, write.job)
         if record is None:
             return await line.storage.apply_staged(write, parts)
         # The branch may have had another base then, so all its overlays count.
@@ -181,7 +181,7 @@ def applied_job(
     """
 
     async def ask(found: Storage) -> AppliedWrite | None:
-        record = await found.kept(JOB, job)
+        record = await found.stored_object(JOB, job)
         if record is None:
             return None
         line = await line_of(found, branch)

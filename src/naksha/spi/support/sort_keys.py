@@ -37,7 +37,7 @@ class SortPosition(NamedTuple):
 def check_matching_query(
     query: Query, sort: Sequence[SortKey], after: MatchingState | None
 ) -> None:
-    """Refuse arguments that `Reader.found` does not support."""
+    """Refuse arguments that `StorageReader.matching_states` does not support."""
     if query.states is States.ALL or query.replaced_since is not None:
         raise InvalidArgument(
             "A sorted query returns one state of each feature; it supports neither all states nor "

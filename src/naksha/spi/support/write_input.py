@@ -108,11 +108,11 @@ class CheckedSession(ABC):
     ) -> None: ...
 
     @abstractmethod
-    async def _keep(self, kind: str, id: str, json: str, expected: int | None) -> int:
+    async def _store_object(self, kind: str, id: str, json: str, expected: int | None) -> int:
         """Store an object and return its new revision."""
 
     @abstractmethod
-    async def _forget(self, kind: str, id: str, expected: int | None) -> None: ...
+    async def _remove_object(self, kind: str, id: str, expected: int | None) -> None: ...
 
     @abstractmethod
     async def _pin(self, name: str, at: Version, collection: str | None, guards: bool) -> None: ...
@@ -224,17 +224,17 @@ class CheckedSession(ABC):
             )
         await self._message(id, text, attachment, binary)
 
-    async def keep(
+    async def store_object(
         self, kind: str, id: str, value: Any, *, expected: int | None = None
     ) -> StoredObject:
         check_stored_object(kind, id, expected)
         json = checked_json(value, limits.KEPT_JSON_BYTES_MAX, field="value")
-        revision = await self._keep(kind, id, json, expected)
+        revision = await self._store_object(kind, id, json, expected)
         return StoredObject(kind, id, msgspec.json.decode(json), revision)
 
-    async def forget(self, kind: str, id: str, *, expected: int | None = None) -> None:
+    async def remove_object(self, kind: str, id: str, *, expected: int | None = None) -> None:
         check_stored_object(kind, id, expected)
-        await self._forget(kind, id, expected)
+        await self._remove_object(kind, id, expected)
 
     async def pin(
         self, name: str, at: Version, collection: str | None = None, *, guards: bool = False

@@ -56,11 +56,11 @@ class BulkStorage(StagedStorage):
         async with self._readers.snapshot() as snapshot:
             computed, found = await partitioning.compute(snapshot, collection)
         if computed is not None:
-            await self.keep_partitioning(collection, computed)
+            await self.store_partitioning(collection, computed)
         return found
 
     async def feature_size(self, collection: str) -> int:
         return await self._read(lambda c: partitioning.byte_size(c, collection_of(c, collection)))
 
-    async def keep_partitioning(self, collection: str, found: Partitioning) -> None:
+    async def store_partitioning(self, collection: str, found: Partitioning) -> None:
         await self._writer.task(lambda c: partitioning.keep(c, collection, found))

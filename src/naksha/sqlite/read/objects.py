@@ -13,13 +13,13 @@ from naksha.sqlite.sql import queries
 
 
 def find(connection: sqlite3.Connection, kind: str, id: str) -> StoredObject | None:
-    """See `Reader.kept`."""
+    """See `StorageReader.stored_object`."""
     row = connection.execute(queries()["kept"], (kind, id)).fetchone()
     return None if row is None else _object(*row)
 
 
 def find_all(connection: sqlite3.Connection, kind: str, prefix: str) -> list[StoredObject]:
-    """See `Reader.all_kept`."""
+    """See `StorageReader.stored_objects`."""
     end = end_of_prefix(prefix)
     if end is None:
         rows = connection.execute(queries()["kept_from"], (kind, prefix))
@@ -31,14 +31,14 @@ def find_all(connection: sqlite3.Connection, kind: str, prefix: str) -> list[Sto
 def keep(
     connection: sqlite3.Connection, kind: str, id: str, json: str, expected: int | None
 ) -> int:
-    """See `WriteSession.keep`; return the new revision."""
+    """See `WriteSession.store_object`; return the new revision."""
     revision = _checked(connection, kind, id, expected) + 1
     connection.execute(queries()["kept_put"], (kind, id, json, revision))
     return revision
 
 
 def forget(connection: sqlite3.Connection, kind: str, id: str, expected: int | None) -> None:
-    """See `WriteSession.forget`."""
+    """See `WriteSession.remove_object`."""
     _checked(connection, kind, id, expected)
     connection.execute(queries()["kept_delete"], (kind, id))
 

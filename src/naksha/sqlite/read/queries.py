@@ -100,8 +100,10 @@ class Request:
         last = found[-1]
         return StatePage(found, PageCursor(self.txn or 0, last.id, last.txn).encoded())
 
-    def found(self, sort: Sequence[SortKey], after: MatchingState | None) -> list[MatchingState]:
-        """See `Reader.found`."""
+    def matching_states(
+        self, sort: Sequence[SortKey], after: MatchingState | None
+    ) -> list[MatchingState]:
+        """See `StorageReader.matching_states`."""
         query = self.query
         text, values = found_statement(self.levels, query, sort, after)
         rows: Iterator[Any] = self.connection.execute(text, values)

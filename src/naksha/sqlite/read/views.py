@@ -185,7 +185,7 @@ class LayeredStorage:
                 yield states
                 size = chunks.size_after(states)
 
-    async def found(
+    async def matching_states(
         self,
         collection: str,
         query: Query,
@@ -197,7 +197,7 @@ class LayeredStorage:
         check_matching_query(query, sort, after)
         plain = reading.uncut(query)
         async with self._request(collection, plain, at, pins_head=False) as (snapshot, request):
-            return await snapshot.read(lambda _: request.found(sort, after))
+            return await snapshot.read(lambda _: request.matching_states(sort, after))
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         async with self._request(collection, reading.counted(query), at) as (snapshot, request):
@@ -220,11 +220,11 @@ class LayeredStorage:
     async def state(self, state_id: str) -> State:
         return await self._read(lambda c: reading.state(c, self._file.info, self._layers, state_id))
 
-    async def kept(self, kind: str, id: str) -> StoredObject | None:
+    async def stored_object(self, kind: str, id: str) -> StoredObject | None:
         check_stored_object(kind, id)
         return await self._read(lambda c: objects.find(c, kind, id))
 
-    async def all_kept(self, kind: str, prefix: str = "") -> list[StoredObject]:
+    async def stored_objects(self, kind: str, prefix: str = "") -> list[StoredObject]:
         check_stored_object(kind, prefix or kind)
         return await self._read(lambda c: objects.find_all(c, kind, prefix))
 

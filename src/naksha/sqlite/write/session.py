@@ -82,7 +82,7 @@ class SessionReader(ABC):
         if found:
             yield found
 
-    async def found(
+    async def matching_states(
         self,
         collection: str,
         query: Query,
@@ -94,7 +94,7 @@ class SessionReader(ABC):
         check_matching_query(query, sort, after)
         plain = queries.uncut(query)
         return await self._look(
-            lambda c: self._request(c, collection, plain, at).found(sort, after)
+            lambda c: self._request(c, collection, plain, at).matching_states(sort, after)
         )
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
@@ -125,11 +125,11 @@ class SessionReader(ABC):
     async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
         return await self._look(lambda c: layers.resolve(c, self._layers, at, collection))
 
-    async def kept(self, kind: str, id: str) -> StoredObject | None:
+    async def stored_object(self, kind: str, id: str) -> StoredObject | None:
         check_stored_object(kind, id)
         return await self._look(lambda c: objects.find(c, kind, id))
 
-    async def all_kept(self, kind: str, prefix: str = "") -> list[StoredObject]:
+    async def stored_objects(self, kind: str, prefix: str = "") -> list[StoredObject]:
         check_stored_object(kind, prefix or kind)
         return await self._look(lambda c: objects.find_all(c, kind, prefix))
 
@@ -282,10 +282,10 @@ class SqliteSession(SessionReader, CheckedSession):
 
         await self._step(add)
 
-    async def _keep(self, kind: str, id: str, json: str, expected: int | None) -> int:
+    async def _store_object(self, kind: str, id: str, json: str, expected: int | None) -> int:
         return await self._step(lambda t: objects.keep(t.connection, kind, id, json, expected))
 
-    async def _forget(self, kind: str, id: str, expected: int | None) -> None:
+    async def _remove_object(self, kind: str, id: str, expected: int | None) -> None:
         await self._step(lambda t: objects.forget(t.connection, kind, id, expected))
 
     async def _pin(self, name: str, at: Version, collection: str | None, guards: bool) -> None:

@@ -39,7 +39,7 @@ import pytest
 _REWRITTEN = (
     "naksha.testing.models.stateful",
     "naksha.testing.models.stateful_support",
-    "naksha.testing.storage.branch_cases",
+    "naksha.testing.storage.branch_case",
     "naksha.testing.storage.bulk",
     "naksha.testing.storage.read",
     "naksha.testing.storage.suite_oracle",
@@ -80,7 +80,11 @@ from naksha.testing.storage.read.suite_chunks import (  # noqa: E402
     TestChunksOfDroppedCollections,
 )
 from naksha.testing.storage.read.suite_damage import StorageDamager, TestDamage  # noqa: E402
-from naksha.testing.storage.read.suite_ids_only import TestMatchingStates, TestParts, sortable  # noqa: E402
+from naksha.testing.storage.read.suite_ids_only import (  # noqa: E402
+    TestMatchingStates,
+    TestParts,
+    sortable,
+)
 from naksha.testing.storage.read.suite_paging import TestCursors, TestPaging  # noqa: E402
 from naksha.testing.storage.read.suite_query import (  # noqa: E402
     TestFilters,
@@ -153,7 +157,9 @@ from naksha.testing.storage.versions.suite_storage_forks import (  # noqa: E402
     TestForks,
 )
 from naksha.testing.storage.versions.suite_time import TestDatedTransactions, TestDays  # noqa: E402
-from naksha.testing.storage.versions.suite_version_signal import TestWaitingForVersions  # noqa: E402
+from naksha.testing.storage.versions.suite_version_signal import (  # noqa: E402
+    TestWaitingForVersions,
+)
 from naksha.testing.storage.versions.suite_versions import (  # noqa: E402
     TestUnreadableVersions,
     TestVersions,

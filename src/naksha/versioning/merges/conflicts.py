@@ -52,12 +52,12 @@ _SIDES: Final = (attrgetter("base"), attrgetter("ours"), attrgetter("theirs"))
 
 async def conflicts(reader: StorageReader) -> list[StoredConflict]:
     """List the merges that wait for a decision."""
-    return [stored_conflict(each) for each in await reader.all_kept(CONFLICT)]
+    return [stored_conflict(each) for each in await reader.stored_objects(CONFLICT)]
 
 
 async def conflict_of(reader: StorageReader, id: str) -> StoredConflict:
     """Return the conflict with this id, else raise NotFound."""
-    found = await reader.kept(CONFLICT, id)
+    found = await reader.stored_object(CONFLICT, id)
     if found is None:
         raise _unknown(id)
     return stored_conflict(found)
@@ -67,7 +67,7 @@ async def undecided_of(storage: Storage, id: str) -> AsyncIterator[Undecided]:
     """Iterate over the features of a conflict, with the base, ours and theirs it arose from."""
     stored = await conflict_of(storage, id)
     for number in range(stored.parts):
-        kept = await storage.kept(CONFLICT_PART, _part_id(id, number))
+        kept = await storage.stored_object(CONFLICT_PART, _part_id(id, number))
         if kept is None:
             raise _unknown(id)
         part = msgspec.convert(kept.value, list[Contested])
@@ -144,10 +144,10 @@ async def store_conflict(
             await keep_solving(session, made, solving)
         number_of_made = None if made is None else made.number
         conflict = msgspec.structs.replace(stored, solving=number_of_made)
-        await session.keep(CONFLICT, stored.id, plain(conflict))
+        await session.store_object(CONFLICT, stored.id, plain(conflict))
         for number, part in enumerate(parts):
             kept = [_contested(each) for each in part]
-            await session.keep(CONFLICT_PART, _part_id(stored.id, number), plain(kept))
+            await session.store_object(CONFLICT_PART, _part_id(stored.id, number), plain(kept))
         await _pin(session, stored, places)
         ids = tuple(sorted({*branch.conflicts, stored.id}))
         await change_branch(session, msgspec.structs.replace(branch, conflicts=ids), revision)
@@ -173,13 +173,13 @@ async def end_conflict(session: WriteSession, stored: StoredConflict) -> None:
 
 async def forget_conflict(session: WriteSession, id: str) -> None:
     """Remove a conflict with its parts, pins and resolving branch, if it exists."""
-    found = await session.kept(CONFLICT, id)
+    found = await session.stored_object(CONFLICT, id)
     if found is None:
         return
     stored = stored_conflict(found)
-    await session.forget(CONFLICT, id)
+    await session.remove_object(CONFLICT, id)
     for number in range(stored.parts):
-        await session.forget(CONFLICT_PART, _part_id(id, number))
+        await session.remove_object(CONFLICT_PART, _part_id(id, number))
     for name, _ in _pins(id, stored.scope):
         await session.unpin(name)
     if stored.solving is not None:

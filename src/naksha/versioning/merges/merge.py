@@ -407,7 +407,9 @@ async def _write(session: WriteSession, merging: Merging, scope: Scope, signed: 
             # changes.
             record = merged if branch.name == owner.name else branch
             expected = lines.revisions[branch.name]
-            await session.keep(REF, scope.key(branch.name), plain(record), expected=expected)
+            await session.store_object(
+                REF, scope.key(branch.name), plain(record), expected=expected
+            )
     await pin_merge(session, owner, source.version, lines.bases)
     await forget_conflict(session, conflict_id("merge", source.line, target.line))
 

@@ -97,9 +97,9 @@ async def branch_for_solving(
 async def keep_solving(session: WriteSession, branch: Branch, solving: Solving) -> None:
     """Store the record of a resolving branch, which makes it visible."""
     key = branch.scope.key(branch.name)
-    if await session.kept(REF, key) is not None:
+    if await session.stored_object(REF, key) is not None:
         raise taken(branch.name)
-    await session.keep(REF, key, plain(branch), expected=0)
+    await session.store_object(REF, key, plain(branch), expected=0)
     await pin_base(session, branch.now, branch.scope, solving.base.version)
 
 
@@ -109,6 +109,6 @@ async def drop_solving(session: WriteSession, number: int) -> None:
     if known is None or known[0].solves is None:
         return
     branch, revision = known
-    await session.forget(REF, branch.scope.key(branch.name), expected=revision)
+    await session.remove_object(REF, branch.scope.key(branch.name), expected=revision)
     await unpin_base(session, branch.now, branch.scope)
     await session.drop_overlay(branch.now.overlay)

@@ -424,10 +424,10 @@ class TestStagingOnce:
         job = StagingJob(storage, fresh_name())
         await job.stage([point("x")])
         applied = await job.apply()
-        record = await storage.kept(JOB, job.id)
+        record = await storage.stored_object(JOB, job.id)
         assert record is not None
         old = {k: v for k, v in record.value.items() if k not in ("collection", "overlay")}
-        await storage.run(lambda s: s.keep(JOB, job.id, old), APP)
+        await storage.run(lambda s: s.store_object(JOB, job.id, old), APP)
         assert await job.apply() == msgspec.structs.replace(applied, repeated=True)
 
     @pytest.mark.parametrize("is_new", [True, False])

@@ -22,7 +22,7 @@ from naksha.model.errors import (
 )
 from naksha.spi.staging import WriteMode
 from naksha.spi.storage import Storage
-from naksha.testing.storage.branch_cases import branch_of
+from naksha.testing.storage.branch_case import branch_of
 from naksha.testing.storage.bulk.suite_bulk import COUNT, name
 from naksha.testing.storage.bulk.suite_staging import StagingJob, counts, values, written
 from naksha.testing.storage.given_batches import given_batch

@@ -89,7 +89,7 @@ async def paged(
     """Return the whole result, read page by page."""
     pages: list[MatchingState] = []
     after: MatchingState | None = None
-    while some := await reader.found(name, query, at, sort=keys, after=after):
+    while some := await reader.matching_states(name, query, at, sort=keys, after=after):
         assert query.limit is not None
         assert len(some) <= query.limit
         pages += some
@@ -117,7 +117,7 @@ class TestMatchingStates:
     ) -> None:
         states = await sortable.live()
         wanted = in_order_of(states, keys)
-        whole = await sortable.storage.found(sortable.name, Query(), sort=keys)
+        whole = await sortable.storage.matching_states(sortable.name, Query(), sort=keys)
         assert [one.id for one in whole] == ids_of(wanted)
         assert [one.uuid for one in whole] == [state.uuid for state in wanted]
         assert await paged(sortable.storage, sortable.name, Query(limit=limit), keys) == whole
@@ -125,7 +125,7 @@ class TestMatchingStates:
     async def test_values_come_along(self, places: Handle) -> None:
         values: list[Any] = [None, 1, 'ü"', True, [1], {"a": 1}]
         await places.create(*(feature(f"{n}", v=value) for n, value in enumerate(values)))
-        found = await places.storage.found(places.name, Query(), sort=(BY_V, BY_GROUP))
+        found = await places.storage.matching_states(places.name, Query(), sort=(BY_V, BY_GROUP))
         assert {one.id: one.values for one in found} == {
             "0": (None, None),
             "1": ("1", None),
@@ -148,7 +148,7 @@ class TestMatchingStates:
             for keys in ((), (BY_V,)):
                 for at in zoo.versions:
                     wanted = in_order_of(await zoo.states(query, at), keys)[: query.limit]
-                    found = await zoo.storage.found(zoo.name, query, at, sort=keys)
+                    found = await zoo.storage.matching_states(zoo.name, query, at, sort=keys)
                     assert [(one.id, one.uuid) for one in found] == [(s.id, s.uuid) for s in wanted]
 
     async def test_at_a_version_and_inside_a_session(self, places: Handle) -> None:
@@ -169,16 +169,18 @@ class TestMatchingStates:
     async def test_what_is_refused(self, places: Handle) -> None:
         storage = places.storage
         with pytest.raises(CollectionNotFound):
-            await storage.found(fresh_name(), Query(), sort=(BY_V,))
+            await storage.matching_states(fresh_name(), Query(), sort=(BY_V,))
         for states in (Query(states=States.ALL), Query(replaced_since=0)):
             with pytest.raises(InvalidArgument):
-                await storage.found(places.name, states)
+                await storage.matching_states(places.name, states)
         with pytest.raises(LimitExceeded):
-            await storage.found(places.name, Query(), sort=(BY_V,) * 9)
+            await storage.matching_states(places.name, Query(), sort=(BY_V,) * 9)
         for values in ((), ("{",), ("1e999999",), ("1e-999999",), ('"\\u0000"',), ("NaN",)):
             with pytest.raises(InvalidArgument):
                 after = MatchingState("x", "", values)
-                await storage.found(places.name, Query(limit=1), sort=(BY_V,), after=after)
+                await storage.matching_states(
+                    places.name, Query(limit=1), sort=(BY_V,), after=after
+                )
 
 
 class TestParts:

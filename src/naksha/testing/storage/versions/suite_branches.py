@@ -28,13 +28,7 @@ from naksha.model.state import State, WriteOutcome
 from naksha.model.transaction import MAIN, LogFilter
 from naksha.model.version import HEAD, VersionSelector
 from naksha.spi.storage import BranchLayer, Storage, WriteSession
-from naksha.testing.storage.branch_cases import (
-    SEEDS,
-    BranchCase,
-    all_states,
-    branch_of,
-    new_overlay,
-)
+from naksha.testing.storage.branch_case import SEEDS, BranchCase, branch_of, new_overlay, raw_states
 from naksha.testing.storage.bulk.suite_bulk import check_rows, filled, read_all, stir
 from naksha.testing.storage.read.suite_paging import pages
 from naksha.testing.storage.suite_support import (
@@ -128,12 +122,12 @@ class TestBranchesOfBranches:
         one = await branch_of(storage)
         await one.on(main).create(point("own", n="one"))
         two = await one.branch()
-        before = await all_states(two.on(main))
+        before = await raw_states(two.on(main))
         await one.on(main).update(point("x", n="late"), point("own", n="late"))
         await one.on(main).delete("gone")
         await one.on(main).purge("dead")
         await one.on(main).create(point("dead", n="late"))
-        assert await all_states(two.on(main)) == before
+        assert await raw_states(two.on(main)) == before
         await two.on(main).update(point("x", n="two"))
         await two.on(main).restore("dead")
         chains = await check_history(two.on(main))
@@ -162,12 +156,12 @@ class TestBranchesOfBranches:
         for n in range(4):
             for key in "xy":
                 await handle.upsert(point(key, n=n), point(f"{key}{n}"))
-                wanted.append((await published(storage), await all_states(handle)))
+                wanted.append((await published(storage), await raw_states(handle)))
             branch = await (branch_of(storage) if branch is None else branch.branch())
             handle = branch.on(main)
             await main.upsert(point("x", n=f"main {n}"))
         for version, states in wanted:
-            assert await all_states(handle, seq(version)) == states
+            assert await raw_states(handle, seq(version)) == states
 
     async def test_as_deep_as_can_be(self, storage: Storage) -> None:
         main = await new_collection(storage)
@@ -367,14 +361,14 @@ class TestLifeOfOverlays:
         for n in range(1, 4):
             await there.update(point("x", n=n))
             await handle.update(point("x", n=-n), point("y", n=-n))
-            seen.append((await handle.published(), await all_states(there)))
+            seen.append((await handle.published(), await raw_states(there)))
         await there.purge("dead")
-        head = await all_states(there)
+        head = await raw_states(there)
         later = (await handle.published()).published_ms + 3 * DAY_MS
         await empty_storage.maintain(later)
         for version, wanted in seen:
-            assert (await all_states(there, seq(version)))[:2] == wanted[:2]
-        assert (await all_states(there))[:2] == head[:2]
+            assert (await raw_states(there, seq(version)))[:2] == wanted[:2]
+        assert (await raw_states(there))[:2] == head[:2]
 
     async def test_without_pins_nothing_wrong_is_read(self, empty_storage: Storage) -> None:
         handle = await new_collection(empty_storage, max_age=1)
@@ -406,13 +400,13 @@ class TestLifeOfOverlays:
         await there.update(point("x", n=2))
         await there.purge("dead")
         last = await there.published()
-        wanted = [*(await all_states(there))[:2]]
+        wanted = [*(await raw_states(there))[:2]]
         # Main's own tombstone stays in the deletion table: there is no later state in its history.
         await empty_storage.maintain(last.published_ms + 3 * DAY_MS)
         with pytest.raises(Expired):
             await there.live(seq(old))
-        assert (await all_states(there))[:2] == wanted
-        assert (await all_states(there, seq(last)))[:2] == wanted
+        assert (await raw_states(there))[:2] == wanted
+        assert (await raw_states(there, seq(last)))[:2] == wanted
         assert await there.deleted() == []
         with pytest.raises(FeatureNotFound):
             await there.restore("dead")
@@ -591,7 +585,7 @@ class TestLikeACopy:
             for _ in range(8):
                 await self.step(dice, places)
                 version = await published(storage)
-                past.append((version, [await all_states(place) for place in places[-2:]]))
+                past.append((version, [await raw_states(place) for place in places[-2:]]))
             branch = await (branch_of(storage) if branch is None else branch.branch())
             places = [copy, branch.on(main)]
             await self.compare(dice, places)
@@ -601,4 +595,4 @@ class TestLikeACopy:
             await self.step(dice, [main])
             await self.compare(dice, places)
         for version, (_, seen) in past[-8:]:
-            assert await all_states(places[1], seq(version)) == seen
+            assert await raw_states(places[1], seq(version)) == seen

@@ -15,7 +15,7 @@ from naksha.model.state import State
 from naksha.model.transaction import MAIN, LogFilter
 from naksha.model.version import HEAD, AtSeq
 from naksha.spi.storage import BranchLayer, Storage, StorageReader, WriteSession
-from naksha.testing.storage.branch_cases import BranchCase, branch_of
+from naksha.testing.storage.branch_case import BranchCase, branch_of
 from naksha.testing.storage.suite_support import (
     APP,
     Handle,

@@ -52,6 +52,6 @@ async def branch_of(main: Storage, base: Version | None = None) -> BranchCase:
     return BranchCase(main, (BranchLayer(overlay, None), BranchLayer(MAIN, base.txn)), base)
 
 
-async def all_states(handle: Handle, at: VersionSelector = HEAD) -> list[list[bytes]]:
+async def raw_states(handle: Handle, at: VersionSelector = HEAD) -> list[list[bytes]]:
     """Return all states that can be read of a collection, as bytes: live, deleted, and all."""
     return [raw_of(await handle.states(Query(states=kind), at)) for kind in States]
