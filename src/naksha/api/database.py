@@ -27,8 +27,8 @@ from naksha.model.transaction import MAIN
 from naksha.model.transaction import Transaction as LogEntry
 from naksha.model.version import Version, VersionSelector
 from naksha.spi.loop_thread import HeldContext, LoopThread, rollback_error
-from naksha.spi.opening import open_storage
 from naksha.spi.storage import Storage, WriteSession
+from naksha.spi.storage_factory import open_storage
 from naksha.versioning import Line, line_of
 
 Feature = Mapping[str, Any]

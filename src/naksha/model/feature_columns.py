@@ -54,7 +54,7 @@ Texts = list[str | None]
 def check_columns(
     batch: pa.RecordBatch, *, id_prefix: str | None = None, first_row: int = 0
 ) -> PreparedFeatures:
-    """Check features in the columns of `naksha.spi.arrow.GIVEN`, all of which must be present.
+    """Check features in the columns of `naksha.spi.arrow.INPUT`, all of which must be present.
 
     Does the same as `check_features`, except that a duplicate id is refused: rows have no order in
     which the last one could take precedence. A feature without an id gets a generated one. In the
@@ -98,7 +98,7 @@ class _Rows:
         # Invalid shapes would break `qrids_of`.
         shapes[~plain] = None
         wkbs = wkb_of(shapes)
-        self._judge_sizes(bodies, wkbs, plain)
+        self._check_sizes(bodies, wkbs, plain)
         prepared = PreparedFeatures(
             positions=list(range(self._count)),
             ids=ids,
@@ -111,7 +111,7 @@ class _Rows:
             lock_uuid=[None] * self._count,
             lock_version=[None] * self._count,
         )
-        self._put_judged(prepared, np.flatnonzero(~plain).tolist())
+        self._put_checked(prepared, np.flatnonzero(~plain).tolist())
         return prepared
 
     # ---- Columns -----------------------------------------------------------------------------
@@ -210,14 +210,14 @@ class _Rows:
                     plain[row] = False
         return starts
 
-    def _judge_sizes(self, bodies: list[bytes], wkbs: list[bytes | None], plain: Mask) -> None:
+    def _check_sizes(self, bodies: list[bytes], wkbs: list[bytes | None], plain: Mask) -> None:
         sizes = np.fromiter(map(len, bodies), np.int64, self._count)
         sizes += np.fromiter((0 if wkb is None else len(wkb) for wkb in wkbs), np.int64)
         plain[sizes > FEATURE_BYTES_MAX] = False
 
     # ---- Rows that are not plain -------------------------------------------------------------
 
-    def _put_judged(self, prepared: PreparedFeatures, rows: list[int]) -> None:
+    def _put_checked(self, prepared: PreparedFeatures, rows: list[int]) -> None:
         """Check rows with `check_features` and put the results in their places."""
         if not rows:
             return
@@ -229,13 +229,13 @@ class _Rows:
             parts = []
         if not parts:
             # Check one by one, to report the row; or all are valid, but too large together.
-            parts = [self._judged(row, each) for row, each in zip(rows, features, strict=True)]
+            parts = [self._checked(row, each) for row, each in zip(rows, features, strict=True)]
         for name in (each.name for each in fields(prepared) if each.name != "positions"):
             column, values = getattr(prepared, name), [v for p in parts for v in getattr(p, name)]
             for row, value in zip(rows, values, strict=True):
                 column[row] = value
 
-    def _judged(self, row: int, feature: dict[str, Any]) -> PreparedFeatures:
+    def _checked(self, row: int, feature: dict[str, Any]) -> PreparedFeatures:
         try:
             return check_features([feature], id_prefix=self._prefix, generate_ids=True)
         except (InvalidArgument, LimitExceeded) as error:

@@ -20,7 +20,7 @@ from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Tra
 from naksha.model.version import Version
 from naksha.psql.bulk.apply_staged import StagedWrites
 from naksha.psql.bulk.bulk_storage import BulkStorage
-from naksha.psql.connection.background import BackgroundTask
+from naksha.psql.connection.background_task import BackgroundTask
 from naksha.psql.connection.driver import (
     POOL_WAIT_S,
     Connection,
@@ -31,12 +31,12 @@ from naksha.psql.connection.driver import (
 from naksha.psql.connection.errors import translated
 from naksha.psql.connection.poolers import connect_checked
 from naksha.psql.connection.servers import DatabaseServer, Replica, Servers
-from naksha.psql.maintenance.background import MaintenanceTask
 from naksha.psql.maintenance.checks import mismatches
-from naksha.psql.maintenance.days import DailyPartitions, DailyPartitionTask
+from naksha.psql.maintenance.daily_partitions import DailyPartitions, DailyPartitionTask
 from naksha.psql.maintenance.growth import GrowthTask, grow_due
-from naksha.psql.maintenance.partitioner import PartitioningTask, refresh_outdated
+from naksha.psql.maintenance.maintenance_task import MaintenanceTask
 from naksha.psql.maintenance.partitioning import PartitioningStore
+from naksha.psql.maintenance.partitioning_task import PartitioningTask, refresh_outdated
 from naksha.psql.maintenance.rounds import RoundMemory, expire, maintain
 from naksha.psql.maintenance.sequencer import Follower, Sequencer
 from naksha.psql.read import log, meta, versions
@@ -207,9 +207,9 @@ class PsqlStorage(BulkStorage, StagedWrites):
                 DailyPartitionTask(self._days, lambda: self._sequencer.is_elected)
             )
         if partition_s is not None and self._access.may_write:
-            news, connect = self._sequencer.wait_for_news, self._servers.primary.connect
+            wait, connect = self._sequencer.wait_for_version, self._servers.primary.connect
             self._background.append(
-                PartitioningTask(self._partitionings, connect, news, partition_s)
+                PartitioningTask(self._partitionings, connect, wait, partition_s)
             )
         for task in self._background:
             task.start()
@@ -301,23 +301,23 @@ class PsqlStorage(BulkStorage, StagedWrites):
             return await log.transactions(connection, after, limit, where, newest_first)
 
     async def wait_published(self, txn: int, timeout_s: float = 5.0) -> Version | None:
-        deadline, news = time.monotonic() + timeout_s, self._sequencer.news
+        deadline, signal = time.monotonic() + timeout_s, self._sequencer.version_signal
         await self._publish()
         while True:
-            coming = news.coming
+            next_version = signal.next_version
             async with self._connection() as connection:
                 version = await versions.by_txn(connection, txn)
             left = deadline - time.monotonic()
             if version is not None or left <= 0:
                 return version
-            await news.wait(coming, left)
+            await signal.wait(next_version, left)
 
     async def wait_beyond(self, seq_number: int, timeout_s: float) -> int:
-        async def look() -> int:
+        async def poll() -> int:
             await self._publish()
-            return self._sequencer.news.last
+            return self._sequencer.version_signal.last
 
-        return await self._sequencer.news.beyond(seq_number, timeout_s, look)
+        return await self._sequencer.version_signal.wait_beyond(seq_number, timeout_s, poll)
 
     def connections(self) -> dict[str, int]:
         """Return how many connections of the pool are in use, and how many are idle."""
@@ -349,23 +349,23 @@ class PsqlStorage(BulkStorage, StagedWrites):
                 return await mismatches(connection, collection, limit)
 
     async def meta(self, collection: str, id: str) -> dict[str, Any] | None:
-        async with self._beside(collection) as connection:
+        async with self._meta_connection(collection) as connection:
             return await meta.find(connection, collection, id)
 
     async def all_meta(self, collection: str) -> list[dict[str, Any]]:
-        async with self._beside(collection) as connection:
+        async with self._meta_connection(collection) as connection:
             return await meta.find_all(connection, collection)
 
     async def put_meta(self, collection: str, feature: Mapping[str, Any]) -> None:
-        async with self._beside(collection) as connection:
+        async with self._meta_connection(collection) as connection:
             await meta.put(connection, collection, feature)
 
     async def remove_meta(self, collection: str, id: str) -> bool:
-        async with self._beside(collection) as connection:
+        async with self._meta_connection(collection) as connection:
             return await meta.remove(connection, collection, id)
 
     @asynccontextmanager
-    async def _beside(self, collection: str) -> AsyncIterator[Connection]:
+    async def _meta_connection(self, collection: str) -> AsyncIterator[Connection]:
         """Check that a collection exists, and connect to read or write its meta table."""
         await self.collection(collection)
         with translated():

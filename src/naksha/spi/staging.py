@@ -24,7 +24,7 @@ from naksha.model.features import PreparedFeatures
 from naksha.model.identity.names import check_app_id, check_author, check_collection_id, check_text
 from naksha.model.state import XYZ
 from naksha.model.write_checks import check_points
-from naksha.spi.arrow import as_given
+from naksha.spi.arrow import as_input
 
 JOB: Final = "job"
 """Kind of the object that records an applied job, and the id of the message that identifies the job
@@ -93,7 +93,7 @@ class StagingAttempt(Protocol):
     """One attempt to stage features, which must end with `close` or `abort` or is swept."""
 
     async def add(self, features: pa.RecordBatch | PreparedFeatures) -> None:
-        """Stage features (schema: `naksha.spi.arrow.GIVEN`; missing columns are null).
+        """Stage features (schema: `naksha.spi.arrow.INPUT`; missing columns are null).
 
         Invalid ones raise InvalidArgument with the feature, the problem, and as `position` the row
         among all added ones; after that only `abort` is allowed. Features that were `checked` for
@@ -144,7 +144,7 @@ class StagingStorage(Protocol):
 
 def checked(batch: pa.RecordBatch, info: CollectionInfo, first_row: int = 0) -> PreparedFeatures:
     """Check features as `StagingAttempt.add` does; errors count rows from `first_row`."""
-    prepared = check_columns(as_given(batch), id_prefix=info.id_prefix, first_row=first_row)
+    prepared = check_columns(as_input(batch), id_prefix=info.id_prefix, first_row=first_row)
     check_points(prepared, info)
     return prepared
 

@@ -26,9 +26,9 @@ from naksha.sqlite.connection.readers import READERS_MAX, ReaderPool
 from naksha.sqlite.maintenance.checks import mismatches
 from naksha.sqlite.maintenance.rounds import expire, maintain
 from naksha.sqlite.read import meta
-from naksha.sqlite.read.layers import MAIN_ONLY, checked
+from naksha.sqlite.read.layered_storage import LOOK_S, OpenFile
+from naksha.sqlite.read.layers import MAIN_ONLY, checked_layers
 from naksha.sqlite.read.rows import collection_of
-from naksha.sqlite.read.views import LOOK_S, OpenFile
 from naksha.sqlite.schema.file import BUSY_S, FORK_BUSY_S, fork_file, open_file
 from naksha.sqlite.schema.shell import add_view
 from naksha.sqlite.write.branch import SqliteBranch
@@ -85,10 +85,10 @@ class SqliteStorage(BulkStorage):
             partial(open_file, must_exist=must_exist, read_only=read_only),
             *(place, storage_id, made, busy_s),
         )
-        loop, news = asyncio.get_running_loop(), VersionSignal(LOOK_S)
+        loop, version_signal = asyncio.get_running_loop(), VersionSignal(LOOK_S)
 
         def published(last: int) -> None:
-            loop.call_soon_threadsafe(news.tell, last)
+            loop.call_soon_threadsafe(version_signal.notify, last)
 
         writer = WriterThread(connection, published, is_read_only=read_only)
 
@@ -101,7 +101,7 @@ class SqliteStorage(BulkStorage):
             await writer.task(lambda _: None)  # Every writer task begins with the completion.
 
         readers = ReaderPool(place, busy_s, readers_max, complete, read_only=read_only)
-        file = OpenFile(identity, clock, readers, writer, news, StagingFiles(place))
+        file = OpenFile(identity, clock, readers, writer, version_signal, StagingFiles(place))
         storage = cls(place, file)
         try:
             await storage._publish()
@@ -140,7 +140,7 @@ class SqliteStorage(BulkStorage):
     def on_branch(
         self, layers: Sequence[BranchLayer], collections: Collection[str] | None = None
     ) -> Storage:
-        return SqliteBranch(self._file, self, checked(layers), collections)
+        return SqliteBranch(self._file, self, checked_layers(layers), collections)
 
     async def expire(self, collection: str, before: date) -> None:
         await self.collection(collection)

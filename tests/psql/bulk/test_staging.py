@@ -30,7 +30,7 @@ from naksha.spi.staging import StagedPart, StagedWrite, WriteMode
 from naksha.testing.servers.postgres import PostgresCluster
 from naksha.testing.storage.branch_case import branch_of
 from naksha.testing.storage.bulk.suite_staging import StagingJob, counts, values, written
-from naksha.testing.storage.given_batches import given_batch
+from naksha.testing.storage.input_batches import given_batch
 from naksha.testing.storage.suite_support import (
     Handle,
     feature,
@@ -490,13 +490,13 @@ async def test_nobody_says_that_it_failed_who_cannot_ask(
         async def refuse(*_: object, **__: object) -> None:
             raise Unavailable("nobody answers")
 
-        settled = PsqlStorage._settled
+        settled = PsqlStorage._determine_outcome
 
         async def unanswered(self: PsqlStorage, *given: Any) -> Any:
-            monkeypatch.setattr(PsqlSession, "keep", refuse)
+            monkeypatch.setattr(PsqlSession, "store_object", refuse)
             return await settled(self, *given)
 
-        monkeypatch.setattr(PsqlStorage, "_settled", unanswered)
+        monkeypatch.setattr(PsqlStorage, "_determine_outcome", unanswered)
         proxy.is_armed = True
         with pytest.raises(OutcomeUnknown) as caught:
             await job.apply()

@@ -16,7 +16,7 @@ from naksha.model.query import Query
 from naksha.model.version import AtSeq
 from naksha.psql import PsqlStorage
 from naksha.psql.maintenance import rounds
-from naksha.psql.maintenance.background import MaintenanceTask
+from naksha.psql.maintenance.maintenance_task import MaintenanceTask
 from naksha.psql.maintenance.rounds import MaintenanceRound, RoundMemory, StepBackoff
 from tests.psql.aging import Aging, aging_storage, ms
 from tests.psql.support import connect_to, until

@@ -22,8 +22,8 @@ from naksha.model.query import Query
 from naksha.model.version import HEAD, AtTxn
 from naksha.psql import PsqlStorage
 from naksha.psql.connection.driver import Connection, Direct
-from naksha.psql.maintenance.partitioner import PARTITIONER, PartitioningTask
 from naksha.psql.maintenance.partitioning import CELLS_AT_ONCE_MAX, CellReader, PartitioningStore
+from naksha.psql.maintenance.partitioning_task import PARTITIONER, PartitioningTask
 from naksha.psql.sql import ident, queries, sql
 from naksha.spi.partitioning import features_max, partition
 from tests.psql.support import by_force
@@ -460,7 +460,7 @@ def partitioner(storage: PsqlStorage, dsn: str, interval_s: float = 3600) -> Par
     async def connect() -> Direct:
         return await asyncpg.connect(dsn, server_settings={"search_path": "naksha, public"})
 
-    news = storage._sequencer.wait_for_news
+    news = storage._sequencer.wait_for_version
     return PartitioningTask(storage._partitionings, connect, news, interval_s, pause_s=0.01)
 
 

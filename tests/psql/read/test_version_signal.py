@@ -23,7 +23,7 @@ PATIENCE_S = 60.0
 async def deaf(bare: str) -> AsyncIterator[PsqlStorage]:
     """An open storage in which nobody who waits looks for news."""
     opened = await PsqlStorage.open(bare, "test", pool_max=2)
-    opened._sequencer.news._look_s = FOREVER_S
+    opened._sequencer.version_signal._poll_s = FOREVER_S
     yield opened
     await opened.close()
 

@@ -25,7 +25,7 @@ from naksha.sqlite.connection.errors import WriteLockTimeout
 from naksha.sqlite.write.states import as_json
 from naksha.testing.storage.branch_case import branch_of
 from naksha.testing.storage.bulk.suite_staging import StagingJob, counts
-from naksha.testing.storage.given_batches import given_batch
+from naksha.testing.storage.input_batches import given_batch
 from naksha.testing.storage.suite_support import Handle, ids_of, log_after, point, published
 from tests.sqlite.bulk import staging_process
 from tests.sqlite.bulk.staging_process import FEATURES, INFO

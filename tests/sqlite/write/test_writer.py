@@ -179,7 +179,7 @@ async def test_the_thread_survives_what_breaks_in_it(
 
     async with storage.write("app") as session:
         await session.create("roads", [point("mine")])
-        monkeypatch.setattr(WriterThread, "_step_aside", broken)
+        monkeypatch.setattr(WriterThread, "_yield_writer", broken)
         await asyncio.sleep(0.4)
         monkeypatch.undo()
         await session.create("roads", [point("more")])

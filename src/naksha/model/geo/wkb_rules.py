@@ -63,9 +63,9 @@ def shapes_of(wkbs: Sequence[bytes | None]) -> tuple[Shapes, Mask]:
         & ~shapely.has_m(shapes)
         & ((kinds >= 0) & np.isin(shapely.get_srid(shapes), SRIDS) | missing)
     )
-    _judge_positions(shapes, plain)
-    _judge_parts(shapes, np.flatnonzero(kinds >= _FIRST_MULTI), plain)
-    _judge_rings(shapes, np.flatnonzero(np.isin(kinds, _POLYGONS)), plain)
+    _check_positions(shapes, plain)
+    _check_parts(shapes, np.flatnonzero(kinds >= _FIRST_MULTI), plain)
+    _check_rings(shapes, np.flatnonzero(np.isin(kinds, _POLYGONS)), plain)
     return shapes, plain
 
 
@@ -104,7 +104,7 @@ def geojson_like(wkb: bytes) -> dict[str, Any]:
     return found
 
 
-def _judge_positions(shapes: Shapes, plain: Mask) -> None:
+def _check_positions(shapes: Shapes, plain: Mask) -> None:
     numbers, owners = shapely.get_coordinates(shapes, include_z=True, return_index=True)
     bad = ~(np.abs(numbers[:, 0]) <= 180.0) | ~(np.abs(numbers[:, 1]) <= 90.0)
     heights = np.asarray(shapely.has_z(shapes))
@@ -113,14 +113,14 @@ def _judge_positions(shapes: Shapes, plain: Mask) -> None:
     plain[owners[bad]] = False
 
 
-def _judge_parts(shapes: Shapes, places: _Index, plain: Mask) -> None:
+def _check_parts(shapes: Shapes, places: _Index, plain: Mask) -> None:
     """Unmark shapes with empty parts."""
     if len(places):
         parts, owners = shapely.get_parts(shapes[places], return_index=True)
         plain[places[owners[shapely.is_empty(parts)]]] = False
 
 
-def _judge_rings(shapes: Shapes, places: _Index, plain: Mask) -> None:
+def _check_rings(shapes: Shapes, places: _Index, plain: Mask) -> None:
     """Unmark shapes with rings that are too short, or closed in 2D but not in height."""
     if not len(places):
         return

@@ -92,7 +92,7 @@ class StagedWrites(Writing):
         check_job(job)
         check_collection_id(info.id, field="id")
         if self._branch == NO_BRANCH:
-            found, _ = await self._look(info.id)
+            found, _ = await self._existing(info.id)
             info = found or info
         else:
             info = await self.collection(info.id)
@@ -107,7 +107,7 @@ class StagedWrites(Writing):
             await connection.fetchval(queries()["staged_release"], job, None)
         await self._sweep_staged()
 
-    async def _look(self, collection: str) -> tuple[CollectionInfo | None, bool]:
+    async def _existing(self, collection: str) -> tuple[CollectionInfo | None, bool]:
         """Return the collection, if it exists, and whether it is empty."""
         async with self._connection() as connection:
             row = await connection.fetchrow(queries()["staged_look"], collection)
@@ -143,19 +143,19 @@ class StagedWrites(Writing):
         except Unavailable as error:
             if not applying.is_unsure:
                 raise
-            return await self._settled(write, error)
+            return await self._determine_outcome(write, error)
         finally:
             await self._tidy_up()
 
-    async def _settled(self, write: StagedWrite, error: Unavailable) -> AppliedWrite:
+    async def _determine_outcome(self, write: StagedWrite, error: Unavailable) -> AppliedWrite:
         """Determine the outcome of a write after the response to its commit was lost."""
         try:
             async with asyncio.timeout(limits.STAGED_OUTCOME_SECONDS_MAX):
                 applied = await self._outcome(write)
         except (NakshaError, TimeoutError) as reason:
             raise OutcomeUnknown(
-                f"{error.message}; the storage did not report whether the job "
-                f"{write.job!r} was applied; read its result before you repeat it",
+                f"The storage did not report whether job {write.job!r} was applied; read its "
+                f"result before you repeat it ({error.message})",
                 field="job",
                 collection_id=write.info.id,
             ) from reason
@@ -249,7 +249,7 @@ class _StagedApply:
         rows = await self._rows(session)
         parts = [StagedTable(row["name"], row["counts"]) for row in rows]
         collection = self._write.info.id
-        info, is_empty = await self._look(session)
+        info, is_empty = await self._existing(session)
         wanted = info or self._write.info
         for row in rows:
             staged = CollectionInfo(
@@ -287,7 +287,7 @@ class _StagedApply:
                 )
         return rows
 
-    async def _look(self, session: PsqlSession) -> tuple[CollectionInfo | None, bool]:
+    async def _existing(self, session: PsqlSession) -> tuple[CollectionInfo | None, bool]:
         """Return the collection, if it exists, and whether the bulk path may be taken."""
         collection = self._write.info.id
         if self._storage._branch != NO_BRANCH:
@@ -299,7 +299,9 @@ class _StagedApply:
         try:
             await session.create_collection(self._write.info)
         except CollectionExists as error:
-            raise Retryable("Another transaction created the collection; retry") from error
+            raise Retryable(
+                f"Another transaction created collection {self._write.info.id!r}; repeat the write"
+            ) from error
 
     # ---- Collections that have features ------------------------------------------------------
 
@@ -322,8 +324,8 @@ class _StagedApply:
         session.features_written.update({collection: features})
         if sum(counts.values()) != features:
             raise NotFound(
-                f"Only {sum(counts.values())} of {features} staged features still exist; stage the "
-                "job again"
+                f"Only {sum(counts.values())} of the {features} features staged by job "
+                f"{self._write.job!r} still exist; stage them again"
             )
         if deletes:
             counts["DELETED"] += await self._delete(session, tables)

@@ -65,7 +65,7 @@ class Lanes:
     async def open(cls, server: DatabaseServer, count: int) -> Self:
         lanes = cls()
         try:
-            await together(lanes._add(server) for _ in range(count))
+            await gather_all(lanes._add(server) for _ in range(count))
         except BaseException:
             await lanes.close()
             raise
@@ -111,7 +111,7 @@ class Lanes:
                     results[leaf] = await work(self._connections[number], leaf)
 
         with translated():
-            await together(lane(number) for number in range(len(self._connections)))
+            await gather_all(lane(number) for number in range(len(self._connections)))
         return results
 
     async def call(self, query: str, *values: Any) -> None:
@@ -139,7 +139,7 @@ class Lanes:
                         )
 
         with translated():
-            await together(lane(number) for number in range(len(self._connections)))
+            await gather_all(lane(number) for number in range(len(self._connections)))
 
 
 class PsqlBulkWriter:
@@ -185,7 +185,7 @@ class PsqlBulkWriter:
         """Begin a load into a collection that is new or empty."""
         if not 1 <= lanes <= staged_rows.LEAF_COUNT:
             raise InvalidArgument(
-                f"lanes must be 1 to {staged_rows.LEAF_COUNT}, not {lanes}", field="lanes"
+                f"lanes must be between 1 and {staged_rows.LEAF_COUNT}, not {lanes}", field="lanes"
             )
         control = await server.connect()
         working: Lanes | None = None
@@ -243,9 +243,13 @@ class PsqlBulkWriter:
 
     def _check_open(self) -> None:
         if self._over or self._failed:
-            why = "an earlier call failed; abort it" if self._failed else "it is over"
+            why = (
+                "failed in an earlier call; abort it and open another one"
+                if self._failed
+                else "was already committed or aborted; open another one"
+            )
             raise InvalidArgument(
-                f"The bulk writer accepts no more calls: {why}", field="bulk_writer"
+                f"The bulk writer of collection {self._info.id!r} {why}", field="bulk_writer"
             )
 
     async def _add(self, features: Iterable[Feature]) -> int:
@@ -371,7 +375,7 @@ class PsqlBulkWriter:
         self._control.terminate()
 
 
-async def together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def gather_all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Run coroutines side by side; if one fails, cancel the others and wait for them."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:

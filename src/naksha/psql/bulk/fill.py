@@ -110,7 +110,8 @@ class _CollectionFill:
             )
         except Conflict as error:
             raise Retryable(
-                "Another transaction wrote to the collection during the load; retry the load",
+                f"Another transaction wrote to collection {self._info.id!r} during the load; "
+                "repeat the load",
                 collection_id=self._info.id,
             ) from error
         return begun

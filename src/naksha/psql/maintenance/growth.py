@@ -24,7 +24,7 @@ import asyncpg
 from naksha.model.errors import NakshaError, Retryable
 from naksha.psql.bulk.bulk_writer import CLOSE_S, LANES, Lanes
 from naksha.psql.bulk.splits import LEAVES
-from naksha.psql.connection.background import BackgroundTask
+from naksha.psql.connection.background_task import BackgroundTask
 from naksha.psql.connection.driver import Direct
 from naksha.psql.connection.errors import translated
 from naksha.psql.connection.servers import DatabaseServer

@@ -28,7 +28,7 @@ from naksha.psql.read.id_queries import found_statement
 from naksha.psql.read.layers import NO_BRANCH, Branch, sources_of
 from naksha.psql.read.partition_retry import SteadyHistory
 from naksha.psql.read.statements import Source
-from naksha.psql.read.statistics import part_to_read, statistics_of, statistics_statement
+from naksha.psql.read.statistics import sample_fraction, statistics_of, statistics_statement
 from naksha.psql.read.tiles import tile_statement
 from naksha.psql.read.versions import check_histories, check_history, check_log, resolve
 from naksha.psql.sql import ident, queries, sql
@@ -323,7 +323,7 @@ class PsqlReader(ABC):
         query = Query()
         moment = await self._moment(collection, query, at, None)
         async with self._connection_at(moment.txn) as connection:
-            part = await part_to_read(connection, moment.sources) if fast else 1.0
+            part = await sample_fraction(connection, moment.sources) if fast else 1.0
             text, values = statistics_statement(moment.sources, part)
             rows = await self._steady(
                 connection, query, moment, lambda: connection.fetch(text, *values)

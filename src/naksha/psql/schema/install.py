@@ -112,7 +112,9 @@ async def use_installed(connection: Connection, schema: str, storage_id: str | N
 def _check_id(found: str, storage_id: str | None) -> None:
     if storage_id is not None and found != storage_id:
         raise InvalidArgument(
-            f"The schema holds storage {found!r}, not {storage_id!r}", field="storage_id"
+            f"The schema holds storage {found!r}, not {storage_id!r}; correct the location or the "
+            "id",
+            field="storage_id",
         )
 
 

@@ -21,7 +21,7 @@ from naksha.model.query import Query
 from naksha.model.version import Version
 from naksha.psql.connection.driver import Connection, Connections, Direct, acquired, reading
 from naksha.psql.connection.errors import DRIVER_ERRORS, LockTimeout, PoolExhausted, translated
-from naksha.psql.maintenance.days import DailyPartitions
+from naksha.psql.maintenance.daily_partitions import DailyPartitions
 from naksha.psql.maintenance.growth import GrowthTask
 from naksha.psql.maintenance.sequencer import Sequencer
 from naksha.psql.read.layers import NO_BRANCH
@@ -74,7 +74,7 @@ class Writing(PsqlReader):
         return reading(self._connections)
 
     def _turn_to_stream(self, query: Query) -> AbstractAsyncContextManager[object]:
-        return self._streams.turn(query)
+        return self._streams.slot(query)
 
     async def _publish(self) -> None:
         with translated():

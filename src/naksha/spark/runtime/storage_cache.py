@@ -18,8 +18,8 @@ from naksha.model.errors import Cancelled
 from naksha.spark.source.options import Place
 from naksha.spi.locations import FILE, STORAGES, path_of
 from naksha.spi.loop_thread import LoopThread
-from naksha.spi.opening import open_storage
 from naksha.spi.storage import Storage
+from naksha.spi.storage_factory import open_storage
 
 T = TypeVar("T")
 

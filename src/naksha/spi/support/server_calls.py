@@ -103,7 +103,7 @@ class SessionPool(Generic[S]):
         self._check_open()
         while self._idle:
             session, since = self._idle.pop()
-            if time.monotonic() - since < IDLE_SECONDS_MAX or await _lives(session):
+            if time.monotonic() - since < IDLE_SECONDS_MAX or await _is_alive(session):
                 return session
         session = await self._connect()
         if self._is_closed:
@@ -122,7 +122,7 @@ class SessionPool(Generic[S]):
             raise Unavailable(f"The catalog on {self._name} is closed; open it again")
 
 
-async def _lives(session: ServerSession) -> bool:
+async def _is_alive(session: ServerSession) -> bool:
     """Return whether a session is usable; close it if not."""
     alive = False
     try:

@@ -36,7 +36,7 @@ from naksha.spi.staging import (
 )
 from naksha.spi.support.write_input import Mode
 from naksha.sqlite.bulk.bulk_writer import batch_of
-from naksha.sqlite.bulk.stage import about
+from naksha.sqlite.bulk.stage import stage_owner
 from naksha.sqlite.connection.errors import translated
 from naksha.sqlite.connection.functions import add_functions, key
 from naksha.sqlite.read import objects
@@ -82,7 +82,8 @@ def known_info(connection: sqlite3.Connection, layers: Layers, name: str) -> Col
         return None
     if found.dropped_at:
         raise CollectionExists(
-            "The collection is dropped but not yet deleted; restore it or wait until it is deleted",
+            f"Collection {name!r} is dropped but not yet deleted; restore it, or write to it after "
+            "maintenance has deleted it",
             collection_id=name,
         )
     return found.info
@@ -111,17 +112,19 @@ class StagedLoad:
 
     def _gather(self, part: StagedPart, path: Path) -> None:
         self._ids.execute(queries()["staged_attach"], (_read_only(path),))
-        number, info = about(self._ids)
+        number, info = stage_owner(self._ids)
         self._abouts.append(info)
         if number != self._storage.number:
             # Staged files stay next to the storage file when that is replaced by another one.
             raise InvalidArgument(
-                f"The part {part.table!r} was staged for another storage that had this path before",
+                f"The staged part {part.table!r} belongs to another storage, which had this path "
+                "before; stage it again",
                 field="parts",
             )
         if info.id != self._write.info.id:
             raise InvalidArgument(
-                f"The part {part.table!r} was staged for another collection, {info.id!r}",
+                f"The staged part {part.table!r} belongs to collection {info.id!r}, not "
+                f"{self._write.info.id!r}; stage it again",
                 field="parts",
             )
         try:
@@ -129,7 +132,8 @@ class StagedLoad:
         except sqlite3.IntegrityError:
             (twice,) = self._ids.execute(queries()["staged_ids_twice"]).fetchone()
             raise InvalidArgument(
-                "The feature is staged twice; stage each id once",
+                f"Feature {twice!r:.64} is staged twice by job {self._write.job!r}; stage each id "
+                "once",
                 field="id",
                 feature_id=twice,
                 collection_id=self._write.info.id,
@@ -180,7 +184,7 @@ class StagedLoad:
         for rows in self._chunks():
             batch, shapes = batch_of([row[:-1] for row in rows])
             batch.locks[:] = [lock_of(row[-1], self._storage, collection.info) for row in rows]
-            outcomes = writes.put(transaction, name, mode, batch, shapes, want=False)
+            outcomes = writes.put(transaction, name, mode, batch, shapes, returning=False)
             done.update(each.action for each in outcomes)
         return done
 
@@ -217,7 +221,7 @@ class StagedLoad:
         done = Counter[str]()
         for ids in _absent(transaction.connection):
             locks = [None] * len(ids)
-            outcomes = writes.delete(transaction, collection.id, ids, locks, want=False)
+            outcomes = writes.delete(transaction, collection.id, ids, locks, returning=False)
             done.update(each.action for each in outcomes)
         _clear_tables(transaction.connection)
         return done

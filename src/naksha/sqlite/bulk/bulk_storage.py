@@ -6,7 +6,7 @@ from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.identity.names import check_app_id, check_author, check_collection_id, check_text
 from naksha.spi.partitioning import Partitioning
-from naksha.sqlite.bulk.bulk_writer import SqliteBulkWriter, known_empty, message_step
+from naksha.sqlite.bulk.bulk_writer import SqliteBulkWriter, empty_collection, message_step
 from naksha.sqlite.bulk.staged_storage import StagedStorage
 from naksha.sqlite.maintenance import partitioning
 from naksha.sqlite.read.rows import collection_of
@@ -32,7 +32,7 @@ class BulkStorage(StagedStorage):
         check_author(author)
         if message is not None:
             check_text(message, limits.MESSAGE_TEXT_BYTES_MAX, field="message")
-        known = await self._read(lambda c: known_empty(c, info.id))
+        known = await self._read(lambda c: empty_collection(c, info.id))
         transaction = WriteTransaction(
             self.id, self._writer.counters, app_id, author, self._now_ms(), dated=False
         )

@@ -113,7 +113,7 @@ class SqliteBulkWriter:
 
     async def _written(self) -> int:
         # A large transaction: repeating it would cost more than making other writers wait.
-        self._entry.keeps_place = True
+        self._entry.holds_writer = True
         for attempt in range(RETRY_COUNT_MAX):
             try:
                 txn = await self._writer.step(self._entry, self._load)
@@ -143,14 +143,20 @@ class SqliteBulkWriter:
     def _again(self) -> QueuedTransaction:
         """Return a new transaction that replaces one that conflicted with other writers."""
         message = self._entry.transaction.messages
-        entry = QueuedTransaction(self._entry.transaction.fresh(), keeps_place=True)
+        entry = QueuedTransaction(self._entry.transaction.fresh(), holds_writer=True)
         entry.transaction.messages = dict(message)
         return entry
 
     def _check_open(self) -> None:
         if not self._is_open or self._failed:
-            why = "an earlier call failed; abort it" if self._failed else "it is over"
-            raise InvalidArgument(f"The bulk writer cannot be used: {why}", field="bulk_writer")
+            why = (
+                "failed in an earlier call; abort it and open another one"
+                if self._failed
+                else "was already committed or aborted; open another one"
+            )
+            raise InvalidArgument(
+                f"The bulk writer of collection {self._info.id!r} {why}", field="bulk_writer"
+            )
 
     # ---- In the writer's thread --------------------------------------------------------------
 
@@ -160,15 +166,16 @@ class SqliteBulkWriter:
         else:
             self._check_unchanged(transaction.connection)
         for batch, shapes in self._batches():
-            writes.put(transaction, self._info.id, "create", batch, shapes, want=False)
+            writes.put(transaction, self._info.id, "create", batch, shapes, returning=False)
         transaction.changes_of(self._info.id)  # An empty load is logged, too.
         return transaction.txn
 
     def _check_unchanged(self, connection: sqlite3.Connection) -> None:
-        found = known_empty(connection, self._info.id)
+        found = empty_collection(connection, self._info.id)
         if found is None or _settings(found) != _settings(self._info):
             raise SettingsChanged(
-                "The settings of the collection changed during the load; repeat the load",
+                f"The settings of collection {self._info.id!r} changed during the load; repeat "
+                "the load",
                 collection_id=self._info.id,
             )
 
@@ -178,7 +185,7 @@ class SqliteBulkWriter:
             yield batch_of(chunk)
 
 
-def known_empty(connection: sqlite3.Connection, name: str) -> CollectionInfo | None:
+def empty_collection(connection: sqlite3.Connection, name: str) -> CollectionInfo | None:
     """Return the empty collection to load into; None if it does not exist.
 
     Raises:
@@ -191,12 +198,13 @@ def known_empty(connection: sqlite3.Connection, name: str) -> CollectionInfo | N
     found = CollectionRow(*row)
     if found.dropped_at:
         raise CollectionExists(
-            "The collection is dropped but not yet deleted; restore it or wait until it is deleted",
+            f"Collection {name!r} is dropped but not yet deleted; restore it, or load it after "
+            "maintenance has deleted it",
             collection_id=name,
         )
     if connection.execute(queries()["has_features"], (found.t,)).fetchone()[0]:
         raise Conflict(
-            "The collection is not empty; a bulk load needs a new or empty collection",
+            f"Collection {name!r} is not empty; a bulk load needs a new or empty collection",
             collection_id=name,
         )
     return found.info

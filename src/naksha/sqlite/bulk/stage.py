@@ -133,8 +133,11 @@ class SqliteStagingAttempt:
 
     def _check_open(self) -> None:
         if not self._is_open or self._failed:
-            why = "an earlier call failed; abort it" if self._failed else "it is over"
-            raise InvalidArgument(f"The stage cannot be used: {why}", field="stage")
+            why = "failed in an earlier call" if self._failed else "was already closed or aborted"
+            raise InvalidArgument(
+                f"The staging attempt of job {self._job!r} {why}; start a new attempt",
+                field="stage",
+            )
 
 
 def _new_stage(path: Path, number: int, info: CollectionInfo) -> sqlite3.Connection:
@@ -145,15 +148,15 @@ def _new_stage(path: Path, number: int, info: CollectionInfo) -> sqlite3.Connect
                 connection.execute(queries()[pragma])
             connection.execute(queries()["staged_create"])
             connection.execute(queries()["staged_about_create"])
-            about = (number, info.id, info.id_prefix or None, info.points_only)
-            connection.execute(queries()["staged_about_put"], about)
+            stage_owner = (number, info.id, info.id_prefix or None, info.points_only)
+            connection.execute(queries()["staged_about_put"], stage_owner)
         except BaseException:
             connection.close()
             raise
     return connection
 
 
-def about(connection: sqlite3.Connection) -> tuple[int, CollectionInfo]:
+def stage_owner(connection: sqlite3.Connection) -> tuple[int, CollectionInfo]:
     """Return the storage number and the collection that features were staged for.
 
     The collection has the settings that the features were checked against.

@@ -16,7 +16,7 @@ from naksha.spi.storage import WriteSession
 from naksha.sqlite.bulk.apply_staged import StagedLoad, find_applied, forget_applied, known_info
 from naksha.sqlite.bulk.stage import SqliteStagingAttempt
 from naksha.sqlite.connection.errors import WriteLockTimeout
-from naksha.sqlite.read.views import LayeredStorage
+from naksha.sqlite.read.layered_storage import LayeredStorage
 from naksha.sqlite.write.session import SqliteSession
 
 

@@ -41,25 +41,25 @@ _NOTHING_WRITTEN: Final = ("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_READONLY")
 
 
 def closed() -> Unavailable:
-    return Unavailable("The catalog is closed")
+    return Unavailable("The catalog is closed; open it again")
 
 
 @dataclass(slots=True, eq=False)
 class _CatalogCall(Generic[T]):
     work: Work[T]
     loop: asyncio.AbstractEventLoop
-    answer: asyncio.Future[T]
+    future: asyncio.Future[T]
     result: Any = None
     error: BaseException | None = None
 
-    def tell(self) -> None:
+    def complete(self) -> None:
         """Complete the caller's future; runs in the caller's event loop."""
-        if self.answer.done():
+        if self.future.done():
             return  # cancelled
         if self.error is not None:
-            self.answer.set_exception(self.error)
+            self.future.set_exception(self.error)
         else:
-            self.answer.set_result(self.result)
+            self.future.set_result(self.result)
 
 
 class CatalogWriter:
@@ -87,7 +87,7 @@ class CatalogWriter:
             if self._is_closed:
                 raise closed()
             self._queue.put(job)
-        return job.answer
+        return job.future
 
     async def close(self) -> None:
         """Stop the thread after all operations that are already queued."""
@@ -123,7 +123,7 @@ class CatalogWriter:
         return jobs, True
 
     def _carry_out(self, jobs: Sequence[_CatalogCall[Any]]) -> None:
-        jobs = [job for job in jobs if not job.answer.cancelled()]
+        jobs = [job for job in jobs if not job.future.cancelled()]
         if not jobs:
             return
         try:
@@ -133,7 +133,7 @@ class CatalogWriter:
             self._commit()
         except BaseException as error:  # noqa: BLE001 - the thread must not die
             for job in jobs:
-                job.error = job.error or _as_ours(error)
+                job.error = job.error or _naksha_error(error)
             self._roll_back()
 
     def _begin(self) -> None:
@@ -161,7 +161,7 @@ class CatalogWriter:
         try:
             job.result = job.work(self._connection)
         except BaseException as error:
-            job.error = _as_ours(error)
+            job.error = _naksha_error(error)
             if is_alone or not self._connection.in_transaction:
                 raise  # After some errors SQLite rolls back the whole transaction.
             self._connection.execute(sql("undo"))
@@ -184,7 +184,7 @@ class CatalogWriter:
                 self._connection.execute(sql("rollback"))
 
 
-def _as_ours(error: BaseException) -> BaseException:
+def _naksha_error(error: BaseException) -> BaseException:
     try:
         with translated():
             raise error
@@ -204,7 +204,7 @@ def _complete_all(jobs: Sequence[_CatalogCall[Any]]) -> None:
 
 def _complete(jobs: Sequence[_CatalogCall[Any]]) -> None:
     for job in jobs:
-        job.tell()
+        job.complete()
 
 
 class CatalogReaders:

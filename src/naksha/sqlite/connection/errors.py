@@ -62,5 +62,5 @@ def of(error: sqlite3.Error) -> errors.NakshaError:
     if str(error).startswith(_TOO_MUCH):
         return errors.LimitExceeded(f"The query is too complex for SQLite; simplify it ({error})")
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
-        return errors.Unavailable("The storage is closed")
+        return errors.Unavailable("The storage is closed; open it again")
     return errors.StorageCorrupt(f"Unexpected SQLite error {name or type(error).__name__}: {error}")

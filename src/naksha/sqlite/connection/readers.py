@@ -94,7 +94,7 @@ class ReaderPool:
     async def snapshot(self) -> AsyncIterator[ReadSnapshot]:
         """Open a snapshot of the committed state."""
         if self._closed:
-            raise Unavailable("The storage is closed")
+            raise Unavailable("The storage is closed; open it again")
         try:
             async with asyncio.timeout(WAIT_S):
                 await self._places.acquire()

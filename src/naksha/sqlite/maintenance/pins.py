@@ -47,5 +47,6 @@ def check_unguarded(connection: sqlite3.Connection, c: CollectionRow) -> None:
     row = connection.execute(queries()["guarding_pin"], (c.id, c.created)).fetchone()
     if row is not None:
         raise InUse(
-            f"The collection is in use by {row[0]!r}; delete that first", collection_id=c.id
+            f"Collection {c.id!r} is protected by pin {row[0]!r}; remove the pin first",
+            collection_id=c.id,
         )

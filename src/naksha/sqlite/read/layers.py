@@ -38,7 +38,7 @@ class LayerRows:
     masks: tuple[int, ...] = ()
 
 
-def checked(layers: Sequence[BranchLayer]) -> Layers:
+def checked_layers(layers: Sequence[BranchLayer]) -> Layers:
     """Validate the layers of a branch, topmost first.
 
     Raises:
@@ -80,14 +80,14 @@ def collection_on(
         CollectionNotFound: It does not exist, or was created after the branch began.
     """
     found = collection_of(connection, name, dropped=dropped)
-    if not is_seen(layers, found):
+    if not existed_at_base(layers, found):
         raise CollectionNotFound(
             f"The collection {name!r} does not exist on the branch", collection_id=name
         )
     return found
 
 
-def is_seen(layers: Layers, c: CollectionRow) -> bool:
+def existed_at_base(layers: Layers, c: CollectionRow) -> bool:
     """Return whether the collection existed when the branch began."""
     begin = layers[-1].txn
     return begin is None or c.created <= begin

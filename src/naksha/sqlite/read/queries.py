@@ -30,7 +30,7 @@ from naksha.sqlite.read.layers import (
     Layers,
     check_kept_since,
     collection_on,
-    is_seen,
+    existed_at_base,
     levels,
     overlay_of,
     readable,
@@ -221,4 +221,4 @@ def collections(
 ) -> list[CollectionInfo]:
     """See `Reader.collections`."""
     rows = connection.execute(queries()["collections"], (dropped,))
-    return [c.info for row in rows if is_seen(layers, c := CollectionRow(*row))]
+    return [c.info for row in rows if existed_at_base(layers, c := CollectionRow(*row))]

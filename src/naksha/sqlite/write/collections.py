@@ -47,7 +47,7 @@ def create(transaction: WriteTransaction, info: CollectionInfo) -> CollectionInf
     return collection_of(connection, info.id, dropped=True).info
 
 
-def change(transaction: WriteTransaction, name: str, asked: CollectionChange) -> CollectionInfo:
+def change(transaction: WriteTransaction, name: str, change: CollectionChange) -> CollectionInfo:
     """See `WriteSession.change_collection`."""
     c = _open_alone(transaction, name)
     if c.dropped_at:
@@ -57,7 +57,7 @@ def change(transaction: WriteTransaction, name: str, asked: CollectionChange) ->
     given: dict[str, Any] = {
         field: value
         for field in CollectionChange.__struct_fields__
-        if (value := getattr(asked, field)) is not msgspec.UNSET
+        if (value := getattr(change, field)) is not msgspec.UNSET
     }
     _check_max_age(given.get("max_age", 0))
     _check_delete_at(given.get("delete_at", 0))

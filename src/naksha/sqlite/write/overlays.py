@@ -33,11 +33,12 @@ def branch_off(transaction: WriteTransaction, below: Sequence[BranchLayer]) -> i
     """See `WriteSession.branch_off`."""
     if transaction.overlay != MAIN or transaction.drawn is not None:
         raise NotSupported(
-            "A branch can only be created by a session on main that has not written yet",
+            "A branch can only be created by a write session on main that has not written yet; use "
+            "a new session",
             field="below",
         )
     number = new(transaction)
-    transaction.layers = layers.checked((BranchLayer(number, None), *below))
+    transaction.layers = layers.checked_layers((BranchLayer(number, None), *below))
     return number
 
 
@@ -75,7 +76,7 @@ def open_tables(transaction: WriteTransaction, name: str, ids: Sequence[str]) ->
     asked = (as_json([transaction.overlay]), c.number)
     row = connection.execute(queries()["overlays"], asked).fetchone()
     if row is None:
-        raise NotFound(f"The overlay {transaction.overlay} does not exist")
+        raise NotFound(f"The branch was deleted: its overlay {transaction.overlay} does not exist")
     if connection.execute(queries()["overlay_is_frozen"], (transaction.overlay,)).fetchone()[0]:
         raise Conflict("The branch was rebased; open it again", field="layers")
     _, floor, t = row

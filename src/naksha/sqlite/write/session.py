@@ -30,7 +30,7 @@ from naksha.spi.support.write_input import (
 from naksha.sqlite.connection.readers import ReaderPool
 from naksha.sqlite.maintenance import pins
 from naksha.sqlite.read import layers, objects, queries
-from naksha.sqlite.read.layers import Layers, checked
+from naksha.sqlite.read.layers import Layers, checked_layers
 from naksha.sqlite.write import collections, overlays, writes
 from naksha.sqlite.write.states import stored_geometries_of
 from naksha.sqlite.write.transaction import TransactionMessage, WriteTransaction
@@ -188,11 +188,11 @@ class SqliteSession(SessionReader, CheckedSession):
 
     async def close_gates(self, collections: Sequence[str]) -> None:
         """Enter the writer and keep the place; this one gate covers all collections."""
-        self.entry.keeps_place = True
+        self.entry.holds_writer = True
         await self._step(lambda _: None)
 
     def on_branch(self, layers: Sequence[BranchLayer]) -> StorageReader:
-        return InSession(self, checked(layers))
+        return InSession(self, checked_layers(layers))
 
     # ---- Collections -------------------------------------------------------------------------
 
@@ -247,7 +247,7 @@ class SqliteSession(SessionReader, CheckedSession):
     ) -> list[WriteOutcome]:
         shapes = stored_geometries_of(batch.prepared)
         return await self._step(
-            lambda t: writes.put(t, collection, mode, batch, shapes, want=returning)
+            lambda t: writes.put(t, collection, mode, batch, shapes, returning=returning)
         )
 
     async def _delete(

@@ -166,7 +166,9 @@ class WriteTransaction:
             return datetime.fromtimestamp(self.started_ms / 1000, UTC).date()
         except (OverflowError, OSError, ValueError) as error:
             raise InvalidArgument(
-                f"The start time {self.started_ms} ms is out of range", field="at_ms"
+                f"The start time of a transaction must be in milliseconds since 1970 and before "
+                f"the year 10000, not {self.started_ms}",
+                field="at_ms",
             ) from error
 
     def _keep_counters(self) -> None:
@@ -212,7 +214,9 @@ class WriteTransaction:
             self._given.append((what, number, 0))
         given, number, _ = self._given[self._given_again]
         if given != what:
-            raise Retryable("Another writer changed the storage meanwhile; repeat the transaction")
+            raise Retryable(
+                "Another transaction changed the storage in the meantime; repeat this transaction"
+            )
         self._given_again += 1
         self.connection.execute(queries()[f"{what}_number_set"], (number,))
         return number
@@ -223,7 +227,8 @@ class WriteTransaction:
             given, start, taken = self._given[self._given_again]
             if (given, taken) != (collection.number, count):
                 raise Retryable(
-                    "Another writer changed the collection meanwhile; repeat the transaction",
+                    f"Another transaction changed collection {collection.id!r} in the meantime; "
+                    "repeat this transaction",
                     collection_id=collection.id,
                 )
         else:
@@ -231,7 +236,8 @@ class WriteTransaction:
             start = max(collection.next_i, known.get(collection.number, 1))
             if start + count > ROW_NUMBER_MAX:
                 raise LimitExceeded(
-                    "The collection has used all of its state numbers; write to a new collection"
+                    f"Collection {collection.id!r} has used all of its {ROW_NUMBER_MAX} state "
+                    "numbers; copy it to a new collection and write there"
                 )
             known[collection.number] = start + count
             self._given.append((collection.number, start, count))
@@ -261,7 +267,8 @@ class WriteTransaction:
         """
         if self._txn is not None and latest > self._txn:
             raise Retryable(
-                "A later transaction already wrote to the collection; repeat the transaction",
+                f"A later transaction already wrote to collection {collection!r}; repeat this "
+                "transaction",
                 collection_id=collection,
             )
 
@@ -274,7 +281,7 @@ class WriteTransaction:
             published = self.connection.execute(queries()["counters"]).fetchone()[2]
             # Another process, which does not know this number, may even have drawn it as well.
             if published >= self._txn:
-                raise Retryable("A later transaction is already published; repeat the transaction")
+                raise Retryable("A later transaction is already published; repeat this transaction")
             self._keep_counters()
 
     def end(self) -> None:
@@ -290,7 +297,9 @@ class WriteTransaction:
     def add_message(self, name: str, message: TransactionMessage) -> None:
         if name not in self.messages and len(self.messages) == limits.MESSAGES_MAX:
             raise LimitExceeded(
-                f"A transaction has at most {limits.MESSAGES_MAX} messages", field="message"
+                f"The transaction already has {limits.MESSAGES_MAX} messages, the maximum; omit "
+                f"the message {name!r:.64}",
+                field="message",
             )
         self.messages[name] = message
 

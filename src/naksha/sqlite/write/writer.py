@@ -53,7 +53,7 @@ class QueuedTransaction:
 
     transaction: WriteTransaction
     steps: list[tuple[Callable[[WriteTransaction], Any], Any]] = field(default_factory=list)
-    keeps_place: bool = False
+    holds_writer: bool = False
     """Whether it yields only after GRACE_LONG_S: it is large, or has been retried too often."""
     outer: QueuedTransaction | None = None
     """The transaction inside which this one was begun."""
@@ -81,7 +81,7 @@ class _WriterCall:
     kind: Kind
     entry: QueuedTransaction | None
     work: Callable[[Any], Any] | None
-    answer: Future[Any] = field(default_factory=Future)
+    future: Future[Any] = field(default_factory=Future)
     result: Any = None
     within: QueuedTransaction | None = field(default_factory=within)
     is_given_up: bool = False
@@ -159,9 +159,9 @@ class WriterThread:
         self, kind: Kind, entry: QueuedTransaction | None, work: Callable[[Any], Any] | None
     ) -> Any:
         if self._closed:
-            raise Unavailable("The storage is closed")
+            raise Unavailable("The storage is closed; open it again")
         if self.is_read_only and kind != "rollback":
-            raise ReadOnly("The storage was opened read-only")
+            raise ReadOnly("The storage was opened with read_only=True; open it without to write")
         return await self._enqueue(kind, entry, work)
 
     def _enqueue(
@@ -170,11 +170,11 @@ class WriterThread:
         job = _WriterCall(kind, entry, work)
         self._queue.put(job)
 
-        def note(answer: asyncio.Future[Any]) -> None:
-            job.is_given_up = answer.cancelled()
+        def note(future: asyncio.Future[Any]) -> None:
+            job.is_given_up = future.cancelled()
 
         # Cancelling the caller must not cancel the job: the caller rolls back next.
-        asked = asyncio.shield(asyncio.wrap_future(job.answer))
+        asked = asyncio.shield(asyncio.wrap_future(job.future))
         asked.add_done_callback(note)
         return asked
 
@@ -187,9 +187,9 @@ class WriterThread:
                 is_running = self._round()
             except BaseException as error:  # noqa: BLE001 - the thread must not die
                 self._fail(error)
-        self._waiting += self._arrived()
+        self._waiting += self._receive()
         for job in self._waiting:
-            job.answer.set_exception(Unavailable("The storage is closed"))
+            job.future.set_exception(Unavailable("The storage is closed; open it again"))
 
     def _round(self) -> bool:
         """Process one job; return False after the last one."""
@@ -199,10 +199,10 @@ class WriterThread:
         if job.kind != "close":
             self._do(job)
             return True
-        self._step_aside()
+        self._yield_writer()
         self._commit_group()
         self._connection.close()
-        job.answer.set_result(None)
+        job.future.set_result(None)
         return False
 
     def _fail(self, error: BaseException) -> None:
@@ -210,9 +210,9 @@ class WriterThread:
         self._roll_back_all()
         ended, self._ended = self._ended, []
         for job in ended:
-            job.answer.set_exception(Unavailable(f"The storage file could not be written: {error}"))
+            job.future.set_exception(Unavailable(f"The storage file could not be written: {error}"))
 
-    def _arrived(self) -> Iterator[_WriterCall]:
+    def _receive(self) -> Iterator[_WriterCall]:
         while True:
             try:
                 yield self._queue.get_nowait()
@@ -237,7 +237,7 @@ class WriterThread:
 
     def _pick(self) -> _WriterCall | None:
         """Take the arrived jobs and choose one; jobs of the active transaction go first."""
-        self._waiting += self._arrived()
+        self._waiting += self._receive()
         if self._inside is None:
             if len(self._ended) >= GROUP_MAX:
                 return None
@@ -255,13 +255,13 @@ class WriterThread:
             return 0.0 if self._ended else None
         grace = GRACE_S if self._waiting or self._ended else GRACE_ALONE_S
         inside = self._inside
-        if inside.keeps_place and not any(job.is_within(inside) for job in self._waiting):
+        if inside.holds_writer and not any(job.is_within(inside) for job in self._waiting):
             grace = GRACE_LONG_S
         return max(0.0, self._idle_since + grace - time.monotonic())
 
     def _make_room(self) -> None:
         """Make the active transaction yield, then commit the group."""
-        self._step_aside()
+        self._yield_writer()
         self._commit_group()
 
     def _do(self, job: _WriterCall) -> None:
@@ -271,10 +271,10 @@ class WriterThread:
             if job.kind == "commit" and job.entry is not None:
                 job.entry.transaction.end()
             self._abandon()
-            job.answer.set_exception(of(error) if isinstance(error, sqlite3.Error) else error)
+            job.future.set_exception(of(error) if isinstance(error, sqlite3.Error) else error)
         else:
             if job.kind not in ("commit", "task"):
-                job.answer.set_result(result)
+                job.future.set_result(result)
         self._idle_since = time.monotonic()
         if self._ended and (
             len(self._ended) >= GROUP_MAX or self._idle_since - self._group_since > GROUP_S
@@ -371,19 +371,19 @@ class WriterThread:
         if self._inside is entry:
             return
         assert self._inside is None
-        if entry.keeps_place and self._ended:
+        if entry.holds_writer and self._ended:
             self._commit_group()  # Finished transactions should not wait for a large one.
         self._begin()
         self._open_savepoint()
         self._inside = entry
         entry.transaction.connection = self._connection
         try:
-            self._do_again(entry)
+            self._repeat_steps(entry)
         except BaseException:
             self._undo()
             raise
 
-    def _do_again(self, entry: QueuedTransaction) -> None:
+    def _repeat_steps(self, entry: QueuedTransaction) -> None:
         entry.transaction.begin_again()
         for step, result in entry.steps:
             try:
@@ -393,7 +393,7 @@ class WriterThread:
                 raise
             except NakshaError as error:
                 raise Retryable(
-                    f"Other writers changed data that the transaction read: {error}"
+                    f"Other writers changed data that the transaction read; repeat it ({error})"
                 ) from error
             if comparable_result(again) != comparable_result(result):
                 raise Retryable(
@@ -421,12 +421,12 @@ class WriterThread:
         if self._is_first or not self._connection.in_transaction:
             # Either the transaction is the first of its group, so nothing else is lost, or a full
             # or broken disk made SQLite roll back everything, also transactions that had ended.
-            self._fail(Unavailable("the disk failed"))
+            self._fail(Unavailable("SQLite rolled back the transaction, because the disk failed"))
             return
         self._connection.execute(queries()["rollback_to"])
         self._connection.execute(queries()["release"])
 
-    def _step_aside(self) -> None:
+    def _yield_writer(self) -> None:
         """Undo the active transaction, but reserve its numbers in the file for all processes."""
         if self._inside is not None:
             self._undo()
@@ -450,11 +450,11 @@ class WriterThread:
         except BaseException as error:  # noqa: BLE001 - it is passed to the callers
             self._roll_back_all()
             for job in ended:
-                job.answer.set_exception(error)
+                job.future.set_exception(error)
             return
         self._is_open = False
         for job in ended:
-            job.answer.set_result(job.result)
+            job.future.set_result(job.result)
         if published:
             self._published(published)
 

@@ -51,19 +51,19 @@ def put(
     batch: WriteBatch,
     shapes: StoredGeometries,
     *,
-    want: bool,
+    returning: bool,
 ) -> list[WriteOutcome]:
     """Write features; see `WriteSession.create`, `update` and `upsert`."""
     tables = open_tables(transaction, name, batch.prepared.ids)
     heads = tables.old("heads", batch.prepared.ids)
-    work = _Put(tables, batch, shapes, want)
+    work = _Put(tables, batch, shapes, returning)
     for position, id_ in enumerate(batch.prepared.ids):
         old = heads.get(id_)
         _check(tables, id_, old, batch, position, mode)
         if old is None:
             work.new.append(position)
         else:
-            work.judge(position, old)
+            work.compare(position, old)
     return work.write()
 
 
@@ -119,17 +119,17 @@ class _Put:
     """Writing half of `put`: new features, changed features and their outcomes."""
 
     def __init__(
-        self, tables: CollectionTables, batch: WriteBatch, shapes: StoredGeometries, want: bool
+        self, tables: CollectionTables, batch: WriteBatch, shapes: StoredGeometries, returning: bool
     ) -> None:
         self.tables = tables
         self.batch = batch
         self.shapes = shapes
-        self.want = want
+        self.returning = returning
         self.new: list[int] = []
         self.changed: list[tuple[int, OldState, StateNamespace]] = []
         self.outcomes: dict[str, WriteOutcome] = {}
 
-    def judge(self, position: int, old: OldState) -> None:
+    def compare(self, position: int, old: OldState) -> None:
         """Compare a feature with HEAD: record it as changed, or as retained if it is equal."""
         prepared, xyz = self.batch.prepared, old.xyz()
         tags, crid = prepared.tags[position], prepared.crid[position]
@@ -143,7 +143,7 @@ class _Put:
             self.changed.append((position, old, xyz))
             return
         state = None
-        if self.want:
+        if self.returning:
             state = State(old.id, raw(self.shapes.geometry[position], old.jsondata))
         self.outcomes[old.id] = WriteOutcome(old.id, "RETAINED", xyz.uuid, old.version, state)
 
@@ -178,17 +178,17 @@ class _Put:
                 tomb = tombs.get(prepared.ids[position])
                 version = 1 if tomb is None else tomb.version + 1
                 version += 0 if batch.after is None else batch.after[position]
-                given = prepared.tags[position] or ()
+                feature_tags = prepared.tags[position] or ()
                 crid = prepared.crid[position] or None
                 xyz = namespace(
                     by, first, "CREATE", version, author_json, None, batch.muuids[position],
-                    by.now_ms, by.wall_ms, given, crid, prepared.qrid[position],
+                    by.now_ms, by.wall_ms, feature_tags, crid, prepared.qrid[position],
                 )  # fmt: skip
                 rows.append(
                     (n, *self._row(by, position, first, "CREATE", version, author, crid, xyz))
                 )
-                tags += [(tag, n) for tag in given]
-                self._told(by, position, "CREATED", rows[-1])
+                tags += [(tag, n) for tag in feature_tags]
+                self._add_outcome(by, position, "CREATED", rows[-1])
                 n += 1
                 first += 1
             tables.stage(rows)
@@ -210,18 +210,21 @@ class _Put:
             rows = []
             for i, (position, old, xyz) in enumerate(part, first + start):
                 rows.append((old.n, *self._next_row(by, position, i, old, xyz)))
-                self._told(by, position, "UPDATED", rows[-1])
+                self._add_outcome(by, position, "UPDATED", rows[-1])
             tables.stage(rows)
             tables.retire_heads()
             tables.update_heads()
             tables.move_boxes((old.n, old.box, self.shapes.box[p]) for p, old, _ in part)
             retagged = [
-                (old.n, given)
+                (old.n, feature_tags)
                 for position, old, xyz in part
-                if (given := batch.prepared.tags[position]) is not None and given != xyz.tags
+                if (feature_tags := batch.prepared.tags[position]) is not None
+                and feature_tags != xyz.tags
             ]
             tables.many("delete_tags", [(n,) for n, _ in retagged])
-            tables.many("insert_tag", [(tag, n) for n, given in retagged for tag in given])
+            tables.many(
+                "insert_tag", [(tag, n) for n, feature_tags in retagged for tag in feature_tags]
+            )
             changes.grow(union(old.box for _, old, _ in part))
             changes.grow(union(self.shapes.box[position] for position, _, _ in part))
         changes.updated += sum(old.txn != by.txn for _, old, _ in self.changed)
@@ -234,13 +237,13 @@ class _Put:
         # A state that this transaction wrote was never visible, so the new one takes its place.
         own = old.txn == by.txn
         action, version = (old.action, old.version) if own else ("UPDATE", old.version + 1)
-        given, crid = prepared.tags[position], prepared.crid[position]
+        feature_tags, crid = prepared.tags[position], prepared.crid[position]
         new_crid = xyz.crid if crid is None else (crid or None)
         author = self.tables.transaction.author or old.author
         text = namespace(
             by, i, action, version, as_json(author), xyz.puuid if own else xyz.uuid,
             self.batch.muuids[position], xyz.created_at, xyz.rtcts,
-            xyz.tags if given is None else given, new_crid, prepared.qrid[position],
+            xyz.tags if feature_tags is None else feature_tags, new_crid, prepared.qrid[position],
         )  # fmt: skip
         return self._row(by, position, i, action, version, author, new_crid, text)
 
@@ -276,9 +279,9 @@ class _Put:
             crid or qrid,
         )
 
-    def _told(self, by: TransactionStamp, position: int, action: str, row: Row) -> None:
+    def _add_outcome(self, by: TransactionStamp, position: int, action: str, row: Row) -> None:
         id_ = self.batch.prepared.ids[position]
-        state = State(id_, raw(row[4], row[5])) if self.want else None
+        state = State(id_, raw(row[4], row[5])) if self.returning else None
         self.outcomes[id_] = WriteOutcome(id_, action, f"{by.prefix}{row[1]}", row[12], state)
 
 
@@ -297,7 +300,7 @@ def delete(
     name: str,
     ids: Sequence[str],
     locks: Sequence[int | None],
-    want: bool,
+    returning: bool,
     *,
     masks: bool = True,
 ) -> list[WriteOutcome]:
@@ -307,11 +310,11 @@ def delete(
     for id_, lock in zip(ids, locks, strict=True):
         if lock is not None and id_ in heads:
             check_lock(tables, id_, heads[id_], lock)
-    outcomes = _retained(tables, [id_ for id_ in ids if id_ not in heads], want)
+    outcomes = _retained(tables, [id_ for id_ in ids if id_ not in heads], returning)
     olds = sorted((heads[id_] for id_ in ids if id_ in heads), key=lambda old: old.n)
     for start in range(0, len(olds), CHUNK):
         part = olds[start : start + CHUNK]
-        outcomes |= _stage_following(tables, part, "DELETE", want, masks=masks)
+        outcomes |= _stage_following(tables, part, "DELETE", returning, masks=masks)
         tables.retire_heads()
         tables.run("insert_tombs")
         tables.run_staged("delete_heads")
@@ -324,7 +327,7 @@ def delete(
 
 @uncollected
 def restore(
-    transaction: WriteTransaction, name: str, ids: Sequence[str], want: bool
+    transaction: WriteTransaction, name: str, ids: Sequence[str], returning: bool
 ) -> list[WriteOutcome]:
     """See `WriteSession.restore`."""
     tables = open_tables(transaction, name, ids)
@@ -338,7 +341,7 @@ def restore(
     outcomes: dict[str, WriteOutcome] = {}
     for start in range(0, len(olds), CHUNK):
         part, n = olds[start : start + CHUNK], tables.next_n()
-        outcomes |= _stage_following(tables, part, "UPDATE", want, n)
+        outcomes |= _stage_following(tables, part, "UPDATE", returning, n)
         tables.retire_tombs()
         tables.run_staged("insert_heads")
         tables.insert_boxes((k, old.box) for k, old in enumerate(part, n))
@@ -370,14 +373,16 @@ def purge(transaction: WriteTransaction, name: str, ids: Sequence[str]) -> list[
     return [WriteOutcome(id_, "PURGED" if id_ in dead else "RETAINED", None, None) for id_ in ids]
 
 
-def _retained(tables: CollectionTables, ids: Sequence[str], want: bool) -> dict[str, WriteOutcome]:
+def _retained(
+    tables: CollectionTables, ids: Sequence[str], returning: bool
+) -> dict[str, WriteOutcome]:
     """Return the outcomes of ids that are not at HEAD, with the tombstone if there is one."""
     outcomes = {id_: WriteOutcome(id_, "RETAINED", None, None) for id_ in ids}
     if not ids:
         return outcomes
-    geometries = tables.geometries("tombstone_geometries", ids) if want else {}
+    geometries = tables.geometries("tombstone_geometries", ids) if returning else {}
     for id_, old in tables.old("tombstones", ids).items():
-        state = State(id_, old.raw(geometries[id_])) if want else None
+        state = State(id_, old.raw(geometries[id_])) if returning else None
         outcomes[id_] = WriteOutcome(id_, "RETAINED", old.xyz().uuid, old.version, state)
     return outcomes
 
@@ -386,7 +391,7 @@ def _stage_following(
     tables: CollectionTables,
     olds: Sequence[OldState],
     action: Literal["DELETE", "UPDATE"],
-    want: bool,
+    returning: bool,
     first_n: int | None = None,
     *,
     masks: bool = True,
@@ -418,7 +423,7 @@ def _stage_following(
             i, old.id, old.geo, geometry, jsondata, *(old.box or _NO_BOX), by.txn, by.ord, version,
             action, author, by.app_id, by.now_ms, xyz.qrid, xyz.mrid,
         ))  # fmt: skip
-        state = State(old.id, old.raw(geometry, jsondata)) if want else None
+        state = State(old.id, old.raw(geometry, jsondata)) if returning else None
         outcomes[old.id] = WriteOutcome(old.id, done, f"{by.prefix}{i}", version, state)
     tables.stage(rows)
     return outcomes

@@ -1,8 +1,8 @@
 """Reader of GeoJSON as records, decoded in C; invalid features are reported with their lines.
 
-A record has the columns source, line, those of `naksha.spi.arrow.GIVEN`, adjusted, problem and
+A record has the columns source, line, those of `naksha.spi.arrow.INPUT`, adjusted, problem and
 record. An invalid record has a problem and the text of the record, others have the columns of
-`GIVEN`. `adjusted` is null if the geometry must not be changed.
+`INPUT`. `adjusted` is null if the geometry must not be changed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from naksha.model.geo.geometry import encode_geometries, wkb_of
 from naksha.model.geo.geometry_rules import geometry_problem
 from naksha.spark.jobs.loading.files import Piece
 from naksha.spark.jobs.loading.references import is_lon_lat
-from naksha.spi.arrow import GIVEN
+from naksha.spi.arrow import INPUT
 
 RECORDS: Final = pa.schema(
     [
         pa.field("source", pa.string()),
         pa.field("line", pa.int64()),
-        *GIVEN,
+        *INPUT,
         pa.field("adjusted", pa.bool_()),
         pa.field("problem", pa.string()),
         pa.field("record", pa.string()),

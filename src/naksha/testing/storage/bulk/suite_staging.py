@@ -27,7 +27,7 @@ from naksha.spi.staging import JOB, AppliedWrite, StagedPart, StagedWrite, Write
 from naksha.spi.storage import Feature, Storage
 from naksha.testing.models.json_values import same
 from naksha.testing.storage.bulk.suite_bulk import COUNT, comparable, name, some_feature
-from naksha.testing.storage.given_batches import given_batch
+from naksha.testing.storage.input_batches import given_batch
 from naksha.testing.storage.suite_support import (
     APP,
     Handle,

@@ -25,7 +25,7 @@ from naksha.spi.storage import Storage
 from naksha.testing.storage.branch_case import branch_of
 from naksha.testing.storage.bulk.suite_bulk import COUNT, name
 from naksha.testing.storage.bulk.suite_staging import StagingJob, counts, values, written
-from naksha.testing.storage.given_batches import given_batch
+from naksha.testing.storage.input_batches import given_batch
 from naksha.testing.storage.suite_support import (
     SECONDS,
     SUITE_CHECKS_OFF,

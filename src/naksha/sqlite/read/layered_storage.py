@@ -63,7 +63,7 @@ class OpenFile:
     clock: Clock | None
     readers: ReaderPool
     writer: WriterThread
-    news: VersionSignal
+    version_signal: VersionSignal
     stages: StagingFiles
 
 
@@ -149,7 +149,7 @@ class LayeredStorage:
         self, collection: str, query: Query, at: VersionSelector = HEAD
     ) -> AsyncIterator[State]:
         async with (
-            self._readers.streams.turn(query),
+            self._readers.streams.slot(query),
             self._request(collection, query, at) as (snapshot, request),
         ):
             left = query.limit
@@ -177,7 +177,7 @@ class LayeredStorage:
         # Read again from the start with a stream slot; small results do not have to wait for one.
         size = chunks.size_after(first)
         async with (
-            self._readers.streams.turn(query),
+            self._readers.streams.slot(query),
             self._request(collection, whole, at) as (snapshot, request),
         ):
             found = await snapshot.read(lambda _: islice(request.states(), query.limit))
@@ -258,18 +258,18 @@ class LayeredStorage:
     async def write(
         self, app_id: str, author: str | None = None, *, at_ms: int | None = None
     ) -> AsyncIterator[WriteSession]:
-        async with self._session(app_id, author, at_ms, keeps_place=False) as session:
+        async with self._session(app_id, author, at_ms, holds_writer=False) as session:
             yield session
 
     @asynccontextmanager
     async def _session(
-        self, app_id: str, author: str | None, at_ms: int | None, *, keeps_place: bool
+        self, app_id: str, author: str | None, at_ms: int | None, *, holds_writer: bool
     ) -> AsyncIterator[SqliteSession]:
         check_app_id(app_id)
         check_author(author)
         if self._layers[0].txn is not None:
             raise NotSupported(
-                "A view at a fixed version cannot be written to; open the branch at HEAD"
+                "A storage opened at a fixed version cannot be written to; open its branch at HEAD"
             )
         start_ms = self._now_ms()
         if at_ms is not None:
@@ -284,7 +284,7 @@ class LayeredStorage:
             dated=at_ms is not None,
             layers=self._layers,
         )
-        entry = QueuedTransaction(transaction, keeps_place=keeps_place, outer=within())
+        entry = QueuedTransaction(transaction, holds_writer=holds_writer, outer=within())
         session = SqliteSession(self._writer, self._readers, entry, self._file.info, self._scope)
         WITHIN.set(entry)
         try:
@@ -313,7 +313,7 @@ class LayeredStorage:
         for attempt in range(limits.RETRY_COUNT_MAX):
             stays = attempt >= limits.RETRY_GATE_COUNT
             try:
-                async with self._session(app_id, author, at_ms, keeps_place=stays) as session:
+                async with self._session(app_id, author, at_ms, holds_writer=stays) as session:
                     return await work(session)
             except Retryable as error:
                 if (
@@ -372,15 +372,15 @@ class LayeredStorage:
         return await self._read(lambda c: layers.resolve(c, self._layers, at, collection))
 
     async def wait_published(self, txn: int, timeout_s: float = 5.0) -> Version | None:
-        deadline, news = time.monotonic() + timeout_s, self._file.news
+        deadline, version_signal = time.monotonic() + timeout_s, self._file.version_signal
         await self._publish()
         while True:
-            coming = news.coming
+            next_version = version_signal.next_version
             version = await self._read(lambda c: versions.find(c, "version_by_txn", txn))
             left = deadline - time.monotonic()
             if version is not None or left <= 0:
                 return version
-            await news.wait(coming, left)
+            await version_signal.wait(next_version, left)
 
     async def wait_beyond(self, seq_number: int, timeout_s: float) -> int:
         async def look() -> int:
@@ -388,7 +388,7 @@ class LayeredStorage:
             last = await self._read(lambda c: versions.find(c, "last_version"))
             return 0 if last is None else last.seq_number
 
-        return await self._file.news.beyond(seq_number, timeout_s, look)
+        return await self._file.version_signal.wait_beyond(seq_number, timeout_s, look)
 
     async def publication(self) -> PublicationStatus:
         def find(connection: sqlite3.Connection) -> tuple[Version, int]:

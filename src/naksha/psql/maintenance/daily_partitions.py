@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from naksha.model.errors import NakshaError
-from naksha.psql.connection.background import BackgroundTask
+from naksha.psql.connection.background_task import BackgroundTask
 from naksha.psql.connection.driver import Connection, Connections, Direct, acquired
 from naksha.psql.connection.errors import DRIVER_ERRORS, translated
 from naksha.psql.sql import queries

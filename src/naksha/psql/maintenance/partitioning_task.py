@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from naksha.model.errors import NakshaError
-from naksha.psql.connection.background import BackgroundTask
+from naksha.psql.connection.background_task import BackgroundTask
 from naksha.psql.connection.driver import Direct
 from naksha.psql.connection.errors import translated
 from naksha.psql.maintenance.partitioning import PartitioningStore
@@ -59,7 +59,8 @@ async def _refresh(partitionings: PartitioningStore, collection: str) -> bool:
 class PartitioningTask(BackgroundTask):
     """Background task that refreshes the outdated partitionings of collections.
 
-    It checks the collections with `optimalPartitioning` at the start, and whenever `news` returns.
+    It checks the collections with `optimalPartitioning` at the start, and whenever
+    `wait_for_version` returns.
     """
 
     title = "Partitioning"
@@ -68,14 +69,14 @@ class PartitioningTask(BackgroundTask):
         self,
         partitionings: PartitioningStore,
         connect: Callable[[], Awaitable[Direct]],
-        news: Callable[[float], Awaitable[object]],
+        wait_for_version: Callable[[float], Awaitable[object]],
         interval_s: float,
         pause_s: float = PAUSE_S,
     ) -> None:
         super().__init__()
         self._partitionings = partitionings
         self._connect = connect
-        self._news = news
+        self._wait_for_version = wait_for_version
         self._interval_s = interval_s
         self._pause_s = pause_s
 
@@ -87,10 +88,10 @@ class PartitioningTask(BackgroundTask):
         while True:
             # Start to listen before checking: a version published meanwhile ends the wait at
             # once.
-            news = asyncio.ensure_future(self._news(self._interval_s))
+            wait_for_version = asyncio.ensure_future(self._wait_for_version(self._interval_s))
             try:
                 await self._attempt(self.round)
                 await asyncio.sleep(self._pause_s)
-                await news
+                await wait_for_version
             finally:
-                news.cancel()
+                wait_for_version.cancel()

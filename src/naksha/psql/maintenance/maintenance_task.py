@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from naksha.psql.connection.background import BackgroundTask
+from naksha.psql.connection.background_task import BackgroundTask
 
 JITTER: Final = 0.2
 """Random part of the interval, so that many storages do not run in lockstep."""
