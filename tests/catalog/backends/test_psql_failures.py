@@ -127,7 +127,7 @@ class TestLostConnections:
             yield proxy, f"postgresql://postgres@127.0.0.1:{proxy.port}/{name}?sslmode=disable"
 
     @pytest.mark.parametrize("loses_request", [True, False])
-    async def test_nobody_knows_whether_a_change_without_an_answer_was_made(
+    async def test_a_change_without_response_has_an_unknown_outcome(
         self, proxy: tuple[Proxy, str], loses_request: bool
     ) -> None:
         where, dsn = proxy

@@ -121,7 +121,7 @@ class TestGroups:
         assert seen.count("COMMIT") < 10
         await backend.close()
 
-    async def test_one_that_fails_takes_nobody_along(self, path: Path) -> None:
+    async def test_a_failed_operation_does_not_fail_others(self, path: Path) -> None:
         backend = await SqliteCatalog.open(f"file:{path}")
         row = pointer("main")
         assert await backend.create_pointer("r", row)
@@ -163,7 +163,7 @@ class TestGroups:
         assert await backend.publish("r", large, row, moved(row, b"there"))
         await backend.close()
 
-    async def test_nobody_knows_after_a_commit_that_broke_off(self, path: Path) -> None:
+    async def test_an_interrupted_commit_has_an_unknown_outcome(self, path: Path) -> None:
         backend = await SqliteCatalog.open(f"file:{path}")
         row = pointer("main")
         assert await backend.create_pointer("r", row)
@@ -183,7 +183,7 @@ class TestGroups:
 
 
 class TestOtherProcesses:
-    async def test_who_waits_too_long_is_told_so_and_nothing_is_written(self, path: Path) -> None:
+    async def test_a_lock_timeout_raises_and_writes_nothing(self, path: Path) -> None:
         backend = await SqliteCatalog.open(f"file:{path}", busy_s=0.2)
         row = pointer("main")
         assert await backend.create_pointer("r", row)

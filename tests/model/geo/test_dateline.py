@@ -208,7 +208,7 @@ def test_a_wide_polygon_that_is_right_as_it_stands_stays(wide: Json) -> None:
     assert bounded_geometry(wide) == (wide, None)
 
 
-def test_the_direction_of_a_ring_tells_which_way_round_it_is_meant() -> None:
+def test_the_direction_of_a_ring_determines_its_side() -> None:
     mended = bounded_geometry(polygon((177, -20), (-178, -20), (-178, -12), (177, -12)))
     assert mended.change is DatelineChange.SPLIT
     assert shape(mended.geometry).area == pytest.approx(5 * 8)

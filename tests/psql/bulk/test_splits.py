@@ -64,7 +64,7 @@ async def test_literals_mean_what_they_are(connect: Connect, conforming: str) ->
 
 
 @pytest.mark.parametrize("text", ["\0", "\ud800"])
-def test_what_cannot_be_asked_for_is_refused(text: str) -> None:
+def test_unsupported_queries_are_refused(text: str) -> None:
     with pytest.raises(InvalidArgument):
         literal(text)
 
@@ -219,7 +219,7 @@ async def test_a_connection_that_was_kept_may_be_gone(
     assert await rows_of(storage, planned) == wanted
 
 
-async def test_whoever_stops_reading_leaves_nothing_behind(
+async def test_an_aborted_read_leaves_no_connection_open(
     storage: PsqlStorage, places: Handle, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "BULK_BATCH_BYTES", 1000)
@@ -249,7 +249,7 @@ async def test_what_history_lost_meanwhile_is_expired_not_missing(
         await rows_of(storage, planned)
 
 
-async def test_what_is_lost_during_a_read_is_told_at_its_end(
+async def test_data_lost_during_a_read_raises_at_its_end(
     storage: PsqlStorage, places: Handle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "BULK_BATCH_BYTES", 1000)

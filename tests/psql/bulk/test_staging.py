@@ -452,7 +452,7 @@ async def losing(
             await storage.close()
 
 
-async def test_a_commit_without_an_answer_is_told_as_it_ended(
+async def test_a_commit_without_response_returns_its_outcome(
     postgres_cluster: PostgresCluster, bare: str, connect: Connect
 ) -> None:
     async with losing(postgres_cluster, bare, loses_request=False) as (storage, proxy):
@@ -479,7 +479,7 @@ async def test_a_commit_that_was_lost_can_be_repeated(
         assert counts(await job.apply()) == (1, 0, 0, 0)
 
 
-async def test_nobody_says_that_it_failed_who_cannot_ask(
+async def test_an_unreadable_outcome_raises_outcome_unknown(
     postgres_cluster: PostgresCluster, bare: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "STAGED_OUTCOME_SECONDS_MAX", 1.0)

@@ -336,7 +336,7 @@ async def test_a_collection_that_is_replicated_does_not_grow_by_itself(
 # ---- In the way ----------------------------------------------------------------------------------
 
 
-async def test_a_long_reader_makes_growth_wait_and_nobody_else(
+async def test_a_long_reader_delays_growth_only(
     storage: PsqlStorage, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(growth, "OLDER_WAIT_S_MAX", 0.5)

@@ -262,7 +262,7 @@ async def test_it_is_computed_once_per_version_of_the_collection(
     check(await storage.partitioning("roads"), await keys_at(storage))
 
 
-async def test_what_cannot_be_read_is_computed_anew(
+async def test_an_unreadable_partitioning_is_computed_again(
     storage: PsqlStorage, connection: Direct
 ) -> None:
     await write(storage, points(20, random.Random(7)))
@@ -399,7 +399,7 @@ async def test_a_pool_of_one_connection_is_enough(
         await small.close()
 
 
-async def test_replicas_take_turns_and_the_primary_rests(
+async def test_reads_rotate_over_replicas_and_spare_the_primary(
     storage: PsqlStorage, connection: Direct
 ) -> None:
     await write(storage, points(200, random.Random(16)))

@@ -96,7 +96,7 @@ async def test_a_full_line_turns_away_at_once() -> None:
     assert sorted(visitors.served) == ["a", "a", "b"]
 
 
-async def test_nobody_waits_for_ever() -> None:
+async def test_waiting_is_bounded() -> None:
     visitors = Visitors(turns(parallel=1, seconds=0.05))
     await visitors.come("a")
     with pytest.raises(Busy, match=r"0\.05 seconds"):

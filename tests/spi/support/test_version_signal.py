@@ -30,7 +30,7 @@ async def test_what_is_known_already_is_not_waited_for() -> None:
     assert await VersionSignal(FOREVER_S).wait_beyond(6, FOREVER_S, log.look) == 7
 
 
-async def test_without_news_the_last_version_is_told_in_the_end() -> None:
+async def test_a_timeout_returns_the_last_version() -> None:
     log = Log()
     log.last = 7
     news = VersionSignal(FOREVER_S)
@@ -38,7 +38,7 @@ async def test_without_news_the_last_version_is_told_in_the_end() -> None:
     assert await news.wait_beyond(7, 0.001, log.look) == 7
 
 
-async def test_news_wake_everybody() -> None:
+async def test_a_notification_wakes_all_waiters() -> None:
     news, log = VersionSignal(FOREVER_S), Log()
     waiting = [asyncio.create_task(news.wait_beyond(0, FOREVER_S, log.look)) for _ in range(50)]
     await asyncio.sleep(0.01)
@@ -46,7 +46,7 @@ async def test_news_wake_everybody() -> None:
     assert await asyncio.gather(*waiting) == [1] * 50
 
 
-async def test_news_that_come_while_somebody_looks_are_not_missed() -> None:
+async def test_a_version_during_a_poll_is_not_missed() -> None:
     """The look has seen the past already when the news come; nothing comes afterwards."""
     news = VersionSignal(FOREVER_S)
 
@@ -58,7 +58,7 @@ async def test_news_that_come_while_somebody_looks_are_not_missed() -> None:
     assert await news.wait_beyond(2, FOREVER_S, look) == 3
 
 
-async def test_news_that_one_waiter_has_seen_reach_the_next() -> None:
+async def test_a_version_polled_by_one_waiter_reaches_the_next() -> None:
     """An event that the first clears would never wake the second."""
     news, log = VersionSignal(FOREVER_S), Log()
     first = asyncio.create_task(news.wait_beyond(0, FOREVER_S, log.look))
@@ -72,7 +72,7 @@ async def test_news_that_one_waiter_has_seen_reach_the_next() -> None:
     assert await again == 2
 
 
-async def test_an_event_taken_before_looking_tells_of_news_since() -> None:
+async def test_an_event_taken_before_a_poll_reports_later_versions() -> None:
     news = VersionSignal(FOREVER_S)
     coming = news.next_version
     news.notify(1)
@@ -80,7 +80,7 @@ async def test_an_event_taken_before_looking_tells_of_news_since() -> None:
     assert not await news.wait(news.next_version, 0)
 
 
-async def test_what_nobody_tells_is_found_by_one_who_looks_for_all() -> None:
+async def test_an_unnotified_version_is_found_by_one_poll_for_all() -> None:
     news, log = VersionSignal(0.02), Log()
     waiting = [asyncio.create_task(news.wait_beyond(0, FOREVER_S, log.look)) for _ in range(50)]
     await asyncio.sleep(0.01)

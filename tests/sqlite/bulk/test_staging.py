@@ -102,7 +102,7 @@ async def test_what_is_applied_waits_for_who_writes(path: Path) -> None:
     await storage.close()
 
 
-async def test_nobody_waits_for_ever(path: Path) -> None:
+async def test_waiting_is_bounded(path: Path) -> None:
     storage = await SqliteStorage.open(path, busy_s=0.01)
     job = StagingJob(storage, INFO)
     await job.stage([point("x")])
@@ -199,7 +199,7 @@ async def test_a_link_to_the_file_is_the_same_storage(storage: SqliteStorage, pa
     await beside.close()
 
 
-async def test_a_dropped_attempt_is_told_so(storage: SqliteStorage) -> None:
+async def test_a_dropped_attempt_raises(storage: SqliteStorage) -> None:
     begun = await storage.stage("job", INFO)
     await begun.add(given_batch([point("x")]))
     await storage.drop_staged("job")

@@ -54,7 +54,7 @@ async def test_what_comes_together_is_committed_together(
     await check_log(storage)
 
 
-async def test_one_that_fails_takes_nobody_along(storage: SqliteStorage) -> None:
+async def test_a_failed_operation_does_not_fail_others(storage: SqliteStorage) -> None:
     roads = Handle(storage, "roads")
     await roads.create(point("taken"))
     calls = [roads.create(point(f"k{n}" if n % 3 else "taken")) for n in range(WRITERS)]
@@ -155,7 +155,7 @@ async def test_a_task_that_fails_gives_the_file_free(storage: SqliteStorage, pat
     other.close()
 
 
-async def test_a_task_whose_commit_fails_is_told(
+async def test_a_task_whose_commit_fails_raises(
     storage: SqliteStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
@@ -202,7 +202,7 @@ async def test_closing_while_others_wait(path: Path, storage: SqliteStorage) -> 
     assert done <= set(ids_of(await Handle(storage, "roads").live()))
 
 
-async def test_numbers_of_a_session_that_stepped_aside_are_nobody_elses(
+async def test_numbers_of_a_session_that_yielded_stay_reserved(
     storage: SqliteStorage, path: Path
 ) -> None:
     other = await SqliteStorage.open(path)

@@ -140,7 +140,7 @@ class TestCommits:
         await asyncio.gather(*(writer(number) for number in range(8)))
         await check_log(committers[0], {f"w{number}": 20 for number in range(8)})
 
-    async def test_an_error_of_a_change_is_told_only_when_it_was_true(
+    async def test_an_error_of_a_change_is_raised_only_on_the_current_head(
         self, catalog_backend: CatalogBackend, second_backend: CatalogBackend, realm: str
     ) -> None:
         ours = await committer_on(catalog_backend, realm)
@@ -227,7 +227,7 @@ class TestCommits:
         await check_log(await committer_on(catalog_backend, realm), {"a": 2})
         await check_nothing_dangles(catalog_backend, realm)
 
-    async def test_a_database_that_is_away_is_told_as_such(
+    async def test_an_unreachable_database_raises_unavailable(
         self, catalog_backend: CatalogBackend, realm: str
     ) -> None:
         faulty = FaultyCatalog(catalog_backend, lambda _: None)

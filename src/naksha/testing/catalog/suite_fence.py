@@ -313,7 +313,7 @@ class TestOpenRealms:
         assert realm.id not in catalog._open
         assert realm.id not in catalog._kept
 
-    async def test_only_so_many_stay_open_that_nobody_uses(
+    async def test_the_number_of_unused_open_realms_is_limited(
         self, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(limits, "OPEN_REALMS_MAX", 2)

@@ -125,7 +125,7 @@ class TestCommitLog:
         with pytest.raises(InvalidArgument, match="cursor"):
             await committer.log.oldest_first(text)
 
-    async def test_a_pointer_made_anew_has_another_log(
+    async def test_a_recreated_pointer_has_another_log(
         self, catalog_backend: CatalogBackend, realm: str
     ) -> None:
         committer = await committer_with(catalog_backend, realm, 2)

@@ -128,9 +128,7 @@ class TestDeletingWhatWasScanned:
         assert Counter(await scanned(catalog_backend, realm)) == expected
         assert await catalog_backend.delete_scanned(doomed) == 0
 
-    async def test_what_was_written_anew_stays(
-        self, catalog_backend: CatalogBackend, realm: str
-    ) -> None:
+    async def test_rewritten_rows_stay(self, catalog_backend: CatalogBackend, realm: str) -> None:
         one, two = pointer("one"), pointer("two")
         await catalog_backend.create_pointers(realm, [one, two])
         old, same = thing(1, b"old", created_us=5), thing(2, created_us=5)

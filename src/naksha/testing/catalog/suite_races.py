@@ -32,7 +32,9 @@ class TestOneSwapWinner:
         """Return backends for concurrent calls, half of them on another instance."""
         return [catalog_backend, second_backend] * (RACERS // 2)
 
-    async def test_of_those_who_create(self, racers: list[CatalogBackend], realm: str) -> None:
+    async def test_one_winner_of_concurrent_creates(
+        self, racers: list[CatalogBackend], realm: str
+    ) -> None:
         for round_ in range(ROUNDS):
             rows = [pointer(f"p{round_}", b"%d" % n) for n in range(RACERS)]
             won = await asyncio.gather(
@@ -43,7 +45,9 @@ class TestOneSwapWinner:
             for racer in racers[:2]:
                 assert await get_pointer(racer, realm, winner.name) == winner
 
-    async def test_of_those_who_create_many(self, racers: list[CatalogBackend], realm: str) -> None:
+    async def test_one_winner_of_concurrent_batch_creates(
+        self, racers: list[CatalogBackend], realm: str
+    ) -> None:
         names = [f"p{n}" for n in range(50)]
         made = await asyncio.gather(
             *(
@@ -54,7 +58,9 @@ class TestOneSwapWinner:
         assert sum(made) == len(names)
         assert set(await racers[0].fetch_pointers(realm, names)) == set(names)
 
-    async def test_of_those_who_swap(self, racers: list[CatalogBackend], realm: str) -> None:
+    async def test_one_winner_of_concurrent_swaps(
+        self, racers: list[CatalogBackend], realm: str
+    ) -> None:
         row = pointer("main")
         assert await racers[0].create_pointer(realm, row)
         for round_ in range(ROUNDS):
@@ -67,7 +73,9 @@ class TestOneSwapWinner:
             for racer in racers[:2]:
                 assert await get_pointer(racer, realm, "main") == row
 
-    async def test_of_those_who_publish(self, racers: list[CatalogBackend], realm: str) -> None:
+    async def test_one_winner_of_concurrent_publishes(
+        self, racers: list[CatalogBackend], realm: str
+    ) -> None:
         row = pointer("main")
         assert await racers[0].create_pointer(realm, row)
         for round_ in range(ROUNDS):
@@ -85,7 +93,7 @@ class TestOneSwapWinner:
             assert await get_pointer(racers[1], realm, "main") == row
             await holds(racers[0], realm, [*objects, shared])
 
-    async def test_of_those_who_delete_or_swap(
+    async def test_one_winner_of_a_delete_and_a_swap(
         self, racers: list[CatalogBackend], realm: str
     ) -> None:
         for round_ in range(ROUNDS):
@@ -104,7 +112,7 @@ class TestOneSwapWinner:
             expected = swapped if won.index(True) % 2 else None
             assert await get_pointer(racers[0], realm, row.name) == expected
 
-    async def test_of_those_who_insert_and_replace(
+    async def test_one_winner_of_inserts_and_replaces(
         self, racers: list[CatalogBackend], realm: str
     ) -> None:
         for id in range(ROUNDS):
@@ -126,7 +134,7 @@ class TestOneSwapWinner:
             assert won.count(True) == 1
             assert await get(racers[1], realm, id) == rows[won.index(True)]
 
-    async def test_of_those_who_delete_conditionally(
+    async def test_one_winner_of_conditional_deletes(
         self, racers: list[CatalogBackend], realm: str
     ) -> None:
         for id in range(ROUNDS):
@@ -197,7 +205,7 @@ class TestAtOnce:
         assert last is not None
         assert history.check() == last.target
 
-    async def test_those_who_are_cancelled_leave_everything_whole(
+    async def test_cancelled_calls_leave_consistent_data(
         self, catalog_backend: CatalogBackend, realm: str
     ) -> None:
         row = pointer("main", b"0")

@@ -74,7 +74,7 @@ class TestPartitioning:
 
 
 class TestKeptPartitioning:
-    async def test_what_somebody_else_computed_is_kept_until_the_next_write(
+    async def test_a_stored_partitioning_is_kept_until_the_next_write(
         self, storage: Storage
     ) -> None:
         handle = await new_collection(storage)

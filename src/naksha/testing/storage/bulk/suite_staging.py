@@ -166,7 +166,7 @@ class TestStagedWrite:
         assert (await storage.state(old.uuid)).id == name(1)
 
     @pytest.mark.parametrize("is_new", [True, False])
-    async def test_the_log_tells_of_it(self, storage: Storage, is_new: bool) -> None:
+    async def test_the_log_has_an_entry(self, storage: Storage, is_new: bool) -> None:
         handle = Handle(storage, fresh_name())
         if not is_new:
             handle = await new_collection(storage)
@@ -418,9 +418,7 @@ class TestStagingOnce:
         # The job's own repetition is still recognized.
         assert (await job.apply()).repeated
 
-    async def test_what_was_kept_of_a_job_before_it_said_where_still_counts(
-        self, storage: Storage
-    ) -> None:
+    async def test_a_job_record_without_target_still_counts(self, storage: Storage) -> None:
         job = StagingJob(storage, fresh_name())
         await job.stage([point("x")])
         applied = await job.apply()

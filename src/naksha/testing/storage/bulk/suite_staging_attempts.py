@@ -52,7 +52,7 @@ class TestAnyStagedWrite:
     @given(HELD, st.dictionaries(IDS, st.tuples(NUMBERS, st.integers(0, 1)), max_size=8))
     @settings(max_examples=5, suppress_health_check=SUITE_CHECKS_OFF, deadline=None)
     @pytest.mark.parametrize("mode", WriteMode)
-    async def test_it_is_what_a_model_says(
+    async def test_the_result_equals_that_of_a_model(
         self,
         storage: Storage,
         mode: WriteMode,
@@ -176,7 +176,7 @@ class TestStagingLeases:
     async def timed(self, make_storage: StorageMaker, clock: MovableClock) -> Storage:
         return await make_storage(clock=clock)
 
-    async def test_what_nobody_applies_is_swept(self, timed: Storage, clock: MovableClock) -> None:
+    async def test_unapplied_parts_are_swept(self, timed: Storage, clock: MovableClock) -> None:
         job = StagingJob(timed, fresh_name())
         await job.stage([point("x")])
         clock.time_ms += LEASE_MS - SECONDS

@@ -266,7 +266,7 @@ class TestLogOfABranch:
         assert await storage.transaction(update.txn) == update
         assert await branch.storage.transaction(update.txn) == update
 
-    async def test_main_leaves_it_out_unless_asked(self, storage: Storage) -> None:
+    async def test_main_omits_branches_unless_requested(self, storage: Storage) -> None:
         handle = await new_collection(storage)
         one, two = await branch_of(storage), await branch_of(storage)
         start = one.base.seq_number

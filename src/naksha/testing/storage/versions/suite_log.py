@@ -419,7 +419,7 @@ class TestLogFilters:
             (LogFilter(authors=("\ud800",)), "authors"),
         ],
     )
-    async def test_what_cannot_be_asked_is_named(
+    async def test_an_invalid_filter_is_named(
         self, edited: EditedCollection, where: LogFilter, field: str
     ) -> None:
         with pytest.raises(InvalidArgument) as caught:

@@ -347,7 +347,7 @@ class TestMergedStates:
         await places.create(point("base"))
         return await places.get("base")
 
-    async def test_they_are_told_by_the_features(self, places: Handle) -> None:
+    async def test_merged_states_come_from_the_features(self, places: Handle) -> None:
         base = await self.state(places)
         await places.create(point("old", n=1))
         features = [point("old", n=2), point("new"), point("plain")]

@@ -353,7 +353,7 @@ class TestWritingOnABranch:
         assert len([s for s in await there.all() if s.id == "b"]) == 3
         assert ids_of(await there.deleted()) == ["dead", "new"]
 
-    async def test_a_session_sees_its_writes_and_nobody_else_does(
+    async def test_only_the_session_sees_its_uncommitted_writes(
         self, main: Handle, there: Handle
     ) -> None:
         async with there.storage.write(APP) as session:

@@ -392,7 +392,7 @@ class TestLogRetention:
         assert await logged.storage.resolve(AtSeq(last.seq_number)) == last
         assert (await logged.write()).seq_number == last.seq_number + 1
 
-    async def test_what_is_said_last_counts(self, logged: LoggedDays) -> None:
+    async def test_the_last_setting_counts(self, logged: LoggedDays) -> None:
         before = await logged.kept()
         await logged.storage.keep_log(0)
         await logged.storage.keep_log(INT8_MAX)

@@ -132,7 +132,7 @@ class TestForks:
         with pytest.raises(NotFound):
             await last.state(beyond.uuid)
 
-    async def test_new_collections_of_both_are_told_apart(
+    async def test_new_collections_of_both_are_distinguished(
         self, places: Handle, fork_storage: StorageForker
     ) -> None:
         copy = await fork_storage(places.storage, "copy")

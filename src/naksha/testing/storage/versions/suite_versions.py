@@ -281,7 +281,7 @@ class TestVersionsByTime:
             assert before.seq_number < version.seq_number
             assert n == 0 or before.seq_number >= versions[0].seq_number
 
-    async def test_the_last_publication_itself_can_be_asked_for(self, places: Handle) -> None:
+    async def test_the_time_of_the_last_publication_is_readable(self, places: Handle) -> None:
         await places.create(point("x"))
         last = await places.published()
         assert await places.storage.resolve(AtTime(last.published_ms)) == last

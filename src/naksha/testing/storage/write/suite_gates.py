@@ -38,7 +38,7 @@ async def live(reader: StorageReader, name: str) -> list[State]:
 
 
 class TestGates:
-    async def test_nobody_else_writes_while_they_are_closed(self, places: Handle) -> None:
+    async def test_closed_gates_exclude_other_writers(self, places: Handle) -> None:
         await places.create(point("x", n=0))
         async with asyncio.timeout(PATIENCE_S):
             async with places.storage.write(APP) as session:
