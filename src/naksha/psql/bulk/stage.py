@@ -103,12 +103,12 @@ class PsqlStagingAttempt:
                     await self._take(partial(checked, some, self._attempt.info, self._rows))
             await self._renew()
         except BaseException:
-            self._over = "an earlier call failed; abort it"
+            self._over = "failed in an earlier call; abort it and start a new attempt"
             raise
 
     async def close(self) -> StagedPart:
         self._check_open()
-        self._over = "it is over"
+        self._over = "was already closed or aborted; start a new attempt"
         try:
             with translated():
                 await self._flush()
@@ -130,7 +130,7 @@ class PsqlStagingAttempt:
 
     async def abort(self) -> None:
         if not self._connection.is_closed():
-            self._over = "it is over"
+            self._over = "was already closed or aborted; start a new attempt"
             await self._forget()
 
     @property
@@ -140,7 +140,7 @@ class PsqlStagingAttempt:
     def _check_open(self) -> None:
         if self._over:
             raise InvalidArgument(
-                f"The staging attempt accepts no more calls: {self._over}; start a new attempt",
+                f"The staging attempt of job {self._attempt.job!r} {self._over}",
                 field="stage",
             )
 

@@ -133,11 +133,12 @@ class SqliteStagingAttempt:
 
     def _check_open(self) -> None:
         if not self._is_open or self._failed:
-            why = "failed in an earlier call" if self._failed else "was already closed or aborted"
-            raise InvalidArgument(
-                f"The staging attempt of job {self._job!r} {why}; start a new attempt",
-                field="stage",
+            why = (
+                "failed in an earlier call; abort it and start a new attempt"
+                if self._failed
+                else "was already closed or aborted; start a new attempt"
             )
+            raise InvalidArgument(f"The staging attempt of job {self._job!r} {why}", field="stage")
 
 
 def _new_stage(path: Path, number: int, info: CollectionInfo) -> sqlite3.Connection:

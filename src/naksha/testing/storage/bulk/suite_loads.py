@@ -185,7 +185,7 @@ class TestBulkWriter:
             writer = await storage.bulk_writer(info, "loader", exclusive=exclusive)
             await getattr(writer, end)()
             for call in (writer.commit, lambda writer=writer: writer.add([point("x")])):
-                with pytest.raises(InvalidArgument, match="over"):
+                with pytest.raises(InvalidArgument, match="already committed or aborted"):
                     await call()
             await writer.abort()
 

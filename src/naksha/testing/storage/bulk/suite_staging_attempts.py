@@ -110,7 +110,7 @@ class TestStagingAttempts:
             stage = await storage.stage(fresh_name("job"), info)
             await getattr(stage, end)()
             for call in (stage.close, lambda stage=stage: stage.add(given_batch([point("x")]))):
-                with pytest.raises(InvalidArgument, match="over"):
+                with pytest.raises(InvalidArgument, match="already closed or aborted"):
                     await call()
             await stage.abort()
 
