@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from naksha.catalog.cache import ABSENT, CatalogCache, Mark
+from naksha.catalog.cache import ABSENT, CatalogCache, ReadStamp
 from naksha.catalog.objects import Object, ObjectRef, UnknownValue, object_type
 from naksha.catalog.pointers import Pointer
 from naksha.model import limits
@@ -270,8 +270,8 @@ class PointerMachine(RuleBasedStateMachine):
         self.clock = self.hand.clock()
         self.cache = CatalogCache(self.clock, pointer_seconds=self.LIMIT_MS / 1000)
         self.moved_ms = [self.clock.now_ms()]  # when each state began
-        self.reading: list[tuple[Mark, int, bool]] = []
-        self.moving: list[tuple[Mark, int | None]] = []
+        self.reading: list[tuple[ReadStamp, int, bool]] = []
+        self.moving: list[tuple[ReadStamp, int | None]] = []
         self.heard = 0
 
     @rule()

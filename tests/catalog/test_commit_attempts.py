@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from naksha.catalog.commits import Attempt
+from naksha.catalog.commits import CommitAttempt
 from naksha.catalog.group_commit import CommitStatistics, Committer
 from naksha.catalog.objects import Object, ObjectRef, object_type
 from naksha.catalog.persistence import Persistence
@@ -38,7 +38,7 @@ class OtherTally(Tally, frozen=True, kw_only=True):
     """A commit of another type."""
 
 
-Write = Callable[[Attempt[Tally], str], Object[Note]]
+Write = Callable[[CommitAttempt[Tally], str], Object[Note]]
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ class Losing:
         self.losses = losses
         self.written: list[int] = []
 
-    async def __call__(self, attempt: Attempt[Tally]) -> int:
+    async def __call__(self, attempt: CommitAttempt[Tally]) -> int:
         note = self.write(attempt, f"attempt {len(self.written)}")
         self.written.append(note.id)
         if len(self.written) <= self.losses:
@@ -74,11 +74,11 @@ class Losing:
         return note.id
 
 
-def if_new(attempt: Attempt[Tally], text: str) -> Object[Note]:
+def if_new(attempt: CommitAttempt[Tally], text: str) -> Object[Note]:
     return attempt.write_if_new("note", Note(text=text))
 
 
-def or_replace(attempt: Attempt[Tally], text: str) -> Object[Note]:
+def or_replace(attempt: CommitAttempt[Tally], text: str) -> Object[Note]:
     return attempt.write_or_replace("note", Note(text=text))
 
 
@@ -101,7 +101,7 @@ async def test_an_intent_is_written_once_by_each_attempt(persistence: Persistenc
     kept = await Committer(persistence, NAME, Tally).commit(change)
     assert await notes_in(persistence) == {kept}
 
-    async def twice(attempt: Attempt[Tally]) -> None:
+    async def twice(attempt: CommitAttempt[Tally]) -> None:
         attempt.write_intent("n", Note(text="one"))
         attempt.write_intent("n", Note(text="two"))
 
@@ -111,7 +111,7 @@ async def test_an_intent_is_written_once_by_each_attempt(persistence: Persistenc
 
 
 async def test_what_the_last_attempt_did_not_use_goes(persistence: Persistence) -> None:
-    def write(attempt: Attempt[Tally], text: str) -> Object[Note]:
+    def write(attempt: CommitAttempt[Tally], text: str) -> Object[Note]:
         return attempt.write_if_new(text, Note(text=text))  # another key each time
 
     change = Losing(persistence, write, losses=2)
@@ -120,7 +120,7 @@ async def test_what_the_last_attempt_did_not_use_goes(persistence: Persistence) 
 
 
 async def test_a_change_sees_what_it_wrote(persistence: Persistence) -> None:
-    async def change(attempt: Attempt[Tally]) -> str:
+    async def change(attempt: CommitAttempt[Tally]) -> str:
         note = attempt.write_intent("note", Note(text="mine"))
         found = await attempt.fetch(note.ref, Note)
         assert found is not None
@@ -135,11 +135,11 @@ async def test_those_who_follow_in_a_group_see_what_is_not_written_yet(
 ) -> None:
     refs: list[ObjectRef] = []
 
-    async def first(attempt: Attempt[Tally]) -> None:
+    async def first(attempt: CommitAttempt[Tally]) -> None:
         refs.append(attempt.write_intent("note", Note(text="from the first")).ref)
         attempt.commit(Tally())
 
-    async def second(attempt: Attempt[Tally]) -> str:
+    async def second(attempt: CommitAttempt[Tally]) -> str:
         found = await attempt.fetch(refs[-1], Note)
         assert found is not None
         return found.value.text
@@ -150,7 +150,7 @@ async def test_those_who_follow_in_a_group_see_what_is_not_written_yet(
 
 
 async def test_a_change_that_commits_nothing_must_not_write(persistence: Persistence) -> None:
-    async def change(attempt: Attempt[Tally]) -> None:
+    async def change(attempt: CommitAttempt[Tally]) -> None:
         attempt.write_intent("note", Note(text="nobody's"))
 
     with pytest.raises(InvalidArgument, match="must also commit"):
@@ -159,7 +159,7 @@ async def test_a_change_that_commits_nothing_must_not_write(persistence: Persist
 
 
 async def test_a_change_makes_one_commit(persistence: Persistence) -> None:
-    async def change(attempt: Attempt[Tally]) -> None:
+    async def change(attempt: CommitAttempt[Tally]) -> None:
         attempt.commit(Tally())
         attempt.commit(Tally())
 
@@ -185,7 +185,7 @@ async def test_a_change_that_takes_too_long_holds_nobody_up_for_longer(
 ) -> None:
     committer = Committer(persistence, NAME, Tally, seconds_max=2)
 
-    async def sleep(_: Attempt[Tally]) -> None:
+    async def sleep(_: CommitAttempt[Tally]) -> None:
         await asyncio.sleep(30)
 
     slow = asyncio.create_task(committer.commit(sleep))
@@ -212,7 +212,7 @@ class TestTheLeader:
     ) -> None:
         committer = Committer(persistence, NAME, Tally)
 
-        async def awaits_the_cancelled(_: Attempt[Tally]) -> None:
+        async def awaits_the_cancelled(_: CommitAttempt[Tally]) -> None:
             inner = asyncio.create_task(asyncio.sleep(30))
             inner.cancel()
             await inner
@@ -253,7 +253,7 @@ class TestTheLeader:
         who: ContextVar[str] = ContextVar("who")
         committer = Committer(persistence, NAME, Tally)
 
-        async def say(_: Attempt[Tally]) -> str:
+        async def say(_: CommitAttempt[Tally]) -> str:
             return who.get()
 
         async def caller(name: str) -> str:
@@ -266,7 +266,7 @@ class TestTheLeader:
     async def test_a_commit_of_another_type_fails_alone(self, persistence: Persistence) -> None:
         committer = Committer(persistence, NAME, Tally)
 
-        async def wrong(attempt: Attempt[Tally]) -> None:
+        async def wrong(attempt: CommitAttempt[Tally]) -> None:
             attempt.commit(OtherTally())
 
         results = await asyncio.gather(
@@ -281,7 +281,7 @@ class TestTheLeader:
     async def test_what_could_not_be_read_again_is_not_written(
         self, persistence: Persistence
     ) -> None:
-        async def unreadable(attempt: Attempt[Tally]) -> None:
+        async def unreadable(attempt: CommitAttempt[Tally]) -> None:
             attempt.commit(Tally(counts={"a": "text"}))  # type: ignore[dict-item]
 
         committer = Committer(persistence, NAME, Tally)
@@ -290,7 +290,7 @@ class TestTheLeader:
         assert await committed_by(committer, "a") == 1
 
     async def test_a_time_out_of_the_change_is_its_own(self, persistence: Persistence) -> None:
-        async def give_up(_: Attempt[Tally]) -> None:
+        async def give_up(_: CommitAttempt[Tally]) -> None:
             raise TimeoutError("mine")
 
         with pytest.raises(TimeoutError, match="mine"):
@@ -300,7 +300,7 @@ class TestTheLeader:
         seen: list[CommitStatistics] = []
         committer = Committer(persistence, NAME, Tally, observe=seen.append)
 
-        async def refuse(_: Attempt[Tally]) -> None:
+        async def refuse(_: CommitAttempt[Tally]) -> None:
             raise InvalidArgument("no")
 
         await asyncio.gather(

@@ -19,9 +19,9 @@ from naksha.model.version import HEAD, VersionSelector
 from naksha.spi.storage import Reader, Storage
 from naksha.testing.models.stateful_support import Driver
 from naksha.versioning import (
-    Policy,
-    Signed,
-    Written,
+    Attribution,
+    MergePolicy,
+    WriteReport,
     branches,
     changesets,
     create_branch,
@@ -42,17 +42,17 @@ from naksha.versioning import (
 from tests.versioning.model import Content, Model
 
 IDS = ("a", "b", "c", "d")
-BY = Signed("machine", "ann")
+BY = Attribution("machine", "ann")
 PROPERTIES = st.dictionaries(
     st.sampled_from(("n", "m")), st.integers(0, 2) | st.booleans(), max_size=2
 )
 PLACE = "place"
 """What the model calls the geometry."""
 VALUES = st.integers(0, 2) | st.booleans()
-POLICIES: dict[Policy, str | None] = {
-    Policy.FAIL: None,
-    Policy.OURS: "ours",
-    Policy.THEIRS: "theirs",
+POLICIES: dict[MergePolicy, str | None] = {
+    MergePolicy.FAIL: None,
+    MergePolicy.OURS: "ours",
+    MergePolicy.THEIRS: "theirs",
 }
 
 
@@ -253,10 +253,10 @@ class VersioningMachine(RuleBasedStateMachine):
     def merge(self, data: st.DataObject) -> None:
         branch = self.draw_line(data, branch=True)
         up = data.draw(st.booleans(), label="into the parent")
-        policy = data.draw(st.sampled_from(list(Policy)))
+        policy = data.draw(st.sampled_from(list(MergePolicy)))
         self.driver(self._merge(branch, up, policy))
 
-    async def _merge(self, branch: str, up: bool, policy: Policy) -> None:
+    async def _merge(self, branch: str, up: bool, policy: MergePolicy) -> None:
         line = self.model.lines[branch]
         assert line.parent is not None
         source, target = (branch, line.parent) if up else (line.parent, branch)
@@ -274,10 +274,10 @@ class VersioningMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def rebase(self, data: st.DataObject) -> None:
         branch = self.draw_line(data, branch=True)
-        policy = data.draw(st.sampled_from(list(Policy)))
+        policy = data.draw(st.sampled_from(list(MergePolicy)))
         self.driver(self._rebase(branch, policy))
 
-    async def _rebase(self, branch: str, policy: Policy) -> None:
+    async def _rebase(self, branch: str, policy: MergePolicy) -> None:
         line = self.model.lines[branch]
         assert line.parent is not None
         base, own = self.model.now(line.parent), self.model.now(branch)
@@ -412,7 +412,7 @@ class VersioningMachine(RuleBasedStateMachine):
                 assert (self.seqs[version] in logged) == is_own
 
 
-async def _attempt(work: Awaitable[Written]) -> tuple[Written | None, list[str]]:
+async def _attempt(work: Awaitable[WriteReport]) -> tuple[WriteReport | None, list[str]]:
     """What was done, or the features that stood in the way."""
     try:
         return await work, []

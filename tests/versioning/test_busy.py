@@ -12,7 +12,7 @@ from naksha.model.version import AtTxn
 from naksha.psql import PsqlStorage
 from naksha.spi.storage import Storage
 from naksha.versioning import (
-    Written,
+    WriteReport,
     create_branch,
     line_of,
     merge,
@@ -60,7 +60,7 @@ async def busy(storage: Storage, **properties: Any) -> AsyncIterator[None]:
         await asyncio.gather(*writers)
 
 
-async def check(storage: Storage, done: Written, **expected: Any) -> None:
+async def check(storage: Storage, done: WriteReport, **expected: Any) -> None:
     """At the version that was made all features have these properties."""
     assert done.txn is not None
     assert await storage.wait_published(done.txn, PATIENCE_S) is not None

@@ -20,8 +20,8 @@ from naksha.model.state import XYZ, State
 from naksha.model.version import Version
 from naksha.spi.storage import Reader, Storage
 from naksha.versioning import (
+    Attribution,
     Line,
-    Signed,
     changesets,
     create_branch,
     create_tag,
@@ -35,7 +35,7 @@ from naksha.versioning import (
 from tests.versioning.town import all_of, content, make, place, put
 
 IN, OUT = (8.5, 50.25), (-100.0, -20.0)
-OLD, NEW = Signed("old-app", "ann"), Signed("new-app", "bob")
+OLD, NEW = Attribution("old-app", "ann"), Attribution("new-app", "bob")
 RED = PropertyTest(("properties", "colour"), Op.EQ, "red")
 FILTERS = {
     "ids": Query(ids=("hit", "nobody")),

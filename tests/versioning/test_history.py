@@ -12,7 +12,7 @@ from naksha.model.query import Bbox, Op, Query
 from naksha.model.query import Test as PropertyTest
 from naksha.spi.storage import Storage
 from naksha.versioning import (
-    Step,
+    HistoryStep,
     changesets,
     create_branch,
     history,
@@ -72,7 +72,7 @@ async def test_of_all_features_that_match_a_filter(storage: Storage) -> None:
     assert [s.id for s in steps] == ["a", "a", "b"]
 
 
-def told(steps: list[Step]) -> list[tuple[str, str, Any, Any]]:
+def told(steps: list[HistoryStep]) -> list[tuple[str, str, Any, Any]]:
     """Feature, action, and `n` before and after."""
     return [
         (

@@ -14,7 +14,7 @@ from naksha.model.query import Bbox, Query, States
 from naksha.model.state import XYZ
 from naksha.model.version import AtSeq
 from naksha.spi.storage import Storage, WriteSession
-from naksha.versioning import Signed, create_branch, line_of, merge, place_of, revert, rollback
+from naksha.versioning import Attribution, create_branch, line_of, merge, place_of, revert, rollback
 from tests.versioning.town import ANN, BOB, branch, content, delete, make, place, put, seen
 
 
@@ -70,7 +70,7 @@ async def test_only_what_matched_a_filter_at_some_time(storage: Storage) -> None
     assert done.updated == {"places": ["in"]}
     assert await content(storage) == {"in": {"n": 1}, "out": {"n": 2}}
     assert await content(storage, "roads") == {"r": {"n": 2}}
-    await rollback(line, to, Signed("editor", message="all of it"))
+    await rollback(line, to, Attribution("editor", message="all of it"))
     assert await content(storage) == {"in": {"n": 1}, "out": {"n": 1}}
     assert await content(storage, "roads") == {"r": {"n": 1}}
 

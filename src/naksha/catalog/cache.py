@@ -25,14 +25,14 @@ from naksha.model import limits
 from naksha.spi.clock import Clock
 
 
-class Absent:
+class AbsentPointer:
     """Cache value for a pointer that does not exist."""
 
 
-ABSENT: Final = Absent()
+ABSENT: Final = AbsentPointer()
 
 
-class Mark(NamedTuple):
+class ReadStamp(NamedTuple):
     """Start of a read from the database: the time, and the epoch of the pointer's slot."""
 
     epoch: int
@@ -131,7 +131,7 @@ class CatalogCache:
 
     # ---- Pointers ----------------------------------------------------------------------------
 
-    def pointer(self, realm: str, name: str) -> Pointer | Absent | None:
+    def pointer(self, realm: str, name: str) -> Pointer | AbsentPointer | None:
         """Return the cached pointer, or None if it is absent or expired and must be read."""
         key = (realm, name)
         entry = self._entries.get(key)
@@ -144,19 +144,19 @@ class CatalogCache:
             return None
         self.hits += 1
         self._entries.move_to_end(key)
-        found: Pointer | Absent = entry.value
+        found: Pointer | AbsentPointer = entry.value
         return found
 
-    def mark(self, realm: str, name: str) -> Mark:
+    def mark(self, realm: str, name: str) -> ReadStamp:
         """Return a mark; call this before reading or moving a pointer in the database."""
-        return Mark(self._epochs[self._slot(realm, name)], self._now_ms())
+        return ReadStamp(self._epochs[self._slot(realm, name)], self._now_ms())
 
     def put_pointer(
         self,
         realm: str,
         name: str,
         pointer: Pointer | None,
-        mark: Mark,
+        mark: ReadStamp,
         sequence: int | None = None,
     ) -> None:
         """Store a pointer that was read after the mark; None means that it does not exist.
@@ -177,7 +177,7 @@ class CatalogCache:
             self._put((realm, name), _Entry(ABSENT, len(name), expires_ms, None))
 
     def pointer_moved(
-        self, realm: str, pointer: Pointer, sequence: int, mark: Mark | None = None
+        self, realm: str, pointer: Pointer, sequence: int, mark: ReadStamp | None = None
     ) -> None:
         """Record that a pointer reached the state `sequence` of its life.
 
@@ -193,7 +193,7 @@ class CatalogCache:
             self._put_state(realm, pointer, sequence, mark.at_ms + self._pointer_ms)
         elif entry is None:
             return  # A late message may be outdated, and there is no entry to compare it with.
-        elif isinstance(entry.value, Absent) or entry.sequence is None:
+        elif isinstance(entry.value, AbsentPointer) or entry.sequence is None:
             self._drop(key)
         elif entry.value.created != pointer.created:
             self._drop(key)  # Another life of the name; only the database knows the later one.

@@ -20,14 +20,14 @@ from naksha.catalog.cache import CatalogCache
 from naksha.catalog.cluster.clock import MonotonicClock
 from naksha.catalog.cluster.database_time import DatabaseTime
 from naksha.catalog.cluster.nodes import LeaseTimes, Node
-from naksha.catalog.cluster.peer_messages import Move, PeerWire, load_secret
+from naksha.catalog.cluster.peer_messages import PeerWire, PointerMove, load_secret
 from naksha.catalog.cluster.peers import Peers, into_cache
-from naksha.catalog.cluster.pointer_moves import Listener, Moves
+from naksha.catalog.cluster.pointer_moves import Listener, PointerMoves
 from naksha.catalog.cluster.snowflake import load_spec
 from naksha.catalog.entities import Entities
 from naksha.catalog.persistence import Persistence
 from naksha.catalog.pointers import Pointer
-from naksha.catalog.realms import Realm, RealmFence, Realms, Status
+from naksha.catalog.realms import Realm, RealmFence, Realms, RealmStatus
 from naksha.catalog.system_objects import SYSTEM_REALM
 from naksha.model import limits
 from naksha.model.errors import RealmInactive, RealmNotFound
@@ -73,7 +73,7 @@ class Catalog:
         node: Node,
         clock: MonotonicClock,
         cache: CatalogCache,
-        moves: Moves,
+        moves: PointerMoves,
         tuning: Tuning,
         closing: AsyncExitStack,
     ) -> None:
@@ -109,7 +109,7 @@ class Catalog:
         cache = CatalogCache(
             clock, bytes_max=tuning.cache_bytes_max, pointer_seconds=tuning.pointer_seconds
         )
-        moves = Moves()
+        moves = PointerMoves()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(backend.close)
             database_time = DatabaseTime(backend, clock)
@@ -176,7 +176,7 @@ class Catalog:
 
     async def realm_in_the_making(self, realm: Realm) -> Persistence:
         """Return a realm that does not serve yet, for setting it up or importing it."""
-        if realm.status not in (Status.LOADING, Status.INITIALIZING):
+        if realm.status not in (RealmStatus.LOADING, RealmStatus.INITIALIZING):
             raise RealmInactive(
                 f"The realm {realm.id!r} is {realm.status}; it must be LOADING or INITIALIZING to"
                 " be set up"
@@ -197,10 +197,10 @@ class Catalog:
         )
 
 
-def _hearing(cache: CatalogCache, moves: Moves) -> Callable[[Move], None]:
+def _hearing(cache: CatalogCache, moves: PointerMoves) -> Callable[[PointerMove], None]:
     keep_up = into_cache(cache)
 
-    def hear(move: Move) -> None:
+    def hear(move: PointerMove) -> None:
         keep_up(move)
         moves.wake(move.realm, move.row.name)
 
@@ -210,6 +210,6 @@ def _hearing(cache: CatalogCache, moves: Moves) -> Callable[[Move], None]:
 def _telling(peers: Peers) -> Listener:
     def tell(realm: str, pointer: Pointer, sequence: int | None) -> None:
         # Report a move with an unknown order as deleted, so that peers read the pointer again.
-        peers.tell(Move(realm, pointer.to_row(), sequence or 0, is_deleted=sequence is None))
+        peers.tell(PointerMove(realm, pointer.to_row(), sequence or 0, is_deleted=sequence is None))
 
     return tell

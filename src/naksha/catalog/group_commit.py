@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic
 
 from naksha.catalog.commit_log import CommitLog
-from naksha.catalog.commits import Attempt, Change, Draft, H, R, child_of, head_of
+from naksha.catalog.commits import Change, CommitAttempt, Draft, H, R, child_of, head_of
 from naksha.catalog.objects import Object, ObjectRef, decode
 from naksha.catalog.persistence import Persistence
 from naksha.catalog.pointers import Pointer
@@ -274,7 +274,7 @@ class Committer(Generic[H]):
                 await self._attempt(chain, request)
 
     async def _attempt(self, chain: _Chain[H], request: _Request[H]) -> None:
-        attempt = Attempt(self._persistence, request.draft, chain.head)
+        attempt = CommitAttempt(self._persistence, request.draft, chain.head)
         request.result = request.error = None
         running = asyncio.get_running_loop().create_task(
             _changed(request.change, attempt), context=request.context
@@ -302,7 +302,7 @@ class Committer(Generic[H]):
             )
             request.error = late if is_late else error
 
-    def _add(self, chain: _Chain[H], attempt: Attempt[H], request: _Request[H]) -> None:
+    def _add(self, chain: _Chain[H], attempt: CommitAttempt[H], request: _Request[H]) -> None:
         """Append the commit that an attempt proposes to the chain."""
         if attempt.proposed is None:
             if attempt.used:
@@ -449,7 +449,7 @@ class Committer(Generic[H]):
         await self._discard(ref for each in late for ref in each.draft.leftovers())
 
 
-async def _changed(change: Change[H, R], attempt: Attempt[H]) -> R:
+async def _changed(change: Change[H, R], attempt: CommitAttempt[H]) -> R:
     return await change(attempt)
 
 

@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 from naksha.catalog.cache import CatalogCache
 from naksha.catalog.cluster.clock import MonotonicClock
-from naksha.catalog.cluster.pointer_moves import Moves
-from naksha.catalog.fencing import Fence, Step, Unfenced, check_written, write_fenced
+from naksha.catalog.cluster.pointer_moves import PointerMoves
+from naksha.catalog.fencing import EpochFence, Step, Unfenced, check_written, write_fenced
 from naksha.catalog.object_rows import (
     assembled,
     conditional_row,
@@ -60,8 +60,8 @@ class Persistence:
         ids: Ids,
         clock: MonotonicClock,
         cache: CatalogCache,
-        moves: Moves,
-        fence: Fence | None = None,
+        moves: PointerMoves,
+        fence: EpochFence | None = None,
     ) -> None:
         self.backend = backend
         self.realm = realm
@@ -69,7 +69,7 @@ class Persistence:
         self.moves = moves
         self._ids = ids
         self._cache = cache
-        self._fence: Fence = fence or Unfenced()
+        self._fence: EpochFence = fence or Unfenced()
         self._pending: dict[int, Object[Any]] = {}
 
     def new_id(self) -> int:

@@ -20,11 +20,11 @@ from naksha.catalog.maintenance.store_check import RealmCheck, check_realm
 from naksha.catalog.maintenance.verification import Consistency
 from naksha.catalog.object_rows import check_id
 from naksha.catalog.persistence import Persistence
-from naksha.catalog.realms import Realm, Realms, Status, check_realm_id
+from naksha.catalog.realms import Realm, Realms, RealmStatus, check_realm_id
 from naksha.catalog.transfer_format import (
     FORMAT,
     VERSION,
-    Header,
+    ExportHeader,
     ObjectRecord,
     PointerRecord,
     RecordWriter,
@@ -38,7 +38,7 @@ _BATCH: Final = 100
 """Rows read or written together; each may have CATALOG_ROW_BYTES_MAX."""
 
 
-class ImportsRealms(Protocol):
+class RealmImportTarget(Protocol):
     """The part of a catalog that an import needs."""
 
     realms: Realms
@@ -51,7 +51,7 @@ async def export_realm(backend: CatalogBackend, realm: str, now_us: int) -> Asyn
     """Export a whole realm, in whatever state it is."""
     check_realm_id(realm)
     writer = RecordWriter()
-    yield writer.record(Header(FORMAT, VERSION, realm, now_us))
+    yield writer.record(ExportHeader(FORMAT, VERSION, realm, now_us))
     async for each in RealmReader(backend, realm).pointers():
         yield writer.record(PointerRecord(each.name, each.target, each.created, each.previous))
     async for page in backend.scan():
@@ -67,11 +67,11 @@ async def export_realm(backend: CatalogBackend, realm: str, now_us: int) -> Asyn
 
 
 async def import_realm(
-    catalog: ImportsRealms,
+    catalog: RealmImportTarget,
     realm_id: str,
     chunks: AsyncIterable[bytes],
     *,
-    status: Status = Status.ACTIVE,
+    status: RealmStatus = RealmStatus.ACTIVE,
     is_repeated: bool = False,
 ) -> Realm:
     """Create a realm from an export, under the same name or another one.
@@ -86,7 +86,7 @@ async def import_realm(
         InvalidArgument: The stream is not an export, or is damaged or incomplete.
         Conflict: The realm is in use, or the export is not consistent.
     """
-    if status not in (Status.ACTIVE, Status.INACTIVE):
+    if status not in (RealmStatus.ACTIVE, RealmStatus.INACTIVE):
         raise InvalidArgument(
             "status must be ACTIVE or INACTIVE for an imported realm", field="status"
         )
@@ -105,15 +105,15 @@ async def _loading(realms: Realms, id: str, is_repeated: bool) -> Realm:
         realm = await realms.get(id)
     except RealmNotFound:
         realm = await realms.create(id)
-    if realm.status is Status.LOADING and is_repeated:
+    if realm.status is RealmStatus.LOADING and is_repeated:
         return await realms.fence(realm)
-    if realm.status is not Status.CREATED:
+    if realm.status is not RealmStatus.CREATED:
         raise Conflict(
             f"The realm {id!r} is {realm.status} and cannot be imported into; import under a new"
             " name",
             field="realm",
         )
-    return await realms.update(realm, Status.LOADING)
+    return await realms.update(realm, RealmStatus.LOADING)
 
 
 async def _import_objects(

@@ -182,10 +182,10 @@ def _run(job: Any, fields: list[types.Field], given: dict[str, Any]) -> None:
     as_json = given["as_json"]
     with readable(as_json=as_json):
         from naksha.cli.job_running import print_report, run_job
-        from naksha.spark.source.options import place_of
+        from naksha.spark.source.options import storage_ref_of
 
         named = {"storage": given["storage"], "schema": given["schema"]}
-        place = place_of({name: value for name, value in named.items() if value is not None})
+        place = storage_ref_of({name: value for name, value in named.items() if value is not None})
         spec: dict[str, Any] = {"job": job.name, "place": msgspec.to_builtins(place)}
         for field in fields:
             value = given[field.name]

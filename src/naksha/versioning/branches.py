@@ -12,25 +12,25 @@ from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning.ancestry import Ancestry
 from naksha.versioning.branch_bases import layers_below, pin_base, stand_on, unpin_base
 from naksha.versioning.lines import Line, check_protectable, line_of, place_of
-from naksha.versioning.merges.conflicts import conflicts, end_conflict, give_up_conflict
+from naksha.versioning.merges.conflicts import conflicts, discard_conflict, end_conflict
 from naksha.versioning.records import (
     GONE,
     REF,
     STORAGE,
+    Attribution,
     Branch,
-    Epoch,
-    Known,
-    Scope,
-    Signed,
+    BranchEpoch,
+    NameScope,
+    StoredRecord,
     Tag,
+    all_records,
+    as_json_value,
     branch_of,
     change_branch,
-    every,
-    everywhere,
-    find,
-    gone_branches,
-    plain,
-    taken,
+    deleted_branches,
+    find_record,
+    name_taken,
+    records_in,
 )
 from naksha.versioning.version_refs import SOLVING, check_name
 
@@ -38,10 +38,10 @@ from naksha.versioning.version_refs import SOLVING, check_name
 async def create_branch(
     storage: Storage,
     name: str,
-    signed: Signed,
+    signed: Attribution,
     base: str = "HEAD",
     *,
-    scope: Scope = STORAGE,
+    scope: NameScope = STORAGE,
 ) -> Branch:
     """Create a branch from a version of main or of another branch.
 
@@ -56,8 +56,8 @@ async def create_branch(
     place = await place_of(storage, base, scope)
     below, since = layers_below(place), place.version.txn
     await check_protectable(place, scope)
-    if await find(storage, scope, name) is not None:
-        raise taken(name)
+    if await find_record(storage, scope, name) is not None:
+        raise name_taken(name)
 
     async def work(session: WriteSession) -> Branch:
         branch = Branch(
@@ -65,13 +65,13 @@ async def create_branch(
             scope=scope,
             parent=place.line.name,
             parent_number=place.line.number,
-            epochs=(Epoch(overlay=await session.new_overlay(), below=below, since=since),),
+            epochs=(BranchEpoch(overlay=await session.new_overlay(), below=below, since=since),),
             description=signed.message,
             author=signed.author,
             app_id=signed.app_id,
             created_ms=SystemClock().now_ms(),
         )
-        await session.keep(REF, scope.key(name), plain(branch), expected=0)
+        await session.keep(REF, scope.key(name), as_json_value(branch), expected=0)
         await stand_on(session, place.line)
         await pin_base(session, branch.now, scope, place.version)
         return branch
@@ -81,12 +81,12 @@ async def create_branch(
 
 async def branches(storage: Storage, *, space: str | None = None) -> list[Branch]:
     """List all branches except main, ordered by name."""
-    known = await every(storage, space)
+    known = await records_in(storage, space)
     return [each.record for each in known if isinstance(each.record, Branch)]
 
 
 async def rename_branch(
-    storage: Storage, name: str, new_name: str, signed: Signed, *, scope: Scope = STORAGE
+    storage: Storage, name: str, new_name: str, signed: Attribution, *, scope: NameScope = STORAGE
 ) -> Branch:
     """Rename a branch; branches made from it refer to it by number."""
     check_name(new_name)
@@ -101,17 +101,17 @@ async def rename_branch(
 
     async def work(session: WriteSession) -> None:
         if await session.kept(REF, scope.key(new_name)) is not None:
-            raise taken(new_name)
+            raise name_taken(new_name)
         await session.forget(REF, scope.key(name), expected=revision)
-        await session.keep(REF, scope.key(new_name), plain(renamed), expected=0)
-        for known in await everywhere(session):
+        await session.keep(REF, scope.key(new_name), as_json_value(renamed), expected=0)
+        for known in await all_records(session):
             await _rename_in(session, known, renamed)
 
     await storage.run(work, signed.app_id, signed.author)
     return renamed
 
 
-async def _rename_in(session: WriteSession, known: Known, branch: Branch) -> None:
+async def _rename_in(session: WriteSession, known: StoredRecord, branch: Branch) -> None:
     """Record the new name of a branch in a tag or branch that refers to it."""
     record, expected = known.record, known.revision
     told: Tag | Branch = record
@@ -125,11 +125,11 @@ async def _rename_in(session: WriteSession, known: Known, branch: Branch) -> Non
         await session.forget(REF, record.scope.key(record.name), expected=expected)
         told, expected = msgspec.structs.replace(told, name=SOLVING + branch.name), 0
     if told != record:
-        await session.keep(REF, told.scope.key(told.name), plain(told), expected=expected)
+        await session.keep(REF, told.scope.key(told.name), as_json_value(told), expected=expected)
 
 
 async def describe_branch(
-    storage: Storage, name: str, signed: Signed, *, scope: Scope = STORAGE
+    storage: Storage, name: str, signed: Attribution, *, scope: NameScope = STORAGE
 ) -> Branch:
     """Replace the description of a branch with `signed.message`."""
 
@@ -143,7 +143,7 @@ async def describe_branch(
 
 
 async def delete_branch(
-    storage: Storage, name: str, signed: Signed, *, scope: Scope = STORAGE
+    storage: Storage, name: str, signed: Attribution, *, scope: NameScope = STORAGE
 ) -> None:
     """Delete a branch and all that was written on it, unless a tag or another branch needs it.
 
@@ -154,7 +154,7 @@ async def delete_branch(
     """
     found, _ = await branch_of(storage, scope, name)
     if found.solves is not None:
-        await give_up_conflict(storage, found.solves, signed)
+        await discard_conflict(storage, found.solves, signed)
         return
 
     async def work(session: WriteSession) -> None:
@@ -166,7 +166,7 @@ async def delete_branch(
             if branch.number in (conflict.source, conflict.target):
                 await end_conflict(session, conflict)
         own = {epoch.overlay for epoch in branch.epochs}
-        user = _user_of(own, branch, await everywhere(session))
+        user = _user_of(own, branch, await all_records(session))
         if user is not None:
             raise InUse(f"Branch {name!r} cannot be deleted: {user} is based on it", field="branch")
         for epoch in branch.epochs:
@@ -183,23 +183,23 @@ async def _remember_gone(session: WriteSession, storage: Storage, branch: Branch
     What a merge brought over the deleted branch stays merged. The record is needed while a branch
     that it brought along still exists.
     """
-    records = [known.record for known in await everywhere(session)]
+    records = [known.record for known in await all_records(session)]
     live = [each for each in records if isinstance(each, Branch)]
-    gone = [*await gone_branches(session), branch]
+    gone = [*await deleted_branches(session), branch]
     ancestry = Ancestry(storage, live, gone)
     for each in gone:
         if not ancestry.brings(each):
             await session.forget(GONE, str(each.number))
         elif each is branch:
-            await session.keep(GONE, str(each.number), plain(each))
+            await session.keep(GONE, str(each.number), as_json_value(each))
 
 
-async def open_branch(storage: Storage, name: str, *, scope: Scope = STORAGE) -> Line:
+async def open_branch(storage: Storage, name: str, *, scope: NameScope = STORAGE) -> Line:
     """Return the line to read and write a branch or main."""
     return await line_of(storage, name, scope)
 
 
-def _user_of(overlays: set[int], branch: Branch, known: Iterable[Known]) -> str | None:
+def _user_of(overlays: set[int], branch: Branch, known: Iterable[StoredRecord]) -> str | None:
     """Return the tag or branch that has one of these overlays below it, if any."""
     for each in known:
         record = each.record

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from naksha.model.version import HEAD
-from naksha.versioning.lines import Place, seen_at
+from naksha.versioning.lines import Place, visible_txns
 
 
 @dataclass(frozen=True, slots=True)
-class Fork:
+class Divergence:
     """Two versions and the last transaction that both contain."""
 
     old: Place
@@ -33,12 +33,12 @@ class Fork:
         for first, last in ((self.old, self.new), (self.new, self.old)):
             # HEAD may contain more than its version number says, so it never counts as the earlier
             # one.
-            if first.at != HEAD and seen_at(first)[-1][1] == self.txn:
+            if first.at != HEAD and visible_txns(first)[-1][1] == self.txn:
                 return first, last
         return None
 
 
-def fork_of(old: Place, new: Place) -> Fork:
+def divergence_of(old: Place, new: Place) -> Divergence:
     """Return the fork of two versions.
 
     Compare the layers from main upwards: two lines are identical up to the lower bound of each
@@ -46,10 +46,10 @@ def fork_of(old: Place, new: Place) -> Fork:
     earlier.
     """
     txn = 0
-    for one, other in zip(seen_at(old), seen_at(new), strict=False):
+    for one, other in zip(visible_txns(old), visible_txns(new), strict=False):
         if one[0] != other[0]:
             break
         txn = min(one[1], other[1])
         if one[1] != other[1]:
             break
-    return Fork(old, new, txn)
+    return Divergence(old, new, txn)

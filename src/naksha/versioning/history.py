@@ -13,12 +13,12 @@ from naksha.model.query import Query, States
 from naksha.model.state import State
 from naksha.model.version import AtTxn
 from naksha.versioning.diff import CHUNK, check_readable, diff, lookup, states_of, visible
-from naksha.versioning.fork_points import fork_of
+from naksha.versioning.fork_points import divergence_of
 from naksha.versioning.lines import Place, at, line_of_branch, place_before
-from naksha.versioning.records import Epoch
+from naksha.versioning.records import BranchEpoch
 
 
-class Step(msgspec.Struct, frozen=True):
+class HistoryStep(msgspec.Struct, frozen=True):
     """A state of a feature, with the state before it, if any."""
 
     id: str
@@ -60,7 +60,7 @@ class Step(msgspec.Struct, frozen=True):
 
 async def history(
     first: Place, last: Place, collection: str, query: Query | None = None
-) -> AsyncIterator[Step]:
+) -> AsyncIterator[HistoryStep]:
     """Iterate over the states that began after one version, up to and including a later one.
 
     The states are ordered by feature and time. With a query only states that match it.
@@ -74,7 +74,7 @@ async def history(
         raise InvalidArgument(
             "A history does not support limit, cursor or replaced_since", field="query"
         )
-    parts: list[AsyncIterator[Step]] = []
+    parts: list[AsyncIterator[HistoryStep]] = []
     for begin, end in await _stretches(first, last):
         for place in (begin, end):
             await check_readable(place, collection)
@@ -108,7 +108,7 @@ async def _stretches(first: Place, last: Place) -> list[tuple[Place, Place]]:
     return found
 
 
-def _rebases(first: Place, last: Place) -> list[Epoch]:
+def _rebases(first: Place, last: Place) -> list[BranchEpoch]:
     """Return the epochs that rebases began between two versions of a branch."""
     branch = last.line.branch
     if branch is None:
@@ -119,10 +119,12 @@ def _rebases(first: Place, last: Place) -> list[Epoch]:
 
 def _is_past(old: Place, new: Place) -> bool:
     """Return whether a version contains everything of an older one."""
-    return fork_of(old, new).txn == old.version.txn
+    return divergence_of(old, new).txn == old.version.txn
 
 
-async def _steps(first: Place, last: Place, collection: str, asked: Query) -> AsyncIterator[Step]:
+async def _steps(
+    first: Place, last: Place, collection: str, asked: Query
+) -> AsyncIterator[HistoryStep]:
     """Iterate over the states that began since a version, ordered by feature and time."""
     begin = first.version.txn + 1
     since = msgspec.structs.replace(
@@ -138,11 +140,13 @@ async def _steps(first: Place, last: Place, collection: str, asked: Query) -> As
         found.sort(key=lambda state: (state.id, state.txn))
         for state in found:
             if state.uuid in wanted:
-                yield Step(state.id, state, before.get(state.id))
+                yield HistoryStep(state.id, state, before.get(state.id))
             before[state.id] = state
 
 
-async def _moved(before: Place, after: Place, collection: str, asked: Query) -> AsyncIterator[Step]:
+async def _moved(
+    before: Place, after: Place, collection: str, asked: Query
+) -> AsyncIterator[HistoryStep]:
     """Iterate over the features that a rebase changed, ordered by id.
 
     These are the features that it wrote, and those that differ on the new base.
@@ -160,10 +164,10 @@ async def _moved(before: Place, after: Place, collection: str, asked: Query) -> 
             now = msgspec.structs.replace(asked, ids=tuple(part), states=kind)
             found += [state async for state in states_of(after, collection, now)]
         for state in sorted(found, key=lambda state: state.id):
-            yield Step(state.id, state, old.get(state.id))
+            yield HistoryStep(state.id, state, old.get(state.id))
 
 
-async def _by_feature(parts: list[AsyncIterator[Step]]) -> AsyncIterator[Step]:
+async def _by_feature(parts: list[AsyncIterator[HistoryStep]]) -> AsyncIterator[HistoryStep]:
     """Merge several iterators by feature; steps of one feature keep the order of the parts."""
     heads = [await anext(part, None) for part in parts]
     while left := [head.id for head in heads if head is not None]:

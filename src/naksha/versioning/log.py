@@ -19,15 +19,15 @@ from naksha.model.query import Intersects, Query, Spatial
 from naksha.model.transaction import MAIN_LOG, LogFilter
 from naksha.model.version import AtSeq
 from naksha.spi.support.query_parts import geometry_of
-from naksha.versioning.change_filters import ALL, split
+from naksha.versioning.change_filters import ALL, split_query
 from naksha.versioning.changesets import Changeset, box_of, changeset_of
 from naksha.versioning.feed.events import FeedFilter
 from naksha.versioning.feed.state_reader import (
     CollectionFeed,
-    TooMany,
-    Touching,
+    CollectionTransaction,
+    TooManyChanges,
+    collection_transaction,
     touched_in,
-    touching,
 )
 from naksha.versioning.lines import Line, line_of_branch
 
@@ -125,7 +125,7 @@ async def _read(
 
 def _log_filter(line: Line, query: Query, where: LogFilter) -> LogFilter:
     """Return the filter on the log, including the parts of the query that the log can test."""
-    _, change = split(query)
+    _, change = split_query(query)
     asked = msgspec.structs.replace(
         where,
         overlays=line.overlays,
@@ -156,10 +156,12 @@ async def _hits(line: Line, page: Sequence[Changeset], where: FeedFilter) -> set
         if line.branch is not None:
             # It was written on the base that the branch had at that time.
             own = line_of_branch(line.root, line.branch, line.branch.epoch_on(overlay))
-        by_collection: dict[str, list[Touching]] = {}
+        by_collection: dict[str, list[CollectionTransaction]] = {}
         for changeset in group:
             for each in touched_in(changeset, where):
-                by_collection.setdefault(each.collection, []).append(touching(changeset, each))
+                by_collection.setdefault(each.collection, []).append(
+                    collection_transaction(changeset, each)
+                )
         for name, transactions in by_collection.items():
             feed = CollectionFeed(own.storage, name, where, None)
             found, gone = await _found(feed, transactions)
@@ -175,13 +177,13 @@ async def _hits(line: Line, page: Sequence[Changeset], where: FeedFilter) -> set
 
 
 async def _found(
-    feed: CollectionFeed, transactions: Sequence[Touching]
+    feed: CollectionFeed, transactions: Sequence[CollectionTransaction]
 ) -> tuple[set[int], set[int]]:
     """Return the transactions with matching changes, and those whose changes are not known."""
     try:
         changes, gone = await feed.changes(transactions, CHANGES_AT_ONCE)
         return {each.txn for each in changes}, gone
-    except TooMany:
+    except TooManyChanges:
         pass
     if len(transactions) > 1:
         half = len(transactions) // 2

@@ -15,16 +15,16 @@ from typing import TypeVar
 from naksha.model import limits
 from naksha.model.errors import Conflict, MergeConflict, Retryable, Unavailable
 from naksha.spi.storage import Storage, WriteSession
-from naksha.versioning.records import Signed
+from naksha.versioning.records import Attribution
 
 P = TypeVar("P")
 T = TypeVar("T")
 _random = random.SystemRandom()
 
 
-async def settle(
+async def write_with_retries(
     opened: Callable[[], Awaitable[Storage]],
-    signed: Signed,
+    signed: Attribution,
     plan: Callable[[WriteSession | None], Awaitable[P]],
     write: Callable[[WriteSession, P], Awaitable[T]],
     touched: Callable[[P], set[str]],

@@ -15,7 +15,13 @@ import pytest
 from naksha.catalog.cache import CatalogCache
 from naksha.catalog.cluster.clock import MonotonicClock
 from naksha.catalog.cluster.nodes import Node
-from naksha.catalog.cluster.peer_messages import Batch, Move, PeerWire, RefusedLine, load_secret
+from naksha.catalog.cluster.peer_messages import (
+    PeerMessage,
+    PeerWire,
+    PointerMove,
+    RefusedLine,
+    load_secret,
+)
 from naksha.catalog.cluster.peers import Peers, into_cache, parse_address
 from naksha.catalog.cluster.snowflake import load_spec
 from naksha.catalog.objects import ObjectRef
@@ -34,8 +40,8 @@ def state(n: int, name: str = "main", created: int = 1) -> Pointer:
     return Pointer(name, ObjectRef("commit", 1_000 + n), created, 0, tuple(range(n)))
 
 
-def move(n: int, name: str = "main", created: int = 1, *, is_deleted: bool = False) -> Move:
-    return Move("r", state(n, name, created).to_row(), n, is_deleted)
+def move(n: int, name: str = "main", created: int = 1, *, is_deleted: bool = False) -> PointerMove:
+    return PointerMove("r", state(n, name, created).to_row(), n, is_deleted)
 
 
 class Instance:
@@ -43,7 +49,7 @@ class Instance:
 
     def __init__(self, name: str, directory: dict[str, str], secret: bytes = SECRET) -> None:
         self.name = name
-        self.heard: list[Move] = []
+        self.heard: list[PointerMove] = []
         self.peers = Peers(PeerWire(secret), self.heard.append, refresh_seconds=0.05)
         self._directory = directory
         self.address = ""
@@ -93,7 +99,7 @@ async def say(address: str, *lines: bytes) -> None:
 
 
 def test_a_line_says_what_was_written() -> None:
-    batch = Batch("a", "host:1", (move(3, "käse\n\0"), move(4, is_deleted=True)))
+    batch = PeerMessage("a", "host:1", (move(3, "käse\n\0"), move(4, is_deleted=True)))
     line = PeerWire(SECRET).to_line(batch)
     assert line.count(b"\n") == 1
     assert PeerWire(SECRET).from_line(line) == batch
@@ -104,8 +110,8 @@ def test_the_longest_batch_fits_a_line() -> None:
     target = ObjectRef("t" * limits.OBJECT_TYPE_BYTES_MAX, 2**63 - 1, 2**31)
     previous = (2**63 - 1,) * limits.PREVIOUS_POINTERS_MAX
     row = Pointer(name, target, 2**63 - 1, 2**63 - 1, previous).to_row()
-    longest = Move("r" * limits.REALM_ID_LENGTH_MAX, row, 2**63 - 1, is_deleted=True)
-    batch = Batch("s" * 32, "h" * 255 + ":65535", (longest,) * limits.PEER_BATCH_MAX)
+    longest = PointerMove("r" * limits.REALM_ID_LENGTH_MAX, row, 2**63 - 1, is_deleted=True)
+    batch = PeerMessage("s" * 32, "h" * 255 + ":65535", (longest,) * limits.PEER_BATCH_MAX)
     assert len(PeerWire(SECRET).to_line(batch)) < limits.PEER_LINE_BYTES_MAX
 
 
@@ -115,8 +121,8 @@ def test_the_longest_batch_fits_a_line() -> None:
         b"",
         b"\n",
         b"GET / HTTP/1.1\r\n",
-        PeerWire(b"another secret").to_line(Batch("a", "")),
-        PeerWire(SECRET).to_line(Batch("a", "")).replace(b'"a"', b'"b"'),
+        PeerWire(b"another secret").to_line(PeerMessage("a", "")),
+        PeerWire(SECRET).to_line(PeerMessage("a", "")).replace(b'"a"', b'"b"'),
         b"\xc3\xa4" * 32 + b" []\n",
     ],
 )
@@ -197,7 +203,7 @@ def names(count: int) -> list[str]:
     ],
 )
 async def test_of_two_moves_that_wait_the_later_state_is_sent(
-    moves: list[Move], sent: Move
+    moves: list[PointerMove], sent: PointerMove
 ) -> None:
     async with instances("a", "b") as (a, b):
         for each in moves:
@@ -229,7 +235,7 @@ async def test_what_waits_for_an_instance_that_is_away_is_bounded_and_sent_when_
 
 
 async def test_a_connection_that_was_accepted_before_the_end_is_not_heard_after_it() -> None:
-    line = PeerWire(SECRET).to_line(Batch("x", "", (move(1),)))
+    line = PeerWire(SECRET).to_line(PeerMessage("x", "", (move(1),)))
     async with instances("b") as (b,):
         await b.peers.close()
         async with await asyncio.start_server(b.peers._hear, "127.0.0.1", 0) as accepting:
@@ -268,8 +274,8 @@ async def test_an_instance_that_does_not_read_blocks_nobody() -> None:
 
 async def test_garbage_is_counted_and_harms_nobody() -> None:
     wire = PeerWire(SECRET)
-    hello = wire.to_line(Batch("x", ""))
-    forged = PeerWire(b"guessed").to_line(Batch("x", "", (move(1),)))
+    hello = wire.to_line(PeerMessage("x", ""))
+    forged = PeerWire(b"guessed").to_line(PeerMessage("x", "", (move(1),)))
     async with instances("a", "b") as (a, b):
         await say(b.address, b"GET / HTTP/1.1\r\n\r\n")
         await say(b.address, b"\0\xff" * 500 + b"\n")
@@ -287,16 +293,16 @@ async def test_garbage_is_counted_and_harms_nobody() -> None:
 
 async def test_what_comes_after_a_forged_line_is_not_heard() -> None:
     wire = PeerWire(SECRET)
-    true = wire.to_line(Batch("x", "", (move(1),)))
+    true = wire.to_line(PeerMessage("x", "", (move(1),)))
     async with instances("b") as (b,):
-        await say(b.address, wire.to_line(Batch("x", "")), b"forged\n", true)
+        await say(b.address, wire.to_line(PeerMessage("x", "")), b"forged\n", true)
         assert not b.heard
-        await say(b.address, wire.to_line(Batch("x", "")), true, true)
+        await say(b.address, wire.to_line(PeerMessage("x", "")), true, true)
         assert b.heard == [move(1), move(1)]
 
 
 async def test_ones_own_messages_are_ignored() -> None:
-    line = PeerWire(SECRET).to_line(Batch("b", "127.0.0.1:1", (move(1),)))
+    line = PeerWire(SECRET).to_line(PeerMessage("b", "127.0.0.1:1", (move(1),)))
     async with instances("b") as (b,):
         await say(b.address, line, line)
         assert not b.heard
@@ -349,7 +355,7 @@ class Reader:
 
 
 async def staleness(
-    backend: CatalogBackend, reader: Reader, tell: Callable[[Move], None], moves: int
+    backend: CatalogBackend, reader: Reader, tell: Callable[[PointerMove], None], moves: int
 ) -> list[float]:
     """How long the reader saw the old state, for each of some moves."""
     before, seconds = state(0).to_row(), []
@@ -359,7 +365,7 @@ async def staleness(
         row = state(n).to_row()
         assert await backend.swap_pointer("r", before, row)
         begun = time.monotonic()
-        tell(Move("r", row, n))
+        tell(PointerMove("r", row, n))
         while await reader.number() != n:
             assert time.monotonic() < begun + 10
             await asyncio.sleep(0.001)
@@ -401,7 +407,7 @@ async def test_a_move_of_a_newer_program_evicts() -> None:
     row = state(2).to_row()
     for target, previous in ((b"\xff\xff", b""), (row.target, b"odd")):
         strange = type(row)(row.name, target, row.created, row.epoch, previous)
-        into_cache(cache)(Move("r", strange, 2))
+        into_cache(cache)(PointerMove("r", strange, 2))
         assert cache.pointer("r", "main") is None
 
 
@@ -418,11 +424,11 @@ async def test_two_instances_of_a_catalog_find_each_other_by_their_leases() -> N
     """Each in a loop of its own, as two processes would be."""
     location = "memory:test-peers"
     backend = await MemoryCatalog.open(location)
-    heard: list[Move] = []
+    heard: list[PointerMove] = []
     told = threading.Event()
 
     async def instance(
-        receive: Callable[[Move], None], rest: Callable[[Peers], Awaitable[None]]
+        receive: Callable[[PointerMove], None], rest: Callable[[Peers], Awaitable[None]]
     ) -> None:
         backend = await MemoryCatalog.open(location)
         spec = await load_spec(backend, CLOCK)

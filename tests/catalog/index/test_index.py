@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from naksha.catalog.index import Index, IndexContainer, IndexLimits
+from naksha.catalog.index import IndexContainer, IndexLimits, SortedIndex
 from naksha.catalog.objects import ObjectRef
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
@@ -334,5 +334,5 @@ async def test_marking_a_later_commit_looks_only_at_what_is_new() -> None:
 
 def test_an_index_that_was_not_used_needs_nothing() -> None:
     store = Store()
-    assert not Index(store.fetch_many).is_changed
+    assert not SortedIndex(store.fetch_many).is_changed
     assert store.reads == []

@@ -14,14 +14,14 @@ import msgspec
 from naksha.catalog.catalog import Catalog, Tuning
 from naksha.catalog.cluster.clock import MonotonicClock
 from naksha.catalog.cluster.nodes import LeaseTimes
-from naksha.catalog.entities import Edit, EntitiesCommit
+from naksha.catalog.entities import EntitiesCommit, EntityEdit
 from naksha.catalog.maintenance import (
     AllRealms,
     Maintenance,
+    MaintenanceSettings,
     RealmIdentifier,
     Retention,
     RetentionRule,
-    Settings,
     TypeIdentifier,
 )
 from naksha.catalog.maintenance.pointer_walk import index_of, log_down
@@ -30,7 +30,7 @@ from naksha.catalog.maintenance.store_check import RealmCheck, check_store
 from naksha.catalog.maintenance.verification import Consistency
 from naksha.catalog.objects import Object, ObjectRef, object_type
 from naksha.catalog.persistence import Persistence
-from naksha.catalog.realms import Realm, Status
+from naksha.catalog.realms import Realm, RealmStatus
 from naksha.model import limits
 from naksha.spi.catalog import CatalogBackend, Scanned, ScannedObject
 
@@ -128,15 +128,15 @@ class Store:
         catalog = await Catalog.open(between, tuning=tuning, clock=clock or time.clock)
         return cls(catalog, between, time)
 
-    async def realm(self, id: str = "maps", status: Status = Status.ACTIVE) -> Realm:
+    async def realm(self, id: str = "maps", status: RealmStatus = RealmStatus.ACTIVE) -> Realm:
         """A new realm in a state."""
         realm = await self.catalog.realms.create(id)
-        if status is Status.CREATED:
+        if status is RealmStatus.CREATED:
             return realm
-        if status is Status.LOADING:
-            return await self.catalog.realms.update(realm, Status.LOADING)
-        realm = await self.catalog.realms.update(realm, Status.INITIALIZING)
-        if status is not Status.INITIALIZING:
+        if status is RealmStatus.LOADING:
+            return await self.catalog.realms.update(realm, RealmStatus.LOADING)
+        realm = await self.catalog.realms.update(realm, RealmStatus.INITIALIZING)
+        if status is not RealmStatus.INITIALIZING:
             realm = await self.catalog.realms.update(realm, status)
         return realm
 
@@ -150,7 +150,7 @@ class Store:
         opened = await self.catalog.realm(realm)
         await opened.persistence.ensure_pointers([pointer])
 
-        async def change(edit: Edit) -> None:
+        async def change(edit: EntityEdit) -> None:
             for key, text in changes.items():
                 if text is None:
                     edit.remove(key)
@@ -216,7 +216,7 @@ class Store:
         *identifiers: RealmIdentifier,
         rules: Sequence[RetentionRule] = (),
         types: Iterable[TypeIdentifier] = (),
-        settings: Settings | None = None,
+        settings: MaintenanceSettings | None = None,
     ) -> Maintenance:
         """The service; without identifiers one that claims all realms."""
         found = Maintenance(self.catalog, identifiers or [AllRealms(rules)], types, settings)

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from naksha.catalog.backends import open_backend
-from naksha.catalog.maintenance import Settings
+from naksha.catalog.maintenance import MaintenanceSettings
 from naksha.catalog.pointers import Pointer
 from naksha.model import limits
 from tests.catalog.maintenance.conftest import NewLocation
@@ -43,7 +43,7 @@ async def _sweep_between_write_and_move(maintainer: Store, writer: Store, grace:
     persistence = await writer.persistence()
     await persistence.ensure_pointers(["main"])
     [thing] = await writer.write()
-    maintenance = await maintainer.maintenance(settings=Settings(grace_seconds=grace))
+    maintenance = await maintainer.maintenance(settings=MaintenanceSettings(grace_seconds=grace))
     await maintenance.run()
     moved = await persistence.move_pointer(await persistence.pointer_now("main"), thing.ref)
     assert moved is not None

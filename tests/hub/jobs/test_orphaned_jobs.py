@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from naksha.catalog.entities import Edit
+from naksha.catalog.entities import EntityEdit
 from naksha.hub.config.objects import Space
 from naksha.hub.jobs import changes
 from naksha.hub.jobs.changes import (
@@ -150,7 +150,7 @@ async def test_what_ended_long_ago_is_cleared_away(tmp_path: Path, kinds: JobKin
             await realm.put(seen.job, state=State.DONE, ended_ms=at)
         aged = msgspec.structs.replace(old.job, created_at=long_ago)
 
-        async def change(edit: Edit) -> None:
+        async def change(edit: EntityEdit) -> None:
             edit.put(aged.key, aged)
 
         await realm.realm.opened.entities(JOBS).commit(change)

@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 
 from naksha.model.errors import Cancelled, Conflict, Expired, InvalidArgument
 from naksha.spark.archive.archive import MANIFEST, UNFINISHED, Manifest, new_name, write_manifest
-from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.frame import SilentProgress
 from tests.spark.jobs.test_archive import EDITS, LATER, archived, content, found, imported
 
 
-class Ends(Silent):
+class Ends(SilentProgress):
     """Somebody who ends a job when something begins."""
 
     def __init__(self, phase: str, how: type[Exception]) -> None:
@@ -42,7 +42,7 @@ def test_who_cancels_before_has_all_that_was_there(
 ) -> None:
     imported(file, EDITS)
 
-    class Late(Silent):
+    class Late(SilentProgress):
         def too_late(self) -> None:
             raise Cancelled("enough")
 

@@ -23,16 +23,16 @@ from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ
 from naksha.spark.jobs.diff import Compared, Diff, diff
 from naksha.spark.jobs.export import Export, export
-from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.frame import SilentProgress
 from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading.spec import Load, Loaded, Mapping
-from naksha.spark.jobs.publish_directory import REPORT, Output
+from naksha.spark.jobs.publish_directory import REPORT, OutputFormat
 from naksha.spi.staging import WriteMode
 from naksha.spi.storage import Storage, WriteSession
 from naksha.testing.models.json_values import same
 from naksha.testing.storage.suite_support import SUITE_CHECKS_OFF
 from naksha.versioning import diff as versioned_diff
-from naksha.versioning.diff import Action, Change
+from naksha.versioning.diff import DiffAction, FeatureDiff
 from naksha.versioning.lines import place_of
 from naksha.versioning.version_refs import MAIN_BRANCH as MAIN
 from tests.spark.jobs.town import Town, point
@@ -90,25 +90,25 @@ def bare(feature: dict[str, Any]) -> dict[str, Any]:
 
 def found(spark: SparkSession, town: Town, **settings: Any) -> Compared:
     spec = Diff(place=town.place, collection="places", **settings)
-    return diff(spark, spec, Silent())
+    return diff(spark, spec, SilentProgress())
 
 
-def wanted(town: Town, old: str, new: str, query: Query | None = None) -> dict[str, Change]:
-    async def read(storage: Storage) -> dict[str, Change]:
+def wanted(town: Town, old: str, new: str, query: Query | None = None) -> dict[str, FeatureDiff]:
+    async def read(storage: Storage) -> dict[str, FeatureDiff]:
         places = await place_of(storage, old), await place_of(storage, new)
         return {change.id: change async for change in versioned_diff(*places, "places", query)}
 
     return town.call(read)
 
 
-def check(told: list[dict[str, Any]], changes: dict[str, Change]) -> None:
+def check(told: list[dict[str, Any]], changes: dict[str, FeatureDiff]) -> None:
     """The same features, actions, places and documents."""
     assert {line["id"]: line["action"] for line in told} == {
         id_: change.action.value for id_, change in changes.items()
     }
     for line in told:
         change = changes[line["id"]]
-        if change.action is Action.UPDATED:
+        if change.action is DiffAction.UPDATED:
             assert line["paths"] == change.paths()
         else:
             assert line["paths"] == []
@@ -154,12 +154,12 @@ def test_it_is_what_versioning_finds(spark: SparkSession, town: Town, tmp_path: 
     ]
     for n, (old, new, query) in enumerate(cases):
         changes = wanted(town, old, new, query)
-        output, format_ = tmp_path / f"diff-{n}", list(Output)[n % 2]
+        output, format_ = tmp_path / f"diff-{n}", list(OutputFormat)[n % 2]
         report = found(
             spark, town, old=old, new=new, query=query, output=str(output), output_format=format_
         )
-        check(lines_of(output) if format_ is Output.LINES else rows_of(output), changes)
-        counts = dict.fromkeys(Action, 0)
+        check(lines_of(output) if format_ is OutputFormat.LINES else rows_of(output), changes)
+        counts = dict.fromkeys(DiffAction, 0)
         for change in changes.values():
             counts[change.action] += 1
         assert (report.created, report.updated, report.deleted) == tuple(counts.values())
@@ -216,7 +216,7 @@ def check_any_history(
     town.call(work)
     output = folder / "any"
     for old, new in ((first, "HEAD"), ("HEAD", first)):
-        formed = {"output": str(output), "output_format": Output.LINES, "overwrite": True}
+        formed = {"output": str(output), "output_format": OutputFormat.LINES, "overwrite": True}
         found(spark, town, old=old, new=new, **formed)
         check(lines_of(output), wanted(town, old, new))
 
@@ -232,7 +232,7 @@ def check_any_file(
         for id_, seed in seeds.items()
     ]
     files, output = (written(folder / "any.geojsonl", features),), folder / "any"
-    formed = {"output": str(output), "output_format": Output.LINES, "overwrite": True}
+    formed = {"output": str(output), "output_format": OutputFormat.LINES, "overwrite": True}
     found(spark, town, files=files, **formed)
     told = {line["id"]: (line["action"], line["paths"]) for line in lines_of(output)}
 
@@ -243,7 +243,7 @@ def check_any_file(
     town.run(work)
     changes = wanted(town, first, "HEAD")
     assert told == {
-        id_: (change.action.value, change.paths() if change.action is Action.UPDATED else [])
+        id_: (change.action.value, change.paths() if change.action is DiffAction.UPDATED else [])
         for id_, change in changes.items()
     }
 
@@ -335,7 +335,7 @@ def test_it_is_what_a_load_would_change(
         mode=mode,
         delete_rejected=mode is WriteMode.MIRROR,
     )
-    done = load(spark, spec, Silent())
+    done = load(spark, spec, SilentProgress())
     assert counts_of(told) == counts_of(done)
     assert min(done.created, done.updated, done.unchanged) > 0
     assert (done.deleted > 0) == (mode is WriteMode.MIRROR)
@@ -356,7 +356,7 @@ def test_files_are_compared_with_a_version(
     town.put(*(point(id_, 1.0, 2.0, n=1, deep={"a": [1]}, **xyz) for id_ in "abcde"))
     before = town.states()
     exported = Export(place=town.place, collection="places", output=str(tmp_path / "export"))
-    export(spark, exported, Silent())
+    export(spark, exported, SilentProgress())
     features = [dict(before[id_].feature) for id_ in "abcd"]
     features[0] |= {"geometry": {"type": "Point", "coordinates": [1.0, 3.0]}}
     features[1] |= {"properties": {"n": 2, "deep": {"a": [1]}, "x/y": None}, "more": [1]}
@@ -365,7 +365,7 @@ def test_files_are_compared_with_a_version(
     features.append(point("new", 5.0, 5.0))
     files = (written(tmp_path / "edited.geojsonl", features),)
     output = tmp_path / "changes"
-    report = found(spark, town, files=files, output=str(output), output_format=Output.LINES)
+    report = found(spark, town, files=files, output=str(output), output_format=OutputFormat.LINES)
     told = lines_of(output)
     assert {line["id"]: (line["action"], line["paths"]) for line in told} == {
         "a": ("updated", ["/geometry"]),
@@ -412,7 +412,7 @@ def test_files_that_cannot_be_compared(
     with pytest.raises(LimitExceeded, match="More than 1 records"):
         found(spark, small_town, files=broken, rejects_max=1)
     spec = Diff(place=small_town.place, collection="unknown", files=broken)
-    assert counts_of(diff(spark, spec, Silent())) == (1, 0, 0)
+    assert counts_of(diff(spark, spec, SilentProgress())) == (1, 0, 0)
 
 
 def test_what_makes_no_sense_is_refused(
@@ -429,4 +429,4 @@ def test_what_makes_no_sense_is_refused(
     with pytest.raises(Conflict, match="already exists"):
         found(spark, small_town, old="0", output=str(tmp_path))
     with pytest.raises(CollectionNotFound, match="nowhere"):
-        diff(spark, Diff(place=small_town.place, collection="nowhere", old="0"), Silent())
+        diff(spark, Diff(place=small_town.place, collection="nowhere", old="0"), SilentProgress())

@@ -23,10 +23,10 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Cancelled, InvalidArgument, LimitExceeded, NotFound
 from naksha.spark.jobs.diff import Diff, diff
 from naksha.spark.jobs.export import Export, export
-from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.frame import SilentProgress
 from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading import files
-from naksha.spark.jobs.loading.spec import Format, Load, Loaded, Mapping
+from naksha.spark.jobs.loading.spec import FileFormat, Load, Loaded, Mapping
 from naksha.spi.staging import WriteMode
 from tests.spark.jobs.loads import Heard, content, feature, loaded, rejects_of, spec_of
 from tests.spark.jobs.town import Town
@@ -191,7 +191,7 @@ def test_a_load_that_is_repeated_is_done_once(
     assert second.txn == first.txn
 
 
-class Counting(Silent):
+class Counting(SilentProgress):
     """Somebody who counts what is begun."""
 
     def __init__(self) -> None:
@@ -206,7 +206,7 @@ def test_a_load_that_was_done_needs_its_files_no_more(
 ) -> None:
     path = lines(tmp_path / "a.geojsonl")
     spec = spec_of(small_town.place.location, path, job_id="once")
-    first = load(spark, spec, Silent())
+    first = load(spark, spec, SilentProgress())
     path.unlink()
     progress = Counting()
     again = load(spark, spec, progress)
@@ -359,7 +359,7 @@ def test_what_features_lack_is_told(spark: SparkSession, tmp_path: Path, small_t
     ]
 
 
-class TooLate(Silent):
+class TooLate(SilentProgress):
     """Somebody who cancels a load while it writes."""
 
     def __init__(self) -> None:
@@ -382,7 +382,7 @@ def test_what_was_written_is_told_although_it_was_cancelled(
 
 
 def test_the_sample_has_its_sixteen_true_versions(spark: SparkSession, location: str) -> None:
-    done = load(spark, msgspec.convert(sample_spec(location), Load), Silent())
+    done = load(spark, msgspec.convert(sample_spec(location), Load), SilentProgress())
     assert done.transactions == 16
     with naksha.connect(location, app_id="test") as db:
         assert len(content(location, "airports")) == 596
@@ -410,7 +410,7 @@ def test_pieces_begin_and_end_with_lines(
 
 
 def test_a_format_can_be_named(spark: SparkSession, tmp_path: Path, location: str) -> None:
-    done = loaded(spark, location, lines(tmp_path / "features.txt"), format=Format.LINES)
+    done = loaded(spark, location, lines(tmp_path / "features.txt"), format=FileFormat.LINES)
     assert done.created == 3
 
 
@@ -485,8 +485,10 @@ def test_what_was_exported_comes_back_as_it_was(
     small_town.put({**feature("l", 1, 2), "geometry": over})
     place = small_town.place
     output = str(tmp_path / "export")
-    export(spark, Export(place=place, collection="places", output=output), Silent())
-    compared = diff(spark, Diff(place=place, collection="places", files=(output,)), Silent())
+    export(spark, Export(place=place, collection="places", output=output), SilentProgress())
+    compared = diff(
+        spark, Diff(place=place, collection="places", files=(output,)), SilentProgress()
+    )
     assert (compared.created, compared.updated, compared.deleted) == (0, 0, 0)
     done = loaded(spark, place.location, output)
     assert (done.adjusted, done.unchanged) == (0, 1)

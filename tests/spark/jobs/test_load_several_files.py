@@ -19,9 +19,9 @@ import shapely
 from pyspark.sql import SparkSession
 
 from naksha.model.errors import InvalidArgument
-from naksha.spark.jobs.loading.files import Piece
+from naksha.spark.jobs.loading.files import FilePiece
 from naksha.spark.jobs.loading.records import records_of
-from naksha.spark.jobs.loading.spec import Dateline, Mapping
+from naksha.spark.jobs.loading.spec import DatelineHandling, Mapping
 from naksha.spark.jobs.loading.tables import _info, _stream
 from tests.spark.jobs.loads import content, loaded, spec_of
 from tests.spark.jobs.town import Town
@@ -153,7 +153,7 @@ def test_types_that_do_not_go_together_are_refused(spark: SparkSession, tmp_path
 def test_it_is_known_which_files_have_clockwise_rings(spark: SparkSession, tmp_path: Path) -> None:
     for name in ("a.gpkg", "b.shp"):
         frame("a", "EPSG:4326").to_file(tmp_path / name)
-    found = records_of(spark, spec_of("file:x", tmp_path, dateline=Dateline.KEEP))
+    found = records_of(spark, spec_of("file:x", tmp_path, dateline=DatelineHandling.KEEP))
     assert found.clockwise == {str(tmp_path / "b.shp")}
 
 
@@ -246,7 +246,7 @@ def test_no_file_leads_to_a_server(tmp_path: Path) -> None:
     try:
         for name in ("a.gml", "a.kml"):
             assert _info(str(tmp_path / name), None)["features"] == 1
-            with _stream(Piece(str(tmp_path / name))) as (_, reader):
+            with _stream(FilePiece(str(tmp_path / name))) as (_, reader):
                 assert sum(batch.num_rows for batch in reader) == 1
     finally:
         server.shutdown()

@@ -23,11 +23,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.spark.jobs.diff import Diff, diff
-from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.frame import SilentProgress
 from naksha.spark.jobs.loading import files, parquet, tables
-from naksha.spark.jobs.loading.files import Piece
-from naksha.spark.jobs.loading.records import _encoding_of, records_of, tell_left_out
-from naksha.spark.jobs.loading.spec import Format, Mapping
+from naksha.spark.jobs.loading.files import FilePiece
+from naksha.spark.jobs.loading.records import _encoding_of, records_of, report_left_out
+from naksha.spark.jobs.loading.spec import FileFormat, Mapping
 from tests.spark.jobs.loads import Heard, content, loaded, rejects_of, spec_of
 from tests.spark.jobs.town import Town
 
@@ -106,7 +106,7 @@ def test_times_are_loaded_alike_in_every_session(
     assert found["c"][1] == {"at": "2020-01-02 03:04:00+00:00"}
     files = (str(tmp_path / "types.parquet"),)
     spec = Diff(place=small_town.place, collection="places", files=files)
-    told = diff(abroad, spec, Silent())
+    told = diff(abroad, spec, SilentProgress())
     assert (told.created, told.updated, told.deleted) == (0, 0, 2)
     assert abroad.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
 
@@ -127,7 +127,7 @@ def test_what_geopandas_writes_is_loaded_and_compared(
         "b": ([2, 4], {"at": None}),
     }
     spec = Diff(place=small_town.place, collection="places", files=(str(tmp_path / "g.parquet"),))
-    same = diff(spark, spec, Silent())
+    same = diff(spark, spec, SilentProgress())
     assert (same.created, same.updated, same.deleted) == (0, 0, 0)
 
 
@@ -269,14 +269,19 @@ def test_row_groups_are_read_in_pieces_and_no_row_is_lost(
 
 def test_small_pieces_share_a_task_and_no_task_is_empty(spark: SparkSession) -> None:
     size = files.PIECE_BYTES
-    given = [Piece("a", size=1), Piece("b", size=size), Piece("c", size=5), Piece("d", size=5)]
+    given = [
+        FilePiece("a", size=1),
+        FilePiece("b", size=size),
+        FilePiece("c", size=5),
+        FilePiece("d", size=5),
+    ]
     assert [[piece.path for piece in task] for task in tables.packed(given)] == [
         ["a"],
         ["b"],
         ["c", "d"],
     ]
     assert tables.packed([]) == []
-    whole = [Piece(f"{n}") for n in range(16)]
+    whole = [FilePiece(f"{n}") for n in range(16)]
     schema = pa.schema([pa.field("path", pa.string())])
     rows = tables.in_pieces(
         spark,
@@ -376,7 +381,7 @@ def test_an_encoding_is_one_of_texts_and_of_files_that_do_not_say_it(tmp_path: P
         assert error.value.field == "encoding", (name, encoding)
     # GDAL knows no euc_kr, as Python calls it.
     shapefile = spec_of("file:x", tmp_path / "a.shp", encoding="EUC-KR")
-    assert _encoding_of(shapefile, Format.VECTOR) == "euc-kr"
+    assert _encoding_of(shapefile, FileFormat.VECTOR) == "euc-kr"
 
 
 # ---- Files and layers ----------------------------------------------------------------------------
@@ -409,7 +414,7 @@ def test_files_of_a_directory_that_are_left_out_are_told(tmp_path: Path) -> None
     ]
     assert [str(Path(each).relative_to(tmp_path)) for each in found.left_out] == told
     heard = Heard()
-    tell_left_out(found, heard)
+    report_left_out(found, heard)
     (said,) = heard.texts
     assert said.startswith("5 files were left out")
     assert str(tmp_path / "c.csv.gz") in said

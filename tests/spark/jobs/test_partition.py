@@ -19,9 +19,9 @@ from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.model.geo.quadkey import QRID_DIGITS
 from naksha.spark.jobs.cells import CellFinder, cells_of, settle
-from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.frame import SilentProgress
 from naksha.spark.jobs.partition import Partition, Partitioned, partition
-from naksha.spark.jobs.publish_directory import Output
+from naksha.spark.jobs.publish_directory import OutputFormat
 from naksha.spi.partitioning import decode_partitioning
 from naksha.spi.partitioning import partition as partition_by_cell
 from tests.spark.jobs.town import Town, point, scattered
@@ -41,7 +41,7 @@ QRIDS = st.lists(
 
 def computed(spark: SparkSession, town: Town, **settings: object) -> Partitioned:
     spec = Partition(place=town.place, collection="places", **settings)  # type: ignore[arg-type]
-    return partition(spark, spec, Silent())
+    return partition(spark, spec, SilentProgress())
 
 
 def by_cell(qrids: list[str], most: int) -> dict[str, int]:
@@ -122,9 +122,9 @@ def test_it_is_kept_when_asked_for(spark: SparkSession, small_town: Town) -> Non
             computed(spark, small_town, keep=True, **wrong)
 
 
-@pytest.mark.parametrize("format_", Output)
+@pytest.mark.parametrize("format_", OutputFormat)
 def test_all_cells_are_in_the_output(
-    spark: SparkSession, small_town: Town, tmp_path: Path, format_: Output
+    spark: SparkSession, small_town: Town, tmp_path: Path, format_: OutputFormat
 ) -> None:
     """The report has only some, so that it is never too long."""
     most = limits.CELLS_TOLD_MAX + 10
@@ -133,7 +133,7 @@ def test_all_cells_are_in_the_output(
         spark, small_town, features_max=1, output=str(tmp_path / "cells"), output_format=format_
     )
     assert (told.features, len(told.by_qrid)) == (most, limits.CELLS_TOLD_MAX)
-    if format_ is Output.PARQUET:
+    if format_ is OutputFormat.PARQUET:
         rows = pq.read_table(tmp_path / "cells").to_pylist()
     else:
         (file,) = (tmp_path / "cells").glob("*.jsonl")

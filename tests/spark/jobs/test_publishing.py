@@ -14,12 +14,17 @@ from pyspark.sql import SparkSession
 
 from naksha.model.errors import Cancelled, Conflict
 from naksha.spark.jobs import diff, export, partition, verify
-from naksha.spark.jobs.frame import AnyJob, Silent
-from naksha.spark.jobs.publish_directory import check_output, made_before, published, tell
+from naksha.spark.jobs.frame import AnyJob, SilentProgress
+from naksha.spark.jobs.publish_directory import (
+    check_output,
+    earlier_report,
+    published,
+    write_report,
+)
 from tests.spark.jobs.town import Town, point
 
 
-class Never(Silent):
+class Never(SilentProgress):
     """Somebody who does not want anything to be done again."""
 
     def phase(self, name: str, total: int | None = None) -> None:
@@ -48,14 +53,14 @@ def test_what_the_same_job_has_made_is_its_result(
         job_id="one",
         **more,
     )
-    report = job.run(spark, spec, Silent())
+    report = job.run(spark, spec, SilentProgress())
     made = sorted((tmp_path / "out").rglob("*"))
     for again in (spec, msgspec.structs.replace(spec, overwrite=True)):
         assert job.run(spark, again, Never()) == report
     assert sorted((tmp_path / "out").rglob("*")) == made
     for other in ("two", ""):
         with pytest.raises(Conflict, match="already exists"):
-            job.run(spark, msgspec.structs.replace(spec, job_id=other), Silent())
+            job.run(spark, msgspec.structs.replace(spec, job_id=other), SilentProgress())
 
 
 class Told(msgspec.Struct):
@@ -66,16 +71,16 @@ class Told(msgspec.Struct):
 
 def test_a_directory_of_others_is_no_result(tmp_path: Path) -> None:
     output = tmp_path / "out"
-    assert made_before(str(output), "one", Told) is None
+    assert earlier_report(str(output), "one", Told) is None
     output.mkdir()
-    assert made_before(str(output), "one", Told) is None
+    assert earlier_report(str(output), "one", Told) is None
     (output / "_report.json").write_bytes(b"[]")
-    assert made_before(str(output), "one", Told) is None
-    tell(output, "one", Told(7))
-    assert made_before(str(output), "one", Told) == Told(7)
-    assert made_before(str(output), "two", Told) is None
-    tell(output, "", Told(7))
-    assert made_before(str(output), "", Told) is None
+    assert earlier_report(str(output), "one", Told) is None
+    write_report(output, "one", Told(7))
+    assert earlier_report(str(output), "one", Told) == Told(7)
+    assert earlier_report(str(output), "two", Told) is None
+    write_report(output, "", Told(7))
+    assert earlier_report(str(output), "", Told) is None
 
 
 # ---- Processes that die --------------------------------------------------------------------------

@@ -8,13 +8,13 @@ from pyspark.sql import SparkSession
 from naksha.model.errors import StorageCorrupt
 from naksha.model.query import id_hash
 from naksha.model.status_codes import outward
-from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.frame import SilentProgress
 from naksha.spark.jobs.verify import JOB, Verified, Verify, verify
 from tests.spark.jobs.town import Town, point
 
 
 def checked(spark: SparkSession, town: Town) -> Verified:
-    return verify(spark, Verify(place=town.place, collection="places"), Silent())
+    return verify(spark, Verify(place=town.place, collection="places"), SilentProgress())
 
 
 async def attached_by_hand(connection: asyncpg.Connection, leaf: str) -> None:

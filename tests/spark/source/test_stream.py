@@ -37,7 +37,7 @@ from naksha.testing.storage.suite_support import SUITE_CHECKS_OFF, fresh_name, p
 from naksha.versioning import (
     FeedFilter,
     FeedPosition,
-    Policy,
+    MergePolicy,
     create_branch,
     line_of,
     read_feed,
@@ -164,7 +164,7 @@ class Written:
 
     async def do(self, storage: Storage, kind: str, line: str, ids: set[str], n: int) -> None:
         if kind == "rebase":
-            await rebase(storage, self.branch, ANN, policy=Policy.THEIRS)
+            await rebase(storage, self.branch, ANN, policy=MergePolicy.THEIRS)
             return
         where = (await line_of(storage, self.line(line))).storage
         async with where.write("editor", "ann") as session:

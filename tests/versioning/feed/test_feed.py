@@ -17,12 +17,12 @@ from naksha.model.version import AtSeq
 from naksha.spi.storage import Storage, WriteSession
 from naksha.testing.storage.suite_support import DAY_MS, SUITE_CHECKS_OFF, fresh_name, published
 from naksha.versioning import (
+    Attribution,
     FeedFilter,
     FeedPosition,
+    FeedTransaction,
     Line,
-    Published,
-    Scope,
-    Signed,
+    NameScope,
     create_branch,
     line_of,
     open_branch,
@@ -51,10 +51,10 @@ async def main_of(storage: Storage) -> Line:
 
 async def whole(
     line: Line, where: FeedFilter = ALL, *, after: FeedPosition | int = 0, **sizes: int
-) -> list[Published]:
+) -> list[FeedTransaction]:
     """The rest of the feed, page by page; every page keeps to its limits, and goes on."""
     position = FeedPosition(after) if isinstance(after, int) else after
-    items: list[Published] = []
+    items: list[FeedTransaction] = []
     sizes = {**WHOLE, **sizes}
     while True:
         page = await read_feed(
@@ -73,7 +73,7 @@ async def whole(
         position = FeedPosition.parse(str(page.position))
 
 
-def joined(items: list[Published]) -> list[Told]:
+def joined(items: list[FeedTransaction]) -> list[Told]:
     """The items with their parts put together."""
     found: list[Told] = []
     part = 0
@@ -105,7 +105,7 @@ class Town:
         self.model = FeedModel()
         self.names = sorted((fresh_name("a"), fresh_name("b")))
         self.branch = fresh_name("fix")
-        self.scope = Scope(collections=(self.names[0],))
+        self.scope = NameScope(collections=(self.names[0],))
         self.live: dict[str, dict[tuple[str, str], Content]] = {"main": {}, "fix": {}}
         self.dead: dict[tuple[str, str], Content] = {}
         self.begin = 0
@@ -246,7 +246,7 @@ async def check_feed(
             await check_states(await town.line(line), item)
 
 
-async def check_states(line: Line, item: Published) -> None:
+async def check_states(line: Line, item: FeedTransaction) -> None:
     """States are as they were when they were made, whatever came later."""
     version = item.changeset.version
     own: dict[str, Any] = {"states": States.ALL, "txn_from": version.txn}
@@ -493,7 +493,7 @@ async def test_a_branch_that_was_put_on_another_base_tells_all_that_was_done_on_
     fix = await open_branch(storage, "fix")
     await put(fix.storage, place("x", n=2), place("y", n=2))
     await put(storage, place("z", n=3))
-    await rebase(storage, "fix", Signed("editor"))
+    await rebase(storage, "fix", Attribution("editor"))
     fix = await open_branch(storage, "fix")
     await put(fix.storage, place("y", n=4), place("z", n=4))
     for size in (1000, 1):

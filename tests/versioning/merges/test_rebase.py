@@ -20,8 +20,8 @@ from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD
 from naksha.spi.storage import Layer, Storage
 from naksha.versioning import (
-    Scope,
-    Written,
+    NameScope,
+    WriteReport,
     branches,
     create_branch,
     delete_branch,
@@ -150,7 +150,7 @@ async def check_untouched(storage: Storage, fix: Storage) -> None:
 async def test_the_new_base_may_be_about_less(storage: Storage) -> None:
     await make(storage, "places", "roads")
     await put(storage, place("a", n=1))
-    narrow = Scope(None, ("places",))
+    narrow = NameScope(None, ("places",))
     await create_branch(storage, "narrow", ANN, scope=narrow)
     base = (await open_branch(storage, "narrow")).storage
     await put(base, place("b"))
@@ -184,10 +184,10 @@ async def test_the_new_base_is_deleted_meanwhile(
             rebase(storage, "fix", BOB, onto="other"), return_exceptions=True
         )
         ended = await asyncio.gather(*tasks, return_exceptions=True)
-    assert all(isinstance(e, NakshaError | Written) for e in moved)
+    assert all(isinstance(e, NakshaError | WriteReport) for e in moved)
     assert all(e is None or isinstance(e, NakshaError) for e in ended)
     names = [each.name for each in await branches(storage)]
-    is_moved = isinstance(moved[0], Written)
+    is_moved = isinstance(moved[0], WriteReport)
     assert names == (["fix", "other"] if is_moved else ["fix"])
     expected = {"a": {"n": 2}, "b": {}, "c": {}} if is_moved else {"a": {"n": 1}, "b": {}}
     assert await content((await open_branch(storage, "fix")).storage) == expected

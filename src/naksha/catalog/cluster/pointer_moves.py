@@ -12,7 +12,7 @@ Listener = Callable[[str, Pointer, int | None], None]
 """Receives the realm, the pointer, and its state number if it has a log."""
 
 
-class Moves:
+class PointerMoves:
     """Wakes waiting tasks and notifies listeners, in the thread of the event loop."""
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ class MarkLimits(msgspec.Struct, frozen=True, kw_only=True):
     rate_max: float = 1 / limits.MARKS_FILTER_ONE_IN_MIN
 
 
-class Marks:
+class MarkSet:
     """The ids that were marked in each realm. All must be added before the first is looked up."""
 
     def __init__(self, bounds: MarkLimits | None = None) -> None:

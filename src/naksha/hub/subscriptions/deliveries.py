@@ -18,7 +18,7 @@ from naksha.hub.render.projection import Shaping, shaped
 from naksha.hub.subscriptions.delivery_fence import Fence
 from naksha.hub.subscriptions.objects import Granularity, SpatialFilter, Subscription
 from naksha.hub.subscriptions.progress import Progress
-from naksha.versioning import FeatureChange, Published
+from naksha.versioning import FeatureChange, FeedTransaction
 
 PARTS: Final = 1_000_000
 """Greater than the number of features in a part of a transaction."""
@@ -36,14 +36,16 @@ class Cutter:
         self._clip = _clip_area(subscription.filter.spatial_filter)
         self._told = 0
 
-    async def deliveries(self, item: Published, progress: Progress) -> Sequence[DeliverChanges]:
+    async def deliveries(
+        self, item: FeedTransaction, progress: Progress
+    ) -> Sequence[DeliverChanges]:
         """Return the deliveries of an item; none if no change matches."""
         if self._path is None and self._clip is None:
             return self._cut(item, progress)
         # Features may be large, so this must not block the event loop.
         return await asyncio.to_thread(self._cut, item, progress)
 
-    def _cut(self, item: Published, progress: Progress) -> Sequence[DeliverChanges]:
+    def _cut(self, item: FeedTransaction, progress: Progress) -> Sequence[DeliverChanges]:
         changes = item.changes
         if self._path is not None:
             changes = tuple(one for one in changes if self._path.finds(one.state.feature))
@@ -78,7 +80,7 @@ class Cutter:
 
     def _delivery(
         self,
-        item: Published,
+        item: FeedTransaction,
         changes: Sequence[FeatureChange],
         progress: Progress,
         part: int,

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequen
 from typing import Final, NamedTuple
 
 from naksha.catalog.cluster.nodes import LeaseTimes
-from naksha.catalog.entities import Snapshot
+from naksha.catalog.entities import EntitySnapshot
 from naksha.catalog.objects import ObjectRef
 from naksha.hub.config.objects import Connector, StorageObject, key_of
 from naksha.hub.config.references import connectors_named
@@ -110,7 +110,7 @@ class SubscriptionService:
         free = [plan for id, plan in plans.items() if (realm.realm_id, id) not in self._held]
         await self._take(realm, snapshot, free)
 
-    async def _plans_of(self, realm_id: str, snapshot: Snapshot) -> Mapping[str, Plan]:
+    async def _plans_of(self, realm_id: str, snapshot: EntitySnapshot) -> Mapping[str, Plan]:
         """Return the plans, rebuilt only on changed configuration: there may be thousands."""
         of = None if snapshot.commit is None else snapshot.commit.ref
         known = self._plans.get(realm_id)
@@ -119,7 +119,7 @@ class SubscriptionService:
             known = self._plans[realm_id] = _Plans(of, plans)
         return known.plans
 
-    async def _take(self, realm: RealmHub, snapshot: Snapshot, plans: Sequence[Plan]) -> None:
+    async def _take(self, realm: RealmHub, snapshot: EntitySnapshot, plans: Sequence[Plan]) -> None:
         table = ProgressTable(realm.opened.persistence)
         for some in _some_at_a_time(plans):
             known = await table.read([plan.subscription.progress_id for plan in some])
@@ -137,7 +137,7 @@ class SubscriptionService:
         return is_free and kept.value.may_go_to(self.instance, now_ms)
 
     def _start(
-        self, realm: RealmHub, snapshot: Snapshot, plan: Plan, holding: Holding[Progress]
+        self, realm: RealmHub, snapshot: EntitySnapshot, plan: Plan, holding: Holding[Progress]
     ) -> None:
         subscription = plan.subscription
         task = asyncio.create_task(
@@ -192,7 +192,7 @@ async def begin(table: ProgressTable, subscription: Subscription) -> None:
     await table.create(subscription.progress_id, progress)
 
 
-async def _plans(snapshot: Snapshot) -> AsyncIterator[Plan]:
+async def _plans(snapshot: EntitySnapshot) -> AsyncIterator[Plan]:
     async for _, found in snapshot.list(f"{Subscription.kind}/", Subscription):
         subscription = found.value
         connectors = await connectors_named(snapshot, subscription.event_handler_ids)

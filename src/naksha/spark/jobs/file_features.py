@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from naksha.model.errors import InvalidArgument
 from naksha.model.state import XYZ
-from naksha.spark.jobs.loading.check import REJECTED, Checker
+from naksha.spark.jobs.loading.check import REJECTED, RecordChecker
 from naksha.spark.jobs.state_pairs import STATE
 from naksha.spi.arrow import GIVEN
 
@@ -29,7 +29,7 @@ _EMPTY: Final = r"^\s*\{\s*\}\s*$"
 class Reading(msgspec.Struct, frozen=True):
     """Task that converts records to features and rejects, as a load does."""
 
-    checker: Checker
+    checker: RecordChecker
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the records of a partition."""

@@ -35,13 +35,19 @@ from naksha.model.errors import (
     Unavailable,
 )
 from naksha.model.status_codes import outward
-from naksha.spark.jobs.frame import Access
-from naksha.spark.jobs.registry import Asked
+from naksha.spark.jobs.frame import JobAccess
+from naksha.spark.jobs.registry import JobRequest
 from naksha.spark.runtime.failures import failure_of
 from naksha.spark.runtime.progress import LineProgress
 from naksha.spark.runtime.sessions import session
-from naksha.spark.runtime.storage_cache import Opened, Shared, close_all, end_calls, existing
-from naksha.spark.source.options import Place
+from naksha.spark.runtime.storage_cache import (
+    OpenStorage,
+    SharedStorage,
+    close_all,
+    end_calls,
+    existing_storage,
+)
+from naksha.spark.source.options import StorageRef
 from naksha.spark.source.write import applied_job
 from naksha.spi.jobs.messages import Done, Failed, Line
 
@@ -56,11 +62,11 @@ _AGAIN_SECONDS: Final = 0.2
 """Interval between requests to Spark to cancel its jobs."""
 
 
-class Run:
+class JobRun:
     """One run of a job."""
 
     def __init__(
-        self, asked: Asked, progress: LineProgress, master: str, settings: Mapping[str, str]
+        self, asked: JobRequest, progress: LineProgress, master: str, settings: Mapping[str, str]
     ) -> None:
         self._asked = asked
         self._progress = progress
@@ -122,13 +128,13 @@ class Run:
         stuck = Failed.of(Cancelled("The job was cancelled but did not end in time"))
 
         def ask() -> None:
-            answers.put(self._settled(stuck, lambda place: Opened(place, must_exist=True)))
+            answers.put(self._settled(stuck, lambda place: OpenStorage(place, must_exist=True)))
 
         threading.Thread(target=ask, daemon=True).start()
         try:
             return answers.get(timeout=limits.JOB_SETTLE_SECONDS_MAX)
         except queue.Empty:
-            return _unsure(stuck)
+            return _unknown_outcome(stuck)
 
     def _keep_cancelling(self) -> None:
         """Cancel repeatedly: the job may start more work before it notices the cancellation."""
@@ -145,15 +151,17 @@ class Run:
             line: Line = self._done()
         except BaseException as error:  # noqa: BLE001 - every failure is reported
             failed = self._failure(error)
-            line = _unsure(failed)
+            line = _unknown_outcome(failed)
             with contextlib.suppress(Exception):  # `run` waits for a line in any case
-                line = self._settled(failed, existing)
+                line = self._settled(failed, existing_storage)
         self._news.put(line)
 
     def _done(self) -> Done:
         progress, job = self._progress, self._asked.job
-        if job.access is not Access.WRITE:
-            existing(self._asked.spec.place)  # a job that only reads does not create a storage
+        if job.access is not JobAccess.WRITE:
+            existing_storage(
+                self._asked.spec.place
+            )  # a job that only reads does not create a storage
         if job.takes_spark(self._asked.spec):
             progress.phase(STARTING)
             name = f"naksha {job.name}"
@@ -177,7 +185,7 @@ class Run:
         return found
 
     def _settled(
-        self, failed: Failed, storage_at: Callable[[Place], Opened | Shared]
+        self, failed: Failed, storage_at: Callable[[StorageRef], OpenStorage | SharedStorage]
     ) -> Done | Failed:
         """Determine the result of a job after an error.
 
@@ -186,7 +194,7 @@ class Run:
         """
         spec: Any = self._asked.spec
         job_id = getattr(spec, "job_id", "")
-        if not job_id or self._asked.job.access is not Access.WRITE:
+        if not job_id or self._asked.job.access is not JobAccess.WRITE:
             return failed
         try:
             storage = storage_at(spec.place)
@@ -197,13 +205,13 @@ class Run:
         except (NotFound, Conflict):
             return failed  # the storage or collection does not exist, or another job has this id
         except NakshaError:
-            return _unsure(failed)
+            return _unknown_outcome(failed)
         with contextlib.suppress(NakshaError):
             storage.call(lambda it: it.drop_staged(job_id))
         return failed
 
 
-def _unsure(failed: Failed) -> Failed:
+def _unknown_outcome(failed: Failed) -> Failed:
     """Convert a failure for a storage that cannot report whether the write was applied."""
     if failed.code not in _UNSURE:
         return failed

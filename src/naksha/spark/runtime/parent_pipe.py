@@ -20,7 +20,7 @@ _STDIN: Final = 0
 _BYTES: Final = 65_536
 
 
-class Parent:
+class ParentPipe:
     """Reader of the pipe from the parent process; everything else that reads stdin gets EOF."""
 
     def __init__(self) -> None:

@@ -61,7 +61,7 @@ def session(
     builder = SparkSession.builder.master(master).appName(name)
     # The defaults must not replace the settings of a running session.
     is_new = SparkContext._active_spark_context is None
-    given = {**(wished(master) if is_new else {}), **(settings or {})}
+    given = {**(default_settings(master) if is_new else {}), **(settings or {})}
     if is_new:
         # Further sessions of the same context inherit these.
         given |= {**NEEDED, REDACTION: _redacting(given.get(REDACTION, _REDACTED_BY_SPARK))}
@@ -71,7 +71,7 @@ def session(
     return set_up(builder.getOrCreate())
 
 
-def wished(master: str) -> dict[str, str]:
+def default_settings(master: str) -> dict[str, str]:
     """Return the default settings of a session with a master."""
     is_here = master.startswith("local") or urlsplit(master).hostname in _HERE
     return {**WISHED, **(NEARBY if is_here else {})}

@@ -73,7 +73,7 @@ def check_columns(schema: StructType) -> None:
             )
 
 
-def given_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+def feature_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Convert a batch of such columns to features."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     geometry = columns.get("geometry")

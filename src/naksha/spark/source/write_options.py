@@ -11,7 +11,7 @@ import msgspec
 from naksha.model.collection import MAX_AGE_DEFAULT, CollectionInfo
 from naksha.model.errors import InvalidArgument
 from naksha.model.identity.names import check_app_id, check_author, check_collection_id
-from naksha.spark.source.options import Place, check_names, flag, needed, place_of
+from naksha.spark.source.options import StorageRef, check_names, flag, needed, storage_ref_of
 from naksha.spi.staging import StagedWrite, WriteMode, check_key, check_write
 from naksha.versioning.version_refs import MAIN_BRANCH
 
@@ -28,7 +28,7 @@ BY_SPARK: Final = ("checkpointLocation", "queryName")
 class WriteOptions(msgspec.Struct, frozen=True):
     """Parsed options of a write; small and picklable."""
 
-    place: Place
+    place: StorageRef
     write: StagedWrite
     branch: str = MAIN_BRANCH
 
@@ -64,7 +64,7 @@ def write_options(
     )
     # Validated before staging, which may take hours.
     check_write(write, ())
-    return WriteOptions(place_of(options), write, options.get("branch") or MAIN_BRANCH)
+    return WriteOptions(storage_ref_of(options), write, options.get("branch") or MAIN_BRANCH)
 
 
 def options_of(options: WriteOptions) -> dict[str, str]:

@@ -11,47 +11,52 @@ from naksha.model.version import HEAD, AtSeq
 from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning.branch_bases import layers_below, pin_base, stand_on
 from naksha.versioning.lines import Place, at, line_of_branch, place_of
-from naksha.versioning.merges.conflicts import conflict_id, forget_conflict, store_conflict, without
+from naksha.versioning.merges.conflicts import (
+    conflict_id,
+    forget_conflict,
+    store_conflict,
+    without_conflict,
+)
 from naksha.versioning.merges.merge import (
     Choices,
-    Judge,
-    Lines,
-    Merging,
-    Policy,
-    Stuck,
-    decided,
+    MergeDecider,
+    MergePolicy,
+    MergeSides,
+    PlannedMerge,
+    UndecidedMerge,
     last_txn,
-    lines_of,
     plan_merge,
-    undone,
+    require_decisions,
+    sides_of,
+    undecided_merge,
 )
 from naksha.versioning.records import (
     STORAGE,
+    Attribution,
     Branch,
-    Epoch,
-    Scope,
-    Signed,
+    BranchEpoch,
+    NameScope,
+    all_records,
     branch_of,
     change_branch,
-    everywhere,
 )
-from naksha.versioning.state_writer import WAIT_S, Written, write_plan, written_of
+from naksha.versioning.state_writer import WAIT_S, WriteReport, write_plan, write_report
 from naksha.versioning.version_refs import MAIN_BRANCH
-from naksha.versioning.write_retry import settle
+from naksha.versioning.write_retry import write_with_retries
 
 
 async def rebase(
     storage: Storage,
     name: str,
-    signed: Signed,
+    signed: Attribution,
     onto: str | None = None,
     *,
-    scope: Scope = STORAGE,
-    policy: Policy = Policy.FAIL,
+    scope: NameScope = STORAGE,
+    policy: MergePolicy = MergePolicy.FAIL,
     choices: Choices | None = None,
     dry_run: bool = False,
     solving: bool = False,
-) -> Written:
+) -> WriteReport:
     """Put the changes of a branch onto a newer version of its parent.
 
     Args:
@@ -68,13 +73,13 @@ async def rebase(
     Raises:
         MergeConflict: Features need a decision; nothing was written.
     """
-    judge = Judge(policy, choices or {})
+    judge = MergeDecider(policy, choices or {})
     bases: list[Place] = []
 
     async def opened() -> Storage:
         return storage
 
-    async def plan(session: WriteSession | None) -> Merging:
+    async def plan(session: WriteSession | None) -> PlannedMerge:
         branch, revision = await branch_of(session or storage, scope, name)
         if session is None:
             # A plan inside a session uses the base that the last plan found.
@@ -82,19 +87,21 @@ async def rebase(
         else:
             await session.freeze_overlay(branch.now.overlay)
         lines = await _lines(storage, branch, bases[-1], {name: revision}, session)
-        return Merging(lines, *await plan_merge(lines, judge))
+        return PlannedMerge(lines, *await plan_merge(lines, judge))
 
-    async def write(session: WriteSession, merging: Merging) -> Written:
+    async def write(session: WriteSession, merging: PlannedMerge) -> WriteReport:
         await _write(session, merging, signed)
-        return written_of(session.txn, merging.planned)
+        return write_report(session.txn, merging.planned)
 
     if dry_run:
         return (await plan(None)).report()
     try:
         # No gates need to be closed: the overlay of the branch is frozen.
-        done = await settle(opened, signed, decided(plan), write, lambda _: set())
-    except Stuck as stuck:
-        merging, made = await undone(stuck.merging, judge, solving=solving)
+        done = await write_with_retries(
+            opened, signed, require_decisions(plan), write, lambda _: set()
+        )
+    except UndecidedMerge as stuck:
+        merging, made = await undecided_merge(stuck.merging, judge, solving=solving)
         places, open_ = merging.lines.places, merging.open
         raise await store_conflict(
             storage, places, open_, signed, kind="rebase", onto=onto, solving=made
@@ -109,7 +116,7 @@ async def parent_of(storage: Storage, branch: Branch) -> str:
     number, overlay = branch.parent_number, branch.now.below[0].overlay
     if number is None and overlay == MAIN:
         return MAIN_BRANCH
-    for known in await everywhere(storage):
+    for known in await all_records(storage):
         record = known.record
         if not isinstance(record, Branch):
             continue
@@ -124,7 +131,7 @@ async def parent_of(storage: Storage, branch: Branch) -> str:
     )
 
 
-async def _new_base(storage: Storage, branch: Branch, onto: str | None, scope: Scope) -> Place:
+async def _new_base(storage: Storage, branch: Branch, onto: str | None, scope: NameScope) -> Place:
     """Return the new base as one fixed version, whatever is written there in the meantime."""
     found = await place_of(storage, onto or f"{await parent_of(storage, branch)}:HEAD", scope)
     target = await at(found.line, AtSeq(found.version.seq_number))
@@ -144,14 +151,14 @@ async def _lines(
     target: Place,
     revisions: dict[str, int],
     session: WriteSession | None,
-) -> Lines:
+) -> MergeSides:
     source = await at(line_of_branch(storage, branch).read_in(session), HEAD)
     if session is None:
         source = await at(source.line, AtSeq(source.version.seq_number))
     target = target.read_in(session)
     await _check_complete(source, target, branch)
     # Nothing is written to the new base, so its scope does not matter.
-    return await lines_of(source, target, revisions, (source.line,))
+    return await sides_of(source, target, revisions, (source.line,))
 
 
 async def _check_complete(source: Place, target: Place, branch: Branch) -> None:
@@ -175,7 +182,7 @@ async def _check_complete(source: Place, target: Place, branch: Branch) -> None:
             )
 
 
-async def _write(session: WriteSession, merging: Merging, signed: Signed) -> None:
+async def _write(session: WriteSession, merging: PlannedMerge, signed: Attribution) -> None:
     lines = merging.lines
     source, target = lines.source, lines.target
     branch = source.line.branch
@@ -192,12 +199,12 @@ async def _write(session: WriteSession, merging: Merging, signed: Signed) -> Non
     message = signed.message or f"Rebase of {branch.name!r}"
     await write_plan(session, merging.planned, message)
     assert session.txn is not None
-    epoch = Epoch(
+    epoch = BranchEpoch(
         overlay=overlay, below=below, since=session.txn, replayed=(branch.now.overlay, last)
     )
     conflict = conflict_id("rebase", source.line, target.line)
     moved = msgspec.structs.replace(
-        without(branch, conflict),
+        without_conflict(branch, conflict),
         parent=target.line.name,
         parent_number=target.line.number,
         epochs=(*branch.epochs, epoch),

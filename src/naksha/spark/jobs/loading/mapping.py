@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 from naksha.model.errors import InvalidArgument
 from naksha.spark.jobs.loading.geojson import EXACT_MAX
-from naksha.spark.jobs.loading.layouts import check_everywhere, geometry_of
+from naksha.spark.jobs.loading.layouts import check_required, geometry_of
 from naksha.spark.jobs.loading.spec import Mapping
 from naksha.spark.jobs.loading.tables import (
     LINE,
@@ -51,7 +51,7 @@ _LON_NAMES: Final = ("lon", "lng", "long", "longitude", "x")
 _LAT_NAMES: Final = ("lat", "latitude", "y")
 
 
-class _Places(msgspec.Struct, frozen=True):
+class _GeometryColumns(msgspec.Struct, frozen=True):
     wkb: str | None = None
     wkt: str | None = None
     lon: str | None = None
@@ -68,9 +68,9 @@ def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
     columns = [name for name in rows.columns if name not in OWN]
     _check_names(mapping, columns)
     _check_types(mapping, rows, lambda name, to: column_of(name).try_cast(to))
-    places = _places_of(table, columns, mapping)
+    places = _geometry_columns(table, columns, mapping)
     id_name = mapping.id or _find(columns, (_ID,))
-    check_everywhere(table.layouts, places.columns | ({id_name} if id_name is not None else set()))
+    check_required(table.layouts, places.columns | ({id_name} if id_name is not None else set()))
     used = places.columns | {name for name in (id_name, mapping.tags) if name is not None}
     left = [name for name in columns if name not in used]
     casts = {name: column_of(name).try_cast(to) for name, to in mapping.types.items()}
@@ -159,27 +159,27 @@ def mapped_features(records: DataFrame, mapping: Mapping) -> DataFrame:
 # ---- Tables --------------------------------------------------------------------------------------
 
 
-def _places_of(table: Table, columns: Sequence[str], mapping: Mapping) -> _Places:
+def _geometry_columns(table: Table, columns: Sequence[str], mapping: Mapping) -> _GeometryColumns:
     if mapping.lon is not None or mapping.lat is not None:
         if mapping.lon is None or mapping.lat is None:
             raise InvalidArgument(
                 "The mapping must have both lon and lat, or neither", field="mapping"
             )
-        return _Places(lon=mapping.lon, lat=mapping.lat)
+        return _GeometryColumns(lon=mapping.lon, lat=mapping.lat)
     schema = table.rows.schema
     named = mapping.geometry or geometry_of(table.layouts)
     if named is not None:
         is_text = isinstance(schema[named].dataType, StringType)
-        return _Places(wkt=named) if is_text else _Places(wkb=named)
+        return _GeometryColumns(wkt=named) if is_text else _GeometryColumns(wkb=named)
     binary = [name for name in columns if isinstance(schema[name].dataType, BinaryType)]
     texts = [name for name in columns if isinstance(schema[name].dataType, StringType)]
     wkb, wkt = _find(binary, _WKB_NAMES), _find(texts, _TEXT_NAMES)
     lon, lat = _find(columns, _LON_NAMES), _find(columns, _LAT_NAMES)
     if wkb is not None:
-        return _Places(wkb=wkb)
+        return _GeometryColumns(wkb=wkb)
     if wkt is not None:
-        return _Places(wkt=wkt)
-    return _Places() if lon is None or lat is None else _Places(lon=lon, lat=lat)
+        return _GeometryColumns(wkt=wkt)
+    return _GeometryColumns() if lon is None or lat is None else _GeometryColumns(lon=lon, lat=lat)
 
 
 def _check_names(mapping: Mapping, columns: Sequence[str]) -> None:
@@ -336,7 +336,7 @@ def _number(name: str | None) -> Column:
     return F.lit(None).cast("double") if name is None else column_of(name).try_cast("double")
 
 
-def _numbers(places: _Places) -> dict[str, Column]:
+def _numbers(places: _GeometryColumns) -> dict[str, Column]:
     return {name: _number(name) for name in (places.lon, places.lat) if name is not None}
 
 
