@@ -17,7 +17,7 @@ from statistics import median, quantiles
 
 import msgspec
 
-from benchmarks._catalog_databases import Database, database
+from benchmarks._catalog_databases import RunningDatabase, database
 from benchmarks._frame import Options, Report
 from naksha.catalog.catalog import Catalog
 from naksha.catalog.entities import Entities, EntityEdit
@@ -42,7 +42,7 @@ class BenchEntity(msgspec.Struct, frozen=True):
 
 
 @dataclass
-class Run:
+class WriterResult:
     """Result of the writers of one measurement."""
 
     seconds: float
@@ -74,7 +74,7 @@ def run(options: Options) -> Report:
         return asyncio.run(_measure(opened, options))
 
 
-async def _measure(opened: Database, options: Options) -> Report:
+async def _measure(opened: RunningDatabase, options: Options) -> Report:
     seconds = 0.5 if options.quick else 4.0
     report = Report(
         f"Commits on {opened.name}",
@@ -101,7 +101,7 @@ async def _measure(opened: Database, options: Options) -> Report:
     return report
 
 
-def _add(report: Report, found: Run, writers: int, shared: bool, bare: float) -> None:
+def _add(report: Report, found: WriterResult, writers: int, shared: bool, bare: float) -> None:
     case = f"{writers} on one pointer" if shared else f"{writers} on pointers of their own"
     p50, p99 = found.percentile_ms(50), found.percentile_ms(99)
     fairness = found.fairness
@@ -124,7 +124,9 @@ def _add(report: Report, found: Run, writers: int, shared: bool, bare: float) ->
         }
 
 
-async def _commits(persistence: Persistence, writers: int, shared: bool, seconds: float) -> Run:
+async def _commits(
+    persistence: Persistence, writers: int, shared: bool, seconds: float
+) -> WriterResult:
     names = [f"{'shared' if shared else 'own'}-{writers}-{n}" for n in range(writers)]
     if shared:
         names = names[:1]
@@ -134,7 +136,7 @@ async def _commits(persistence: Persistence, writers: int, shared: bool, seconds
         await entities.commit(_filled)
     for writer in range(writers):  # warm up
         await everything[writer % len(everything)].commit(_put(writer))
-    found = Run(0.0)
+    found = WriterResult(0.0)
     begin = time.perf_counter()
     end = begin + seconds
     found.latencies = await asyncio.gather(
@@ -156,7 +158,7 @@ def _put(number: int) -> Callable[[EntityEdit], Awaitable[None]]:
     return change
 
 
-async def _writer(entities: Entities, writer: int, end: float, found: Run) -> list[float]:
+async def _writer(entities: Entities, writer: int, end: float, found: WriterResult) -> list[float]:
     rng = random.Random(writer)
     latencies = []
     while (begin := time.perf_counter()) < end:

@@ -76,7 +76,7 @@ def run(options: Options) -> Report:
         with postgres_database(tcp=True) as dsn, memory_watched() as memory:
             spark = naksha.spark.session(settings={"spark.jars": str(JDBC_JAR)})
             try:
-                timings = asyncio.run(_Bench(spark, dsn, Path(folder)).measure(options))
+                timings = asyncio.run(_SparkVariants(spark, dsn, Path(folder)).measure(options))
             finally:
                 spark.stop()
                 close_all()
@@ -105,7 +105,7 @@ def _write_file(path: Path, features: list[dict[str, Any]]) -> None:
     pyarrow.parquet.write_table(pa.table(columns), path)
 
 
-class _Bench:
+class _SparkVariants:
     """Variants in one database and one session."""
 
     def __init__(self, spark: SparkSession, dsn: str, folder: Path) -> None:

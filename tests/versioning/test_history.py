@@ -33,13 +33,13 @@ async def test_every_state_with_its_author_and_what_changed(storage: Storage) ->
     await put(storage, place("a", n=3))
     first, last = await range_of(storage, "0..HEAD")
     steps = await all_of(history(first, last, "places", Query(ids=("a",))))
-    assert [(s.action, s.who) for s in steps] == [
+    assert [(s.action, s.actor) for s in steps] == [
         ("CREATE", ("ann", "editor")),
         ("UPDATE", ("bob", "editor")),
         ("DELETE", ("ann", "editor")),
         ("CREATE", ("ann", "editor")),
     ]
-    assert [s.when_ms for s in steps] == sorted(s.when_ms for s in steps)
+    assert [s.started_ms for s in steps] == sorted(s.started_ms for s in steps)
     assert steps[1].paths() == ["/properties/n"]
     assert steps[1].patch() == [{"op": "replace", "path": "/properties/n", "value": 2}]
     assert steps[2].paths() == []

@@ -147,7 +147,7 @@ class CatalogCache:
         found: Pointer | AbsentPointer = entry.value
         return found
 
-    def mark(self, realm: str, name: str) -> ReadStamp:
+    def stamp(self, realm: str, name: str) -> ReadStamp:
         """Return a mark; call this before reading or moving a pointer in the database."""
         return ReadStamp(self._epochs[self._slot(realm, name)], self._now_ms())
 
@@ -156,7 +156,7 @@ class CatalogCache:
         realm: str,
         name: str,
         pointer: Pointer | None,
-        mark: ReadStamp,
+        stamp: ReadStamp,
         sequence: int | None = None,
     ) -> None:
         """Store a pointer that was read after the mark; None means that it does not exist.
@@ -164,33 +164,33 @@ class CatalogCache:
         It is discarded if the pointer was evicted, moved or read by another task since the mark.
         """
         slot = self._slot(realm, name)
-        if self._epochs[slot] != mark.epoch:
+        if self._epochs[slot] != stamp.epoch:
             self.fenced += 1
             return
         # A writer that took its mark before this read cannot tell whether its own move or this
         # state is the later one, so invalidate its mark.
         self._epochs[slot] += 1
         if pointer is not None:
-            self._put_state(realm, pointer, sequence, mark.at_ms + self._pointer_ms)
+            self._put_state(realm, pointer, sequence, stamp.at_ms + self._pointer_ms)
         elif self._absent_ms:
-            expires_ms = mark.at_ms + self._absent_ms
+            expires_ms = stamp.at_ms + self._absent_ms
             self._put((realm, name), _Entry(ABSENT, len(name), expires_ms, None))
 
     def pointer_moved(
-        self, realm: str, pointer: Pointer, sequence: int, mark: ReadStamp | None = None
+        self, realm: str, pointer: Pointer, sequence: int, stamp: ReadStamp | None = None
     ) -> None:
         """Record that a pointer reached the state `sequence` of its life.
 
-        With `mark`, the move was made here after the mark; otherwise another instance reported it,
+        With `stamp`, the move was made here after the mark; otherwise another instance reported it,
         possibly late. Concurrent reads are not stored.
         """
         key = (realm, pointer.name)
         slot = self._slot(realm, pointer.name)
-        is_latest = mark is not None and mark.epoch == self._epochs[slot]
+        is_latest = stamp is not None and stamp.epoch == self._epochs[slot]
         self._epochs[slot] += 1
         entry = self._entries.get(key)
-        if mark is not None and is_latest:
-            self._put_state(realm, pointer, sequence, mark.at_ms + self._pointer_ms)
+        if stamp is not None and is_latest:
+            self._put_state(realm, pointer, sequence, stamp.at_ms + self._pointer_ms)
         elif entry is None:
             return  # A late message may be outdated, and there is no entry to compare it with.
         elif isinstance(entry.value, AbsentPointer) or entry.sequence is None:

@@ -208,9 +208,9 @@ class CommitLog(Generic[H]):
         while (wanted := found[-1].value.seq - first) > 0:
             refs = [ObjectRef(self._type, id) for id in found[-1].value.tail[:wanted]]
             older = await self._persistence.fetch_many(refs, self._kind)
-            there = list(takewhile(lambda thing: thing is not None, older))
-            found += [thing for thing in there if thing is not None]
-            if not refs or len(there) < len(refs):
+            existing = list(takewhile(lambda thing: thing is not None, older))
+            found += [thing for thing in existing if thing is not None]
+            if not refs or len(existing) < len(refs):
                 break
         return found
 

@@ -271,7 +271,7 @@ class Persistence:
 
     async def _take_back(self, pointer: Pointer) -> None:
         """Delete a pointer created here, even if it has received the new epoch meanwhile."""
-        while (found := await self.pointer_as_it_is(pointer.name)) is not None:
+        while (found := await self.pointer_of_any_epoch(pointer.name)) is not None:
             if found.created != pointer.created:
                 return
             if found.target != pointer.target:
@@ -293,14 +293,14 @@ class Persistence:
     async def pointer_now(self, name: str) -> Pointer:
         """Return the pointer as it is in the database, else raise PointerNotFound."""
         check_pointer_name(name)
-        mark = self._cache.mark(self.realm, name)
+        stamp = self._cache.stamp(self.realm, name)
         pointer = await self._current(name)
-        self._cache.put_pointer(self.realm, name, pointer, mark)
+        self._cache.put_pointer(self.realm, name, pointer, stamp)
         if pointer is None:
             raise PointerNotFound(f"Pointer {name!r} does not exist in realm {self.realm!r}")
         return pointer
 
-    async def pointer_as_it_is(self, name: str) -> Pointer | None:
+    async def pointer_of_any_epoch(self, name: str) -> Pointer | None:
         """Return the pointer from the database, whatever the realm's epoch."""
         rows = await self.backend.fetch_pointers(self.realm, [name])
         return Pointer.from_row(rows[name]) if name in rows else None
@@ -311,7 +311,7 @@ class Persistence:
         A pointer of another epoch means that this client is fenced, which the check reports; or
         else that a fenced client created it: it never counted, and is removed.
         """
-        while (pointer := await self.pointer_as_it_is(name)) is not None:
+        while (pointer := await self.pointer_of_any_epoch(name)) is not None:
             if pointer.epoch == self._fence.epoch:
                 return pointer
             await self._fence.check()
@@ -358,7 +358,7 @@ class Persistence:
         self._check_epoch(pointer)
         moved = pointer.moved(target)
         rows = [row for _, rows in written for row in rows]
-        mark = self._cache.mark(self.realm, pointer.name)
+        stamp = self._cache.stamp(self.realm, pointer.name)
         is_done = False
         try:
             is_done = await self.backend.publish(self.realm, rows, pointer.to_row(), moved.to_row())
@@ -369,8 +369,8 @@ class Persistence:
         if not is_done:
             return None
         if sequence is not None:
-            self._cache.pointer_moved(self.realm, moved, sequence, mark)
-        self.moves.tell(self.realm, moved, sequence)
+            self._cache.pointer_moved(self.realm, moved, sequence, stamp)
+        self.moves.report_move(self.realm, moved, sequence)
         return moved
 
     async def delete_pointer(self, pointer: Pointer) -> bool:
@@ -381,7 +381,7 @@ class Persistence:
         finally:
             self._cache.evict_pointer(self.realm, pointer.name)
         if is_done:
-            self.moves.tell(self.realm, pointer, None)
+            self.moves.report_move(self.realm, pointer, None)
         return is_done
 
     def _check_epoch(self, pointer: Pointer) -> None:

@@ -298,16 +298,16 @@ class Realms:
 
         return await self._entities.commit(change, message=f"realm {realm.id}: released")
 
-    async def opened(self, id: str, status: RealmStatus = RealmStatus.ACTIVE) -> RealmFence:
+    async def open_fence(self, id: str, status: RealmStatus = RealmStatus.ACTIVE) -> RealmFence:
         """Return the fence of a realm in a state, which is ACTIVE except during setup."""
         realm = await self.fence(await self.get(id))
         if realm.status is not status:
             raise RealmInactive(f"The realm {id!r} is {realm.status}, but must be {status}")
         return RealmFence(self, realm)
 
-    async def reopened(self, realm: Realm) -> RealmFence:
+    async def reopen_fence(self, realm: Realm) -> RealmFence:
         """Return the fence of a realm that has not changed its state since it was read."""
-        fence = await self.opened(realm.id, realm.status)
+        fence = await self.open_fence(realm.id, realm.status)
         if fence.epoch != realm.epoch:
             raise RealmChanged(
                 f"The realm {realm.id!r} is {realm.status} again, but has changed its state since"

@@ -43,7 +43,7 @@ class RealmImportTarget(Protocol):
 
     realms: Realms
 
-    async def realm_in_the_making(self, realm: Realm) -> Persistence:
+    async def realm_for_setup(self, realm: Realm) -> Persistence:
         """Return a realm that does not serve yet."""
 
 
@@ -91,7 +91,7 @@ async def import_realm(
             "status must be ACTIVE or INACTIVE for an imported realm", field="status"
         )
     realm = await _loading(catalog.realms, realm_id, is_repeated)
-    persistence = await catalog.realm_in_the_making(realm)
+    persistence = await catalog.realm_for_setup(realm)
     pointers = await _import_objects(persistence, chunks)
     await _import_pointers(persistence.backend, realm, pointers)
     check = await check_realm(RealmReader(persistence.backend, realm.id))
@@ -166,8 +166,8 @@ async def _import_pointers(
         ]
         await backend.create_pointers(realm.id, rows)
         # An earlier attempt may have created some of them from the same stream.
-        there = await backend.fetch_pointers(realm.id, [row.name for row in rows])
-        others = [row.name for row in rows if there.get(row.name) != row]
+        existing = await backend.fetch_pointers(realm.id, [row.name for row in rows])
+        others = [row.name for row in rows if existing.get(row.name) != row]
         if others:
             raise Conflict(f"The realm {realm.id!r} already has a different pointer {others[0]!r}")
 

@@ -116,8 +116,8 @@ async def read_records(chunks: AsyncIterable[bytes]) -> AsyncIterator[Record]:
             _check_header(record)
         elif isinstance(record, ExportHeader):
             raise _damaged(at, "it contains a second header")
-        whole = ExportTrailer(pointers, objects, digest.digest())
-        if isinstance(record, ExportTrailer) and record != whole:
+        expected = ExportTrailer(pointers, objects, digest.digest())
+        if isinstance(record, ExportTrailer) and record != expected:
             raise _damaged(at, "its records do not match the trailer")
         pointers += isinstance(record, PointerRecord)
         objects += isinstance(record, ObjectRecord)

@@ -114,18 +114,20 @@ async def rename_branch(
 async def _rename_in(session: WriteSession, known: StoredRecord, branch: Branch) -> None:
     """Record the new name of a branch in a tag or branch that refers to it."""
     record, expected = known.record, known.revision
-    told: Tag | Branch = record
+    updated: Tag | Branch = record
     if isinstance(record, Tag):
         if record.branch_number == branch.number:
-            told = msgspec.structs.replace(record, branch=branch.name)
+            updated = msgspec.structs.replace(record, branch=branch.name)
     elif record.parent_number == branch.number:
-        told = msgspec.structs.replace(record, parent=branch.name)
+        updated = msgspec.structs.replace(record, parent=branch.name)
     if isinstance(record, Branch) and record.solves in branch.conflicts:
         # A branch that resolves a conflict is named after the branch in conflict.
         await session.forget(REF, record.scope.key(record.name), expected=expected)
-        told, expected = msgspec.structs.replace(told, name=SOLVING + branch.name), 0
-    if told != record:
-        await session.keep(REF, told.scope.key(told.name), as_json_value(told), expected=expected)
+        updated, expected = msgspec.structs.replace(updated, name=SOLVING + branch.name), 0
+    if updated != record:
+        await session.keep(
+            REF, updated.scope.key(updated.name), as_json_value(updated), expected=expected
+        )
 
 
 async def describe_branch(

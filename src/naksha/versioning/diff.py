@@ -24,7 +24,7 @@ from naksha.model.state import XYZ, State
 from naksha.model.version import HEAD
 from naksha.spi.support.write_merge import content_of
 from naksha.versioning.change_filters import ALL, split_query
-from naksha.versioning.fork_points import Divergence, divergence_of
+from naksha.versioning.divergence import Divergence, divergence_of
 from naksha.versioning.lines import Place
 
 CHUNK: Final = 10_000
@@ -86,24 +86,28 @@ async def diff(
     actions and times apply to the states in between (see `naksha.versioning.change_filters`).
     `limit`, `cursor` and `states` of the query refer to pages of states and are rejected.
     """
-    asked = query or Query()
-    if asked.limit is not None or asked.cursor is not None or asked.states is not States.LIVE:
+    query_or_all = query or Query()
+    if (
+        query_or_all.limit is not None
+        or query_or_all.cursor is not None
+        or query_or_all.states is not States.LIVE
+    ):
         raise InvalidArgument(
             "A diff does not support limit, cursor or states; remove them from the query",
             field="query",
         )
-    if asked.replaced_since is not None:
+    if query_or_all.replaced_since is not None:
         raise InvalidArgument(
             "A diff does not support replaced_since; it compares the two given versions",
             field="query",
         )
     for place in (old, new):
         await check_readable(place, collection)
-    fork = divergence_of(old, new)
-    found = await _changed(fork, collection, asked.ids)
+    divergence = divergence_of(old, new)
+    found = await _changed(divergence, collection, query_or_all.ids)
     ids = sorted(found.ids)
-    if asked != Query(ids=asked.ids, space=asked.space):
-        ids = await _matching(fork, collection, ids, asked)
+    if query_or_all != Query(ids=query_or_all.ids, space=query_or_all.space):
+        ids = await _matching(divergence, collection, ids, query_or_all)
     for start in range(0, len(ids), CHUNK):
         part = ids[start : start + CHUNK]
         before = await lookup(old, collection, part) if found.old is None else found.old
@@ -207,19 +211,19 @@ class DiffCandidates(msgspec.Struct, frozen=True):
 
 
 async def _changed(
-    fork: Divergence, collection: str, among: tuple[str, ...] | None
+    divergence: Divergence, collection: str, among: tuple[str, ...] | None
 ) -> DiffCandidates:
     """Return what was written since the two versions diverged."""
-    if fork.in_order is None:
-        written = Query(ids=among, states=States.ALL, txn_from=fork.txn + 1)
-        sides = [await _ids(place, collection, written) for place in fork.sides]
+    if divergence.in_order is None:
+        written = Query(ids=among, states=States.ALL, txn_from=divergence.txn + 1)
+        sides = [await _ids(place, collection, written) for place in divergence.sides]
         return DiffCandidates(set().union(*sides))
-    first, last = fork.in_order
+    first, last = divergence.in_order
     if last.at == HEAD:
-        found = await _changed_at_head(last, collection, fork.txn, among)
+        found = await _changed_at_head(last, collection, divergence.txn, among)
     else:
-        found = await _changed_at_version(last, collection, fork.txn, among)
-    return found if first is fork.old else DiffCandidates(found.ids, found.new, found.old)
+        found = await _changed_at_version(last, collection, divergence.txn, among)
+    return found if first is divergence.old else DiffCandidates(found.ids, found.new, found.old)
 
 
 async def _changed_at_version(
@@ -286,7 +290,7 @@ async def _ids(place: Place, collection: str, query: Query) -> set[str]:
 
 
 async def _matching(
-    fork: Divergence, collection: str, changed: list[str], query: Query
+    divergence: Divergence, collection: str, changed: list[str], query: Query
 ) -> list[str]:
     """Return the changed features that match a query, in the same order.
 
@@ -297,28 +301,28 @@ async def _matching(
     found = set(changed)
     if change != ALL:
         by = msgspec.structs.replace(change, ids=query.ids, part=query.part)
-        found &= await _written(fork, collection, by)
+        found &= await _written(divergence, collection, by)
     if features != Query(ids=query.ids, space=query.space):
-        found &= await _matching_features(fork, collection, sorted(found), features)
+        found &= await _matching_features(divergence, collection, sorted(found), features)
     return [id_ for id_ in changed if id_ in found]
 
 
-async def _written(fork: Divergence, collection: str, query: Query) -> set[str]:
+async def _written(divergence: Divergence, collection: str, query: Query) -> set[str]:
     """Return the features that have a matching state since the fork."""
-    first = max(fork.txn + 1, query.txn_from or 0)
+    first = max(divergence.txn + 1, query.txn_from or 0)
     since = msgspec.structs.replace(query, states=States.ALL, txn_from=first)
     found: set[str] = set()
-    for place in fork.sides:
+    for place in divergence.sides:
         found |= await _ids(place, collection, since)
     return found
 
 
 async def _matching_features(
-    fork: Divergence, collection: str, changed: list[str], query: Query
+    divergence: Divergence, collection: str, changed: list[str], query: Query
 ) -> set[str]:
     """Return the features that match in any state since the fork, or in one of the versions."""
-    found = await _written(fork, collection, query) & set(changed)
-    for place in (fork.old, fork.new):
+    found = await _written(divergence, collection, query) & set(changed)
+    for place in (divergence.old, divergence.new):
         left = [id_ for id_ in changed if id_ not in found]
         for start in range(0, len(left), CHUNK):
             part = msgspec.structs.replace(query, ids=tuple(left[start : start + CHUNK]))

@@ -13,7 +13,7 @@ from naksha.model.query import Query, States
 from naksha.model.state import State
 from naksha.model.version import AtTxn
 from naksha.versioning.diff import CHUNK, check_readable, diff, lookup, states_of, visible
-from naksha.versioning.fork_points import divergence_of
+from naksha.versioning.divergence import divergence_of
 from naksha.versioning.lines import Place, at, line_of_branch, place_before
 from naksha.versioning.records import BranchEpoch
 
@@ -26,13 +26,13 @@ class HistoryStep(msgspec.Struct, frozen=True):
     previous: State | None
 
     @property
-    def who(self) -> tuple[str | None, str]:
+    def actor(self) -> tuple[str | None, str]:
         """The author and the app id."""
         xyz = self.state.xyz
         return xyz["author"], xyz["appId"]
 
     @property
-    def when_ms(self) -> int:
+    def started_ms(self) -> int:
         """The start of the transaction in epoch milliseconds."""
         return int(self.state.xyz["updatedAt"])
 
@@ -69,8 +69,12 @@ async def history(
     from. If the branch was rebased in between, each feature that differs on the new base has a step
     to its state there, regardless of who wrote it on the new base.
     """
-    asked = query or Query()
-    if asked.limit is not None or asked.cursor is not None or asked.replaced_since is not None:
+    query_or_all = query or Query()
+    if (
+        query_or_all.limit is not None
+        or query_or_all.cursor is not None
+        or query_or_all.replaced_since is not None
+    ):
         raise InvalidArgument(
             "A history does not support limit, cursor or replaced_since", field="query"
         )
@@ -79,7 +83,7 @@ async def history(
         for place in (begin, end):
             await check_readable(place, collection)
         steps = _steps if _is_past(begin, end) else _moved
-        parts.append(steps(begin, end, collection, asked))
+        parts.append(steps(begin, end, collection, query_or_all))
     async for step in _by_feature(parts):
         yield step
 
@@ -123,12 +127,12 @@ def _is_past(old: Place, new: Place) -> bool:
 
 
 async def _steps(
-    first: Place, last: Place, collection: str, asked: Query
+    first: Place, last: Place, collection: str, query_or_all: Query
 ) -> AsyncIterator[HistoryStep]:
     """Iterate over the states that began since a version, ordered by feature and time."""
     begin = first.version.txn + 1
     since = msgspec.structs.replace(
-        asked, states=States.ALL, txn_from=max(begin, asked.txn_from or 0)
+        query_or_all, states=States.ALL, txn_from=max(begin, query_or_all.txn_from or 0)
     )
     wanted = {s.heading().uuid: s.id async for s in states_of(last, collection, since)}
     ids = sorted(set(wanted.values()))
@@ -145,7 +149,7 @@ async def _steps(
 
 
 async def _moved(
-    before: Place, after: Place, collection: str, asked: Query
+    before: Place, after: Place, collection: str, query_or_all: Query
 ) -> AsyncIterator[HistoryStep]:
     """Iterate over the features that a rebase changed, ordered by id.
 
@@ -155,13 +159,13 @@ async def _moved(
     written = Query(states=States.ALL, txn_from=txn, txn_to=txn + 1)
     changed = {state.id async for state in states_of(after, collection, written)}
     changed |= {change.id async for change in diff(before, after, collection)}
-    ids = sorted(changed if asked.ids is None else changed & set(asked.ids))
+    ids = sorted(changed if query_or_all.ids is None else changed & set(query_or_all.ids))
     for start in range(0, len(ids), CHUNK):
         part = ids[start : start + CHUNK]
         old = await lookup(before, collection, part)
         found: list[State] = []
         for kind in (States.LIVE, States.DELETED):
-            now = msgspec.structs.replace(asked, ids=tuple(part), states=kind)
+            now = msgspec.structs.replace(query_or_all, ids=tuple(part), states=kind)
             found += [state async for state in states_of(after, collection, now)]
         for state in sorted(found, key=lambda state: state.id):
             yield HistoryStep(state.id, state, old.get(state.id))

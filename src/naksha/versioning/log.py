@@ -75,8 +75,8 @@ async def changesets(
             f"The limit of a log page must be between 1 and {limits.PAGE_MAX} changesets",
             field="limit",
         )
-    asked = where or MAIN_LOG
-    if asked.bbox is not None or asked.overlays != MAIN_LOG.overlays:
+    log_filter = where or MAIN_LOG
+    if log_filter.bbox is not None or log_filter.overlays != MAIN_LOG.overlays:
         raise InvalidArgument(
             "where must not contain a bbox or overlays; use area for the bbox and line for the"
             " overlays",
@@ -86,7 +86,7 @@ async def changesets(
     if isinstance(features.spatial, Intersects) and shapely.is_empty(geometry_of(features.spatial)):
         return ChangesetPage([], None)
     found: list[Changeset] = []
-    async for each in _read(line, features, asked, after, limit, newest_first):
+    async for each in _read(line, features, log_filter, after, limit, newest_first):
         found.append(each)
         if len(found) == limit:
             return ChangesetPage(found, each.version.seq_number)
@@ -107,9 +107,9 @@ def _with_area(query: Query, area: Spatial | None) -> Query:
 async def _read(
     line: Line, query: Query, where: LogFilter, after: int, limit: int, newest_first: bool
 ) -> AsyncIterator[Changeset]:
-    asked = _log_filter(line, query, where)
+    log_filter = _log_filter(line, query, where)
     while True:
-        part = await line.storage.transactions(after, limit, asked, newest_first=newest_first)
+        part = await line.storage.transactions(after, limit, log_filter, newest_first=newest_first)
         page = [changeset_of(each) for each in part]
         hit = {each.version.txn for each in page}
         if query != ALL:
@@ -126,18 +126,18 @@ async def _read(
 def _log_filter(line: Line, query: Query, where: LogFilter) -> LogFilter:
     """Return the filter on the log, including the parts of the query that the log can test."""
     _, change = split_query(query)
-    asked = msgspec.structs.replace(
+    log_filter = msgspec.structs.replace(
         where,
         overlays=line.overlays,
         bbox=box_of(query.spatial),
         started_from=_latest(where.started_from, change.updated_from),
         started_to=_earliest(where.started_to, change.updated_to),
     )
-    if asked.authors is None and change.authors is not None:
-        asked = msgspec.structs.replace(asked, authors=change.authors, unsigned=True)
-    if asked.app_ids is None:
-        asked = msgspec.structs.replace(asked, app_ids=change.app_ids)
-    return asked
+    if log_filter.authors is None and change.authors is not None:
+        log_filter = msgspec.structs.replace(log_filter, authors=change.authors, unsigned=True)
+    if log_filter.app_ids is None:
+        log_filter = msgspec.structs.replace(log_filter, app_ids=change.app_ids)
+    return log_filter
 
 
 def _latest(*bounds: int | None) -> int | None:

@@ -23,7 +23,7 @@ _random = random.SystemRandom()
 
 
 async def write_with_retries(
-    opened: Callable[[], Awaitable[Storage]],
+    open_storage: Callable[[], Awaitable[Storage]],
     signed: Attribution,
     plan: Callable[[WriteSession | None], Awaitable[P]],
     write: Callable[[WriteSession, P], Awaitable[T]],
@@ -40,7 +40,7 @@ async def write_with_retries(
     """
     contested: set[str] = set()
     for attempt in range(limits.RETRY_COUNT_MAX):
-        storage = await opened()
+        storage = await open_storage()
         try:
             if attempt < limits.RETRY_GATE_COUNT:
                 planned = await plan(None)

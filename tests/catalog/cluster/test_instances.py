@@ -29,7 +29,7 @@ async def instances(tmp_path: Path) -> AsyncIterator[tuple[Catalog, Catalog]]:
     one, other = await started(path), await started(path)
     realm = await one.realms.create("maps")
     realm = await one.realms.update(realm, RealmStatus.INITIALIZING)
-    await (await one.realm_in_the_making(realm)).ensure_pointers(["config"])
+    await (await one.realm_for_setup(realm)).ensure_pointers(["config"])
     await one.realms.update(realm, RealmStatus.ACTIVE)
     yield one, other
     await one.close()

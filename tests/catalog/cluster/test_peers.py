@@ -159,7 +159,7 @@ def test_addresses_are_read() -> None:
 
 async def test_all_others_hear_a_move_and_oneself_does_not() -> None:
     async with instances("a", "b", "c") as (a, b, c):
-        a.peers.tell(move(1))
+        a.peers.send(move(1))
         await until(lambda: len(b.heard) == len(c.heard) == 1)
         assert b.heard == c.heard == [move(1)]
         assert not a.heard
@@ -173,7 +173,7 @@ async def test_a_new_instance_is_known_to_the_others_before_they_look_it_up() ->
     await asyncio.sleep(0.1)  # it has looked up for the last time
     await b.start()
     await until(a.knows("b"))
-    a.peers.tell(move(1))
+    a.peers.send(move(1))
     await until(lambda: b.heard == [move(1)])
     await a.peers.close()
     await b.peers.close()
@@ -183,7 +183,7 @@ async def test_many_moves_come_in_batches_and_only_the_last_one_of_a_pointer() -
     async with instances("a", "b") as (a, b):
         for n in range(50):
             for pointer in range(100):
-                a.peers.tell(move(n, f"p{pointer}"))
+                a.peers.send(move(n, f"p{pointer}"))
         await until(lambda: {m.row.name for m in b.heard if m.sequence == 49} >= set(names(100)))
         assert len(b.heard) == 100  # nothing was sent before all were told
         assert a.peers.links["b"].sent == 100
@@ -207,7 +207,7 @@ async def test_of_two_moves_that_wait_the_later_state_is_sent(
 ) -> None:
     async with instances("a", "b") as (a, b):
         for each in moves:
-            a.peers.tell(each)
+            a.peers.send(each)
         await until(lambda: bool(b.heard))
         assert b.heard == [sent]
 
@@ -222,8 +222,8 @@ async def test_what_waits_for_an_instance_that_is_away_is_bounded_and_sent_when_
         link = a.peers.links["b"]
         await asyncio.sleep(0.05)  # a sees the end of the connection
         for n in range(15):
-            a.peers.tell(move(1, f"p{n}"))
-        a.peers.tell(move(2, "p0"))  # one that waits already
+            a.peers.send(move(1, f"p{n}"))
+        a.peers.send(move(2, "p0"))  # one that waits already
         assert link.dropped == 5
         again = Instance("b", b._directory)
         await again.start(port)
@@ -238,7 +238,7 @@ async def test_a_connection_that_was_accepted_before_the_end_is_not_heard_after_
     line = PeerWire(SECRET).to_line(PeerMessage("x", "", (move(1),)))
     async with instances("b") as (b,):
         await b.peers.close()
-        async with await asyncio.start_server(b.peers._hear, "127.0.0.1", 0) as accepting:
+        async with await asyncio.start_server(b.peers._serve, "127.0.0.1", 0) as accepting:
             port = accepting.sockets[0].getsockname()[1]
             await say(f"127.0.0.1:{port}", line, line)
         assert not b.heard
@@ -260,7 +260,7 @@ async def test_an_instance_that_does_not_read_blocks_nobody() -> None:
             for n in range(100):
                 b.heard.clear()
                 for pointer in range(500):
-                    a.peers.tell(move(n, f"{pointer}" + "x" * 400))
+                    a.peers.send(move(n, f"{pointer}" + "x" * 400))
                 await until(lambda: len(b.heard) == 500)
                 await asyncio.sleep(0.01)
                 stuck += a.peers.links["deaf"].waiting > 0
@@ -287,7 +287,7 @@ async def test_garbage_is_counted_and_harms_nobody() -> None:
         await say(b.address)
         assert b.peers.refused == 4
         assert not b.heard
-        a.peers.tell(move(2))
+        a.peers.send(move(2))
         await until(lambda: b.heard == [move(2)])
 
 
@@ -345,17 +345,17 @@ class Reader:
         found = self.cache.pointer("r", "main")
         if found is None:
             self.reads += 1
-            mark = self.cache.mark("r", "main")
+            stamp = self.cache.stamp("r", "main")
             rows = await self._backend.fetch_pointers("r", ["main"])
             found = Pointer.from_row(rows["main"])
-            self.cache.put_pointer("r", "main", found, mark)
+            self.cache.put_pointer("r", "main", found, stamp)
         assert isinstance(found, Pointer)
         assert found.target is not None
         return found.target.id - 1_000
 
 
 async def staleness(
-    backend: CatalogBackend, reader: Reader, tell: Callable[[PointerMove], None], moves: int
+    backend: CatalogBackend, reader: Reader, send: Callable[[PointerMove], None], moves: int
 ) -> list[float]:
     """How long the reader saw the old state, for each of some moves."""
     before, seconds = state(0).to_row(), []
@@ -365,7 +365,7 @@ async def staleness(
         row = state(n).to_row()
         assert await backend.swap_pointer("r", before, row)
         begun = time.monotonic()
-        tell(PointerMove("r", row, n))
+        send(PointerMove("r", row, n))
         while await reader.number() != n:
             assert time.monotonic() < begun + 10
             await asyncio.sleep(0.001)
@@ -379,7 +379,7 @@ async def test_with_messages_a_reader_is_stale_for_milliseconds_only() -> None:
     reader = Reader(backend, seconds=1_000)
     async with instances("a", "b") as (a, b):
         b.peers._receive = into_cache(reader.cache)
-        await staleness(backend, reader, a.peers.tell, 20)
+        await staleness(backend, reader, a.peers.send, 20)
     assert reader.reads == 21
 
 
@@ -396,14 +396,14 @@ async def test_a_deleted_pointer_is_forgotten_by_the_others() -> None:
     cache = CatalogCache(CLOCK)
     async with instances("a", "b") as (a, b):
         b.peers._receive = into_cache(cache)
-        cache.put_pointer("r", "main", state(1), cache.mark("r", "main"), 1)
-        a.peers.tell(move(1, is_deleted=True))
+        cache.put_pointer("r", "main", state(1), cache.stamp("r", "main"), 1)
+        a.peers.send(move(1, is_deleted=True))
         await until(lambda: cache.pointer("r", "main") is None)
 
 
 async def test_a_move_of_a_newer_program_evicts() -> None:
     cache = CatalogCache(CLOCK)
-    cache.put_pointer("r", "main", state(1), cache.mark("r", "main"), 1)
+    cache.put_pointer("r", "main", state(1), cache.stamp("r", "main"), 1)
     row = state(2).to_row()
     for target, previous in ((b"\xff\xff", b""), (row.target, b"odd")):
         strange = type(row)(row.name, target, row.created, row.epoch, previous)
@@ -442,16 +442,16 @@ async def test_two_instances_of_a_catalog_find_each_other_by_their_leases() -> N
             await peers.close()
             await node.close()
 
-    async def tell(peers: Peers) -> None:
+    async def send(peers: Peers) -> None:
         await until(lambda: len(peers.links) == 1)
-        peers.tell(move(1))
+        peers.send(move(1))
         await until(told.is_set)
 
     async def hear(peers: Peers) -> None:
         await until(lambda: heard == [move(1)])
         told.set()
 
-    thread = in_a_loop_of_its_own(lambda: instance(lambda _: None, tell))
+    thread = in_a_loop_of_its_own(lambda: instance(lambda _: None, send))
     await instance(heard.append, hear)
     await asyncio.to_thread(thread.join, 10)
     assert heard == [move(1)]

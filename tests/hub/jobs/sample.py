@@ -146,7 +146,7 @@ def load(spark: SparkSession | None, spec: Load, progress: JobProgress) -> Count
 
 def wipe(spark: SparkSession | None, spec: Wipe, progress: JobProgress) -> Counted:
     """Counts when it is too late to cancel it."""
-    progress.too_late()
+    progress.disable_cancellation()
     return count(spark, spec, progress)
 
 

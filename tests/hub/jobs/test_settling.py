@@ -37,7 +37,7 @@ def end_of(directory: Path, work: Work) -> object:
 def test_it_is_too_late_to_cancel_what_cannot_be_undone() -> None:
     out = io.BytesIO()
     progress = LineProgress(out)
-    progress.too_late()
+    progress.disable_cancellation()
     assert not progress.cancel()
     progress.phase("dropping")
     assert [read_line(text) for text in out.getvalue().splitlines()] == [Late(), Phase("dropping")]
@@ -48,7 +48,7 @@ def test_who_was_cancelled_before_does_nothing_that_cannot_be_undone() -> None:
     assert progress.cancel()
     assert not progress.cancel()
     with pytest.raises(Cancelled):
-        progress.too_late()
+        progress.disable_cancellation()
 
 
 @pytest.mark.parametrize("error", [NotFound, Unavailable])

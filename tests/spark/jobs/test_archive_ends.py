@@ -43,7 +43,7 @@ def test_who_cancels_before_has_all_that_was_there(
     imported(file, EDITS)
 
     class Late(SilentProgress):
-        def too_late(self) -> None:
+        def disable_cancellation(self) -> None:
             raise Cancelled("enough")
 
     with pytest.raises(Cancelled):

@@ -127,10 +127,10 @@ class Node:
         if self._time is not None:
             await self._time.check()
             held = self._held
-            if held is not None and self._is_skew_news(held.lease):
+            if held is not None and self._skew_changed(held.lease):
                 await self._renew(held)
 
-    def _is_skew_news(self, lease: NodeLease) -> bool:
+    def _skew_changed(self, lease: NodeLease) -> bool:
         changed_ms = abs((lease.skew_ms or 0) - (self._skew_ms() or 0))
         return changed_ms > limits.CLOCK_SKEW_IGNORED_SECONDS * 1_000
 

@@ -16,7 +16,7 @@ import msgspec
 
 from naksha.catalog.cluster.clock import MonotonicClock
 from naksha.catalog.objects import object_type
-from naksha.catalog.system_objects import PEER_SECRET_ID, keep_once
+from naksha.catalog.system_objects import PEER_SECRET_ID, store_constant
 from naksha.spi.catalog import CatalogBackend, PointerRow
 
 _SECRET_BYTES: Final = 32
@@ -89,4 +89,4 @@ class PeerWire:
 async def load_secret(backend: CatalogBackend, clock: MonotonicClock) -> bytes:
     """Return the secret of this catalog; the first instance creates it."""
     mine = PeerSecret(secrets.token_bytes(_SECRET_BYTES))
-    return (await keep_once(backend, PEER_SECRET_ID, mine, clock.now_us())).secret
+    return (await store_constant(backend, PEER_SECRET_ID, mine, clock.now_us())).secret

@@ -173,7 +173,7 @@ class Peers:
         If peers reach this instance under another host than `host`, give it as `advertised_host`.
         """
         self._server = await asyncio.start_server(
-            self._hear, host, port, limit=limits.PEER_LINE_BYTES_MAX
+            self._serve, host, port, limit=limits.PEER_LINE_BYTES_MAX
         )
         port = self._server.sockets[0].getsockname()[1]
         host = advertised_host or host
@@ -185,7 +185,7 @@ class Peers:
         self._instance = instance
         self._refresher = asyncio.create_task(self._refresh(directory), name="naksha-peers")
 
-    def tell(self, move: PointerMove) -> None:
+    def send(self, move: PointerMove) -> None:
         """Queue a move for all other instances. Never blocks and never raises."""
         for link in self._links.values():
             link.offer(move)
@@ -233,14 +233,14 @@ class Peers:
 
     # ---- Hearing -----------------------------------------------------------------------------
 
-    async def _hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._hearing.add(task)
         try:
             # A connection that was accepted just before closing gets here afterwards.
             if not self._is_closed and len(self._hearing) <= limits.PEER_CONNECTIONS_MAX:
-                await self._hear_lines(reader)
+                await self._read_lines(reader)
         except (asyncio.LimitOverrunError, RefusedLine) as error:
             self.refused += 1
             logger.debug("A connection from another instance was closed: %s", error)
@@ -254,7 +254,7 @@ class Peers:
             self._hearing.discard(task)
             writer.transport.abort()
 
-    async def _hear_lines(self, reader: asyncio.StreamReader) -> None:
+    async def _read_lines(self, reader: asyncio.StreamReader) -> None:
         async with asyncio.timeout(limits.PEER_CALL_SECONDS_MAX):
             hello = self._wire.from_line(await reader.readuntil(b"\n"))
         if hello.sender != self._instance and hello.address:

@@ -26,7 +26,7 @@ class PointerMoves:
             event = self._next[realm, name] = asyncio.Event()
         return event
 
-    def tell(self, realm: str, pointer: Pointer, sequence: int | None) -> None:
+    def report_move(self, realm: str, pointer: Pointer, sequence: int | None) -> None:
         """Report a pointer that this process moved."""
         self.wake(realm, pointer.name)
         for listener in self.listeners:

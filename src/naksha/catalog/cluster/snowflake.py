@@ -14,7 +14,7 @@ import msgspec
 
 from naksha.catalog.cluster.clock import MonotonicClock
 from naksha.catalog.objects import object_type
-from naksha.catalog.system_objects import ID_SPEC_ID, keep_once
+from naksha.catalog.system_objects import ID_SPEC_ID, store_constant
 from naksha.model.errors import InvalidArgument
 from naksha.spi.catalog import CatalogBackend
 
@@ -117,7 +117,7 @@ async def load_spec(
 ) -> IdSpec:
     """Return the id layout of this catalog; the first instance defines it with `local`."""
     local = local or IdSpec()
-    kept = await keep_once(backend, ID_SPEC_ID, local, clock.now_us())
+    kept = await store_constant(backend, ID_SPEC_ID, local, clock.now_us())
     if kept != local:
         logger.warning(
             "The catalog's id layout %s is used instead of the configured layout %s", kept, local

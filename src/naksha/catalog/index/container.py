@@ -81,7 +81,7 @@ class PageRef(NamedTuple):
             raise StorageCorrupt(f"The stripe list of an index is damaged: it refers to {ref}")
         return cls(first, value[end:], ref, size)
 
-    def opened(self, value: object) -> IndexPage:
+    def page_of(self, value: object) -> IndexPage:
         """Return the page of the object that was read for this reference."""
         if isinstance(value, Stripe | IndexSegment) and (
             isinstance(value, Stripe) == (self.ref.type == STRIPE)

@@ -87,7 +87,7 @@ class Directory:
         pages = await loader.load(refs, keep=False)
         return [(ref, page_refs(page.scan())) for ref, page in zip(refs, pages, strict=True)]
 
-    async def unseen(self, loader: PageLoader, seen: set[int]) -> AsyncIterator[ObjectRef]:
+    async def unlisted(self, loader: PageLoader, seen: set[int]) -> AsyncIterator[ObjectRef]:
         """Iterate over the listed objects that are not in `seen`, and add them to it.
 
         A segment in `seen` is not read again: what it lists was added before the segment itself.

@@ -132,7 +132,7 @@ class SortedIndex:
         Ids in `seen` are skipped, and all others are added to it. It must be exact, not a
         probabilistic filter: objects listed by an object in `seen` are not visited.
         """
-        found = self._directory.unseen(self._loader, set() if seen is None else seen)
+        found = self._directory.unlisted(self._loader, set() if seen is None else seen)
         async for ref in found:
             yield ref
 

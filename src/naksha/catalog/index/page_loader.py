@@ -47,7 +47,7 @@ class PageLoader:
         if absent:
             values = await self._fetch_many([ref.ref for ref in absent.values()])
             found = zip(absent.items(), values, strict=True)
-            read = {id: ref.opened(value) for (id, ref), value in found}
+            read = {id: ref.page_of(value) for (id, ref), value in found}
             pages |= read
             if keep:
                 self._keep(read)

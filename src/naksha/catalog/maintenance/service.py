@@ -138,7 +138,7 @@ class Maintenance:
             MarkTimes(now_us, cutoff_us),
         )
         try:
-            return await work.carry_out()
+            return await work.execute()
         except NakshaError as error:
             await work.fail(error)
             raise
@@ -185,7 +185,7 @@ class _RunInProgress:
         self._reports: dict[str, RealmReport] = {}
         self._beat_at = time.monotonic() + limits.MAINTENANCE_BEAT_SECONDS
 
-    async def carry_out(self) -> MaintenanceRun:
+    async def execute(self) -> MaintenanceRun:
         if note := await self._clock_problem():
             logger.warning("Maintenance of the catalog: %s", note)
             return await self._end(RunPhase.DONE, note)

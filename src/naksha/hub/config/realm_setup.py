@@ -75,7 +75,7 @@ async def _reserve(catalog: Catalog, id: str) -> None:
 async def _finish(catalog: Catalog, realm: Realm, made: StorageObject) -> None:
     if realm.status is RealmStatus.CREATED:
         realm = await catalog.realms.update(realm, RealmStatus.INITIALIZING)
-    persistence = await catalog.realm_in_the_making(realm)
+    persistence = await catalog.realm_for_setup(realm)
     await persistence.ensure_pointers([POINTER])
 
     async def change(edit: EntityEdit) -> None:

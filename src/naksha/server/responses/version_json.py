@@ -81,13 +81,13 @@ def undecided_json(one: UndecidedFeature) -> dict[str, Any]:
 
 def step_json(step: HistoryStep) -> bytes:
     """Encode a step in the history of a feature: a state and its changes."""
-    author, app_id = step.who
+    author, app_id = step.actor
     about = {
         "id": step.id,
         "action": step.action,
         "author": author,
         "appId": app_id,
-        "at": step.when_ms,
+        "at": step.started_ms,
         "patch": step.patch(),
     }
     return _encode(about)[:-1] + b',"feature":' + step.state.raw + b"}"

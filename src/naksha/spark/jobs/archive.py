@@ -155,22 +155,22 @@ def _archive(spark: SparkSession, spec: Archive, folder: Path, progress: JobProg
     if plan is None:
         return _report(spec, folder, manifest, ArchiveJob(spec.job_id, day, 0, None), 0)
     ended = _ended(spark, spec, plan)
-    there = watched(spark, progress, "count", lambda: _summary(ended, plan))
-    if there.new.states:
-        segment = _write(spark, spec, folder, plan, ended, there.new, progress)
+    ended_states = watched(spark, progress, "count", lambda: _summary(ended, plan))
+    if ended_states.new.states:
+        segment = _write(spark, spec, folder, plan, ended, ended_states.new, progress)
         manifest = msgspec.structs.replace(manifest, segments=[*manifest.segments, segment])
-        job = ArchiveJob(spec.job_id, day, there.due, segment.name, _parameters(spec))
-    job = job or ArchiveJob(spec.job_id, day, there.due, None, _parameters(spec))
+        job = ArchiveJob(spec.job_id, day, ended_states.due, segment.name, _parameters(spec))
+    job = job or ArchiveJob(spec.job_id, day, ended_states.due, None, _parameters(spec))
     manifest = manifest.with_job(job)
     write_manifest(folder, manifest)
-    left = there.due
+    left = ended_states.due
     if not spec.keep:
-        _check_kept(spark, folder, plan, there, ended.schema, progress)
-        left = _drop(spark, spec, plan, there, day, progress)
+        _check_kept(spark, folder, plan, ended_states, ended.schema, progress)
+        left = _drop(spark, spec, plan, ended_states, day, progress)
     report = _report(spec, folder, manifest, job, left)
     if spec.job_id:
-        told = msgspec.structs.replace(job, report=msgspec.to_builtins(report))
-        write_manifest(folder, manifest.with_job(told))
+        finished = msgspec.structs.replace(job, report=msgspec.to_builtins(report))
+        write_manifest(folder, manifest.with_job(finished))
     return report
 
 
@@ -308,7 +308,7 @@ def _check_kept(
     spark: SparkSession,
     folder: Path,
     plan: _ArchivePlan,
-    there: _EndedStates,
+    ended_states: _EndedStates,
     schema: StructType,
     progress: JobProgress,
 ) -> None:
@@ -318,7 +318,7 @@ def _check_kept(
         StorageCorrupt: A file is missing, or its content has changed.
     """
     for segment in plan.manifest.segments:
-        if there.since is None or segment.until <= there.since:
+        if ended_states.since is None or segment.until <= ended_states.since:
             continue
         paths = segment.paths(folder)
         for path in paths:
@@ -342,7 +342,7 @@ def _drop(
     spark: SparkSession,
     spec: Archive,
     plan: _ArchivePlan,
-    there: _EndedStates,
+    ended_states: _EndedStates,
     day: date,
     progress: JobProgress,
 ) -> int:
@@ -353,7 +353,7 @@ def _drop(
     storage, progress = existing_storage(spec.place), UncancellableProgress(progress)
     progress.phase("drop")
     storage.call(lambda s: s.expire(spec.collection, day))
-    if there.due == 0:
+    if ended_states.due == 0:
         return 0
     splits = storage.call(lambda s: _splits(s, spec, plan.last))
     ends = table(spark, spec.place, splits, ["txn_next"])

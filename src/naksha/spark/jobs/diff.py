@@ -49,7 +49,7 @@ from naksha.spi.arrow import COLUMNS
 from naksha.spi.staging import WriteMode
 from naksha.spi.storage import Split, Storage
 from naksha.versioning.diff import DiffAction, check_readable
-from naksha.versioning.fork_points import Divergence, divergence_of
+from naksha.versioning.divergence import Divergence, divergence_of
 from naksha.versioning.lines import Place
 
 _SIDES: Final = ("old", "new")
@@ -228,8 +228,8 @@ async def _plan(storage: Storage, spec: Diff) -> _ReadPlan:
     )
     for place in (old, new):
         await check_readable(place, spec.collection)
-    fork = divergence_of(old, new)
-    first = fork.in_order[0] if fork.in_order is not None else None
+    divergence = divergence_of(old, new)
+    first = divergence.in_order[0] if divergence.in_order is not None else None
     found = _ReadPlan(old, new, [], [])
     sides = (
         (old, StateGroup.OLD_BEGUN, StateGroup.OLD_ENDED),
@@ -240,9 +240,9 @@ async def _plan(storage: Storage, spec: Diff) -> _ReadPlan:
         if place is first:
             continue
         try:
-            asked = _side_queries(fork, begun, ended)
+            asked = _side_queries(divergence, begun, ended)
             if spec.query != Query():
-                asked += _side_queries(fork, StateGroup.WRITTEN, StateGroup.LEFT, spec.query)
+                asked += _side_queries(divergence, StateGroup.WRITTEN, StateGroup.LEFT, spec.query)
             for part, query in asked:
                 splits = await planned(place, spec.collection, query)
                 found.splits.extend(splits)
@@ -255,15 +255,15 @@ async def _plan(storage: Storage, spec: Diff) -> _ReadPlan:
 
 
 def _side_queries(
-    fork: Divergence, begun: StateGroup, ended: StateGroup, query: Query | None = None
+    divergence: Divergence, begun: StateGroup, ended: StateGroup, query: Query | None = None
 ) -> list[tuple[StateGroup, Query]]:
     """Build the queries for a side; `query` applies to all states since the fork."""
     asked = query or Query()
-    since = max(fork.txn + 1, asked.txn_from or 0)
+    since = max(divergence.txn + 1, asked.txn_from or 0)
     kind = States.LIVE if query is None else States.ALL
     found = [(begun, msgspec.structs.replace(asked, states=kind, txn_from=since))]
-    if fork.txn > 0:
-        found.append((ended, msgspec.structs.replace(asked, replaced_since=fork.txn)))
+    if divergence.txn > 0:
+        found.append((ended, msgspec.structs.replace(asked, replaced_since=divergence.txn)))
     return found
 
 

@@ -140,10 +140,10 @@ def export(spark: SparkSession, spec: Export, progress: JobProgress) -> Exported
         writer = _CellWriter(str(parts), columns, _about(spec, at))
         made = _typed(rows, columns).mapInArrow(writer, _WRITTEN)
         files = watched(spark, progress, "writing", made.collect)
-        told = _arranged(work, parts, sorted(cells), files) or [_empty_file(work, writer)]
-        manifest = _manifest(spec, at, at.line.storage.id, writer.schema, told)
+        exported = _arranged(work, parts, sorted(cells), files) or [_empty_file(work, writer)]
+        manifest = _manifest(spec, at, at.line.storage.id, writer.schema, exported)
         (work / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
-        report = msgspec.structs.replace(manifest, files=told[: limits.FILES_TOLD_MAX])
+        report = msgspec.structs.replace(manifest, files=exported[: limits.FILES_TOLD_MAX])
         write_report(work, spec.job_id, report)
         (work / SUCCESS).touch()
     return report
@@ -227,7 +227,7 @@ class _CellWriter:
         def file_of(cell: int) -> GeoParquetFile:
             return self.file(Path(self._folder) / f"{attempt}-{cell}.parquet")
 
-        numbered = ((self._made(batch), numbers_of(batch, "cell")) for batch in batches)
+        numbered = ((self._file_batch(batch), numbers_of(batch, "cell")) for batch in batches)
         for cell, file in written_by_number(numbered, file_of):
             yield _file_row(file, cell)
 
@@ -235,7 +235,7 @@ class _CellWriter:
         """Create a file of this export."""
         return GeoParquetFile(path, self.schema, self._about)
 
-    def _made(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _file_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [
             boxes_of(batch, _EDGES) if name == BBOX else batch.column(name) for name in self._names
         ]
@@ -268,7 +268,7 @@ def _arranged(
     work: Path, parts: Path, cells: Sequence[str], files: Sequence[Any]
 ) -> list[ExportedFile]:
     """Move the files of successful attempts into place, and remove those of other attempts."""
-    told = []
+    exported = []
     for row in sorted(files, key=lambda row: row.cell):
         cell = cells[row.cell]
         path = _path_of(cell)
@@ -276,11 +276,11 @@ def _arranged(
         moved = (parts / row.path).rename(work / path)
         size = moved.stat().st_size
         qrid = None if cell == NOWHERE else cell
-        told.append(ExportedFile(str(path), qrid, row.features, size, row.bbox))
+        exported.append(ExportedFile(str(path), qrid, row.features, size, row.bbox))
     for left in parts.iterdir():
         left.unlink()
     parts.rmdir()
-    return told
+    return exported
 
 
 def _empty_file(work: Path, writer: _CellWriter) -> ExportedFile:

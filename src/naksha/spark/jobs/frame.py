@@ -69,7 +69,7 @@ class JobProgress(Protocol):
     def say(self, text: str) -> None:
         """Report a text for the user."""
 
-    def too_late(self) -> None:
+    def disable_cancellation(self) -> None:
         """Report that the job cannot be cancelled any more, because its next step is final."""
 
 
@@ -85,7 +85,7 @@ class SilentProgress:
     def say(self, text: str) -> None:
         """Ignore the report."""
 
-    def too_late(self) -> None:
+    def disable_cancellation(self) -> None:
         """Ignore the report."""
 
 
@@ -96,7 +96,7 @@ class UncancellableProgress:
     """
 
     def __init__(self, progress: JobProgress) -> None:
-        progress.too_late()
+        progress.disable_cancellation()
         self._progress = progress
 
     def phase(self, name: str, total: int | None = None) -> None:
@@ -114,7 +114,7 @@ class UncancellableProgress:
         with suppress(Cancelled):
             self._progress.say(text)
 
-    def too_late(self) -> None:
+    def disable_cancellation(self) -> None:
         """Do nothing: it was reported by the constructor."""
 
 

@@ -182,7 +182,7 @@ def _limited(outcomes: DataFrame, spec: Load) -> list[Any]:
         kept.unpersist()
 
 
-def _check_counts(rows: list[Any], told: int) -> None:
+def _check_counts(rows: list[Any], counted: int) -> None:
     """Check that no record was lost: the records read must be those staged or rejected.
 
     Raises:
@@ -190,9 +190,9 @@ def _check_counts(rows: list[Any], told: int) -> None:
     """
     ends = [row for row in rows if row.reason is None]
     read = sum(row.records or 0 for row in ends)
-    if read != told or any(row.records is None for row in ends):
+    if read != counted or any(row.records is None for row in ends):
         raise NakshaError(
-            f"{read} records were read, but {told} were staged or rejected; nothing was written"
+            f"{read} records were read, but {counted} were staged or rejected; nothing was written"
         )
 
 

@@ -60,8 +60,8 @@ def earlier_report(output: str, job_id: str, report: type[R]) -> R | None:
 
 def write_report(work: Path, job_id: str, report: msgspec.Struct) -> None:
     """Write the report of a job to its output directory."""
-    told = {**msgspec.to_builtins(report), "jobId": job_id}
-    (work / REPORT).write_bytes(msgspec.json.encode(told))
+    attributes = {**msgspec.to_builtins(report), "jobId": job_id}
+    (work / REPORT).write_bytes(msgspec.json.encode(attributes))
 
 
 def check_output(output: str, *, overwrite: bool) -> Path:

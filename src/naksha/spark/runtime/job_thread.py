@@ -66,9 +66,9 @@ class JobRun:
     """One run of a job."""
 
     def __init__(
-        self, asked: JobRequest, progress: LineProgress, master: str, settings: Mapping[str, str]
+        self, request: JobRequest, progress: LineProgress, master: str, settings: Mapping[str, str]
     ) -> None:
-        self._asked = asked
+        self._request = request
         self._progress = progress
         self._master = master
         self._settings = settings
@@ -84,7 +84,7 @@ class JobRun:
         working.start()
         line = self._news.get()
         if line is _CANCEL:
-            line = self._cancelled()
+            line = self._wait_for_cancelled()
         assert isinstance(line, Done | Failed)
         self._progress.end(line)
         return _exit_code(line)
@@ -101,7 +101,7 @@ class JobRun:
         if self._progress.cancel():
             self._news.put(_CANCEL)
 
-    def _cancelled(self) -> Line:
+    def _wait_for_cancelled(self) -> Line:
         """Wait for the end of a cancelled job; it may have succeeded in the meantime."""
         end_calls()
         # In a thread of its own: the process must end even if Spark does not respond.
@@ -109,7 +109,7 @@ class JobRun:
         try:
             line = self._news.get(timeout=limits.JOB_CANCEL_SECONDS_MAX)
         except queue.Empty:
-            line = self._left_behind()
+            line = self._recorded_result()
             self._progress.end(line)
             sys.stderr.flush()
             _terminate_group()
@@ -117,7 +117,7 @@ class JobRun:
         assert isinstance(line, Done | Failed)
         return line
 
-    def _left_behind(self) -> Done | Failed:
+    def _recorded_result(self) -> Done | Failed:
         """Determine the result of a job that does not end.
 
         Its calls are disabled, so it cannot write any more. It may block its storage object, so
@@ -157,12 +157,12 @@ class JobRun:
         self._news.put(line)
 
     def _done(self) -> Done:
-        progress, job = self._progress, self._asked.job
+        progress, job = self._progress, self._request.job
         if job.access is not JobAccess.WRITE:
             existing_storage(
-                self._asked.spec.place
+                self._request.spec.place
             )  # a job that only reads does not create a storage
-        if job.takes_spark(self._asked.spec):
+        if job.takes_spark(self._request.spec):
             progress.phase(STARTING)
             name = f"naksha {job.name}"
             self._spark = session(self._master, name=name, settings=self._settings)
@@ -170,7 +170,7 @@ class JobRun:
         progress.check()
         self._is_begun = True
         spark: Any = self._spark  # None for a job that does not use Spark
-        report = job.run(spark, self._asked.spec, progress)
+        report = job.run(spark, self._request.spec, progress)
         code = 0 if job.exit_code is None else job.exit_code(report)
         return Done(msgspec.to_builtins(report), code)
 
@@ -192,9 +192,9 @@ class JobRun:
         If its transaction was applied nevertheless, the job is done, even when it was cancelled.
         Otherwise its staged data is dropped; if that fails, staged data is swept later.
         """
-        spec: Any = self._asked.spec
+        spec: Any = self._request.spec
         job_id = getattr(spec, "job_id", "")
-        if not job_id or self._asked.job.access is not JobAccess.WRITE:
+        if not job_id or self._request.job.access is not JobAccess.WRITE:
             return failed
         try:
             storage = storage_at(spec.place)

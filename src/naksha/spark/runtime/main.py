@@ -39,14 +39,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             out.write(msgspec.json.encode(describe_jobs()) + b"\n")
             return 0
         settings = dict(_setting(text) for text in options.settings)
-        asked = read_spec(_spec_from_parent() if options.attached else _read(options.spec))
+        request = read_spec(_spec_from_parent() if options.attached else _read(options.spec))
     except NakshaError as error:
         out.write(msgspec.json.encode(Failed.of(error)) + b"\n")
         return outward(error).exit_code
     finally:
         out.flush()
     gdal.hold()
-    run = JobRun(asked, LineProgress(out), options.master, settings)
+    run = JobRun(request, LineProgress(out), options.master, settings)
     try:
         return run.run()
     except BrokenPipeError:
@@ -92,9 +92,9 @@ def _own_stdout() -> BinaryIO:
 
 def _spec_from_parent() -> bytes:
     parent = ParentPipe()
-    said = parent.specification()
-    parent.obey()
-    return said
+    text = parent.specification()
+    parent.follow()
+    return text
 
 
 def _read(name: str) -> bytes:

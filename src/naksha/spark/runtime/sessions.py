@@ -61,11 +61,14 @@ def session(
     builder = SparkSession.builder.master(master).appName(name)
     # The defaults must not replace the settings of a running session.
     is_new = SparkContext._active_spark_context is None
-    given = {**(default_settings(master) if is_new else {}), **(settings or {})}
+    session_settings = {**(default_settings(master) if is_new else {}), **(settings or {})}
     if is_new:
         # Further sessions of the same context inherit these.
-        given |= {**NEEDED, REDACTION: _redacting(given.get(REDACTION, _REDACTED_BY_SPARK))}
-    for key, value in given.items():
+        session_settings |= {
+            **NEEDED,
+            REDACTION: _redacting(session_settings.get(REDACTION, _REDACTED_BY_SPARK)),
+        }
+    for key, value in session_settings.items():
         builder = builder.config(key, value)
     # On a running session this changes the settings that can be changed.
     return set_up(builder.getOrCreate())

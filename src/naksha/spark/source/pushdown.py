@@ -73,13 +73,13 @@ _WORLD: Final = Bbox(-180.0, -90.0, 180.0, 90.0)
 
 def pushed(query: Query, filters: Sequence[Filter]) -> tuple[Query, list[Filter]]:
     """Extend a query by filters; return it with the filters that Spark must evaluate again."""
-    asked = _QueryBuilder(query)
+    builder = _QueryBuilder(query)
     boxed = [f for f in filters if _column(f) in _EDGES and not isinstance(f, IsNull | IsNotNull)]
-    left = asked.box(boxed)
+    left = builder.box(boxed)
     for each in filters:
-        if each not in boxed and not asked.take(each):
+        if each not in boxed and not builder.take(each):
             left.append(each)
-    return asked.query(), left
+    return builder.query(), left
 
 
 class _QueryBuilder:

@@ -190,21 +190,21 @@ def _one_of(options: Mapping[str, str], name: str, kind: type[Choice], otherwise
 
 
 def _spatial(options: Mapping[str, str]) -> Spatial | None:
-    given = [name for name in ("bbox", "tile", "intersects") if options.get(name)]
-    if len(given) > 1:
+    exclusive = [name for name in ("bbox", "tile", "intersects") if options.get(name)]
+    if len(exclusive) > 1:
         raise InvalidArgument(
-            f"Options {' and '.join(given)} are mutually exclusive", field=given[1]
+            f"Options {' and '.join(exclusive)} are mutually exclusive", field=exclusive[1]
         )
-    if options.get("radius") and given != ["intersects"]:
+    if options.get("radius") and exclusive != ["intersects"]:
         raise InvalidArgument(
             "The option 'radius' requires the option 'intersects'", field="radius"
         )
-    if not given:
+    if not exclusive:
         return None
-    text = options[given[0]]
-    if given == ["tile"]:
+    text = options[exclusive[0]]
+    if exclusive == ["tile"]:
         return Tile(text)
-    if given == ["bbox"]:
+    if exclusive == ["bbox"]:
         edges = [_number(edge, "bbox") for edge in text.split(",")]
         if len(edges) != 4:
             raise InvalidArgument(

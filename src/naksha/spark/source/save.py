@@ -166,11 +166,11 @@ def _infinite(field: StructField) -> Column | None:
 
 def _refused(field: Column, reason: str, columns: Sequence[str]) -> Column:
     """Build an expression that fails the write, as an error raised by a task does."""
-    said = {"code": InvalidArgument.code, "message": reason}
-    told = [f.lit(value).alias(name) for name, value in said.items()]
-    told.append(field.alias("field"))
+    failure = {"code": InvalidArgument.code, "message": reason}
+    members = [f.lit(value).alias(name) for name, value in failure.items()]
+    members.append(field.alias("field"))
     if "id" in columns:
-        told.append(f.col("id").cast("string").alias("feature_id"))
+        members.append(f.col("id").cast("string").alias("feature_id"))
     # Spark appends more text, so the note is terminated by a line break.
-    note = f.concat(f.lit(f"{MARK} "), f.to_json(f.struct(*told)), f.lit("\n"))
+    note = f.concat(f.lit(f"{MARK} "), f.to_json(f.struct(*members)), f.lit("\n"))
     return f.raise_error(note).cast("string")

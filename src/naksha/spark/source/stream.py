@@ -178,10 +178,12 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if line.branch is not None:
                 then = line_of_branch(storage, line.branch, line.branch.epoch_on(overlay))
             last = await storage.transactions(until + 1, 1, where, newest_first=True)
-            found += await self._made(then, first[0], last[0])
+            found += await self._plan_range(then, first[0], last[0])
         return found
 
-    async def _made(self, line: Line, first: Transaction, last: Transaction) -> list[ChangeSplits]:
+    async def _plan_range(
+        self, line: Line, first: Transaction, last: Transaction
+    ) -> list[ChangeSplits]:
         """Plan the changes by a range of transactions of one overlay."""
         collection, storage = self._options.collection, line.storage
         if not (await storage.collection(collection)).history_enabled:

@@ -70,7 +70,7 @@ def write_options(
 def options_of(options: WriteOptions) -> dict[str, str]:
     """Format options for Spark, so that `write_options` can parse them."""
     place, write, info = options.place, options.write, options.write.info
-    given = {
+    values = {
         "storage": place.location,
         "schema": place.schema,
         "branch": options.branch,
@@ -88,7 +88,7 @@ def options_of(options: WriteOptions) -> dict[str, str]:
         "author": write.author,
         "message": write.message,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _mode(options: Mapping[str, str], *, overwrite: bool) -> WriteMode:

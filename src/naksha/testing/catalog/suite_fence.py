@@ -237,10 +237,10 @@ class TestOtherEpochs:
         await catalog.realms.delete(purged)
         new = await catalog.realms.update(await catalog.realms.create(old.id), RealmStatus.LOADING)
         with pytest.raises(RealmChanged):
-            await catalog.realm_in_the_making(old)
+            await catalog.realm_for_setup(old)
         with pytest.raises(RealmChanged):
             await catalog.persistence_of(old)
-        assert (await catalog.realm_in_the_making(new)).realm == new.id
+        assert (await catalog.realm_for_setup(new)).realm == new.id
 
     async def test_a_stale_holder_does_not_see_an_empty_realm(
         self, catalog: Catalog, other_node: Catalog

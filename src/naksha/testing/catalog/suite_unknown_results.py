@@ -180,7 +180,7 @@ class TestFenceInDoubt:
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         realm = await realm_in(catalog, RealmStatus.INITIALIZING)
-        await (await catalog.realm_in_the_making(realm)).ensure_pointers(["config"])
+        await (await catalog.realm_for_setup(realm)).ensure_pointers(["config"])
         monkeypatch.setattr(limits, "FENCE_SECONDS_MAX", 0.05)
         faults.plan = lambda name: Fault.LOST_REQUEST if name == "swap_pointer" else None
         with pytest.raises(OutcomeUnknown, match="is ACTIVE, but"):

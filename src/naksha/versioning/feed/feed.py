@@ -223,7 +223,7 @@ class _Feed:
             )
             for each in batch
         ]
-        return [each for each in items if self._is_wanted(each)]
+        return [each for each in items if self._is_selected(each)]
 
     def _by_collection(self, batch: Iterable[Changeset]) -> dict[str, list[CollectionTransaction]]:
         found: dict[str, list[CollectionTransaction]] = {}
@@ -241,7 +241,7 @@ class _Feed:
             line = line_of_branch(line.root, line.branch, line.branch.epoch_on(overlay))
         return CollectionFeed(line.storage, collection, self._where, self._space)
 
-    def _is_wanted(self, item: FeedTransaction) -> bool:
+    def _is_selected(self, item: FeedTransaction) -> bool:
         where = self._where
         return (
             bool(item.changes or item.without_states)
@@ -260,7 +260,7 @@ class _Feed:
         seq_number, part = changeset.version.seq_number, mark.part if mark is not None else 0
         changes, without, following = await self._some_of(changeset, mark)
         item = FeedTransaction(changeset, tuple(changes), part, following is None, tuple(without))
-        is_wanted = self._is_wanted(item) if part == 0 else following is None
+        is_wanted = self._is_selected(item) if part == 0 else following is None
         items = [item] if changes or without or is_wanted else []
         if following is None:
             return FeedPage(items, FeedPosition(seq_number), max(seq_number, last))
@@ -300,7 +300,7 @@ class _Feed:
                 without.append(name)
                 continue
             changes += [each.change(name) for each in page.found]
-            left -= page.looked_at
+            left -= page.examined
             if page.cursor is not None:
                 return changes, without, (name, page.cursor)
         return changes, without, None

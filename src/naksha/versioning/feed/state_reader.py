@@ -107,15 +107,15 @@ def touched_in(changeset: Changeset, where: FeedFilter) -> Iterator[CollectionEf
 def selected_count(touched: CollectionEffect, where: FeedFilter) -> int:
     """Return how many features the selected actions changed."""
     numbers = {"CREATE": touched.created, "UPDATE": touched.updated, "DELETE": touched.deleted}
-    wanted = where.feature_actions
-    return sum(n for action, n in numbers.items() if wanted is None or action in wanted)
+    selected = where.feature_actions
+    return sum(n for action, n in numbers.items() if selected is None or action in selected)
 
 
 class FeedStatePage(msgspec.Struct, frozen=True):
-    """Matching changes among `looked_at` features, and the cursor to continue with, if any."""
+    """Matching changes among `examined` features, and the cursor to continue with, if any."""
 
     found: list[FeedState]
-    looked_at: int
+    examined: int
     cursor: str | None
 
 
@@ -300,9 +300,9 @@ class CollectionFeed:
         self, kept: Sequence[CollectionTransaction], query: Query, most: int
     ) -> list[FeedState]:
         found: list[FeedState] = []
-        asked = msgspec.structs.replace(query, limit=most + 1)
+        limited = msgspec.structs.replace(query, limit=most + 1)
         at = AtSeq(kept[-1].seq_number)
-        async for states in self._storage.chunks(self._collection, asked, at):
+        async for states in self._storage.chunks(self._collection, limited, at):
             found += map(feed_state, states)
         if len(found) > most:
             raise TooManyChanges

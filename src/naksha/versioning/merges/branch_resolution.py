@@ -159,7 +159,7 @@ class _ResolutionMerge:
                 opened, self._signed, require_decisions(plan), self._write, PlannedMerge.touched
             )
         except UndecidedMerge as stuck:
-            open_ = stuck.merging.open
+            open_ = stuck.planned_merge.open
             raise MergeConflict(
                 f"{into!r} was changed in the same places of {len(open_)} feature(s) since the"
                 " conflict arose; merge with a policy, or give the conflict up and merge again",
@@ -197,23 +197,23 @@ class _ResolutionMerge:
             line = line_of_branch(self._storage, known[0])
         return await at(line.read_in(session), AtSeq(spot.seq_number))
 
-    async def _write(self, session: WriteSession, merging: PlannedMerge) -> WriteReport:
-        lines = merging.lines
+    async def _write(self, session: WriteSession, planned_merge: PlannedMerge) -> WriteReport:
+        lines = planned_merge.lines
         await _check_unchanged(session, lines)
         source = await self._source(session)
         known = await branch_with(session, self._stored.source or self._stored.target)
         if known is None:
             raise _moved()
         owner, revision = known
-        if merging.planned:
+        if planned_merge.planned:
             message = self._signed.message or f"Merge of {source.line.name!r}"
-            await write_plan(session, merging.planned, message)
+            await write_plan(session, planned_merge.planned, message)
         at_txn = await merged_at(session, lines)
         merged = with_merge_point(owner, replace(lines, source=source), at_txn)
         await change_branch(session, merged, revision)
         await pin_merge(session, owner, source.version, lines.bases)
         await forget_conflict(session, self._stored.id)
-        return write_report(session.txn, merging.planned)
+        return write_report(session.txn, planned_merge.planned)
 
 
 async def _check_unchanged(session: WriteSession, lines: MergeSides) -> None:

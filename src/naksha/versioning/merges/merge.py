@@ -115,9 +115,9 @@ class PlannedMerge:
 class UndecidedMerge(Exception):
     """A merge cannot be completed without decisions."""
 
-    def __init__(self, merging: PlannedMerge) -> None:
+    def __init__(self, planned_merge: PlannedMerge) -> None:
         super().__init__()
-        self.merging = merging
+        self.planned_merge = planned_merge
 
 
 Planner: TypeAlias = Callable[[WriteSession | None], Awaitable[PlannedMerge]]
@@ -131,11 +131,11 @@ def require_decisions(plan: Planner) -> Planner:
     """
 
     async def planned(session: WriteSession | None) -> PlannedMerge:
-        merging = await plan(session)
-        if merging.open:
-            await _check_bases(merging.lines)
-            raise UndecidedMerge(merging)
-        return merging
+        planned_merge = await plan(session)
+        if planned_merge.open:
+            await _check_bases(planned_merge.lines)
+            raise UndecidedMerge(planned_merge)
+        return planned_merge
 
     return planned
 
@@ -189,9 +189,9 @@ async def merge(
         lines = await merge_sides(storage, source, target, scope, session)
         return PlannedMerge(lines, *await plan_merge(lines, judge))
 
-    async def write(session: WriteSession, merging: PlannedMerge) -> WriteReport:
-        await _write(session, merging, scope, signed)
-        return write_report(session.txn, merging.planned)
+    async def write(session: WriteSession, planned_merge: PlannedMerge) -> WriteReport:
+        await _write(session, planned_merge, scope, signed)
+        return write_report(session.txn, planned_merge.planned)
 
     if dry_run:
         return (await plan(None)).report()
@@ -200,8 +200,8 @@ async def merge(
             opened, signed, require_decisions(plan), write, PlannedMerge.touched
         )
     except UndecidedMerge as stuck:
-        merging, made = await undecided_merge(stuck.merging, judge, solving=solving)
-        places, open_ = merging.lines.places, merging.open
+        planned_merge, made = await undecided_merge(stuck.planned_merge, judge, solving=solving)
+        places, open_ = planned_merge.lines.places, planned_merge.open
         raise await store_conflict(storage, places, open_, signed, solving=made) from None
     if done.txn is not None:
         await storage.wait_published(done.txn, WAIT_S)
@@ -212,15 +212,15 @@ async def merge(
 
 
 async def undecided_merge(
-    merging: PlannedMerge, judge: MergeDecider, *, solving: bool
+    planned_merge: PlannedMerge, judge: MergeDecider, *, solving: bool
 ) -> tuple[PlannedMerge, ResolutionPlan | None]:
     """Return a merge that needs decisions, and the plan of a branch to resolve it on.
 
     Such a branch needs a version as its base, so the merge is planned again for published versions.
     """
     if not solving:
-        return merging, None
-    lines = merging.lines
+        return planned_merge, None
+    lines = planned_merge.lines
     source, target = [
         await at(each.line.read_in(None), AtSeq(each.version.seq_number))
         for each in (lines.source, lines.target)
@@ -230,7 +230,7 @@ async def undecided_merge(
     planned, open_ = await plan_merge(fixed, judge)
     if not open_:
         # The conflicting changes are not published yet.
-        return merging, None
+        return planned_merge, None
     try:
         made = resolution_plan(target, planned, open_)
     except LimitExceeded:
@@ -402,15 +402,15 @@ def _chosen(report: UndecidedFeature, choice: Mapping[str, Any]) -> dict[str, An
 
 
 async def _write(
-    session: WriteSession, merging: PlannedMerge, scope: NameScope, signed: Attribution
+    session: WriteSession, planned_merge: PlannedMerge, scope: NameScope, signed: Attribution
 ) -> None:
-    lines = merging.lines
+    lines = planned_merge.lines
     source, target = lines.source, lines.target
     owner = source.line.branch or target.line.branch
     assert owner is not None
-    if merging.planned:
+    if planned_merge.planned:
         message = signed.message or f"Merge of {source.line.name!r}"
-        await write_plan(session, merging.planned, message)
+        await write_plan(session, planned_merge.planned, message)
     merged = with_merge_point(owner, lines, await merged_at(session, lines))
     for branch in (source.line.branch, target.line.branch):
         if branch is not None:

@@ -89,9 +89,9 @@ async def rebase(
         lines = await _lines(storage, branch, bases[-1], {name: revision}, session)
         return PlannedMerge(lines, *await plan_merge(lines, judge))
 
-    async def write(session: WriteSession, merging: PlannedMerge) -> WriteReport:
-        await _write(session, merging, signed)
-        return write_report(session.txn, merging.planned)
+    async def write(session: WriteSession, planned_merge: PlannedMerge) -> WriteReport:
+        await _write(session, planned_merge, signed)
+        return write_report(session.txn, planned_merge.planned)
 
     if dry_run:
         return (await plan(None)).report()
@@ -101,8 +101,8 @@ async def rebase(
             opened, signed, require_decisions(plan), write, lambda _: set()
         )
     except UndecidedMerge as stuck:
-        merging, made = await undecided_merge(stuck.merging, judge, solving=solving)
-        places, open_ = merging.lines.places, merging.open
+        planned_merge, made = await undecided_merge(stuck.planned_merge, judge, solving=solving)
+        places, open_ = planned_merge.lines.places, planned_merge.open
         raise await store_conflict(
             storage, places, open_, signed, kind="rebase", onto=onto, solving=made
         ) from None
@@ -169,9 +169,9 @@ async def _check_complete(source: Place, target: Place, branch: Branch) -> None:
     line = target.line
     # Read the base as the branch will: main itself lists all collections that exist now.
     based = (line.session or line.root).on_branch(layers_below(target))
-    there = {info.id for info in await based.collections()}
+    existing = {info.id for info in await based.collections()}
     for info in await source.storage.collections():
-        if info.id in there or not branch.scope.covers(info.id):
+        if info.id in existing or not branch.scope.covers(info.id):
             continue
         if await source.storage.count(info.id, Query(), source.at):
             raise InvalidArgument(
@@ -182,8 +182,8 @@ async def _check_complete(source: Place, target: Place, branch: Branch) -> None:
             )
 
 
-async def _write(session: WriteSession, merging: PlannedMerge, signed: Attribution) -> None:
-    lines = merging.lines
+async def _write(session: WriteSession, planned_merge: PlannedMerge, signed: Attribution) -> None:
+    lines = planned_merge.lines
     source, target = lines.source, lines.target
     branch = source.line.branch
     assert branch is not None
@@ -197,7 +197,7 @@ async def _write(session: WriteSession, merging: PlannedMerge, signed: Attributi
     overlay = await session.branch_off(below)
     # Always create a version: until then the branch reads as before, on its former base.
     message = signed.message or f"Rebase of {branch.name!r}"
-    await write_plan(session, merging.planned, message)
+    await write_plan(session, planned_merge.planned, message)
     assert session.txn is not None
     epoch = BranchEpoch(
         overlay=overlay, below=below, since=session.txn, replayed=(branch.now.overlay, last)

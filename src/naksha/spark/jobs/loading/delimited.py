@@ -229,7 +229,7 @@ def _rows(
 def _parsed(text: bytes, names: list[str], delimiter: str, unfit: dict[int, str]) -> pa.Table:
     """Parse records to a table; those with too few or too many columns are added to `unfit`."""
 
-    def told_apart(row: Any) -> str:
+    def key(row: Any) -> str:
         # row.number requires use_threads=False.
         unfit[row.number - 1] = f"has {row.actual_columns} columns, not {row.expected_columns}"
         return "skip"
@@ -240,7 +240,7 @@ def _parsed(text: bytes, names: list[str], delimiter: str, unfit: dict[int, str]
             use_threads=False, column_names=names, block_size=len(text) + 1
         ),
         parse_options=pyarrow.csv.ParseOptions(
-            delimiter=delimiter, invalid_row_handler=told_apart, newlines_in_values=True
+            delimiter=delimiter, invalid_row_handler=key, newlines_in_values=True
         ),
         convert_options=pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()),

@@ -91,7 +91,7 @@ async def _import(
 ) -> list[ImportedStep]:
     left = len(steps)
 
-    def told() -> None:
+    def report_step() -> None:
         nonlocal left
         left -= 1
         # After the last step all is written, so a cancellation is ignored.
@@ -101,7 +101,7 @@ async def _import(
     info = spec.info or CollectionInfo(id=spec.collection)
     signed = Attribution(spec.app_id, spec.author, spec.message)
     job = spec.job_id or None
-    return await import_history(storage, info, steps, signed, job=job, after_each=told)
+    return await import_history(storage, info, steps, signed, job=job, after_each=report_step)
 
 
 def _count(step: SnapshotStep | EditStep) -> int:

@@ -328,8 +328,8 @@ def _id_number_problems(schema: StructType, name: str | None) -> list[Column]:
     number = column_of(name).cast("double")
     exact_max = EXACT_MAX if isinstance(type_, DoubleType) else _EXACT_FLOAT_MAX
     is_exact = (number == F.rint(number)) & (F.abs(number) <= exact_max)
-    said = F.concat(F.lit(f"{name} is not an exact integer: "), number.cast("string"))
-    return [F.when(~F.isnan(number) & ~is_exact, F.concat(said, F.lit("; use a string")))]
+    message = F.concat(F.lit(f"{name} is not an exact integer: "), number.cast("string"))
+    return [F.when(~F.isnan(number) & ~is_exact, F.concat(message, F.lit("; use a string")))]
 
 
 def _number(name: str | None) -> Column:
@@ -364,10 +364,10 @@ def _read(member: Column, type_: str) -> Column:
 
 def _id_in(member: Column) -> Column:
     """Convert a member to an id like GeoJSON's own: a number to a string, `1e3` to `1000`."""
-    whole = _read(member, "bigint")
-    is_whole = whole.cast("double") == _read(member, "double")
+    integer = _read(member, "bigint")
+    is_whole = integer.cast("double") == _read(member, "double")
     is_double = F.schema_of_variant(member) == "DOUBLE"
-    return F.when(is_double & is_whole, whole.cast("string")).otherwise(_read(member, "string"))
+    return F.when(is_double & is_whole, integer.cast("string")).otherwise(_read(member, "string"))
 
 
 def _id_problems(members: Column, name: str | None) -> list[Column]:
@@ -436,8 +436,8 @@ def _rename_problems(members: Column, mapping: Mapping) -> list[Column]:
             twins.add(new)
         for twin in sorted(twins):
             both = F.map_contains_key(members, name) & F.map_contains_key(members, twin)
-            said = f"properties.{name}: cannot be renamed to {new!r}, which already exists"
-            problems.append(F.when(both, F.lit(said)))
+            message = f"properties.{name}: cannot be renamed to {new!r}, which already exists"
+            problems.append(F.when(both, F.lit(message)))
     return problems
 
 

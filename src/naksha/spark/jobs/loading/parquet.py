@@ -155,10 +155,10 @@ def _is_only_here(leaf: pq.ColumnSchema) -> bool:
 def _rows_by_spark(spark: SparkSession, files: list[str], columns: StructType) -> DataFrame:
     """Read files with the same schema, and add the columns that only other files have."""
     rows = spark.read.parquet(*files)
-    there = set(rows.columns)
+    present = set(rows.columns)
     return rows.select(
         *(
-            (column_of(field.name) if field.name in there else F.lit(None))
+            (column_of(field.name) if field.name in present else F.lit(None))
             .cast(field.dataType)
             .alias(field.name)
             for field in columns

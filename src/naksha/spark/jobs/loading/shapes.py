@@ -90,10 +90,10 @@ def _parsed(batch: pa.RecordBatch, problems: dict[int, str]) -> Objects:
     _add_problem(
         problems, half, "geometry has a longitude or latitude that is missing or not a number"
     )
-    there = ~np.isnan(lon) & ~np.isnan(lat)
-    if there.any():
+    has_both = ~np.isnan(lon) & ~np.isnan(lat)
+    if has_both.any():
         points = np.full(len(shapes), None, dtype=object)
-        points[there] = shapely.points(lon[there], lat[there])
+        points[has_both] = shapely.points(lon[has_both], lat[has_both])
         shapes = np.where(shapely.is_missing(shapes), points, shapes)
     return shapes
 
@@ -106,8 +106,8 @@ def _read(
     shapes = read_shapes(given, read)
     for n in np.flatnonzero(shapely.is_missing(shapes)):
         if given[n] is not None:
-            said = CURVED if _is_curve(given[n], read) else fault
-            problems.setdefault(int(n), f"geometry {said}")
+            message = CURVED if _is_curve(given[n], read) else fault
+            problems.setdefault(int(n), f"geometry {message}")
     return shapes
 
 
@@ -138,8 +138,8 @@ def _check_references(shapes: Objects, problems: dict[int, str]) -> None:
     """Reject shapes with their own reference system if there is no common one."""
     named = shapely.get_srid(shapes)
     for n in np.flatnonzero(~np.isin(named, SRIDS) & ~shapely.is_missing(shapes)):
-        said = f"has the reference system {named[n]}; set that of all features in the mapping"
-        problems.setdefault(int(n), f"geometry {said}")
+        message = f"has the reference system {named[n]}; set that of all features in the mapping"
+        problems.setdefault(int(n), f"geometry {message}")
 
 
 def _add_problem(problems: dict[int, str], broken: npt.NDArray[np.bool_], problem: str) -> None:

@@ -100,17 +100,17 @@ def rows_of(
     schema: pa.Schema, table: pa.Table, source: str, lines: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
     """Convert rows of a file to the merged schema, with their origin and null if not available."""
-    wanted = pa.schema([field for field in schema if field.name not in OWN])
+    stored = pa.schema([field for field in schema if field.name not in OWN])
     columns = [
         # The type holds all values, except that times are truncated to microseconds, which safe
         # casts reject.
         table.column(field.name).cast(field.type, safe=False)
         if field.name in table.column_names
         else pa.nulls(table.num_rows, field.type)
-        for field in wanted
+        for field in stored
     ]
     start = 0
-    for batch in pa.table(columns, schema=wanted).to_batches():
+    for batch in pa.table(columns, schema=stored).to_batches():
         end = start + batch.num_rows
         yield _with_own(schema, batch, source, lines[start:end])
         start = end
