@@ -3,14 +3,14 @@
 The cache has a limit in bytes and evicts the least recently used entries first.
 
 A pointer that moves while it is read must not enter the cache. Before reading one from the database
-the caller therefore takes a mark, and the result is stored only if nothing happened to the pointer
+the caller therefore takes a stamp, and the result is stored only if nothing happened to the pointer
 since:
 
-    mark = cache.mark(realm, name)
+    stamp = cache.stamp(realm, name)
     pointer = …                                  # from the database
-    cache.put_pointer(realm, name, pointer, mark)
+    cache.put_pointer(realm, name, pointer, stamp)
 
-The time limit of a pointer starts at that mark. Neither cache hits nor messages of other instances
+The time limit of a pointer starts at that stamp. Neither cache hits nor messages of other instances
 extend it: it bounds how stale a reader can be when messages are lost.
 """
 
@@ -148,7 +148,7 @@ class CatalogCache:
         return found
 
     def stamp(self, realm: str, name: str) -> ReadStamp:
-        """Return a mark; call this before reading or moving a pointer in the database."""
+        """Return a stamp; call this before reading or moving a pointer in the database."""
         return ReadStamp(self._epochs[self._slot(realm, name)], self._now_ms())
 
     def put_pointer(
@@ -159,16 +159,16 @@ class CatalogCache:
         stamp: ReadStamp,
         sequence: int | None = None,
     ) -> None:
-        """Store a pointer that was read after the mark; None means that it does not exist.
+        """Store a pointer that was read after the stamp; None means that it does not exist.
 
-        It is discarded if the pointer was evicted, moved or read by another task since the mark.
+        It is discarded if the pointer was evicted, moved or read by another task since the stamp.
         """
         slot = self._slot(realm, name)
         if self._epochs[slot] != stamp.epoch:
             self.fenced += 1
             return
-        # A writer that took its mark before this read cannot tell whether its own move or this
-        # state is the later one, so invalidate its mark.
+        # A writer that took its stamp before this read cannot tell whether its own move or this
+        # state is the later one, so invalidate its stamp.
         self._epochs[slot] += 1
         if pointer is not None:
             self._put_state(realm, pointer, sequence, stamp.at_ms + self._pointer_ms)
@@ -181,7 +181,7 @@ class CatalogCache:
     ) -> None:
         """Record that a pointer reached the state `sequence` of its life.
 
-        With `stamp`, the move was made here after the mark; otherwise another instance reported it,
+        With `stamp`, the move was made here after it; otherwise another instance reported it,
         possibly late. Concurrent reads are not stored.
         """
         key = (realm, pointer.name)

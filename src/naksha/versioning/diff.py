@@ -3,8 +3,8 @@
 Changes are found by the transactions that made them, so the cost depends on the number of changes,
 not on the size of the collection. If one version is an ancestor of the other, the states that began
 since then and are still valid, and those that were valid then and have ended since, describe the
-whole difference. Between two lines, the states that began after the fork give the ids, which are
-then looked up in both versions.
+whole difference. Between two lines, the states that began after the divergence provide the ids,
+which are then looked up in both versions.
 """
 
 from __future__ import annotations
@@ -294,8 +294,8 @@ async def _matching(
 ) -> list[str]:
     """Return the changed features that match a query, in the same order.
 
-    A feature matches if any state since the fork, or its state in one of the versions, passes the
-    filter on features, and if a state since the fork passes the filter on changes.
+    A feature matches if any state since the divergence, or its state in one of the versions, passes the
+    filter on features, and if a state since the divergence passes the filter on changes.
     """
     features, change = split_query(query)
     found = set(changed)
@@ -308,7 +308,7 @@ async def _matching(
 
 
 async def _written(divergence: Divergence, collection: str, query: Query) -> set[str]:
-    """Return the features that have a matching state since the fork."""
+    """Return the features that have a matching state since the divergence."""
     first = max(divergence.txn + 1, query.txn_from or 0)
     since = msgspec.structs.replace(query, states=States.ALL, txn_from=first)
     found: set[str] = set()
@@ -320,7 +320,7 @@ async def _written(divergence: Divergence, collection: str, query: Query) -> set
 async def _matching_features(
     divergence: Divergence, collection: str, changed: list[str], query: Query
 ) -> set[str]:
-    """Return the features that match in any state since the fork, or in one of the versions."""
+    """Return the features that match in any state since the divergence, or in one version."""
     found = await _written(divergence, collection, query) & set(changed)
     for place in (divergence.old, divergence.new):
         left = [id_ for id_ in changed if id_ not in found]

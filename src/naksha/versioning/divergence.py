@@ -18,7 +18,7 @@ class Divergence:
 
     @property
     def sides(self) -> tuple[Place, ...]:
-        """The versions that have transactions after the fork; on one line only the later one."""
+        """The versions that have transactions after the divergence; on one line only the later one."""
         if self.old.line.layers == self.new.line.layers:
             # For the same version number, HEAD also contains what is not published yet.
             return (max(self.old, self.new, key=lambda it: (it.version, it.at == HEAD)),)
@@ -28,7 +28,7 @@ class Divergence:
     def in_order(self) -> tuple[Place, Place] | None:
         """The earlier and the later version if one is the ancestor of the other, else None.
 
-        Reading the line of the later version at the fork then yields the earlier version.
+        Reading the line of the later version at `txn` then yields the earlier version.
         """
         for first, last in ((self.old, self.new), (self.new, self.old)):
             # HEAD may contain more than its version number says, so it never counts as the earlier
@@ -39,7 +39,7 @@ class Divergence:
 
 
 def divergence_of(old: Place, new: Place) -> Divergence:
-    """Return the fork of two versions.
+    """Return the point where the lines of two versions diverge.
 
     Compare the layers from main upwards: two lines are identical up to the lower bound of each
     layer they share, and they diverge at the first layer that differs or that one of them leaves

@@ -1,8 +1,8 @@
 """Job `diff`: compare two versions of a collection, or a version with files.
 
-Of two versions only states that began or ended since their common ancestor (the fork) are read, so
+Of two versions only states that began or ended since their last common transaction are read, so
 that the cost depends on the number of changes. These states are sufficient: a feature that was not
-changed on one side still has the state of the fork there, and that state has ended on the other
+changed on one side still has the common state there, and that state has ended on the other
 side. Files are compared with the whole version.
 """
 
@@ -108,16 +108,16 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class StateGroup(StrEnum):
-    """Kind of states that are read, on either side since the fork."""
+    """Kind of states that are read, on either side since the divergence."""
 
     OLD_BEGUN = "old_begun"
     OLD_ENDED = "old_ended"
     NEW_BEGUN = "new_begun"
     NEW_ENDED = "new_ended"
     WRITTEN = "written"
-    """States written since the fork that match the query."""
+    """States written since the divergence that match the query."""
     LEFT = "left"
-    """States ended since the fork that match the query."""
+    """States ended since the divergence that match the query."""
 
 
 class _ReadPlan(NamedTuple):
@@ -257,7 +257,7 @@ async def _plan(storage: Storage, spec: Diff) -> _ReadPlan:
 def _side_queries(
     divergence: Divergence, begun: StateGroup, ended: StateGroup, query: Query | None = None
 ) -> list[tuple[StateGroup, Query]]:
-    """Build the queries for a side; `query` applies to all states since the fork."""
+    """Build the queries for a side; `query` applies to all states since the divergence."""
     asked = query or Query()
     since = max(divergence.txn + 1, asked.txn_from or 0)
     kind = States.LIVE if query is None else States.ALL
@@ -300,7 +300,7 @@ def _pairs(spark: SparkSession, spec: Diff, reads: _ReadPlan) -> DataFrame:
 def _version(begun: StateGroup, ended: StateGroup, other: StateGroup) -> Column:
     """Select the state of a feature in the version of a side.
 
-    A feature that the side did not change has the state of the fork, which has ended on the other
+    A feature that the side did not change has the common state, which has ended on the other
     side.
     """
     is_touched = f.col(begun.value).isNotNull() | f.col(ended.value).isNotNull()

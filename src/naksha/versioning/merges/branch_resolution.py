@@ -142,10 +142,10 @@ class _ResolutionMerge:
         self._stored = stored
         self._branch = branch
         self._signed = signed
-        self._judge = MergeDecider(policy, {})
+        self._decider = MergeDecider(policy, {})
 
     async def run(self, into: str, *, dry_run: bool) -> WriteReport:
-        async def opened() -> Storage:
+        async def open_target() -> Storage:
             return (await line_of(self._storage, into, self._branch.scope)).storage
 
         async def plan(session: WriteSession | None) -> PlannedMerge:
@@ -156,10 +156,14 @@ class _ResolutionMerge:
             return (await plan(None)).report()
         try:
             done = await write_with_retries(
-                opened, self._signed, require_decisions(plan), self._write, PlannedMerge.touched
+                open_target,
+                self._signed,
+                require_decisions(plan),
+                self._write,
+                PlannedMerge.touched,
             )
-        except UndecidedMerge as stuck:
-            open_ = stuck.planned_merge.open
+        except UndecidedMerge as error:
+            open_ = error.planned_merge.open
             raise MergeConflict(
                 f"{into!r} was changed in the same places of {len(open_)} feature(s) since the"
                 " conflict arose; merge with a policy, or give the conflict up and merge again",
@@ -172,8 +176,8 @@ class _ResolutionMerge:
 
     async def _plan(self, into: str, session: WriteSession | None) -> PlannedMerge:
         branch = self._branch
-        lines = await merge_sides(self._storage, branch.name, into, branch.scope, session)
-        planned, open_ = await plan_merge(lines, self._judge)
+        sides = await merge_sides(self._storage, branch.name, into, branch.scope, session)
+        planned, open_ = await plan_merge(sides, self._decider)
         left = [
             write.id
             for writes in planned.values()
@@ -184,7 +188,7 @@ class _ResolutionMerge:
         if left:
             raise await _still_open(self._storage, self._stored, left)
         source = await self._source(session)
-        return PlannedMerge(lines, await _with_origins(planned, source), open_)
+        return PlannedMerge(sides, await _with_origins(planned, source), open_)
 
     async def _source(self, session: WriteSession | None) -> Place:
         """Return the source of the merge, a branch or main, as it was when the conflict arose."""
@@ -198,8 +202,8 @@ class _ResolutionMerge:
         return await at(line.read_in(session), AtSeq(spot.seq_number))
 
     async def _write(self, session: WriteSession, planned_merge: PlannedMerge) -> WriteReport:
-        lines = planned_merge.lines
-        await _check_unchanged(session, lines)
+        sides = planned_merge.sides
+        await _check_unchanged(session, sides)
         source = await self._source(session)
         known = await branch_with(session, self._stored.source or self._stored.target)
         if known is None:
@@ -208,21 +212,21 @@ class _ResolutionMerge:
         if planned_merge.planned:
             message = self._signed.message or f"Merge of {source.line.name!r}"
             await write_plan(session, planned_merge.planned, message)
-        at_txn = await merged_at(session, lines)
-        merged = with_merge_point(owner, replace(lines, source=source), at_txn)
+        at_txn = await merged_at(session, sides)
+        merged = with_merge_point(owner, replace(sides, source=source), at_txn)
         await change_branch(session, merged, revision)
-        await pin_merge(session, owner, source.version, lines.bases)
+        await pin_merge(session, owner, source.version, sides.bases)
         await forget_conflict(session, self._stored.id)
         return write_report(session.txn, planned_merge.planned)
 
 
-async def _check_unchanged(session: WriteSession, lines: MergeSides) -> None:
+async def _check_unchanged(session: WriteSession, sides: MergeSides) -> None:
     """Raise Retryable if a branch was changed after the merge was planned."""
-    for place in (lines.source, lines.target):
+    for place in (sides.source, sides.target):
         branch = place.line.branch
         if branch is not None:
             _, revision = await branch_of(session, branch.scope, branch.name)
-            if revision != lines.revisions[branch.name]:
+            if revision != sides.revisions[branch.name]:
                 raise Retryable(
                     f"Branch {branch.name!r} was changed concurrently; retry", field="branch"
                 )

@@ -136,14 +136,14 @@ async def store_conflict(
             if other is None:
                 raise NotFound(f"Branch {target.name!r} does not exist", field="branch")
             await change_branch(session, *other)
-        made = None
+        resolution = None
         if solving is not None:
-            made = await create_resolution_branch(session, solving, branch, stored.id, signed)
+            resolution = await create_resolution_branch(session, solving, branch, stored.id, signed)
         await forget_conflict(session, stored.id)
-        if made is not None and solving is not None:
-            await store_resolution_branch(session, made, solving)
-        number_of_made = None if made is None else made.number
-        conflict = msgspec.structs.replace(stored, solving=number_of_made)
+        if resolution is not None and solving is not None:
+            await store_resolution_branch(session, resolution, solving)
+        resolution_number = None if resolution is None else resolution.number
+        conflict = msgspec.structs.replace(stored, solving=resolution_number)
         await session.keep(CONFLICT, stored.id, as_json_value(conflict))
         for number, part in enumerate(parts):
             kept = [_contested(each) for each in part]

@@ -60,7 +60,7 @@ from naksha.versioning.version_refs import MAIN_BRANCH
 from naksha.versioning.write_retry import write_with_retries
 
 CHUNK: Final = 10_000
-"""Features looked up and judged at once."""
+"""Features looked up and decided at once."""
 
 
 class MergePolicy(StrEnum):
@@ -100,7 +100,7 @@ class MergeSides:
 class PlannedMerge:
     """A planned merge: the writes to the target, and the features that need a decision first."""
 
-    lines: MergeSides
+    sides: MergeSides
     planned: Plan
     open: list[UndecidedFeature]
 
@@ -124,7 +124,7 @@ Planner: TypeAlias = Callable[[WriteSession | None], Awaitable[PlannedMerge]]
 
 
 def require_decisions(plan: Planner) -> Planner:
-    """Wrap a planner so that it raises Stuck while features are undecided.
+    """Wrap a planner so that it raises UndecidedMerge while features are undecided.
 
     The wrapper raises Retryable instead if another merge was committed in between and may be the
     cause.
@@ -133,21 +133,21 @@ def require_decisions(plan: Planner) -> Planner:
     async def planned(session: WriteSession | None) -> PlannedMerge:
         planned_merge = await plan(session)
         if planned_merge.open:
-            await _check_bases(planned_merge.lines)
+            await _check_bases(planned_merge.sides)
             raise UndecidedMerge(planned_merge)
         return planned_merge
 
     return planned
 
 
-async def _check_bases(lines: MergeSides) -> None:
+async def _check_bases(sides: MergeSides) -> None:
     """Raise Retryable if a merge was committed after the bases were read.
 
     The target was read later and may contain what that merge brought, which then looks like a
     change of its own.
     """
-    bases = await bases_of(lines.source, lines.target, lines.bases)
-    if not all(base.is_same(bases[name]) for name, base in lines.bases.items()):
+    bases = await bases_of(sides.source, sides.target, sides.bases)
+    if not all(base.is_same(bases[name]) for name, base in sides.bases.items()):
         raise Retryable("Another merge was committed concurrently; retry")
 
 
@@ -180,14 +180,14 @@ async def merge(
     Raises:
         MergeConflict: Features need a decision; nothing was written.
     """
-    judge = MergeDecider(policy, choices or {})
+    decider = MergeDecider(policy, choices or {})
 
-    async def opened() -> Storage:
+    async def open_target() -> Storage:
         return (await line_of(storage, target, scope)).storage
 
     async def plan(session: WriteSession | None) -> PlannedMerge:
-        lines = await merge_sides(storage, source, target, scope, session)
-        return PlannedMerge(lines, *await plan_merge(lines, judge))
+        sides = await merge_sides(storage, source, target, scope, session)
+        return PlannedMerge(sides, *await plan_merge(sides, decider))
 
     async def write(session: WriteSession, planned_merge: PlannedMerge) -> WriteReport:
         await _write(session, planned_merge, scope, signed)
@@ -197,12 +197,14 @@ async def merge(
         return (await plan(None)).report()
     try:
         done = await write_with_retries(
-            opened, signed, require_decisions(plan), write, PlannedMerge.touched
+            open_target, signed, require_decisions(plan), write, PlannedMerge.touched
         )
-    except UndecidedMerge as stuck:
-        planned_merge, made = await undecided_merge(stuck.planned_merge, judge, solving=solving)
-        places, open_ = planned_merge.lines.places, planned_merge.open
-        raise await store_conflict(storage, places, open_, signed, solving=made) from None
+    except UndecidedMerge as error:
+        planned_merge, resolution = await undecided_merge(
+            error.planned_merge, decider, solving=solving
+        )
+        places, open_ = planned_merge.sides.places, planned_merge.open
+        raise await store_conflict(storage, places, open_, signed, solving=resolution) from None
     if done.txn is not None:
         await storage.wait_published(done.txn, WAIT_S)
     return done
@@ -212,7 +214,7 @@ async def merge(
 
 
 async def undecided_merge(
-    planned_merge: PlannedMerge, judge: MergeDecider, *, solving: bool
+    planned_merge: PlannedMerge, decider: MergeDecider, *, solving: bool
 ) -> tuple[PlannedMerge, ResolutionPlan | None]:
     """Return a merge that needs decisions, and the plan of a branch to resolve it on.
 
@@ -220,22 +222,22 @@ async def undecided_merge(
     """
     if not solving:
         return planned_merge, None
-    lines = planned_merge.lines
+    sides = planned_merge.sides
     source, target = [
         await at(each.line.read_in(None), AtSeq(each.version.seq_number))
-        for each in (lines.source, lines.target)
+        for each in (sides.source, sides.target)
     ]
-    bases = {name: base.read_in(None) for name, base in lines.bases.items()}
-    fixed = replace(lines, source=source, target=target, bases=bases)
-    planned, open_ = await plan_merge(fixed, judge)
+    bases = {name: base.read_in(None) for name, base in sides.bases.items()}
+    fixed = replace(sides, source=source, target=target, bases=bases)
+    planned, open_ = await plan_merge(fixed, decider)
     if not open_:
         # The conflicting changes are not published yet.
         return planned_merge, None
     try:
-        made = resolution_plan(target, planned, open_)
+        resolution = resolution_plan(target, planned, open_)
     except LimitExceeded:
-        made = None
-    return PlannedMerge(fixed, planned, open_), made
+        resolution = None
+    return PlannedMerge(fixed, planned, open_), resolution
 
 
 async def merge_sides(
@@ -292,15 +294,17 @@ async def bases_of(source: Place, target: Place, names: Iterable[str]) -> dict[s
     return {name: by_overlays[overlays[name]] for name in names}
 
 
-async def plan_merge(lines: MergeSides, judge: MergeDecider) -> tuple[Plan, list[UndecidedFeature]]:
+async def plan_merge(
+    sides: MergeSides, decider: MergeDecider
+) -> tuple[Plan, list[UndecidedFeature]]:
     """Return the writes to the target, and the features that need a decision."""
     planned: Plan = {}
     open_: list[UndecidedFeature] = []
-    for name, base in lines.bases.items():
-        async for changes in _chunks(base.changes(lines.source, name)):
-            heads = await lookup(lines.target, name, [each.id for each in changes])
+    for name, base in sides.bases.items():
+        async for changes in _chunks(base.changes(sides.source, name)):
+            heads = await lookup(sides.target, name, [each.id for each in changes])
             for change in changes:
-                write = judge.write(name, change, heads.get(change.id))
+                write = decider.write(name, change, heads.get(change.id))
                 if isinstance(write, UndecidedFeature):
                     open_.append(write)
                 elif write is not None:
@@ -404,34 +408,34 @@ def _chosen(report: UndecidedFeature, choice: Mapping[str, Any]) -> dict[str, An
 async def _write(
     session: WriteSession, planned_merge: PlannedMerge, scope: NameScope, signed: Attribution
 ) -> None:
-    lines = planned_merge.lines
-    source, target = lines.source, lines.target
+    sides = planned_merge.sides
+    source, target = sides.source, sides.target
     owner = source.line.branch or target.line.branch
     assert owner is not None
     if planned_merge.planned:
         message = signed.message or f"Merge of {source.line.name!r}"
         await write_plan(session, planned_merge.planned, message)
-    merged = with_merge_point(owner, lines, await merged_at(session, lines))
+    merged = with_merge_point(owner, sides, await merged_at(session, sides))
     for branch in (source.line.branch, target.line.branch):
         if branch is not None:
             # The record of the other branch stays the same, but rewriting it detects concurrent
             # changes.
             record = merged if branch.name == owner.name else branch
-            expected = lines.revisions[branch.name]
+            expected = sides.revisions[branch.name]
             await session.keep(
                 REF, scope.key(branch.name), as_json_value(record), expected=expected
             )
-    await pin_merge(session, owner, source.version, lines.bases)
+    await pin_merge(session, owner, source.version, sides.bases)
     await forget_conflict(session, conflict_id("merge", source.line, target.line))
 
 
-async def merged_at(session: WriteSession, lines: MergeSides) -> int:
+async def merged_at(session: WriteSession, sides: MergeSides) -> int:
     """Return the transaction after which the target contains all of the source.
 
     It is the one that brought the changes, or the last one if the target already had them all,
     published or not.
     """
-    return session.txn or await last_txn(session, lines.target, lines.bases)
+    return session.txn or await last_txn(session, sides.target, sides.bases)
 
 
 async def last_txn(session: WriteSession, source: Place, names: Iterable[str]) -> int:
@@ -445,9 +449,9 @@ async def last_txn(session: WriteSession, source: Place, names: Iterable[str]) -
     return last
 
 
-def with_merge_point(branch: Branch, lines: MergeSides, txn: int) -> Branch:
+def with_merge_point(branch: Branch, sides: MergeSides, txn: int) -> Branch:
     """Return the branch with the new merge point, and without the conflict about it."""
-    epoch, source, target = branch.now, lines.source, lines.target
+    epoch, source, target = branch.now, sides.source, sides.target
     if source.line.name == branch.name:
         other = target.line.overlay
         point = MergePoint(source.version.txn, txn).after(epoch.merged_into.get(other))

@@ -73,10 +73,10 @@ async def rebase(
     Raises:
         MergeConflict: Features need a decision; nothing was written.
     """
-    judge = MergeDecider(policy, choices or {})
+    decider = MergeDecider(policy, choices or {})
     bases: list[Place] = []
 
-    async def opened() -> Storage:
+    async def open_target() -> Storage:
         return storage
 
     async def plan(session: WriteSession | None) -> PlannedMerge:
@@ -86,8 +86,8 @@ async def rebase(
             bases[:] = [await _new_base(storage, branch, onto, scope)]
         else:
             await session.freeze_overlay(branch.now.overlay)
-        lines = await _lines(storage, branch, bases[-1], {name: revision}, session)
-        return PlannedMerge(lines, *await plan_merge(lines, judge))
+        sides = await _sides(storage, branch, bases[-1], {name: revision}, session)
+        return PlannedMerge(sides, *await plan_merge(sides, decider))
 
     async def write(session: WriteSession, planned_merge: PlannedMerge) -> WriteReport:
         await _write(session, planned_merge, signed)
@@ -98,13 +98,15 @@ async def rebase(
     try:
         # No gates need to be closed: the overlay of the branch is frozen.
         done = await write_with_retries(
-            opened, signed, require_decisions(plan), write, lambda _: set()
+            open_target, signed, require_decisions(plan), write, lambda _: set()
         )
-    except UndecidedMerge as stuck:
-        planned_merge, made = await undecided_merge(stuck.planned_merge, judge, solving=solving)
-        places, open_ = planned_merge.lines.places, planned_merge.open
+    except UndecidedMerge as error:
+        planned_merge, resolution = await undecided_merge(
+            error.planned_merge, decider, solving=solving
+        )
+        places, open_ = planned_merge.sides.places, planned_merge.open
         raise await store_conflict(
-            storage, places, open_, signed, kind="rebase", onto=onto, solving=made
+            storage, places, open_, signed, kind="rebase", onto=onto, solving=resolution
         ) from None
     assert done.txn is not None
     await storage.wait_published(done.txn, WAIT_S)
@@ -145,7 +147,7 @@ async def _new_base(storage: Storage, branch: Branch, onto: str | None, scope: N
     return target
 
 
-async def _lines(
+async def _sides(
     storage: Storage,
     branch: Branch,
     target: Place,
@@ -183,14 +185,14 @@ async def _check_complete(source: Place, target: Place, branch: Branch) -> None:
 
 
 async def _write(session: WriteSession, planned_merge: PlannedMerge, signed: Attribution) -> None:
-    lines = planned_merge.lines
-    source, target = lines.source, lines.target
+    sides = planned_merge.sides
+    source, target = sides.source, sides.target
     branch = source.line.branch
     assert branch is not None
     await stand_on(session, target.line)
     # Clients that opened the branch before write to its former overlay; freeze it.
     await session.freeze_overlay(branch.now.overlay)
-    last = await last_txn(session, source, lines.bases)
+    last = await last_txn(session, source, sides.bases)
     if source.at != HEAD and last != source.version.txn:
         raise Retryable(f"Branch {branch.name!r} was written to during the rebase; retry")
     below = layers_below(target)
@@ -209,6 +211,6 @@ async def _write(session: WriteSession, planned_merge: PlannedMerge, signed: Att
         parent_number=target.line.number,
         epochs=(*branch.epochs, epoch),
     )
-    await change_branch(session, moved, lines.revisions[branch.name])
+    await change_branch(session, moved, sides.revisions[branch.name])
     await pin_base(session, epoch, branch.scope, target.version)
     await forget_conflict(session, conflict)
