@@ -153,7 +153,7 @@ async def test_a_change_that_commits_nothing_must_not_write(persistence: Persist
     async def change(attempt: CommitAttempt[Tally]) -> None:
         attempt.write_intent("note", Note(text="nobody's"))
 
-    with pytest.raises(InvalidArgument, match="must also commit"):
+    with pytest.raises(InvalidArgument, match="did not commit; call commit"):
         await Committer(persistence, NAME, Tally).commit(change)
     assert await notes_in(persistence) == set()
 
@@ -191,7 +191,7 @@ async def test_a_change_that_takes_too_long_holds_nobody_up_for_longer(
     slow = asyncio.create_task(committer.commit(sleep))
     await asyncio.sleep(1)
     assert await committed_by(committer, "a") == 1
-    with pytest.raises(Retryable, match="exceeded the time limit"):
+    with pytest.raises(Retryable, match="took longer than"):
         await slow
 
 

@@ -22,7 +22,7 @@ from naksha.versioning import (
     conflicts,
     create_branch,
     delete_branch,
-    discard_conflict,
+    give_up_conflict,
     import_history,
     line_of,
     merge,
@@ -155,7 +155,7 @@ async def test_a_conflict_of_many_features(storage: Storage) -> None:
         await merge(storage, "fix", "main", BOB)
     assert (await conflict_of(storage, id_)).count == 300
     assert len(await storage.all_kept(CONFLICT_PART)) == 1
-    await discard_conflict(storage, id_, BOB)
+    await give_up_conflict(storage, id_, BOB)
     assert await storage.all_kept(CONFLICT_PART) == []
     with pytest.raises(MergeConflict):
         await merge(storage, "fix", "main", BOB)
@@ -186,7 +186,7 @@ async def test_what_a_conflict_is_about_does_not_expire(storage: Storage) -> Non
             lambda s: s.change_collection("places", CollectionChange(history_enabled=False)), "app"
         )
     assert [each.state for each in await branches(storage)] == ["IN_CONFLICT"]
-    await discard_conflict(storage, id_, BOB)
+    await give_up_conflict(storage, id_, BOB)
     await storage.maintain(later)
     with pytest.raises(Expired):
         await content((await open_branch(storage, "fix")).storage)

@@ -305,4 +305,4 @@ class Versions:
     def give_up(self, conflict: str) -> None:
         """Abandon a conflict; neither side is changed."""
         signed = self._signed(None)
-        self._call(versioning.discard_conflict(self._database.root, conflict, signed))
+        self._call(versioning.give_up_conflict(self._database.root, conflict, signed))

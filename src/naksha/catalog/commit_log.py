@@ -245,7 +245,8 @@ def _behind(pointer: Pointer, commit: Object[H] | None) -> LogCursor:
 def _checked(limit: int) -> int:
     if not 1 <= limit <= limits.LOG_PAGE_MAX:
         raise InvalidArgument(
-            f"The limit of a log page must be between 1 and {limits.LOG_PAGE_MAX:,} commits",
+            f"The limit of a log page must be between 1 and {limits.LOG_PAGE_MAX:,} commits,"
+            f" not {limit}",
             field="limit",
         )
     return limit

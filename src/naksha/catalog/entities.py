@@ -263,5 +263,6 @@ def _bytes(key: str) -> bytes:
         return key.encode()
     except UnicodeEncodeError:
         raise InvalidArgument(
-            f"The key {key[:80]!r} cannot be encoded as UTF-8", field="key"
+            f"The key {key[:80]!r} cannot be encoded as UTF-8; use a key without surrogates",
+            field="key",
         ) from None

@@ -67,7 +67,8 @@ async def check_written(fence: EpochFence, undo: Step) -> None:
         if await _is_undone(undo):
             raise
         raise OutcomeUnknown(
-            "The realm changed during the write, and other clients already use what was written"
+            "The realm changed during the write, and other clients already use what was written;"
+            " open the realm again and check the result before retrying"
         ) from changed
     except NakshaError as error:
         raise OutcomeUnknown(
@@ -81,5 +82,6 @@ async def _is_undone(undo: Step) -> bool:
         return await undo()
     except NakshaError as error:
         raise OutcomeUnknown(
-            "The realm changed during the write, and the write could not be undone"
+            "The realm changed during the write, and the write could not be undone; open the realm"
+            " again and check the result before retrying"
         ) from error

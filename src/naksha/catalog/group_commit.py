@@ -298,7 +298,8 @@ class Committer(Generic[H]):
         except Exception as error:  # noqa: BLE001 - for the caller, once the head is confirmed
             is_late = limit.expired() and isinstance(error, TimeoutError)
             late = Retryable(
-                "The change exceeded the time limit of a commit; retry, or make it smaller"
+                f"The change to pointer {self._name!r} took longer than {self._seconds_max} s;"
+                " retry, or make the change smaller"
             )
             request.error = late if is_late else error
 
@@ -307,7 +308,8 @@ class Committer(Generic[H]):
         if attempt.proposed is None:
             if attempt.used:
                 raise InvalidArgument(
-                    "A change that wrote objects must also commit; call commit, or do not write",
+                    f"The change to pointer {self._name!r} wrote {len(attempt.used)} objects but"
+                    " did not commit; call commit, or write no objects",
                     field="commit",
                 )
             return

@@ -88,7 +88,8 @@ class Persistence:
         """Return objects in the order of their references; None for None and for absent objects."""
         if len(refs) > limits.CATALOG_BATCH_MAX:
             raise LimitExceeded(
-                f"At most {limits.CATALOG_BATCH_MAX:,} objects can be fetched at once"
+                f"At most {limits.CATALOG_BATCH_MAX:,} objects can be fetched at once, not"
+                f" {len(refs):,}"
             )
         found = {ref.id: self._known(ref.id) for ref in refs if ref}
         wanted = {ref.id: ref for ref in refs if ref and found[ref.id] is None}
@@ -154,7 +155,8 @@ class Persistence:
         """Return objects as they will be stored, with their rows."""
         if len(objects) > limits.CATALOG_BATCH_MAX:
             raise LimitExceeded(
-                f"At most {limits.CATALOG_BATCH_MAX:,} objects can be written at once"
+                f"At most {limits.CATALOG_BATCH_MAX:,} objects can be written at once,"
+                f" not {len(objects):,}"
             )
         now = self.clock.now_us()
         prepared = []

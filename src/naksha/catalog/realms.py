@@ -291,7 +291,10 @@ class Realms:
         async def change(edit: EntityEdit) -> Realm:
             now = _found(realm.id, await edit.get(realm.id, Realm))
             if now.epoch != realm.epoch:
-                raise RealmChanged(f"The realm {realm.id!r} was changed by another process")
+                raise RealmChanged(
+                    f"The realm {realm.id!r} was changed by another process; read it again and"
+                    " retry"
+                )
             now = msgspec.structs.replace(now, is_released=True)
             edit.put(now.id, now)
             return now

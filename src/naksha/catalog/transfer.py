@@ -88,7 +88,8 @@ async def import_realm(
     """
     if status not in (RealmStatus.ACTIVE, RealmStatus.INACTIVE):
         raise InvalidArgument(
-            "status must be ACTIVE or INACTIVE for an imported realm", field="status"
+            f"The status of an imported realm must be ACTIVE or INACTIVE, not {status}",
+            field="status",
         )
     realm = await _loading(catalog.realms, realm_id, is_repeated)
     persistence = await catalog.realm_for_setup(realm)
@@ -149,7 +150,9 @@ def _row(record: ObjectRecord, now_us: int) -> ObjectRow:
     check_id(record.id)
     if len(record.value) > limits.CATALOG_ROW_BYTES_MAX:
         raise InvalidArgument(
-            f"Object {record.id} of the export is too large for a row", field="export"
+            f"Object {record.id} of the export has a row of {len(record.value):,} bytes; at most"
+            f" {limits.CATALOG_ROW_BYTES_MAX:,} are allowed",
+            field="export",
         )
     return ObjectRow(
         record.id, record.part, record.parts, record.type, record.value, now_us, record.token

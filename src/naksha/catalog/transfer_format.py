@@ -160,11 +160,14 @@ def _framed(payload: bytes) -> bytes:
 
 def _check_header(record: Record) -> None:
     if not isinstance(record, ExportHeader) or record.format != FORMAT:
-        raise InvalidArgument("The input is not an exported realm", field="export")
+        raise InvalidArgument(
+            "The input is not an exported realm; use the stream that an export wrote",
+            field="export",
+        )
     if record.version != VERSION:
         raise InvalidArgument(
             f"The exported realm has format version {record.version}; this program reads version"
-            f" {VERSION}",
+            f" {VERSION}; export the realm again with this release",
             field="export",
         )
 

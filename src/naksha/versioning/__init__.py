@@ -30,7 +30,7 @@ from naksha.versioning.merges.branch_resolution import merge_resolution
 from naksha.versioning.merges.conflicts import (
     conflict_of,
     conflicts,
-    discard_conflict,
+    give_up_conflict,
     undecided_of,
 )
 from naksha.versioning.merges.merge import Choices, MergePolicy, merge
@@ -88,8 +88,8 @@ __all__ = [
     "describe_branch",
     "diff",
     "diff_all",
-    "discard_conflict",
     "drop_expired_tags",
+    "give_up_conflict",
     "history",
     "import_history",
     "line_of",

@@ -12,7 +12,7 @@ from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning.ancestry import Ancestry
 from naksha.versioning.branch_bases import layers_below, pin_base, stand_on, unpin_base
 from naksha.versioning.lines import Line, check_protectable, line_of, place_of
-from naksha.versioning.merges.conflicts import conflicts, discard_conflict, end_conflict
+from naksha.versioning.merges.conflicts import conflicts, end_conflict, give_up_conflict
 from naksha.versioning.records import (
     GONE,
     REF,
@@ -156,7 +156,7 @@ async def delete_branch(
     """
     found, _ = await branch_of(storage, scope, name)
     if found.solves is not None:
-        await discard_conflict(storage, found.solves, signed)
+        await give_up_conflict(storage, found.solves, signed)
         return
 
     async def work(session: WriteSession) -> None:

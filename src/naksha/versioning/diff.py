@@ -294,8 +294,8 @@ async def _matching(
 ) -> list[str]:
     """Return the changed features that match a query, in the same order.
 
-    A feature matches if any state since the divergence, or its state in one of the versions, passes the
-    filter on features, and if a state since the divergence passes the filter on changes.
+    A feature matches if any state since the divergence, or its state in one of the versions, passes
+    the filter on features, and if a state since the divergence passes the filter on changes.
     """
     features, change = split_query(query)
     found = set(changed)

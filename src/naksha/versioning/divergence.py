@@ -18,7 +18,7 @@ class Divergence:
 
     @property
     def sides(self) -> tuple[Place, ...]:
-        """The versions that have transactions after the divergence; on one line only the later one."""
+        """The versions with transactions after the divergence; on one line only the later one."""
         if self.old.line.layers == self.new.line.layers:
             # For the same version number, HEAD also contains what is not published yet.
             return (max(self.old, self.new, key=lambda it: (it.version, it.at == HEAD)),)

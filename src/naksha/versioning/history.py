@@ -76,7 +76,9 @@ async def history(
         or query_or_all.replaced_since is not None
     ):
         raise InvalidArgument(
-            "A history does not support limit, cursor or replaced_since", field="query"
+            "A history does not support limit, cursor or replaced_since; remove them from the"
+            " query",
+            field="query",
         )
     parts: list[AsyncIterator[HistoryStep]] = []
     for begin, end in await _stretches(first, last):

@@ -95,7 +95,8 @@ async def import_history(
         number += 1
         if last is not None and step.at_ms <= last:
             raise InvalidArgument(
-                f"Step {number} is dated {step.at_ms}; it must be later than the step before it",
+                f"Step {number} of the import is dated {step.at_ms} ms, but the step before it"
+                f" {last} ms; sort the steps by time",
                 field="at_ms",
             )
         last = step.at_ms
@@ -136,7 +137,8 @@ async def _import(
     put = step.features if isinstance(step, SnapshotStep) else step.put
     if any(feature.get("id") is None for feature in put):
         raise InvalidArgument(
-            "A feature of an import has no id; give every feature an id", field="id"
+            f"A feature of the step dated {step.at_ms} has no id; give every feature an id",
+            field="id",
         )
     coming = {target.plain(feature["id"]) for feature in put}
     named = set() if isinstance(step, SnapshotStep) else {target.plain(id_) for id_ in step.deleted}

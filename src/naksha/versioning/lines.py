@@ -148,8 +148,9 @@ async def place_of(storage: Storage, ref: Ref | str, scope: NameScope = STORAGE)
     """Return the single version that a reference selects."""
     parsed = parse_ref(ref) if isinstance(ref, str) else ref
     if not isinstance(parsed, SingleRef):
+        given = f"{ref!r:.64}" if isinstance(ref, str) else "a range"
         raise InvalidArgument(
-            "Expected a reference to one version, not a range", field="versionRef"
+            f"A reference to one version is required, not {given}", field="versionRef"
         )
     return await _place(storage, parsed.branch, parsed.point, scope)
 
@@ -203,8 +204,8 @@ async def check_protectable(place: Place, scope: NameScope) -> None:
             continue
         if not info.history_enabled:
             raise NotSupported(
-                "A collection without history cannot be protected; enable its history, or exclude"
-                " it from the scope",
+                f"The versions of collection {info.id!r} cannot be protected, because it keeps no"
+                " history; enable its history, or exclude it from the scope",
                 collection_id=info.id,
             )
         if place.version.seq_number > 0:

@@ -72,7 +72,8 @@ async def changesets(
     """
     if not 1 <= limit <= limits.PAGE_MAX:
         raise InvalidArgument(
-            f"The limit of a log page must be between 1 and {limits.PAGE_MAX} changesets",
+            f"The limit of a log page must be between 1 and {limits.PAGE_MAX} changesets,"
+            f" not {limit}",
             field="limit",
         )
     log_filter = where or MAIN_LOG

@@ -95,8 +95,8 @@ async def revert(
             found[name] = [write for write in writes if write is not None]
         if conflicts and not dry_run:
             raise MergeConflict(
-                f"{len(conflicts)} features cannot be reverted: the same properties were changed"
-                " later",
+                f"{len(conflicts)} features cannot be reverted, because later versions changed the"
+                " same properties; revert those versions first",
                 undecided=[msgspec.to_builtins(each) for each in conflicts],
             )
         return found

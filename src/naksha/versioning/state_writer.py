@@ -107,7 +107,8 @@ async def _write(
     for write, outcome in zip(put, outcomes, strict=True):
         if write.head is None and write.id not in restored and outcome.action != "CREATED":
             raise Retryable(
-                "The feature was created concurrently; retry",
+                f"Feature {write.id!r} of collection {collection!r} was created concurrently;"
+                " retry",
                 feature_id=write.id,
                 collection_id=collection,
             )
@@ -126,7 +127,9 @@ async def _restore(
             await session.restore(collection, [id_to_write(id_, prefix) for id_ in dead])
         except FeatureNotFound as error:
             raise Retryable(
-                "The feature was restored concurrently; retry", feature_id=error.feature_id
+                f"Feature {error.feature_id!r} of collection {collection!r} was restored"
+                " concurrently; retry",
+                feature_id=error.feature_id,
             ) from error
     return set(dead)
 

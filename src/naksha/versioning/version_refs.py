@@ -84,7 +84,7 @@ def parse_ref(text: str) -> Ref:
     if not dots:
         return SingleRef(branch, _point(text, rest))
     if first == "HEAD":
-        raise _invalid_ref(text, "a range cannot start at HEAD")
+        raise _invalid_ref(text, "a range cannot start at HEAD; start it at an older version")
     return RangeRef(branch, _point(text, first), _point(text, last))
 
 
@@ -117,7 +117,7 @@ def _point(text: str, part: str) -> Point:
     if _NUMBER.fullmatch(part):
         number = int(part)
         if number > INT8_MAX:
-            raise _invalid_ref(text, f"{part} is too large")
+            raise _invalid_ref(text, f"the version must be at most {INT8_MAX}")
         return selector_of(number)
     if is_uuid(part):
         return UuidRef(part.lower())

@@ -401,10 +401,10 @@ def test_files_that_cannot_be_compared(
 ) -> None:
     one = point("a", 1.0, 2.0)
     files = (written(tmp_path / "a.geojsonl", [one, point("b", 1.0, 2.0), one]),)
-    with pytest.raises(InvalidArgument, match="several features with this id") as error:
+    with pytest.raises(InvalidArgument, match="several features with the id") as error:
         found(spark, small_town, files=files)
     assert error.value.feature_id == "a"
-    with pytest.raises(InvalidArgument, match="must not have new or query"):
+    with pytest.raises(InvalidArgument, match="remove new and query"):
         found(spark, small_town, files=files, new="1")
     with pytest.raises(InvalidArgument, match="must be mirror or upsert, not 'create'"):
         found(spark, small_town, files=files, mode=WriteMode.CREATE)

@@ -22,7 +22,7 @@ from naksha.versioning import (
     conflict_of,
     conflicts,
     delete_branch,
-    discard_conflict,
+    give_up_conflict,
     merge,
     merge_resolution,
     open_branch,
@@ -74,7 +74,7 @@ async def test_a_failed_merge_changes_nothing_but_the_stored_conflict(storage: S
     with pytest.raises(MergeConflict):
         await merge(storage, "fix", "main", BOB)
     assert [each.id for each in await conflicts(storage)] == [stored.id]
-    await discard_conflict(storage, stored.id, BOB)
+    await give_up_conflict(storage, stored.id, BOB)
     assert await conflicts(storage) == []
     assert [b.state for b in await branches(storage)] == ["OPEN"]
 
@@ -127,7 +127,7 @@ async def test_a_choice_for_each_feature_ends_the_conflict(storage: Storage) -> 
     assert caught.value.id == id_
     assert [each["id"] for each in caught.value.undecided] == ["dead", "new"]
     wrong: Choices = {("places", "both"): place("another", n=7)}
-    with pytest.raises(InvalidArgument, match="different id than the feature"):
+    with pytest.raises(InvalidArgument, match="use the same id"):
         await resolve_conflict(storage, id_, wrong, BOB)
     choices: Choices = {
         **some,
@@ -239,7 +239,7 @@ async def test_a_branch_is_open_again_when_the_other_one_is_gone(storage: Storag
     (left,) = await conflicts(storage)
     (known,) = await branches(storage)
     assert known.conflicts == (left.id,)
-    await discard_conflict(storage, left.id, BOB)
+    await give_up_conflict(storage, left.id, BOB)
     assert [each.state for each in await branches(storage)] == ["OPEN"]
 
 

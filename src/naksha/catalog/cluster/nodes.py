@@ -51,7 +51,8 @@ class LeaseTimes(msgspec.Struct, frozen=True):
             )
         if self.drift_seconds < 0 or self.retry_seconds <= 0:
             raise InvalidArgument(
-                "drift_seconds must not be negative, and retry_seconds must be greater than 0",
+                "drift_seconds must not be negative and retry_seconds must be greater than 0, not"
+                f" {self.drift_seconds} and {self.retry_seconds}",
                 field="drift_seconds",
             )
 
@@ -234,7 +235,8 @@ class Node:
     def _check_clock(self) -> None:
         if not self._spec.epoch_ms <= self._clock.now_ms() < self._spec.end_ms:
             raise Unavailable(
-                "The machine's clock is wrong: its time is outside of the range of ids; correct"
+                f"The clock of this machine is wrong: {self._clock.now_ms()} ms since 1970 is not"
+                f" between {self._spec.epoch_ms} and {self._spec.end_ms}, the times of ids; correct"
                 " the clock"
             )
 

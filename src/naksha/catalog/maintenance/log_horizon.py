@@ -256,7 +256,8 @@ def _pin_key(pointer: str, consumer: str) -> str:
     check_pointer_name(pointer)
     if not 0 < len(consumer.encode()) <= limits.CONSUMER_BYTES_MAX:
         raise InvalidArgument(
-            f"The consumer of a pin must have a name of 1 to {limits.CONSUMER_BYTES_MAX} bytes",
+            f"The consumer of a pin must have a name of 1 to {limits.CONSUMER_BYTES_MAX} bytes,"
+            f" not {consumer[:80]!r}",
             field="consumer",
         )
     return f"{_PIN}{_digest(pointer)}/{consumer}"
@@ -266,7 +267,7 @@ def _checked_seconds(seconds: float) -> float:
     if not 0 < seconds <= limits.HISTORY_PIN_SECONDS_MAX:
         raise InvalidArgument(
             "The seconds of a pin must be greater than 0 and at most"
-            f" {limits.HISTORY_PIN_SECONDS_MAX:,.0f}",
+            f" {limits.HISTORY_PIN_SECONDS_MAX:,.0f}, not {seconds}",
             field="seconds",
         )
     return seconds

@@ -164,12 +164,14 @@ def read_manifest(
     if not _is_of(found, storage, grows) or found.collection != info.id:
         raise InvalidArgument(
             f"The archive in {folder} belongs to the collection {found.collection!r} of the storage"
-            f" {found.storage!r}, not to {info.id!r} of {storage.id!r}",
+            f" {found.storage!r}, not to {info.id!r} of {storage.id!r};"
+            " use another directory",
             field="archive",
         )
     if found.number != info.number:
         raise InvalidArgument(
-            f"The archive in {folder} belongs to an earlier collection with the name {info.id!r}",
+            f"The archive in {folder} belongs to an earlier collection with the name {info.id!r};"
+            " use another directory",
             field="archive",
         )
     return found

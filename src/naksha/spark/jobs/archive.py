@@ -135,7 +135,8 @@ def archive(spark: SparkSession, spec: Archive, progress: JobProgress) -> Archiv
         )
     if spec.older_than_days > limits.ARCHIVE_DAYS_MAX:
         raise InvalidArgument(
-            f"The option older_than_days must be at most {limits.ARCHIVE_DAYS_MAX}",
+            f"The option older_than_days must be at most {limits.ARCHIVE_DAYS_MAX}, not"
+            f" {spec.older_than_days}",
             field="older_than_days",
         )
     folder = Path(spec.archive).absolute()
@@ -324,7 +325,7 @@ def _check_kept(
         for path in paths:
             if not path.is_file():
                 raise StorageCorrupt(
-                    f"The file {path} of the archive is missing; nothing was dropped"
+                    f"The file {path} of the archive is missing; nothing was dropped, restore it"
                 )
         states = read_files(spark, paths, schema)
         found = watched(spark, progress, "read again", partial(_checksum, states))
@@ -334,7 +335,9 @@ def _check_kept(
 def _check_same(found: _Checksum, expected: _Checksum) -> None:
     if found != expected:
         raise StorageCorrupt(
-            f"The archive is damaged: it contains {found}, not {expected}; nothing was dropped"
+            f"The archive is damaged: its files have {found.states} states with the checksum"
+            f" {found.sum}, not {expected.states} with {expected.sum}; nothing was dropped, restore"
+            " the files"
         )
 
 

@@ -153,10 +153,13 @@ def _check(spec: Diff) -> None:
     query = spec.query
     if query.limit is not None or query.cursor is not None or query.states is not States.LIVE:
         raise InvalidArgument(
-            "The query of a diff must not have a limit, cursor or states", field="query"
+            "The query of a diff must not have a limit, cursor or states; remove them",
+            field="query",
         )
     if query.replaced_since is not None:
-        raise InvalidArgument("The query of a diff must not have replaced_since", field="query")
+        raise InvalidArgument(
+            "The query of a diff must not have replaced_since; remove it", field="query"
+        )
     if not spec.files:
         if spec.old == HEAD and spec.new is None:
             raise InvalidArgument(
@@ -164,7 +167,9 @@ def _check(spec: Diff) -> None:
             )
         return
     if spec.new is not None or query != Query():
-        raise InvalidArgument("A diff with files must not have new or query", field="files")
+        raise InvalidArgument(
+            "A diff with files compares the version in old; remove new and query", field="files"
+        )
     if spec.mode not in (WriteMode.MIRROR, WriteMode.UPSERT):
         raise InvalidArgument(
             f"The mode of a diff with files must be mirror or upsert, not {spec.mode.value!r}",

@@ -64,7 +64,9 @@ def check_unique(given: DataFrame) -> None:
     twice = ids.where("count > 1").orderBy("id").first()
     if twice is not None:
         raise InvalidArgument(
-            "The files contain several features with this id", field="id", feature_id=twice.id
+            f"The files contain several features with the id {twice.id!r}; ids must be unique",
+            field="id",
+            feature_id=twice.id,
         )
 
 

@@ -192,7 +192,8 @@ def _check_counts(rows: list[Any], counted: int) -> None:
     read = sum(row.records or 0 for row in ends)
     if read != counted or any(row.records is None for row in ends):
         raise NakshaError(
-            f"{read} records were read, but {counted} were staged or rejected; nothing was written"
+            f"{read} records were read, but {counted} were staged or rejected; nothing was written,"
+            " retry the load"
         )
 
 

@@ -67,13 +67,16 @@ def write_report(work: Path, job_id: str, report: msgspec.Struct) -> None:
 def check_output(output: str, *, overwrite: bool) -> Path:
     """Check the path of a directory to write, which must not exist unless it is overwritten."""
     if not output:
-        raise InvalidArgument("The option output must not be empty", field="output")
+        raise InvalidArgument(
+            "The option output must not be empty; set it to the path of a directory", field="output"
+        )
     target = Path(output).absolute()
     _sweep(target)
     _check_target(target, overwrite=overwrite)
     if not target.parent.is_dir():
         raise InvalidArgument(
-            f"The parent directory {target.parent} does not exist", field="output"
+            f"The parent directory {target.parent} of the output does not exist; create it",
+            field="output",
         )
     return target
 
@@ -81,7 +84,8 @@ def check_output(output: str, *, overwrite: bool) -> Path:
 def _check_target(target: Path, *, overwrite: bool) -> None:
     if target.exists() and not overwrite:
         raise Conflict(
-            f"The output {target} already exists; use another one or overwrite", field="output"
+            f"The output {target} already exists; use another output, or the option overwrite",
+            field="output",
         )
     if target.exists() and not target.is_dir():
         raise Conflict(
@@ -125,7 +129,8 @@ def _move(work: Path, target: Path) -> None:
         work.rename(target)
     except OSError as error:
         raise Conflict(
-            f"The output {target} was created by another process", field="output"
+            f"The output {target} was created by another process; use another output",
+            field="output",
         ) from error
 
 

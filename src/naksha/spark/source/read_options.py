@@ -193,7 +193,8 @@ def _spatial(options: Mapping[str, str]) -> Spatial | None:
     exclusive = [name for name in ("bbox", "tile", "intersects") if options.get(name)]
     if len(exclusive) > 1:
         raise InvalidArgument(
-            f"Options {' and '.join(exclusive)} are mutually exclusive", field=exclusive[1]
+            f"Options {' and '.join(exclusive)} are mutually exclusive; set only one of them",
+            field=exclusive[1],
         )
     if options.get("radius") and exclusive != ["intersects"]:
         raise InvalidArgument(

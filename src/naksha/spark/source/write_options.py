@@ -115,8 +115,12 @@ def _key(options: Mapping[str, str], mode: WriteMode) -> tuple[str, ...] | None:
     """Parse a path: names separated by dots, or a JSON array if a name contains a dot."""
     text = options.get("key")
     if (mode is WriteMode.REPLACE) != bool(text):
-        problem = "requires write mode 'replace'" if text else "is required for mode 'replace'"
-        raise InvalidArgument(f"The option 'key' {problem}", field="key")
+        raise InvalidArgument(
+            f"The option 'key' requires the write mode 'replace', not {mode.value!r}"
+            if text
+            else "The write mode 'replace' requires the option 'key': the path of a property",
+            field="key",
+        )
     if not text:
         return None
     key = tuple(text.split("."))

@@ -78,7 +78,7 @@ async def read_feed(
         ("features_max", features_max, FEATURES_MAX),
     ):
         if not 1 <= number <= most:
-            raise InvalidArgument(f"{name} must be between 1 and {most}", field=name)
+            raise InvalidArgument(f"{name} must be between 1 and {most}, not {number}", field=name)
     last = (await line.storage.resolve(HEAD)).seq_number
     if after.seq_number > last:
         raise NotYetPublished(

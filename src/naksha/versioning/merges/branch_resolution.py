@@ -105,7 +105,8 @@ async def _name_of(storage: Storage, number: int) -> str:
     known = await branch_with(storage, number)
     if known is None:
         raise NotFound(
-            "A branch of this conflict was deleted, so it cannot be resolved; give the conflict up",
+            f"Branch number {number} of the conflict was deleted, so the conflict cannot be"
+            " resolved; give the conflict up",
             field="branch",
         )
     return known[0].name
@@ -249,7 +250,8 @@ async def _with_origins(planned: Plan, source: Place) -> Plan:
 
 def _moved() -> Conflict:
     return Conflict(
-        "The branch was changed since the conflict arose; give the conflict up and merge again",
+        "A branch of the conflict was rebased or deleted since the conflict arose; give the"
+        " conflict up and merge again",
         field="branch",
     )
 

@@ -81,7 +81,7 @@ async def undecided_of(storage: Storage, id: str) -> AsyncIterator[UndecidedFeat
             yield conflict_between(each.collection, each.id, sides)
 
 
-async def discard_conflict(storage: Storage, id: str, signed: Attribution) -> None:
+async def give_up_conflict(storage: Storage, id: str, signed: Attribution) -> None:
     """Remove a conflict without merging, even if its branches no longer exist."""
     stored = await conflict_of(storage, id)
 

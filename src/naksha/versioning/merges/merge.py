@@ -148,7 +148,10 @@ async def _check_bases(sides: MergeSides) -> None:
     """
     bases = await bases_of(sides.source, sides.target, sides.bases)
     if not all(base.is_same(bases[name]) for name, base in sides.bases.items()):
-        raise Retryable("Another merge was committed concurrently; retry")
+        raise Retryable(
+            f"Another merge of {sides.source.line.name!r} or {sides.target.line.name!r} was"
+            " committed concurrently; retry"
+        )
 
 
 async def merge(
@@ -245,7 +248,10 @@ async def merge_sides(
 ) -> MergeSides:
     """Return what is merged when one branch is merged into another one."""
     if source == target:
-        raise InvalidArgument("Source and target must be different branches", field="source")
+        raise InvalidArgument(
+            f"Source and target of a merge must be different branches, but both are {source!r}",
+            field="source",
+        )
     revisions: dict[str, int] = {}
     reader = session or storage
     into, from_ = [
@@ -383,7 +389,8 @@ def _chosen(report: UndecidedFeature, choice: Mapping[str, Any]) -> dict[str, An
     """
     if choice.get("id", report.id) != report.id:
         raise InvalidArgument(
-            "The chosen feature has a different id than the feature it decides; use the same id",
+            f"The feature chosen for {report.id!r} has the id {choice['id']!r:.80}; use the same"
+            " id",
             field="id",
             feature_id=report.id,
             collection_id=report.collection,
@@ -391,8 +398,8 @@ def _chosen(report: UndecidedFeature, choice: Mapping[str, Any]) -> dict[str, An
     for member in ("geometry", "properties"):
         if member not in choice:
             raise InvalidArgument(
-                f"The chosen feature has no {member!r}; give the complete feature, with null for"
-                " empty members",
+                f"The feature chosen for {report.id!r} has no {member!r}; pass the complete"
+                " feature, with null for empty members",
                 field=member,
                 feature_id=report.id,
                 collection_id=report.collection,

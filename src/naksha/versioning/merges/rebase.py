@@ -140,8 +140,8 @@ async def _new_base(storage: Storage, branch: Branch, onto: str | None, scope: N
     own = {epoch.overlay for epoch in branch.epochs}
     if own & {layer.overlay for layer in target.line.layers}:
         raise InvalidArgument(
-            "A branch cannot be rebased onto itself or onto a branch made from it; use another"
-            " base",
+            f"Branch {branch.name!r} cannot be rebased onto itself or onto a branch made from it;"
+            " use another base",
             field="onto",
         )
     return target
@@ -177,8 +177,8 @@ async def _check_complete(source: Place, target: Place, branch: Branch) -> None:
             continue
         if await source.storage.count(info.id, Query(), source.at):
             raise InvalidArgument(
-                f"{branch.name!r} has features of a collection that does not exist at the new"
-                " base; use a later base",
+                f"Branch {branch.name!r} has features of collection {info.id!r}, which does not"
+                " exist at the new base; use a later base",
                 field="onto",
                 collection_id=info.id,
             )

@@ -51,7 +51,8 @@ async def _name(storage: Storage, number: int) -> str:
     known = await branch_with(storage, number)
     if known is None:
         raise NotFound(
-            "A branch of this conflict was deleted, so it cannot be resolved; give the conflict up",
+            f"Branch number {number} of the conflict was deleted, so the conflict cannot be"
+            " resolved; give the conflict up",
             field="conflict",
         )
     return known[0].name

@@ -18,7 +18,7 @@ from naksha.versioning import (
     WriteReport,
     conflict_of,
     conflicts,
-    discard_conflict,
+    give_up_conflict,
     line_of,
     merge,
     merge_resolution,
@@ -174,7 +174,7 @@ async def resolve(target: Target, request: asked.ResolveConflict, event: Event) 
 async def give_up(target: Target, request: asked.GiveUpConflict, event: Event) -> None:
     """Abandon a merge that is in conflict."""
     await _own_conflict(target, request.conflict)
-    await discard_conflict(target.storage, request.conflict, signed_by(event))
+    await give_up_conflict(target.storage, request.conflict, signed_by(event))
 
 
 async def read_conflicts(

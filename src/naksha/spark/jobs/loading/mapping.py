@@ -123,7 +123,8 @@ def mapped_features(records: DataFrame, mapping: Mapping) -> DataFrame:
     ]
     if mapping.lon or mapping.lat or mapping.geometry:
         raise InvalidArgument(
-            "The mapping of GeoJSON must not have geometry, lon or lat", field="mapping"
+            "GeoJSON files have their own geometry; remove geometry, lon and lat from the mapping",
+            field="mapping",
         )
     if mapping == Mapping(crs=mapping.crs):
         return records.select(*records.columns, *nowhere)
@@ -163,7 +164,9 @@ def _geometry_columns(table: Table, columns: Sequence[str], mapping: Mapping) ->
     if mapping.lon is not None or mapping.lat is not None:
         if mapping.lon is None or mapping.lat is None:
             raise InvalidArgument(
-                "The mapping must have both lon and lat, or neither", field="mapping"
+                f"The mapping has only {'lon' if mapping.lat is None else 'lat'}; set both lon and"
+                " lat, or neither",
+                field="mapping",
             )
         return _GeometryColumns(lon=mapping.lon, lat=mapping.lat)
     schema = table.rows.schema
@@ -261,7 +264,8 @@ def _check_renames(mapping: Mapping) -> None:
     for name, new in mapping.rename.items():
         if new in mapping.constants and _stays(mapping, name):
             raise InvalidArgument(
-                f"The column {name!r} cannot be renamed to the constant {new!r}",
+                f"The column {name!r} cannot be renamed to {new!r}, which is a constant of the"
+                " mapping; use another name",
                 field="mapping.rename",
             )
 
@@ -273,7 +277,8 @@ def _check_distinct(names: Sequence[str], mapping: Mapping) -> None:
         new = mapping.rename.get(name, name)
         if found.setdefault(new, name) != name:
             raise InvalidArgument(
-                f"The columns {found[new]!r} and {name!r} would both become {new!r}",
+                f"The columns {found[new]!r} and {name!r} would both become the property {new!r};"
+                " rename or drop one of them",
                 field="mapping.rename",
             )
 

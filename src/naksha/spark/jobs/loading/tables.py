@@ -161,7 +161,8 @@ def of_vector(
         is_shapefile = info["driver"] == _SHAPEFILE
         if encoding is not None and not is_shapefile:
             raise InvalidArgument(
-                f"The option encoding is not allowed for {path}, which has its own",
+                f"The option encoding is not allowed for {path}, whose format defines its encoding;"
+                " omit the option",
                 field="encoding",
             )
         chosen = str(info["layer_name"])
