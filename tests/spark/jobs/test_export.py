@@ -349,7 +349,7 @@ def test_what_somebody_else_makes_meanwhile_is_not_replaced(tmp_path: Path) -> N
     (tmp_path / "file").touch()
     with pytest.raises(Conflict, match="is not a directory"):
         check_output(str(tmp_path / "file"), overwrite=True)
-    with pytest.raises(InvalidArgument, match=r"The parent directory .* of the output does not exist"):
+    with pytest.raises(InvalidArgument, match="of the output does not exist"):
         check_output(str(tmp_path / "nowhere/out"), overwrite=False)
 
 

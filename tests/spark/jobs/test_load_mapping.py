@@ -118,10 +118,10 @@ def test_a_column_that_would_get_the_name_of_another_one_is_refused(
         return error.value.message
 
     said = refused("a.csv", Mapping(rename={"a": "b"}))
-    assert said == "The columns 'b' and 'a' would both become the property 'b'; rename or drop one of them"
+    assert said.startswith("The columns 'b' and 'a' would both become the property 'b';")
     for name in ("a.csv", "a.geojsonl"):
         said = refused(name, Mapping(rename={"a": "k"}, constants={"k": 1}))
-        assert said == "The column 'a' cannot be renamed to 'k', which is a constant of the mapping; use another name"
+        assert said.startswith("The column 'a' cannot be renamed to 'k', which is a constant")
     records_of(
         spark,
         spec_of("file:x", tmp_path / "a.csv", mapping=Mapping(rename={"a": "b"}, drop=("b",))),
