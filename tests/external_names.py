@@ -75,7 +75,7 @@ def load_everything() -> None:
 
 
 def rights_names() -> Names:
-    """What a rights matrix may say."""
+    """Return the actions and attributes of a rights matrix."""
     made = {
         "space": resources.space(""),
         "connector": resources.connector(""),
@@ -227,7 +227,7 @@ def sql_names() -> Names:
 
 
 def entry_point_names() -> Names:
-    """What is found by name, and where users begin."""
+    """Return the entry points and the public API."""
     found = {
         group: sorted(one.name for one in entry_points(group=group))
         for group in entry_points().groups

@@ -25,8 +25,8 @@ def test_feed_reports_both_storages_by_the_names_of_the_goals() -> None:
     own.scheduled["plain SQL"] = feed.Latencies([3.0] * 100, [4.0] * 100)
     report = feed._report({"postgresql": own, "sqlite": found()})
     for prefix in ("", "sqlite_"):
-        told = {name: report.figures[f"{prefix}{name}"] for name in (*GOALS, *OTHERS)}
-        assert told == {
+        reported = {name: report.figures[f"{prefix}{name}"] for name in (*GOALS, *OTHERS)}
+        assert reported == {
             "publish_p99_ms": 60.0,
             "publish_tps": 2_000,
             "deliver_tps": 1_000,

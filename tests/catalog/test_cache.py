@@ -43,7 +43,7 @@ def cache(hand: HandClock) -> CatalogCache:
 
 
 def keep(cache: CatalogCache, n: int, sequence: int | None = None, created: int = 1) -> None:
-    """As somebody does who reads the pointer from the database."""
+    """Store a pointer as a client does that reads it from the database."""
     stamp = cache.stamp("r", "main")
     cache.put_pointer("r", "main", state(n, created), stamp, sequence)
 
@@ -87,7 +87,9 @@ def test_the_least_recently_used_goes_first(hand: HandClock) -> None:
     assert cache.counts.evictions == 1
 
 
-def test_what_would_fill_it_alone_is_not_kept_and_costs_nobody_the_place(hand: HandClock) -> None:
+def test_an_object_that_would_fill_the_cache_is_not_kept_and_evicts_no_other(
+    hand: HandClock,
+) -> None:
     cache = CatalogCache(hand.clock(), bytes_max=10_000)
     cache.put("r", Object(1, Cached()), 100)
     cache.put("r", Object(2, Cached()), 5_000)

@@ -55,7 +55,7 @@ async def notes_in(persistence: Persistence) -> set[int]:
     return {row.key.id for row in rows if not hasattr(row, "name") and row.type == "test-note"}
 
 
-class Losing:
+class LosingWriter:
     """A change whose first attempts stand on a head that is not true any more."""
 
     def __init__(self, persistence: Persistence, write: Write, losses: int) -> None:
@@ -87,7 +87,7 @@ def or_replace(attempt: CommitAttempt[Tally], text: str) -> Object[Note]:
 async def test_only_what_the_last_attempt_wrote_stays(
     persistence: Persistence, write: Write, is_kept: bool, losses: int
 ) -> None:
-    change = Losing(persistence, write, losses)
+    change = LosingWriter(persistence, write, losses)
     kept = await Committer(persistence, NAME, Tally).commit(change)
     assert len(change.written) == losses + 1
     assert len(set(change.written)) == (1 if is_kept else losses + 1)
@@ -95,7 +95,7 @@ async def test_only_what_the_last_attempt_wrote_stays(
 
 
 async def test_an_intent_is_written_once_by_each_attempt(persistence: Persistence) -> None:
-    change = Losing(
+    change = LosingWriter(
         persistence, lambda attempt, text: attempt.write_intent("n", Note(text=text)), 2
     )
     kept = await Committer(persistence, NAME, Tally).commit(change)
@@ -114,7 +114,7 @@ async def test_what_the_last_attempt_did_not_use_goes(persistence: Persistence) 
     def write(attempt: CommitAttempt[Tally], text: str) -> Object[Note]:
         return attempt.write_if_new(text, Note(text=text))  # another key each time
 
-    change = Losing(persistence, write, losses=2)
+    change = LosingWriter(persistence, write, losses=2)
     kept = await Committer(persistence, NAME, Tally).commit(change)
     assert await notes_in(persistence) == {kept}
 
@@ -167,12 +167,12 @@ async def test_a_change_makes_one_commit(persistence: Persistence) -> None:
         await Committer(persistence, NAME, Tally).commit(change)
 
 
-async def test_whoever_always_loses_is_told_in_time_and_leaves_nothing(
+async def test_a_writer_that_always_loses_fails_in_time_and_leaves_nothing(
     persistence: Persistence,
 ) -> None:
     seen: list[CommitStatistics] = []
     committer = Committer(persistence, NAME, Tally, seconds_max=2, observe=seen.append)
-    change = Losing(persistence, or_replace, losses=10**6)
+    change = LosingWriter(persistence, or_replace, losses=10**6)
     with pytest.raises(Retryable, match=r"all of \d+ attempts; nothing was written"):
         await committer.commit(change)
     assert await notes_in(persistence) == set()
@@ -180,7 +180,7 @@ async def test_whoever_always_loses_is_told_in_time_and_leaves_nothing(
     assert seen[-1].outcomes == {"retryable": 1}
 
 
-async def test_a_change_that_takes_too_long_holds_nobody_up_for_longer(
+async def test_a_slow_change_delays_others_no_longer_than_its_limit(
     persistence: Persistence,
 ) -> None:
     committer = Committer(persistence, NAME, Tally, seconds_max=2)
@@ -195,7 +195,7 @@ async def test_a_change_that_takes_too_long_holds_nobody_up_for_longer(
         await slow
 
 
-async def test_whoever_waits_no_more_is_left_out(persistence: Persistence) -> None:
+async def test_a_cancelled_change_is_left_out(persistence: Persistence) -> None:
     committer = Committer(persistence, NAME, Tally)
     tasks = [asyncio.create_task(committed_by(committer, "a")) for _ in range(5)]
     await asyncio.sleep(0)  # all of them are in the line now
@@ -223,7 +223,7 @@ class TestTheLeader:
         with pytest.raises(asyncio.CancelledError):
             await cancelled
 
-    async def test_an_observer_that_fails_stops_nobody(self, persistence: Persistence) -> None:
+    async def test_a_failing_observer_stops_no_commit(self, persistence: Persistence) -> None:
         def fail(_: CommitStatistics) -> None:
             raise RuntimeError("broken")
 

@@ -66,7 +66,7 @@ async def test_several_are_changed_by_one_commit(entities: Entities) -> None:
     assert (made.message, made.author, made.app_id) == ("make two", "ann", "tests")
 
 
-async def test_an_edit_sees_itself_and_nobody_else_does(entities: Entities) -> None:
+async def test_only_the_edit_itself_sees_its_changes(entities: Entities) -> None:
     async def change(edit: EntityEdit) -> None:
         edit.put("a", Place("A"))
         found = await edit.get("a", Place)
@@ -137,7 +137,7 @@ async def test_what_is_not_kept_any_more_is_not_absent(entities: Entities) -> No
 
 
 async def test_the_commits_of_a_snapshot_come_newest_first(entities: Entities) -> None:
-    """As far back as they are kept."""
+    """The commits are listed as far back as they are kept."""
 
     async def listed() -> list[Object[EntitiesCommit]]:
         snapshot = await entities.now()

@@ -69,8 +69,8 @@ def with_reader(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     by = json.dumps({"pids": pids, "sees": sees})
     for batch in batches:
         uuids = batch.column(batch.schema.names.index("uuid"))
-        told = pa.array([by] * batch.num_rows, pa.string())
-        yield pa.RecordBatch.from_arrays([uuids, told], ["uuid", "by"])
+        reported = pa.array([by] * batch.num_rows, pa.string())
+        yield pa.RecordBatch.from_arrays([uuids, reported], ["uuid", "by"])
 
 
 def follow(
@@ -199,7 +199,7 @@ def archived(
 
 
 def whereabouts(spark: SparkSession) -> Answer:
-    """Where tasks have their Python and our package from, and the data that is in it."""
+    """Return the paths of Python and of the package in a task, and the package's data files."""
 
     def look(_: int) -> tuple[str, str, str]:
         package = find_spec("naksha")
@@ -220,8 +220,8 @@ DONE: dict[str, Callable[..., Answer]] = {each.__name__: each for each in TOLD}
 def main() -> None:
     spark = naksha.spark.session(sys.argv[1], settings=SETTINGS)
     for line in sys.stdin:
-        told = json.loads(line)
-        answer = DONE[told.pop("do")](spark, **told)
+        reported = json.loads(line)
+        answer = DONE[reported.pop("do")](spark, **reported)
         os.write(1, (json.dumps(answer) + "\n").encode())
     spark.stop()
 

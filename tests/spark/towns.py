@@ -48,7 +48,7 @@ class Town:
         return spark.read.format("naksha").options(**self.options(**options)).load()
 
     def states(self, query: Query, ref: str = "HEAD") -> list[State]:
-        """What the storage itself answers."""
+        """Return the states from the storage itself."""
 
         async def ask(storage: Storage) -> list[State]:
             place = await place_of(storage, ref)

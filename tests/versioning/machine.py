@@ -47,7 +47,7 @@ PROPERTIES = st.dictionaries(
     st.sampled_from(("n", "m")), st.integers(0, 2) | st.booleans(), max_size=2
 )
 PLACE = "place"
-"""What the model calls the geometry."""
+"""Key of the geometry in the model."""
 VALUES = st.integers(0, 2) | st.booleans()
 POLICIES: dict[MergePolicy, str | None] = {
     MergePolicy.FAIL: None,
@@ -190,7 +190,7 @@ class VersioningMachine(RuleBasedStateMachine):
             self.driver(self._drop(line))
 
     async def _drop(self, line: str) -> None:
-        """What is tagged there keeps it; what was merged from it stays."""
+        """A tag on the branch prevents its deletion; merged changes stay."""
         try:
             await delete_branch(self.storage, self.own(line), BY)
         except InUse:
@@ -336,7 +336,7 @@ class VersioningMachine(RuleBasedStateMachine):
     async def _find(
         self, line: str, first: int, last: int, wanted: tuple[str, Any], backwards: bool
     ) -> None:
-        """What differs and matched a filter at some time between."""
+        """Compare the features that differ and matched a filter in between."""
         places = [await place_of(self.storage, self.ref(line, each)) for each in (first, last)]
         old, new = reversed(places) if backwards else places
         found = [change.id async for change in diff(old, new, self.name, query_for(*wanted))]
@@ -413,7 +413,7 @@ class VersioningMachine(RuleBasedStateMachine):
 
 
 async def _attempt(work: Awaitable[WriteReport]) -> tuple[WriteReport | None, list[str]]:
-    """What was done, or the features that stood in the way."""
+    """Return the written features, or the conflicting ones."""
     try:
         return await work, []
     except MergeConflict as error:
@@ -440,7 +440,7 @@ def _where(properties: dict[str, Any]) -> int | None:
 
 
 def _properties(feature: dict[str, Any]) -> dict[str, Any]:
-    """As the model has them: the place is one of them."""
+    """Return the properties of a feature as the model has them, with its place."""
     properties = dict(feature["properties"])
     del properties["@ns:com:here:xyz"]
     geometry = feature["geometry"]

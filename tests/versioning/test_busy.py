@@ -139,7 +139,7 @@ async def test_rebase_loses_nothing(storage: Storage) -> None:
 
 
 async def test_as_many_writers_as_connections(database: str) -> None:
-    """Who waits for the gate has a connection; who holds it must not need another one."""
+    """A writer waiting for the gate has a connection; its holder must not need another one."""
     storage = await PsqlStorage.open(database, "town", pool_max=3)
     try:
         await make(storage)

@@ -176,7 +176,7 @@ async def test_filter_on_the_time_of_changes(line: Line) -> None:
         assert back.updated.get("places", []) == found
 
 
-class Counting:
+class CountingStorage:
     """A storage that counts the states that are read from it."""
 
     def __init__(self, storage: Reader) -> None:
@@ -204,7 +204,7 @@ async def test_the_cost_of_a_filtered_difference_follows_the_changes(
     for query in (*FILTERS.values(), *CHANGES.values()):
         if query.ids is not None:
             continue
-        counting = Counting(storage)
+        counting = CountingStorage(storage)
         line = replace(new.line, storage=cast(Storage, counting))
         before, after = replace(old, line=line), replace(new, line=line)
         assert [each.id async for each in diff(before, after, "places", query)] == ["7"]

@@ -177,7 +177,7 @@ def _raw(change: FeatureDiff) -> tuple[bytes | None, bytes | None]:
     return None if old is None else old.raw, None if new is None else new.raw
 
 
-class Busy:
+class BusyStorage:
     """A storage that somebody writes to whenever something was read of it."""
 
     def __init__(self, storage: Storage) -> None:
@@ -202,7 +202,7 @@ async def test_what_others_write_meanwhile_is_no_difference_of_another_kind(
     await put(storage, place("untouched", n=0), place("changed", n=0))
     await put(storage, place("changed", n=1))
     old, new = await range_of(storage, "2..HEAD")
-    busy = replace(new, line=replace(new.line, storage=cast(Storage, Busy(storage))))
+    busy = replace(new, line=replace(new.line, storage=cast(Storage, BusyStorage(storage))))
     found = {each.id: each async for each in diff(old, busy, "places")}
     assert found.keys() == {"changed"}
     change = found["changed"]

@@ -85,7 +85,7 @@ async def killed_after(steps: list[EditStep], count: int) -> AsyncIterator[EditS
 
 
 async def test_a_job_that_begins_again_goes_on_after_what_it_has_made(storage: Storage) -> None:
-    """Also when a step had changed nothing; somebody else's history is no business of it."""
+    """An import resumes after a step without changes, and ignores history of other clients."""
     steps = [
         EditStep(ms(1), [place("a")]),
         EditStep(ms(2), [place("b")]),

@@ -54,7 +54,7 @@ def large(count: int, size: int, **properties: Any) -> list[Feature]:
 
 
 async def put_each(storage: Storage, many: list[Feature]) -> None:
-    """As one transaction, in calls that are small enough."""
+    """Write features in one transaction, in calls of limited size."""
     async with storage.write("editor") as session:
         for each in many:
             await session.upsert("places", [each])

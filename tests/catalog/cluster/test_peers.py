@@ -250,7 +250,7 @@ async def test_an_instance_that_is_gone_is_not_tried_for_ever() -> None:
         await until(lambda: not a.peers.links)
 
 
-async def test_an_instance_that_does_not_read_blocks_nobody() -> None:
+async def test_an_instance_that_does_not_read_blocks_no_other() -> None:
     with socket.create_server(("127.0.0.1", 0)) as deaf:  # connections come up, nobody reads
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         async with instances("a", "b") as (a, b):
@@ -272,7 +272,7 @@ async def test_an_instance_that_does_not_read_blocks_nobody() -> None:
 # ---- What others may send --------------------------------------------------------------------
 
 
-async def test_garbage_is_counted_and_harms_nobody() -> None:
+async def test_invalid_lines_are_counted_and_ignored() -> None:
     wire = PeerWire(SECRET)
     hello = wire.to_line(PeerMessage("x", ""))
     forged = PeerWire(b"guessed").to_line(PeerMessage("x", "", (move(1),)))
@@ -334,7 +334,7 @@ async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Reader:
-    """What an instance sees of a pointer through its cache."""
+    """Client that reads a pointer through the cache of an instance."""
 
     def __init__(self, backend: CatalogBackend, seconds: float) -> None:
         self._backend = backend
@@ -425,7 +425,7 @@ async def test_two_instances_of_a_catalog_find_each_other_by_their_leases() -> N
     location = "memory:test-peers"
     backend = await MemoryCatalog.open(location)
     heard: list[PointerMove] = []
-    told = threading.Event()
+    reported = threading.Event()
 
     async def instance(
         receive: Callable[[PointerMove], None], rest: Callable[[Peers], Awaitable[None]]
@@ -445,11 +445,11 @@ async def test_two_instances_of_a_catalog_find_each_other_by_their_leases() -> N
     async def send(peers: Peers) -> None:
         await until(lambda: len(peers.links) == 1)
         peers.send(move(1))
-        await until(told.is_set)
+        await until(reported.is_set)
 
     async def hear(peers: Peers) -> None:
         await until(lambda: heard == [move(1)])
-        told.set()
+        reported.set()
 
     thread = in_a_loop_of_its_own(lambda: instance(lambda _: None, send))
     await instance(heard.append, hear)

@@ -63,7 +63,7 @@ def test_blocks_stay_small_enough_whatever_is_added(order: str) -> None:
     assert min(lengths(page)) >= LIMITS.block_entries // 2
 
 
-def test_only_the_block_of_a_changed_key_is_written_anew() -> None:
+def test_only_the_block_of_a_changed_key_is_written_again() -> None:
     page = full(320)
     after = edit(page, [(key(100), b"new")])
     assert len(after.blocks()) == len(page.blocks())

@@ -47,7 +47,7 @@ class Thing(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class Time:
+class ManualTime:
     """A wall clock that is put forward."""
 
     def __init__(self) -> None:
@@ -66,10 +66,12 @@ class Time:
         self._offset_ns += int(seconds * 1e9)
 
 
-class Between:
+class ScanHooks:
     """A backend that lets a test do something before some of the calls to the real one."""
 
-    def __init__(self, backend: CatalogBackend, time: Time, *, deletes_realms: bool = True) -> None:
+    def __init__(
+        self, backend: CatalogBackend, time: ManualTime, *, deletes_realms: bool = True
+    ) -> None:
         self.backend = backend
         self.time = time
         """The time of the database."""
@@ -106,7 +108,7 @@ class Between:
 class Store:
     """A catalog on some backend."""
 
-    def __init__(self, catalog: Catalog, between: Between, time: Time) -> None:
+    def __init__(self, catalog: Catalog, between: ScanHooks, time: ManualTime) -> None:
         self.catalog = catalog
         self.between = between
         self.backend = between.backend
@@ -118,12 +120,12 @@ class Store:
         backend: CatalogBackend,
         *,
         deletes_realms: bool = True,
-        time: Time | None = None,
+        time: ManualTime | None = None,
         clock: MonotonicClock | None = None,
     ) -> Store:
         """`time` is that of the database; `clock` that of the machine, if it differs."""
-        time = time or Time()
-        between = Between(backend, time, deletes_realms=deletes_realms)
+        time = time or ManualTime()
+        between = ScanHooks(backend, time, deletes_realms=deletes_realms)
         tuning = Tuning(quarantine_seconds=0, lease=LeaseTimes(lease_seconds=10 * YEAR))
         catalog = await Catalog.open(between, tuning=tuning, clock=clock or time.clock)
         return cls(catalog, between, time)
@@ -200,7 +202,7 @@ class Store:
         return await persistence.write(made)
 
     async def rows(self, realm: str = "maps") -> list[Scanned]:
-        """What is in the database."""
+        """Return the stored rows of a realm."""
         return [row async for page in self.backend.scan() for row in page if row.realm == realm]
 
     async def ids(self, realm: str = "maps", kind: str | None = None) -> set[int]:

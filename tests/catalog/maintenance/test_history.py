@@ -157,7 +157,7 @@ class TestPins:
         assert await store.is_consistent()
 
     async def test_one_that_comes_while_a_run_sweeps_is_refused(self, store: Store) -> None:
-        """What it wants is going already, although it is still there."""
+        """The commits that the pin asks for are being deleted, although they still exist."""
         await store_with_log(store)
         cursor = await cursor_at(store, 4)
         history = LogHorizons(await store.persistence())
@@ -200,7 +200,7 @@ class TestPins:
 
 class TestHorizons:
     async def test_they_never_go_back(self, store: Store) -> None:
-        """What is below may be in pieces, whatever the rules say later."""
+        """Commits below a horizon may be partly deleted, so later rules cannot restore them."""
         await store_with_log(store)
         rule = RetentionRule("*", Retention(commits=5, seconds=0))
         await (await store.maintenance(rules=[rule])).run()

@@ -67,19 +67,19 @@ class TestPurge:
         assert (await store.catalog.realms.get("gone")).status is RealmStatus.PURGED
 
     async def test_a_new_life_of_the_name_is_not_touched(self, scanned_store: Store) -> None:
-        """It begins after the run has looked which realms are purged."""
+        """The new realm is created after the run has listed the purged realms."""
         store = scanned_store
         realm = await store.catalog.realms.create("phoenix")
         realm = await store.catalog.realms.update(realm, RealmStatus.PURGING)
         realms = store.catalog.realms
 
-        async def begin_anew() -> None:
+        async def create_again() -> None:
             store.between.before_page = None
             await realms.delete(await realms.update(realm, RealmStatus.PURGED))
             await store.realm("phoenix")
             await store.put({"a": "new"}, "phoenix")
 
-        store.between.before_page = begin_anew
+        store.between.before_page = create_again
         # The rows of the new life are in the first page, if the backend scans that late.
         maintenance = await store.maintenance()
         await maintenance.run()
@@ -89,7 +89,7 @@ class TestPurge:
     async def test_rows_of_a_new_life_are_told_from_the_old_ones(
         self, scanned_store: Store
     ) -> None:
-        """It begins between the scan of a row and its deletion."""
+        """The new realm is created between the scan of a row and its deletion."""
         store = scanned_store
         realm = await purging(store, "phoenix")
         realms = store.catalog.realms

@@ -13,7 +13,7 @@ from naksha.catalog.maintenance import MaintenanceSettings
 from naksha.catalog.pointers import Pointer
 from naksha.model import limits
 from tests.catalog.maintenance.conftest import NewLocation
-from tests.catalog.maintenance.support import GRACE, Store, Time
+from tests.catalog.maintenance.support import GRACE, ManualTime, Store
 
 OpenPair = Callable[[float], Awaitable[tuple[Store, Store]]]
 HOUR = 3_600.0
@@ -25,7 +25,7 @@ async def open_pair(new_location: NewLocation) -> AsyncIterator[OpenPair]:
     async with AsyncExitStack() as stack:
 
         async def open_pair(behind: float) -> tuple[Store, Store]:
-            location, time = new_location(), Time()
+            location, time = new_location(), ManualTime()
             clocks = (time.clock, time.clock_behind(behind))
             stores = []
             for clock in clocks:
@@ -112,7 +112,7 @@ class TestSkew:
     ) -> None:
         maintainer, other = await open_pair(0)
         await maintainer.write(3)
-        machine = Time()
+        machine = ManualTime()
         machine.passes(2 * GRACE)
         other.between.time = machine  # the database and the machine differ from now on
         other.time.passes(limits.CLOCK_CHECK_SECONDS)

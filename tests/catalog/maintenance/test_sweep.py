@@ -140,7 +140,7 @@ class TestWhatIsSwept:
         assert sorted(await store.rows(), key=str) == sorted(needed, key=str)
         assert await store.texts() == {"big": BIG}
 
-    async def test_conditional_objects_stay_unless_somebody_says_otherwise(
+    async def test_conditional_objects_stay_unless_an_identifier_releases_them(
         self, store: Store
     ) -> None:
         await store.realm()
@@ -179,8 +179,8 @@ class TestWhatIsSwept:
         assert report.outcome is RealmOutcome.NOT_UNDERSTOOD
         assert "of-the-future" in report.note
 
-    async def test_what_was_written_anew_since_the_scan_stays(self, store: Store) -> None:
-        """Whoever reuses an object writes it again, and is not too late."""
+    async def test_objects_written_again_since_the_scan_stay(self, store: Store) -> None:
+        """A writer that reuses an object writes it again, before the sweep deletes it."""
         await store.realm()
         [reused, _] = await store.write(2)
         store.time.passes(GRACE + 1)
@@ -194,7 +194,7 @@ class TestWhatIsSwept:
 
 
 class TestWhichRealmsAreSwept:
-    async def test_one_that_nobody_claims_is_left_alone(self, store: Store) -> None:
+    async def test_an_unclaimed_realm_is_left_alone(self, store: Store) -> None:
         await store.realm("mine")
         await store.realm("yours")
         await store.write(3, "mine")
@@ -380,7 +380,7 @@ class TestRetainedHistory:
         assert len(await store.log()) == 5
 
     async def test_what_was_the_newest_within_the_grace_is_kept(self, store: Store) -> None:
-        """Somebody may have read the pointer then."""
+        """Another client may have read the pointer while the commit was the newest."""
         await store.realm()
         await store.put({"a": "1"})
         store.time.passes(10 * GRACE)

@@ -17,8 +17,8 @@ from naksha.spark.source.options import StorageRef
 Feature = dict[str, Any]
 
 
-class Heard(SilentProgress):
-    """Somebody who listens."""
+class RecordedProgress(SilentProgress):
+    """Progress that records its messages."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []

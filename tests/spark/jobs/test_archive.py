@@ -183,7 +183,7 @@ def logged(location: str) -> dict[int, Version]:
 
 
 def forget_log(location: str, before: date) -> None:
-    """As maintenance does in the end."""
+    """Drop the log before a day, as maintenance does."""
 
     async def forget(storage: Storage) -> None:
         await storage.keep_log((datetime.now(UTC).date() - before).days)
@@ -306,7 +306,7 @@ def done_by(location: str, work: Callable[[Storage], Awaitable[object]]) -> None
 
 
 async def expired_by_others(storage: Storage) -> None:
-    """What maintenance does with a short `maxAge`."""
+    """Expire history as maintenance does with a short `maxAge`."""
     await storage.expire("places", date(2021, 4, 2))
 
 
@@ -341,10 +341,10 @@ def test_what_was_lost_between_two_segments_is_expired(
     done_by(file, loses)
     imported(file, MORE)
     expected = content(file, oldest)
-    told = Told()
-    again = archived(spark, file, folder, told)
+    reported = RecordedLines()
+    again = archived(spark, file, folder, reported)
     assert again.oldest == oldest
-    assert [line for line in told.lines if f"versions before {oldest} cannot be read" in line]
+    assert [line for line in reported.lines if f"versions before {oldest} cannot be read" in line]
     with pytest.raises(Expired):
         content(file, oldest)
     for version in (1, 4, oldest - 1):
@@ -388,8 +388,8 @@ def test_an_archive_is_that_of_one_collection_only(
         found(spark, file, tmp_path / "archive", 1)
 
 
-class Told(SilentProgress):
-    """Somebody who listens."""
+class RecordedLines(SilentProgress):
+    """Progress that records its messages."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -408,7 +408,7 @@ def rows_of(table_: Any) -> Rows:
 
 
 def stored(spark: SparkSession, place_: StorageRef, version: int) -> Rows:
-    """What the storage itself answers."""
+    """Return the features from the storage itself."""
     plan = shared_storage(place_).call(lambda s: s.plan("places", Query(), AtSeq(version)))
     return rows_of(table(spark, place_, plan, KEPT))
 
@@ -456,7 +456,7 @@ def test_a_storage_may_be_in_a_schema_of_its_own(
 
 
 def shortened(file_: Path) -> None:
-    """It can be read, but a state is missing."""
+    """Remove a state from a file, which stays readable."""
     states = pq.read_table(file_)
     pq.write_table(states.slice(1), file_)
 
@@ -465,8 +465,8 @@ def damaged(file_: Path) -> None:
     file_.write_bytes(b"PAR1 and nothing else")
 
 
-class Damages(SilentProgress):
-    """Somebody who breaks the files of a segment before they are read back."""
+class DamagingProgress(SilentProgress):
+    """Progress that damages the files of a segment before they are read back."""
 
     def __init__(self, folder: Path, how: Callable[[Path], None]) -> None:
         self._folder = folder
@@ -486,7 +486,7 @@ def test_nothing_is_dropped_that_was_not_read_back(
     folder = tmp_path / "archive"
     wrong = StorageCorrupt if how is shortened else Exception
     with pytest.raises(wrong):
-        archived(spark, file, folder, Damages(folder, how))
+        archived(spark, file, folder, DamagingProgress(folder, how))
     assert content(file, 1) == {"a": 1, "b": 1, "c": 1}
     assert [path.name for path in folder.iterdir() if path.is_dir()] == []
 

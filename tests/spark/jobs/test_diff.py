@@ -101,12 +101,12 @@ def wanted(town: Town, old: str, new: str, query: Query | None = None) -> dict[s
     return town.call(read)
 
 
-def check(told: list[dict[str, Any]], changes: dict[str, FeatureDiff]) -> None:
+def check(reported: list[dict[str, Any]], changes: dict[str, FeatureDiff]) -> None:
     """The same features, actions, places and documents."""
-    assert {line["id"]: line["action"] for line in told} == {
+    assert {line["id"]: line["action"] for line in reported} == {
         id_: change.action.value for id_, change in changes.items()
     }
-    for line in told:
+    for line in reported:
         change = changes[line["id"]]
         if change.action is DiffAction.UPDATED:
             assert line["paths"] == change.paths()
@@ -124,7 +124,7 @@ def lines_of(output: Path) -> list[dict[str, Any]]:
 
 def rows_of(output: Path) -> list[dict[str, Any]]:
     """Rows of Parquet as the lines of JSON are."""
-    told = []
+    reported = []
     for row in pq.read_table(output).to_pylist():
         for side in ("old", "new"):
             text, wkb = row.pop(f"{side}_feature"), row.pop(f"{side}_geometry")
@@ -133,8 +133,8 @@ def rows_of(output: Path) -> list[dict[str, Any]]:
                 shape = None if wkb is None else shapely.to_geojson(shapely.from_wkb(wkb))
                 geometry = None if shape is None else msgspec.json.decode(shape)
                 row[side] = msgspec.json.decode(text) | {"geometry": geometry}
-        told.append(row)
-    return told
+        reported.append(row)
+    return reported
 
 
 def test_it_is_what_versioning_finds(spark: SparkSession, town: Town, tmp_path: Path) -> None:
@@ -174,7 +174,7 @@ CHANGES = st.one_of(
     st.tuples(st.just("delete"), st.sampled_from(SOME), st.just(0)),
     st.tuples(st.just("undo"), st.sampled_from(SOME), st.integers(0, 2**32)),
 )
-"""What is done to a feature, and the seed of what it becomes."""
+"""Operation on a feature, and the seed of its new content."""
 HISTORIES = st.lists(st.lists(CHANGES, min_size=1, max_size=5), min_size=1, max_size=3)
 
 
@@ -234,7 +234,7 @@ def check_any_file(
     files, output = (written(folder / "any.geojsonl", features),), folder / "any"
     formed = {"output": str(output), "output_format": OutputFormat.LINES, "overwrite": True}
     found(spark, town, files=files, **formed)
-    told = {line["id"]: (line["action"], line["paths"]) for line in lines_of(output)}
+    reported = {line["id"]: (line["action"], line["paths"]) for line in lines_of(output)}
 
     async def work(session: WriteSession) -> None:
         await session.upsert("places", features)
@@ -242,7 +242,7 @@ def check_any_file(
 
     town.run(work)
     changes = wanted(town, first, "HEAD")
-    assert told == {
+    assert reported == {
         id_: (change.action.value, change.paths() if change.action is DiffAction.UPDATED else [])
         for id_, change in changes.items()
     }
@@ -325,8 +325,8 @@ def test_it_is_what_a_load_would_change(
     features = [*made.values(), {"type": "Feature", "properties": {"n": 1}}, point("new", 1, 2)]
     broken = [point("far", 1, 95), point("f11", 1, 2) | {"properties": []}]
     files = (written(tmp_path / "edited.geojsonl", [*features, *broken]),)
-    told = found(spark, town, files=files, mode=mode)
-    rejects = Path(str(told.rejects)).read_bytes()
+    reported = found(spark, town, files=files, mode=mode)
+    rejects = Path(str(reported.rejects)).read_bytes()
     spec = Load(
         place=town.place,
         collection="places",
@@ -336,11 +336,11 @@ def test_it_is_what_a_load_would_change(
         delete_rejected=mode is WriteMode.MIRROR,
     )
     done = load(spark, spec, SilentProgress())
-    assert counts_of(told) == counts_of(done)
+    assert counts_of(reported) == counts_of(done)
     assert min(done.created, done.updated, done.unchanged) > 0
     assert (done.deleted > 0) == (mode is WriteMode.MIRROR)
-    assert (told.rejected, rejects) == (done.rejected, Path(str(done.rejects)).read_bytes())
-    assert (told.rejected, told.new) == (2, None)
+    assert (reported.rejected, rejects) == (done.rejected, Path(str(done.rejects)).read_bytes())
+    assert (reported.rejected, reported.new) == (2, None)
     # What has no id is new each time.
     files = (written(tmp_path / "again.geojsonl", [each for each in features if "id" in each]),)
     again = found(spark, town, files=files, mode=mode)
@@ -350,7 +350,7 @@ def test_it_is_what_a_load_would_change(
 def test_files_are_compared_with_a_version(
     spark: SparkSession, small_town: Town, tmp_path: Path
 ) -> None:
-    """What differs is told with its places; GeoJSON, what an export wrote, and other tables."""
+    """Differences have their paths, for GeoJSON, files of an export, and other tables."""
     town = small_town
     xyz = {XYZ: {"tags": ["red"]}}
     town.put(*(point(id_, 1.0, 2.0, n=1, deep={"a": [1]}, **xyz) for id_ in "abcde"))
@@ -366,15 +366,15 @@ def test_files_are_compared_with_a_version(
     files = (written(tmp_path / "edited.geojsonl", features),)
     output = tmp_path / "changes"
     report = found(spark, town, files=files, output=str(output), output_format=OutputFormat.LINES)
-    told = lines_of(output)
-    assert {line["id"]: (line["action"], line["paths"]) for line in told} == {
+    reported = lines_of(output)
+    assert {line["id"]: (line["action"], line["paths"]) for line in reported} == {
         "a": ("updated", ["/geometry"]),
         "b": ("updated", ["/more", "/properties/n", "/properties/x~1y"]),
         "c": ("updated", [f"/properties/{XYZ}/tags"]),
         "new": ("created", []),
         "e": ("deleted", []),
     }
-    assert {line["id"]: line["new"] and line["new"]["geometry"] for line in told} == {
+    assert {line["id"]: line["new"] and line["new"]["geometry"] for line in reported} == {
         "a": features[0]["geometry"],
         **dict.fromkeys("bc", features[1]["geometry"]),
         "new": features[4]["geometry"],

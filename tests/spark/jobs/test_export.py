@@ -182,8 +182,8 @@ def test_integers_stay_what_they_are(spark: SparkSession, small_town: Town, tmp_
     done(spark, small_town, tmp_path / "out", properties=Properties.COLUMNS)
     names = ("huge", "mixed", "long", "small")
     by_id = {row["id"]: row for row in query("SELECT * FROM FILES", tmp_path / "out")}
-    told = [by_id[i][name] for name in names for i in "ab"]
-    assert told == [str(2**64 + 1), "1", str(2**53 + 1), "0.5", most, 1, 2.0**53, 0.5]
+    reported = [by_id[i][name] for name in names for i in "ab"]
+    assert reported == [str(2**64 + 1), "1", str(2**53 + 1), "0.5", most, 1, 2.0**53, 0.5]
     assert by_id["a"]["size"] == str(-(2**60) - 1)
 
 
@@ -303,8 +303,8 @@ def test_the_rules_are_noticed_when_broken(broken: dict[str, Any], tmp_path: Pat
         check_metadata(geo)
 
 
-class Interrupted(SilentProgress):
-    """Somebody who loses patience when something begins."""
+class CancellingProgress(SilentProgress):
+    """Progress that cancels the job at the start of a phase."""
 
     def __init__(self, phase: str) -> None:
         self._phase = phase
@@ -322,21 +322,21 @@ def test_a_directory_is_there_whole_or_not_at_all(
     spec = Export(place=small_town.place, collection="places", output=str(output))
     before = sorted(tmp_path.iterdir())
     with pytest.raises(Cancelled):
-        export(spark, spec, Interrupted("writing"))
+        export(spark, spec, CancellingProgress("writing"))
     assert sorted(tmp_path.iterdir()) == before
     assert done(spark, small_town, output).features == 10
     small_town.delete("f1")
     with pytest.raises(Conflict, match="already exists"):
         done(spark, small_town, output)
     with pytest.raises(Cancelled):
-        export(spark, msgspec.structs.replace(spec, overwrite=True), Interrupted("writing"))
+        export(spark, msgspec.structs.replace(spec, overwrite=True), CancellingProgress("writing"))
     assert len(geopandas.read_parquet(output)) == 10
     assert done(spark, small_town, output, overwrite=True).features == 9
     assert len(geopandas.read_parquet(output)) == 9
     assert sorted(tmp_path.iterdir()) == sorted([*before, output])
 
 
-def test_what_somebody_else_makes_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+def test_an_output_created_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     target = tmp_path / "out"
     with (
         pytest.raises(Conflict, match="already exists"),

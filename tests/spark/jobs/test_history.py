@@ -23,8 +23,8 @@ from naksha.spark.source.options import StorageRef
 from naksha.spi.storage import Storage
 
 
-class Stops(SilentProgress):
-    """Somebody who cancels a load after so many steps."""
+class CancelAfterSteps(SilentProgress):
+    """Progress that cancels a load after a number of steps."""
 
     def __init__(self, after: int) -> None:
         self._left = after
@@ -104,20 +104,20 @@ def test_only_before_its_last_step_a_history_can_be_cancelled(
     path = steps_of(tmp_path / "a.jsonl", 1, 2, 3)
     reading = 1
     with pytest.raises(Cancelled):
-        loaded(place, path, progress=Stops(reading + 2), job_id="mine")
+        loaded(place, path, progress=CancelAfterSteps(reading + 2), job_id="mine")
     assert ids(place) == {"d1", "d2"}
-    done = loaded(place, path, progress=Stops(reading + 3), job_id="mine")
+    done = loaded(place, path, progress=CancelAfterSteps(reading + 3), job_id="mine")
     assert (done.created, done.repeated) == (1, True)
     assert ids(place) == {"d1", "d2", "d3"}
 
 
-def test_a_history_that_is_done_is_done_although_somebody_wrote_since(
+def test_a_finished_history_stays_finished_after_later_writes(
     place: StorageRef, tmp_path: Path
 ) -> None:
-    """Whoever takes a job over after its last step finds the storage as others have left it."""
+    """A job that is resumed after its last step leaves later writes of other clients alone."""
     path = steps_of(tmp_path / "a.jsonl", 1, 2, 3)
     with pytest.raises(Cancelled):
-        loaded(place, path, progress=Stops(3), job_id="mine")
+        loaded(place, path, progress=CancelAfterSteps(3), job_id="mine")
     loaded(place, path, job_id="mine")
 
     async def write(storage: Storage) -> None:

@@ -160,16 +160,16 @@ METRES = named("urn:ogc:def:crs:EPSG::3857")
 
 
 def test_the_reference_system_of_a_document_is_known(tmp_path: Path) -> None:
-    def told(**members: Any) -> str | None:
+    def reported(**members: Any) -> str | None:
         path = tmp_path / "a.geojson"
         document = {"type": "FeatureCollection", "features": [feature("a", 1, 2, crs=1)]}
         path.write_bytes(codecs.BOM_UTF8 + json.dumps({**document, **members}).encode())
         return crs_in(str(path))
 
-    assert (told(), told(crs=None)) == (None, None)
-    assert told(crs=METRES) == "urn:ogc:def:crs:EPSG::3857"
+    assert (reported(), reported(crs=None)) == (None, None)
+    assert reported(crs=METRES) == "urn:ogc:def:crs:EPSG::3857"
     link = {"type": "link", "properties": {"href": "http://nowhere"}}
-    assert json.loads(told(crs=link) or "") == link
+    assert json.loads(reported(crs=link) or "") == link
 
 
 @pytest.mark.parametrize(
@@ -191,9 +191,9 @@ def test_a_feature_with_a_reference_system_of_its_own_is_not_misread() -> None:
         {**given_, "crs": named("EPSG:4326"), "more": 1},
     ]
     texts = [(n, json.dumps(each).encode()) for n, each in enumerate(features)]
-    told = records_of("x", texts).select(["problem", "members"]).to_pylist()
-    assert [str(each["problem"]).partition(" ")[0] for each in told] == ["crs", "crs", "None"]
-    assert told[2]["members"] == '{"more":1}'
+    reported = records_of("x", texts).select(["problem", "members"]).to_pylist()
+    assert [str(each["problem"]).partition(" ")[0] for each in reported] == ["crs", "crs", "None"]
+    assert reported[2]["members"] == '{"more":1}'
     # It is that of all features.
     assert records_of("x", texts, "EPSG:3857").column("problem").null_count == 3
 
@@ -204,5 +204,5 @@ def test_numbers_that_are_no_degrees_are_taken_as_they_are() -> None:
     records = records_of("x", texts, "EPSG:3857")
     point = shapely.from_wkb(records.column("geometry")[0].as_py())
     assert (point.x, point.y) == (894_000, 6_500_000)
-    told = records.column("problem").to_pylist()
-    assert told == [None, "geometry is not a valid GeoJSON geometry"]
+    reported = records.column("problem").to_pylist()
+    assert reported == [None, "geometry is not a valid GeoJSON geometry"]

@@ -45,8 +45,8 @@ def checked(*records: dict[str, Any], **settings: Any) -> CheckedBatch:
 
 
 def record_of(found: CheckedBatch) -> dict[str, Any]:
-    (told,) = found.rejected.to_pylist()
-    made: dict[str, Any] = json.loads(told["record"])
+    (reported,) = found.rejected.to_pylist()
+    made: dict[str, Any] = json.loads(reported["record"])
     return made
 
 
@@ -70,17 +70,17 @@ def test_a_record_is_told_with_its_geometry_and_all_else() -> None:
 
 def test_what_is_told_of_a_record_has_an_end() -> None:
     long, length_max = "x" * 100_000, limits.REJECT_LENGTH_MAX
-    (told,) = checked({"id": long, "properties": "{}"}).rejected.to_pylist()
+    (reported,) = checked({"id": long, "properties": "{}"}).rejected.to_pylist()
     mark = " … (truncated, 100000 characters in total)"
-    assert told["id"] == long[:length_max] + mark
-    assert told["record"].startswith('{"type":"Feature","id":"xxx')
-    assert sum(len(str(text)) for text in told.values()) < 4 * length_max
+    assert reported["id"] == long[:length_max] + mark
+    assert reported["record"].startswith('{"type":"Feature","id":"xxx')
+    assert sum(len(str(text)) for text in reported.values()) < 4 * length_max
     row = {"problem": f"x: cannot be read as the requested type: {long}", "record": long}
-    (told,) = checked(row).rejected.to_pylist()
-    assert told["record"] == long[:length_max] + mark
-    assert told["reason"].endswith("characters in total)")
-    (told,) = checked({"problem": "p", "record": long[:length_max]}).rejected.to_pylist()
-    assert told["record"] == long[:length_max]
+    (reported,) = checked(row).rejected.to_pylist()
+    assert reported["record"] == long[:length_max] + mark
+    assert reported["reason"].endswith("characters in total)")
+    (reported,) = checked({"problem": "p", "record": long[:length_max]}).rejected.to_pylist()
+    assert reported["record"] == long[:length_max]
 
 
 CURVE = bytes.fromhex("010A00000001000000010800000003000000") + bytes(48)
@@ -99,12 +99,12 @@ def test_curves_are_rejected_each_by_itself() -> None:
     ]
     found = checked(*rows)
     assert found.given[0].column("id").to_pylist() == ["a", "c"]
-    told = {row["id"]: row["reason"] for row in found.rejected.to_pylist()}
+    reported = {row["id"]: row["reason"] for row in found.rejected.to_pylist()}
     curved = (
         "geometry is a curve or surface, which GeoJSON does not support; "
         "convert it to lines or polygons"
     )
-    assert told == dict.fromkeys("bdef", curved) | {"g": "geometry is not valid WKT"}
+    assert reported == dict.fromkeys("bdef", curved) | {"g": "geometry is not valid WKT"}
     (record,) = checked({"geometry": CURVE}).rejected.column("record").to_pylist()
     assert json.loads(record)["wkb"] == CURVE.hex()
 
@@ -121,7 +121,7 @@ def test_measures_are_rejected_unless_there_are_none() -> None:
 
 
 def test_a_geometry_that_names_another_reference_system_is_not_misread() -> None:
-    """As those of PostGIS do, in bytes or in digits."""
+    """Geometries have an SRID, as those of PostGIS do, in bytes or hexadecimal digits."""
     point = shapely.Point(500000, 5600000)
     named = shapely.to_wkb(shapely.set_srid(point, 25832), include_srid=True)
     rows = [{"wkt": named.hex()}, {"geometry": named}]
@@ -234,12 +234,12 @@ def test_rejected_records_replace_nothing_but_others_of_their_kind(tmp_path: Pat
 def test_a_task_that_has_rejected_too_many_reads_no_more(small_town: Town) -> None:
     checker = RecordChecker(CollectionInfo(id="places"), None)
     left = iter([batch_of({"id": f"f{n}"}, {"properties": "{"}) for n in range(9)])
-    told = list(StagingTask(small_town.place, "j", checker, 2)(left))
-    reasons = [reason for batch in told for reason in batch.column("reason").to_pylist()]
+    reported = list(StagingTask(small_town.place, "j", checker, 2)(left))
+    reasons = [reason for batch in reported for reason in batch.column("reason").to_pylist()]
     assert len(list(filter(None, reasons))) == 3
     assert len(list(left)) == 6
     # It does not know how many there were, so nobody takes it for the end.
-    (end,) = told[-1].to_pylist()
+    (end,) = reported[-1].to_pylist()
     assert (end["records"], end["features"]) == (None, 3)
 
 
@@ -260,7 +260,7 @@ def test_records_that_got_lost_on_the_way_are_noticed(ends: list[int | None]) ->
 
 
 def test_a_number_of_rejected_records_is_not_negative(small_town: Town) -> None:
-    """It would be exceeded before anything is read, and nobody would be told of any record."""
+    """A negative limit would be exceeded before any record is read and reported."""
     place, spark = small_town.place, cast("SparkSession", None)
     files = ("a.csv",)
     jobs: list[tuple[AnyJob, JobSpec]] = [

@@ -35,7 +35,7 @@ def frame(id_: str, crs: str | None, **columns: Any) -> geopandas.GeoDataFrame:
 
 
 def refused(spark: SparkSession, tmp_path: Path, pattern: str, **more: Any) -> str:
-    """What is said of files that do not go together, before any of them is read."""
+    """Return the error for incompatible files, which is raised before any of them is read."""
     with pytest.raises(InvalidArgument) as error:
         records_of(spark, spec_of("file:nowhere.naksha", tmp_path / pattern, **more))
     return error.value.message
@@ -196,7 +196,7 @@ def test_kinds_of_files_are_known_to_others_in_the_same_process(tmp_path: Path) 
 
 
 def test_others_may_use_gdal_while_files_are_opened(tmp_path: Path) -> None:
-    """Whoever takes drivers away that a thread uses ends the process."""
+    """Removing a driver that another thread uses would crash the process."""
     frame("a", "EPSG:4326").to_file(tmp_path / "a.geojson", driver="GeoJSON")
     frame("b", "EPSG:4326").to_file(tmp_path / "b.gpkg", driver="GPKG")
     ended = Event()
@@ -215,7 +215,7 @@ def test_others_may_use_gdal_while_files_are_opened(tmp_path: Path) -> None:
         assert reading.result() > 0
 
 
-class Asked(BaseHTTPRequestHandler):
+class RequestRecorder(BaseHTTPRequestHandler):
     """A server that nobody should ask."""
 
     paths: ClassVar[list[str]] = []
@@ -226,7 +226,7 @@ class Asked(BaseHTTPRequestHandler):
 
 
 def test_no_file_leads_to_a_server(tmp_path: Path) -> None:
-    server = HTTPServer(("127.0.0.1", 0), Asked)
+    server = HTTPServer(("127.0.0.1", 0), RequestRecorder)
     Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}"
     (tmp_path / "a.gml").write_text(
@@ -251,4 +251,4 @@ def test_no_file_leads_to_a_server(tmp_path: Path) -> None:
     finally:
         server.shutdown()
         server.server_close()
-    assert Asked.paths == []
+    assert RequestRecorder.paths == []

@@ -45,7 +45,7 @@ def computed(spark: SparkSession, town: Town, **settings: object) -> Partitioned
 
 
 def by_cell(qrids: list[str], most: int) -> dict[str, int]:
-    """What counting cell by cell gives, as storages do it."""
+    """Return the cells by counting one cell at a time, as storages do."""
 
     async def count(prefix: str, limit: int | None) -> int:
         number = sum(qrid.startswith(prefix) for qrid in qrids)
@@ -129,16 +129,16 @@ def test_all_cells_are_in_the_output(
     """The report has only some, so that it is never too long."""
     most = limits.CELLS_TOLD_MAX + 10
     small_town.put(*(point(f"f{n}", (n % 60) * 5 - 149.0, n // 60 - 40.0) for n in range(most)))
-    told = computed(
+    reported = computed(
         spark, small_town, features_max=1, output=str(tmp_path / "cells"), output_format=format_
     )
-    assert (told.features, len(told.by_qrid)) == (most, limits.CELLS_TOLD_MAX)
+    assert (reported.features, len(reported.by_qrid)) == (most, limits.CELLS_TOLD_MAX)
     if format_ is OutputFormat.PARQUET:
         rows = pq.read_table(tmp_path / "cells").to_pylist()
     else:
         (file,) = (tmp_path / "cells").glob("*.jsonl")
         rows = msgspec.json.Decoder().decode_lines(file.read_bytes())
     found = {row["qrid"]: row["features"] for row in rows}
-    assert (len(found), sum(found.values())) == (told.cells, most)
-    assert list(found.items())[: limits.CELLS_TOLD_MAX] == list(told.by_qrid.items())
-    assert len(msgspec.json.encode(told)) < limits.JOB_REPORT_BYTES_MAX
+    assert (len(found), sum(found.values())) == (reported.cells, most)
+    assert list(found.items())[: limits.CELLS_TOLD_MAX] == list(reported.by_qrid.items())
+    assert len(msgspec.json.encode(reported)) < limits.JOB_REPORT_BYTES_MAX

@@ -24,8 +24,8 @@ from naksha.spark.jobs.publish_directory import (
 from tests.spark.jobs.town import Town, point
 
 
-class Never(SilentProgress):
-    """Somebody who does not want anything to be done again."""
+class UnexpectedProgress(SilentProgress):
+    """Progress that fails when a phase begins: a repeated job must not work again."""
 
     def phase(self, name: str, total: int | None = None) -> None:
         raise Cancelled("It was done already")
@@ -56,14 +56,14 @@ def test_what_the_same_job_has_made_is_its_result(
     report = job.run(spark, spec, SilentProgress())
     made = sorted((tmp_path / "out").rglob("*"))
     for again in (spec, msgspec.structs.replace(spec, overwrite=True)):
-        assert job.run(spark, again, Never()) == report
+        assert job.run(spark, again, UnexpectedProgress()) == report
     assert sorted((tmp_path / "out").rglob("*")) == made
     for other in ("two", ""):
         with pytest.raises(Conflict, match="already exists"):
             job.run(spark, msgspec.structs.replace(spec, job_id=other), SilentProgress())
 
 
-class Told(msgspec.Struct):
+class SampleReport(msgspec.Struct):
     """The report of some job."""
 
     number: int
@@ -71,16 +71,16 @@ class Told(msgspec.Struct):
 
 def test_a_directory_of_others_is_no_result(tmp_path: Path) -> None:
     output = tmp_path / "out"
-    assert earlier_report(str(output), "one", Told) is None
+    assert earlier_report(str(output), "one", SampleReport) is None
     output.mkdir()
-    assert earlier_report(str(output), "one", Told) is None
+    assert earlier_report(str(output), "one", SampleReport) is None
     (output / "_report.json").write_bytes(b"[]")
-    assert earlier_report(str(output), "one", Told) is None
-    write_report(output, "one", Told(7))
-    assert earlier_report(str(output), "one", Told) == Told(7)
-    assert earlier_report(str(output), "two", Told) is None
-    write_report(output, "", Told(7))
-    assert earlier_report(str(output), "", Told) is None
+    assert earlier_report(str(output), "one", SampleReport) is None
+    write_report(output, "one", SampleReport(7))
+    assert earlier_report(str(output), "one", SampleReport) == SampleReport(7)
+    assert earlier_report(str(output), "two", SampleReport) is None
+    write_report(output, "", SampleReport(7))
+    assert earlier_report(str(output), "", SampleReport) is None
 
 
 # ---- Processes that die --------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def test_what_the_dead_have_left_is_swept_and_nothing_else(tmp_path: Path) -> No
 def test_what_was_put_aside_comes_back_unless_it_was_replaced(
     tmp_path: Path, is_replaced: bool
 ) -> None:
-    """As if a process had died between two renames, or after them."""
+    """The directories are those of a process that died between two renames, or after them."""
     target, aside = tmp_path / "out", tmp_path / f".out.{'a' * 32}"
     old, work = aside.with_name(aside.name + ".old"), target if is_replaced else aside
     for folder, file in ((old, "old"), (work, "new")):

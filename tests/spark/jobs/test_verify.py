@@ -188,7 +188,7 @@ CASES = {
     "logged elsewhere": {Invariant.LOG},
     "renumbered": {Invariant.INDEX},
 }
-"""What is done to a feature of that name, and what that violates. The log has no names."""
+"""Violated invariants by the name of the damaged feature; the log has no names."""
 IN_A_FILE = {
     "ends late": {Invariant.OVERLAP, Invariant.INDEX},
     "moved": {Invariant.GEOMETRY, Invariant.NAMESPACE, Invariant.INDEX},
@@ -201,7 +201,7 @@ IN_A_FILE = {
     "told elsewhere": {Invariant.INDEX},
     "at another time": {Invariant.INDEX},
 }
-"""What only a file can have wrong, because there columns and indices are kept apart."""
+"""Damage that only SQLite can have, because its columns and indices are separate."""
 IN_A_DATABASE = {
     "moved": {Invariant.QRID, Invariant.LOG},
     "shapeless": {Invariant.GEOMETRY, Invariant.LOG},
@@ -255,7 +255,7 @@ def overlay_of(town: Town) -> str:
 
 
 def broken_file(path: str) -> None:
-    """As somebody would do it who holds the file in his hands."""
+    """Damage a file directly, without the storage."""
     connection = sqlite3.connect(path, isolation_level=None)
     execute = connection.execute
     columns = [row[1] for row in execute("PRAGMA table_info(naksha_del)")]
@@ -347,7 +347,7 @@ MEMBER = f"{{properties,{XYZ},%s}}"
 
 
 async def broken_database(dsn: str, overlay: str) -> None:
-    """As a superuser can, without triggers."""
+    """Damage a database as a superuser, with triggers disabled."""
     connection = await asyncpg.connect(dsn)
     await connection.execute("SET search_path = naksha, public")
     await connection.execute("SET session_replication_role = replica")
@@ -491,8 +491,8 @@ async def test_what_is_broken_is_told(spark: SparkSession, town: Town, tmp_path:
     assert len(pq.read_table(tmp_path / "found")) == len(report.found)
 
 
-class Expires(SilentProgress):
-    """Somebody who drops history while it is read."""
+class ExpiringProgress(SilentProgress):
+    """Progress that drops history while it is read."""
 
     def __init__(self, town: Town) -> None:
         self._town: Town | None = town
@@ -512,14 +512,14 @@ class Expires(SilentProgress):
 def test_what_expires_meanwhile_is_not_missed(spark: SparkSession, small_town: Town) -> None:
     for n in range(3):
         small_town.put(point("a", 1.0 + n, 2.0))
-    progress = Expires(small_town)
+    progress = ExpiringProgress(small_town)
     report = verify(spark, Verify(place=small_town.place, collection="places"), progress)
     assert (report.found, report.states, report.complete_since) == ([], 1, 4)
     assert ["History expired during the check" in line for line in progress.lines] == [True]
 
 
-class Writes(SilentProgress):
-    """Somebody who writes whenever he sees that something begins."""
+class WritingProgress(SilentProgress):
+    """Progress that writes to the collection at the start of each phase."""
 
     def __init__(self, town: Town) -> None:
         self._town = town
@@ -537,7 +537,7 @@ def test_others_may_write_where_there_is_no_history(spark: SparkSession, town: T
     switch_history(town, False)
     town.put(point("a", 9.0, 2.0))
     spec = Verify(place=town.place, collection="places")
-    report = verify(spark, spec, Writes(town))
+    report = verify(spark, spec, WritingProgress(town))
     assert report.violations == {}
     assert report.complete_since == report.seq_number
     assert verify(spark, spec, SilentProgress()).violations == {}

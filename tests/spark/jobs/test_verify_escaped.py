@@ -61,11 +61,11 @@ async def test_writes_that_escaped_the_history_are_told(
         (None, str(deleted), lost),
         (ids[1], str(escaped), unlogged),
     }
-    assert told(checked(spark, town)) == wanted
+    assert reported(checked(spark, town)) == wanted
     # A later version makes what the transaction wrote visible.
     town.put(point(ids[0], 3.0, 4.0))
     report = checked(spark, town)
-    assert told(report) == wanted | {
+    assert reported(report) == wanted | {
         (None, str(escaped), "the transaction is missing in the log"),
         (ids[1], str(escaped), "the state before version 2 is missing"),
     }
@@ -73,5 +73,5 @@ async def test_writes_that_escaped_the_history_are_told(
     assert JOB.exit_code(report) == outward(StorageCorrupt).exit_code
 
 
-def told(report: Verified) -> set[tuple[str | None, str | None, str]]:
+def reported(report: Verified) -> set[tuple[str | None, str | None, str]]:
     return {(each.feature, each.txn, each.message) for each in report.found}

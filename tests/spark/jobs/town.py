@@ -73,7 +73,7 @@ class Town:
     def states(
         self, query: Query | None = None, at: VersionSelector = HEAD, branch: str = MAIN
     ) -> dict[str, State]:
-        """What the storage itself answers, by id."""
+        """Return the states from the storage itself, by id."""
 
         async def read(storage: Storage) -> dict[str, State]:
             found = storage.states("places", query or Query(), at)

@@ -37,8 +37,8 @@ TEXTS = st.text(st.characters(categories=["L", "N", "P", "Zs", "S"]), min_size=1
 PARTS = st.none() | st.text()
 
 
-def told(error: NakshaError, *, noted: bool) -> str:
-    """What is printed of an error, with all that Spark says around it."""
+def reported(error: NakshaError, *, noted: bool) -> str:
+    """Return the printed error, with the text that Spark adds."""
     try:
         if noted:
             with noting():
@@ -68,7 +68,7 @@ def test_any_error_of_ours_is_read_from_a_traceback(
 ) -> None:
     error = kind(message, field=field, feature_id=feature, collection_id=collection)
     error.position = position
-    found = failure_in(told(error, noted=noted))
+    found = failure_in(reported(error, noted=noted))
     assert found is not None
     assert parts(found) == parts(error)
     assert failure_of(found) == failure_of(error)

@@ -34,7 +34,7 @@ BERLIN = "Europe/Berlin"
 
 @pytest.fixture
 def other(spark: SparkSession) -> SparkSession:
-    """Somebody's session, with settings of their own."""
+    """Session of a user, with other settings."""
     made = spark.newSession()
     made.conf.set(TIME_ZONE, BERLIN)
     made.conf.set(REDACTION, "password|token")

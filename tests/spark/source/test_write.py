@@ -58,7 +58,7 @@ def counts(applied: Applied) -> tuple[int, int, int, int]:
 def model(
     known: dict[str, Any], mode: WriteMode, new: dict[str, Any]
 ) -> tuple[dict[str, Any], tuple[int, int, int, int]] | None:
-    """What becomes of features, and the counts; None when it is refused."""
+    """Return the resulting features and counts; None if the write is rejected."""
     if mode is WriteMode.CREATE and known.keys() & new.keys():
         return None
     others = known.keys() - new.keys()
@@ -89,9 +89,9 @@ def check_writes(
             done = naksha.spark.write(
                 table, target.location, name, app_id="test", mode=mode, key=key
             )
-            known, told = wanted
-            assert counts(done) == told
-            assert (done.txn is None) == (told[:3] == (0, 0, 0))
+            known, reported = wanted
+            assert counts(done) == reported
+            assert (done.txn is None) == (reported[:3] == (0, 0, 0))
         assert numbers(target, name) == known
     assert staged(target) == 0
 
@@ -401,12 +401,12 @@ def test_a_job_of_another_collection_is_refused(spark: SparkSession, target: Tow
 
 
 def test_a_job_is_known_on_a_branch_that_was_rebased(spark: SparkSession, target: Town) -> None:
-    """As a batch of a stream that is repeated, since its driver died before it was told."""
+    """A batch of a stream is repeated, because its driver died before it saw the result."""
     name, who = fresh(), Attribution("test", "ann")
     naksha.spark.write(frame(spark, {"a": 1}), target.location, name, app_id="test")
     target.call(lambda s: create_branch(s, f"on-{name}", who))
-    told = options(target, name, branch=f"on-{name}", job=f"{name}-0", writeMode="upsert")
-    writer = FeatureWriter(write_options(told, overwrite=False), frame(spark, {"x": 1}).schema)
+    reported = options(target, name, branch=f"on-{name}", job=f"{name}-0", writeMode="upsert")
+    writer = FeatureWriter(write_options(reported, overwrite=False), frame(spark, {"x": 1}).schema)
     writer.commit([writer.write(batches("b"))])
     naksha.spark.write(frame(spark, {"c": 1}), target.location, name, app_id="test", mode="upsert")
     target.call(published)

@@ -81,7 +81,7 @@ def test_a_name_is_not_what_batches_are_known_by(
 def test_a_batch_without_features_is_done_once(
     spark: SparkSession, target: Town, tmp_path: Path
 ) -> None:
-    """It is a mirror of nothing, which deletes."""
+    """An empty batch is a mirror of nothing, which deletes all features."""
     name, source, checkpoint = fresh(), tmp_path / "in", tmp_path / "checkpoint"
     naksha.spark.write(frame(spark, {"old": 1}), target.location, name, app_id="test")
     frame(spark, {"a": 1}, 1).write.json(str(source))

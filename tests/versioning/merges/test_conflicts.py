@@ -144,7 +144,7 @@ async def test_a_choice_for_each_feature_ends_the_conflict(storage: Storage) -> 
 
 
 async def test_a_chosen_feature_is_whole(storage: Storage) -> None:
-    """What is missing by mistake is not deleted; what is null is."""
+    """A missing member of a chosen feature is rejected; a null member is deleted."""
     await make(storage)
     tagged = place("a", n=1)
     tagged["properties"][XYZ] = {"tags": ["old"], "crid": "mine"}

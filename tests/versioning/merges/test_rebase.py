@@ -51,7 +51,7 @@ async def overlays(storage: Storage) -> list[int]:
 
 
 async def own_overlays(storage: Storage) -> list[int]:
-    """Those that a branch stands on, now or formerly."""
+    """Return the overlays that a branch is based on, now or formerly."""
     return sorted(epoch.overlay for each in await branches(storage) for epoch in each.epochs)
 
 
@@ -128,7 +128,7 @@ async def test_one_in_conflict(storage: Storage) -> None:
 async def test_a_branch_from_before_its_parents_own_versions_goes_onto_the_parent(
     storage: Storage,
 ) -> None:
-    """It stands on main then, but it was made from the other branch."""
+    """The branch is then based on main, although it was made from the other branch."""
     await make(storage)
     await put(storage, place("a"))
     base = (await place_of(storage, "HEAD")).version.seq_number
