@@ -159,7 +159,7 @@ def test_that_there_is_no_pointer_is_not_kept_unless_one_asks_for_it(hand: HandC
 
 def test_a_pointer_that_was_evicted_while_it_was_read_is_not_kept(cache: CatalogCache) -> None:
     stamp = cache.stamp("r", "main")
-    old = state(1)  # is read now; before the answer is here, somebody evicts it
+    old = state(1)  # is read now, and evicted before the result arrives
     cache.evict_pointer("r", "main")
     cache.put_pointer("r", "main", old, stamp)
     assert cache.pointer("r", "main") is None

@@ -42,7 +42,7 @@ LATER_MS = (limits.STAGING_LEASE_SECONDS + 60) * 1000
 LINES = 9_000
 """Features of a file that is loaded."""
 MUCH = 100_000
-"""More bytes than an attempt has that nobody added anything to."""
+"""More bytes than an empty attempt has."""
 FEATURES = {"file": 8_000, "postgresql": 30_000}
 """Of each part: the half of it is more than what a storage keeps in memory before it stages."""
 
@@ -245,7 +245,7 @@ def test_a_write_whose_executor_is_killed_is_complete_and_done_once(
     slow.begin(driver)
     gone = spark_cluster.kill_executor_of(slow.a_task)
     slow.wait(driver, 3)
-    # Nobody has seen anything of it yet.
+    # No reader sees any of it yet.
     assert (slow.ids(), len(log(target))) == (["old"], before)
     slow.go_on()
     assert driver.answer() == {"counts": [PARTS * slow.features, 0, 1, 0]}
@@ -299,7 +299,7 @@ def test_a_write_whose_driver_is_killed_leaves_all_as_it_was(
     driver.kill()
     wait_for(lambda: spark_cluster.executors() == [])
     assert (slow.ids(), len(log(target))) == (["old"], before)
-    # It is kept as long as somebody might want it, then it is swept.
+    # It is kept while the job may be resumed, then it is swept.
     sweep(target)
     assert staged(target) >= 2
     wait_for(lambda: sweep(target, LATER_MS) == 0)

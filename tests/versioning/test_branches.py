@@ -232,7 +232,7 @@ async def test_rebase_moves_the_base_and_keeps_the_past(storage: Storage) -> Non
 
 
 async def unprotected(storage: Storage) -> tuple[Storage, Storage]:
-    """A branch whose base may go, because somebody took its pin away: one that was written to, and
+    """A branch whose base may go, because its pin was removed: one that was written to, and
     one of it that was not."""
     async with storage.write("setup") as session:
         await session.create_collection(CollectionInfo(id="places", max_age=1))

@@ -178,7 +178,7 @@ def _raw(change: FeatureDiff) -> tuple[bytes | None, bytes | None]:
 
 
 class BusyStorage:
-    """A storage that somebody writes to whenever something was read of it."""
+    """Storage to which another client writes after each read."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage

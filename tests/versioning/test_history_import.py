@@ -103,7 +103,7 @@ async def test_a_job_that_begins_again_goes_on_after_what_it_has_made(storage: S
     assert await content(storage) == {"b": {}, "c": {}}
     with pytest.raises(InvalidArgument):
         await import_history(storage, PLACES, steps, BY, job="yours")
-    # All of it is made: what others have written since is no business of it either.
+    # The import is complete, so later writes of other clients do not matter.
     await put(storage, place("e"))
     assert await import_history(storage, PLACES, steps, BY, job="mine") == []
     assert await content(storage) == {"b": {}, "c": {}, "e": {}}

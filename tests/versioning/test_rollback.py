@@ -199,7 +199,7 @@ async def test_revert_of_what_matches_a_filter(storage: Storage) -> None:
         await session.delete("places", ["gone"])
         await session.create("places", [place("new", 5, 5), place("far", 0, 0)])
     bad = await seen(storage, session.txn)
-    # A conflict outside of the filter is in nobody's way.
+    # A conflict outside of the filter does not matter.
     await put(storage, place("out", 0, 0, n=3))
     line = await line_of(storage, "main")
     changeset = await place_of(storage, str(bad.seq_number))

@@ -148,7 +148,7 @@ async def test_a_tag_of_a_branch_that_has_another_name_now(storage: Storage) -> 
         ("child", "repair"),
         ("repair", "main"),
     ]
-    # Another one has the name, and is no parent of anything.
+    # Another branch has the name, and is not the parent of any branch.
     await create_branch(storage, "fix", BOB)
     await put((await open_branch(storage, "fix")).storage, place("wrong"))
     await put((await open_branch(storage, "repair")).storage, place("b"))

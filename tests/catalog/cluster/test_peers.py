@@ -251,7 +251,7 @@ async def test_an_instance_that_is_gone_is_not_tried_for_ever() -> None:
 
 
 async def test_an_instance_that_does_not_read_blocks_no_other() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as deaf:  # connections come up, nobody reads
+    with socket.create_server(("127.0.0.1", 0)) as deaf:  # accepts connections, but never reads
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         async with instances("a", "b") as (a, b):
             a._directory["deaf"] = f"127.0.0.1:{deaf.getsockname()[1]}"

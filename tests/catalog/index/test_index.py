@@ -110,7 +110,7 @@ async def test_putting_what_is_there_changes_nothing() -> None:
 
 
 async def test_an_unchanged_index_is_saved_as_the_same_bytes() -> None:
-    """I5: also if it is written anew from what it holds."""
+    """I5: also if the index is written again from its content."""
     store = Store()
     saved = await store.filled(numbered(50).items())
     index = store.open(saved.container)

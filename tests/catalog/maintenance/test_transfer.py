@@ -49,7 +49,7 @@ async def records_in(data: bytes, size: int = 10_000) -> list[Record]:
 
 
 async def contents(store: Store, realm: str = "maps") -> list[PointerRow | ObjectRow]:
-    """All rows, without what an import gives anew."""
+    """Return all rows, without the values that an import assigns."""
     pointers = [
         msgspec.structs.replace(row, epoch=0)
         for row in await store.backend.list_pointers(realm, "", "", 1_000)

@@ -39,7 +39,7 @@ from tests.spark.jobs.town import Town, point
 
 IDS = [f"f{n}" for n in range(12)]
 QUIET = [f"q{n}" for n in range(6)]
-"""Features that are what they were whenever somebody looks."""
+"""Features that are unchanged in all compared versions."""
 SHAPES: list[dict[str, Any] | None] = [
     None,
     {"type": "Point", "coordinates": [8.0, 50.0]},
@@ -196,7 +196,7 @@ async def done_to(session: WriteSession, how: str, id_: str, seed: int) -> None:
 def begun(town: Town) -> str:
     """A version with all of them, the same ones whatever was there."""
     made = [seeded(id_, n) for n, id_ in enumerate(SOME)]
-    # One that is new each time: what changes nothing is no version.
+    # A new feature each time: a transaction without changes does not make a version.
     version = town.put(*made, point("other", 1, 2, n=uuid.uuid4().hex))
     return str(version.seq_number)
 

@@ -238,7 +238,7 @@ def test_a_task_that_has_rejected_too_many_reads_no_more(small_town: Town) -> No
     reasons = [reason for batch in reported for reason in batch.column("reason").to_pylist()]
     assert len(list(filter(None, reasons))) == 3
     assert len(list(left)) == 6
-    # It does not know how many there were, so nobody takes it for the end.
+    # It has no count of records, so it is not mistaken for the end.
     (end,) = reported[-1].to_pylist()
     assert (end["records"], end["features"]) == (None, 3)
 

@@ -176,7 +176,7 @@ def test_a_file_that_leads_to_another_one_is_refused(tmp_path: Path, start: str)
         '<OGRVRTDataSource><OGRVRTLayer name="secret"><SrcDataSource>'
         f"{tmp_path}/elsewhere/secret.csv</SrcDataSource></OGRVRTLayer></OGRVRTDataSource>"
     )
-    # Perhaps somebody else has started GDAL, with all that it has.
+    # Another module may have loaded GDAL with all of its drivers.
     command = [sys.executable, "-c", f"{start}\n{READ}", str(tmp_path / "a.gpkg")]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
@@ -216,7 +216,7 @@ def test_others_may_use_gdal_while_files_are_opened(tmp_path: Path) -> None:
 
 
 class RequestRecorder(BaseHTTPRequestHandler):
-    """A server that nobody should ask."""
+    """Server that must not receive requests."""
 
     paths: ClassVar[list[str]] = []
 

@@ -123,7 +123,7 @@ def test_the_end_of_the_old_file_is_no_harm_to_the_new_one(tmp_path: Path) -> No
         fill(place, "new")
         add(place, "newer")
     assert (path_of(place).parent / f"{path_of(place).name}-wal").exists()
-    with existing_storage(place).using():  # what nobody uses any more is closed now
+    with existing_storage(place).using():  # unused storages are closed now
         assert threads() == 1
         assert held(place) == ["new", "newer"]
     close(place)

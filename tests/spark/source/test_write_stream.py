@@ -59,8 +59,8 @@ def test_a_repeated_batch_does_nothing(spark: SparkSession, target: Town, tmp_pa
 def test_a_name_is_not_what_batches_are_known_by(
     spark: SparkSession, target: Town, tmp_path: Path
 ) -> None:
-    """Streams of one name have batches of one number: after a new checkpoint, or because somebody
-    else has chosen it too. They are other batches all the same."""
+    """Streams of one name have batches of one number: after a new checkpoint, or because another
+    user has chosen it too. They are different batches all the same."""
     name, before = fresh(), len(log(target))
     for number, values in enumerate([{"a": 1}, {"b": 2}]):
         source = str(tmp_path / f"in{number}")

@@ -167,7 +167,7 @@ async def test_the_new_base_may_be_about_less(storage: Storage) -> None:
 async def test_the_new_base_is_deleted_meanwhile(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Either it stays, or the rebase fails; nobody stands on what is gone."""
+    """Either the base stays, or the rebase fails; no branch is based on a dropped overlay."""
     await prepared(storage)
     other = await branch(storage, "other")
     await put(other, place("c"))

@@ -35,7 +35,7 @@ class MarkTimes(msgspec.Struct, frozen=True):
 
     now_us: int
     cutoff_us: int
-    """What was written later is not swept, and therefore everything that it needs is marked."""
+    """Objects written later are not swept, and therefore everything that they need is marked."""
 
 
 class RealmMarker:
@@ -56,7 +56,7 @@ class RealmMarker:
         times: MarkTimes,
     ) -> None:
         self.horizons: dict[str, LogHorizon] = {}
-        """Where the log of each pointer may be cut, as far as it was walked."""
+        """Possible horizon of the log of each pointer, as far as the log was walked."""
         self.condemned: list[ScannedPointer] = []
         """Pointers that are to be deleted."""
         self._reader = reader

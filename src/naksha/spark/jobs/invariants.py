@@ -40,7 +40,7 @@ class Invariant(StrEnum):
     OVERLAP = "overlap"
     """No two states of a feature are valid at the same time."""
     GAP = "gap"
-    """Where history is complete, a state begins when its predecessor ends, and only a tombstone
+    """In complete history, a state begins when its predecessor ends, and only a tombstone
     ends without a successor."""
     VERSION = "version"
     """The versions of a feature are consecutive."""
@@ -145,13 +145,13 @@ def checked_batch(line: CheckedLine, split: Split, batch: pa.RecordBatch) -> pa.
     nothing = np.array(wkb.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
     bounds = shapely.bounds(shapes)
     on_earth = (np.abs(bounds) <= np.array([180.0, 90.0, 180.0, 90.0])).all(axis=1)
-    told = np.column_stack(
+    stored = np.column_stack(
         [
             batch.column(name).to_numpy(zero_copy_only=False).astype(float)
             for name in ("west", "south", "east", "north")
         ]
     )
-    same = (told == bounds) | (np.isnan(told) & np.isnan(bounds))
+    same = (stored == bounds) | (np.isnan(stored) & np.isnan(bounds))
     kind = None if split.states is None else split.states.value
     more = [
         *(
@@ -269,19 +269,21 @@ def _problem(invariant: Invariant, message: str) -> str:
 
 def _namespace() -> str:
     """Build an expression for the array of differences between document and columns."""
-    told = [("id", "id", "document.id")]
+    members = [("id", "id", "document.id")]
     for member, (column, type_) in _DOCUMENT.items():
-        told.append((member, column, f"try_cast(document.properties.`{XYZ}`.{member} AS {type_})"))
+        members.append(
+            (member, column, f"try_cast(document.properties.`{XYZ}`.{member} AS {type_})")
+        )
     pairs = ", ".join(
         f"named_struct('name', '{name}', 'held', CAST({column} AS string),"
-        f" 'said', CAST({said} AS string))"
-        for name, column, said in told
+        f" 'stored', CAST({stored} AS string))"
+        for name, column, stored in members
     )
     message = (
         "concat(pair.name, ' is ', coalesce(pair.held, 'null'),"
-        " ', but ', coalesce(pair.said, 'null'), ' in the document')"
+        " ', but ', coalesce(pair.stored, 'null'), ' in the document')"
     )
-    differ = f"filter(array({pairs}), pair -> NOT pair.held <=> pair.said)"
+    differ = f"filter(array({pairs}), pair -> NOT pair.held <=> pair.stored)"
     return f"transform({differ}, pair -> {_problem(Invariant.NAMESPACE, message)})"
 
 
@@ -480,9 +482,9 @@ def _misplaced(logged: DataFrame) -> DataFrame:
 
 
 def _of_log(rows: DataFrame, message: str) -> DataFrame:
-    nobody = ("CAST(NULL AS string)", "CAST(NULL AS string)")
+    no_feature = ("CAST(NULL AS string)", "CAST(NULL AS string)")
     branch = "coalesce(n_branch, branch)"
-    return rows.selectExpr(branch, *nobody, "txn", f"'{Invariant.LOG}'", message)
+    return rows.selectExpr(branch, *no_feature, "txn", f"'{Invariant.LOG}'", message)
 
 
 _COUNTED: Final = {"created": "CREATE", "updated": "UPDATE", "deleted": "DELETE"}
