@@ -220,10 +220,10 @@ PROGRAM = dedent(
     import sys
     from naksha.model.collection import CollectionInfo
     from naksha.model.query import Query
-    from naksha.spark.runtime.storage_cache import existing, opened
-    from naksha.spark.source.options import Place
+    from naksha.spark.runtime.storage_cache import existing_storage, shared_storage
+    from naksha.spark.source.options import StorageRef
 
-    place = Place(sys.argv[1])
+    place = StorageRef(sys.argv[1])
 
     async def fill(storage):
         async with storage.write("test") as session:
@@ -235,9 +235,9 @@ PROGRAM = dedent(
             async for batch in storage.read(split, ["id"]):
                 yield batch
 
-    opened(place).call(fill)
-    print(len(list(existing(place).iterate(read))))
-    left = existing(place).iterate(read)
+    shared_storage(place).call(fill)
+    print(len(list(existing_storage(place).iterate(read))))
+    left = existing_storage(place).iterate(read)
     print(next(left).num_rows)
     """
 )
