@@ -82,7 +82,9 @@ async def test_three_errors_for_versions_that_are_not_there(storage: Storage) ->
         await place_of(storage, "nowhere")
     with pytest.raises(NotFound, match="Branch 'nowhere'"):
         await place_of(storage, "nowhere:HEAD")
-    with pytest.raises(InvalidArgument, match="not a range"):
+    with pytest.raises(
+        InvalidArgument, match="A reference to one version is required, not the range"
+    ):
         await place_of(storage, "1..2")
     async with storage.write("app") as session:
         await session.change_collection("places", CollectionChange(history_enabled=False))

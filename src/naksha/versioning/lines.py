@@ -148,7 +148,7 @@ async def place_of(storage: Storage, ref: Ref | str, scope: NameScope = STORAGE)
     """Return the single version that a reference selects."""
     parsed = parse_ref(ref) if isinstance(ref, str) else ref
     if not isinstance(parsed, SingleRef):
-        given = f"{ref!r:.64}" if isinstance(ref, str) else "a range"
+        given = f"the range {ref!r:.64}" if isinstance(ref, str) else "a range"
         raise InvalidArgument(
             f"A reference to one version is required, not {given}", field="versionRef"
         )
