@@ -8,7 +8,7 @@ import pytest
 
 from naksha.hub.config.objects import Space
 from naksha.hub.config.space_changes import create_space
-from naksha.hub.copying import Copy, CopyOrder, CopyReport
+from naksha.hub.copying import CopyOperation, CopyReport, CopySpec
 from naksha.hub.hub import RealmHub
 from naksha.hub.pipeline.requests import IfExists, IfNotExists, ReadFeatures
 from naksha.model import limits
@@ -27,7 +27,7 @@ async def realm(tmp_path: Path) -> AsyncIterator[RealmHub]:
 
 async def copied(realm: RealmHub, context: Any = AS_ADMIN, **order: Any) -> CopyReport:
     given = {"target_space_id": "to", **order}
-    return await Copy(realm, "from", CopyOrder(**given), context).run()
+    return await CopyOperation(realm, "from", CopySpec(**given), context).run()
 
 
 async def features_in(realm: RealmHub, space: str) -> dict[str, dict[str, Any]]:
@@ -165,7 +165,7 @@ async def test_a_copy_that_ends_early_says_what_it_did(
 ) -> None:
     monkeypatch.setattr(limits, "COPY_PART_FEATURES", 2)
     await put(realm, "from", *(a_feature(f"f{n}") for n in range(6)))
-    copying = Copy(realm, "from", CopyOrder(target_space_id="to"), AS_ADMIN)
+    copying = CopyOperation(realm, "from", CopySpec(target_space_id="to"), AS_ADMIN)
     add = CopyReport.add
 
     def add_and_lock(report: CopyReport, *given: Any) -> None:

@@ -30,7 +30,7 @@ NO_POSTGIS: Final = (
 
 
 @contextmanager
-def readable(*, as_json: bool = False, ends_soon: bool = True) -> Iterator[None]:
+def readable_errors(*, as_json: bool = False, ends_soon: bool = True) -> Iterator[None]:
     """Run a command; a NakshaError ends it with a sentence and an exit code, not a traceback.
 
     Long-running commands (`ends_soon=False`) have their own logging.
@@ -68,7 +68,7 @@ def _held_back() -> Iterator[MemoryHandler]:
         logger.propagate = True
 
 
-def way_out(error: NakshaError) -> str | None:
+def hint_for(error: NakshaError) -> str | None:
     """Return a hint on what to do, if the message does not include one."""
     if isinstance(error, NotSupported) and "PostGIS" in error.message:
         return NO_POSTGIS
@@ -78,7 +78,7 @@ def way_out(error: NakshaError) -> str | None:
 
 
 def _tell(error: NakshaError, as_json: bool) -> None:
-    hint = way_out(error)
+    hint = hint_for(error)
     sentence = " ".join(str(error).split())
     if as_json:
         typer.echo(

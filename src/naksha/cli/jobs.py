@@ -13,7 +13,7 @@ import typer
 from msgspec import inspect as types
 from typer.core import TyperGroup
 
-from naksha.cli.failures import readable
+from naksha.cli.failures import readable_errors
 from naksha.cli.field_docs import field_docs
 from naksha.model.errors import InvalidArgument, NotSupported
 from naksha.model.feature_problems import invalid_struct
@@ -57,7 +57,7 @@ class JobGroup(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """List all installed jobs, including those that cannot be imported."""
-        with readable():
+        with readable_errors():
             names: list[str] = _registry().job_names()
         return names
 
@@ -65,7 +65,7 @@ class JobGroup(TyperGroup):
         """Return the command of a job; None if it does not exist or cannot be imported."""
         known = self.commands.get(cmd_name)
         if known is None:
-            with readable():
+            with readable_errors():
                 known = self._made(cmd_name)
         return known
 
@@ -180,7 +180,7 @@ def _plain(kind: types.Type) -> types.Type:
 
 def _run(job: Any, fields: list[types.Field], given: dict[str, Any]) -> None:
     as_json = given["as_json"]
-    with readable(as_json=as_json):
+    with readable_errors(as_json=as_json):
         from naksha.cli.job_running import print_report, run_job
         from naksha.spark.source.options import place_of
 

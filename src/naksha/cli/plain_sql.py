@@ -14,24 +14,24 @@ from naksha.model.errors import NotSupported, Unavailable
 from naksha.spi.locations import FILE, path_of
 
 
-class Script(NamedTuple):
+class ShellScript(NamedTuple):
     """A script for the shell of a storage, with its variables filled in."""
 
     shell: str
     text: str
 
 
-def script(location: str, name: str, variables: Mapping[str, str]) -> Script:
+def script(location: str, name: str, variables: Mapping[str, str]) -> ShellScript:
     """Load a script by name, for the shell of the storage at a location."""
     shell = "sqlite3" if location.startswith(f"{FILE}:") else "psql"
     folder = resources.files("naksha.cli") / "sql"
     text = (folder / f"{name}_{shell}.sql").read_text("utf-8")
     for variable, value in variables.items():
         text = text.replace(f"{{{{{variable}}}}}", value)
-    return Script(shell, text)
+    return ShellScript(shell, text)
 
 
-async def run(location: str, asked: Script) -> None:
+async def run(location: str, asked: ShellScript) -> None:
     """Run a script.
 
     Raises:

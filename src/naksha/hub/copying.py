@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from naksha.hub.config.provenance import add_provenance
-from naksha.hub.config.registry import Realm
+from naksha.hub.config.registry import ConfiguredRealm
 from naksha.hub.pipeline.request_context import Context
 from naksha.hub.pipeline.requests import (
     MATCH_ALL,
@@ -41,7 +41,7 @@ _KEPT: Final = ("tags", "crid")
 """Namespace members that are copied; the others describe the feature's history in the source."""
 
 
-class CopyOrder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class CopySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Parameters of a copy: source query, target, and actions for existing features."""
 
     target_space_id: str
@@ -116,14 +116,14 @@ def _not_prolonged(context: Context) -> Context:
     return context
 
 
-class Copy:
+class CopyOperation:
     """A copy operation. After an error, `report` contains what was done until then."""
 
     def __init__(
         self,
-        realm: Realm,
+        realm: ConfiguredRealm,
         source_id: str,
-        order: CopyOrder,
+        order: CopySpec,
         context: Context,
         prolonged: Callable[[Context], Context] = _not_prolonged,
     ) -> None:

@@ -25,7 +25,7 @@ from naksha.hub.pipeline.requests import (
     WriteFeatures,
 )
 from naksha.hub.pipeline.responses import Features
-from naksha.hub.subscriptions.delivery_fence import Fence
+from naksha.hub.subscriptions.delivery_fence import DeliveryFence
 from naksha.model.errors import Forbidden, Inactive
 from naksha.model.geo.tiles import VectorTile
 
@@ -34,7 +34,7 @@ FEATURES: tuple[dict[str, Any], ...] = ({"type": "Feature", "id": "a"},)
 SAMPLES: dict[type[Request[Any]], list[dict[str, Any]]] = {
     WriteFeatures: [{"modifications": (Modification(features=FEATURES),)}],
     DeliverChanges: [
-        {"fence": Fence(name="s", life=1, term=1, seq_number=1), "body": msgspec.Raw(b"{}")}
+        {"fence": DeliveryFence(name="s", life=1, term=1, seq_number=1), "body": msgspec.Raw(b"{}")}
     ],
     PurgeFeatures: [{"ids": ("a",)}],
     PutMeta: [{"feature": {"id": "a"}}],

@@ -9,7 +9,7 @@ import pytest
 from naksha.hub.auth.rights import Right, parse_rights
 from naksha.hub.config.objects import Space
 from naksha.hub.feed import pages
-from naksha.hub.feed.log_tail import Tail
+from naksha.hub.feed.log_tail import LogTail
 from naksha.hub.feed.storage_feed import read_storage_changes
 from naksha.hub.feed.transaction_json import published_json
 from naksha.hub.pipeline.request_context import Actor
@@ -127,7 +127,7 @@ async def test_what_is_not_known_of_the_end_of_the_log_is_looked_at(
         await hub.space(name)
         await hub.put(name, feature("a", n=0))
     storage = await hub.realm.storage("default")
-    tail, last = Tail(), (await storage.resolve(HEAD)).seq_number
+    tail, last = LogTail(), (await storage.resolve(HEAD)).seq_number
     assert await tail.untouched(storage, last - 2, last, ("roads",)) == last - 2
     assert await tail.untouched(storage, last - 1, last, ("roads",)) == last
     assert await tail.untouched(storage, last - 1, last, ("rails",)) == last - 1

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from naksha.hub.handlers.views.layers import Layer, Stack
+from naksha.hub.handlers.views.layers import LayerStack, ViewLayer
 from naksha.hub.pipeline.requests import DeleteFeatures, IfExists
 from naksha.model.errors import Conflict, Forbidden, InvalidArgument
 from naksha.model.query import Query
@@ -89,15 +89,15 @@ class TestCompositeSpaces:
     ) -> None:
         hub = any_hub
         await self.composite(hub)
-        hidden_by = Stack.hidden_by
+        hidden_by = LayerStack.hidden_by
         overtaking: list[dict[str, Any]] = [_at_version(feature("a", n=2), 1)]
 
-        async def overtaken(stack: Stack, layer: Layer, ids: Collection[str]) -> set[str]:
+        async def overtaken(stack: LayerStack, layer: ViewLayer, ids: Collection[str]) -> set[str]:
             while overtaking:
                 await hub.put("mine", overtaking.pop(), conflict_detection=True)
             return await hidden_by(stack, layer, ids)
 
-        monkeypatch.setattr(Stack, "hidden_by", overtaken)
+        monkeypatch.setattr(LayerStack, "hidden_by", overtaken)
         with pytest.raises(Conflict):
             await hub.put("mine", _at_version(feature("a", n=3), 1), conflict_detection=True)
         assert (await hub.read("mine"))["a"] == {"n": 2}

@@ -7,7 +7,7 @@ import pytest
 from shapely.geometry import shape
 
 from naksha.hub.handlers.geometry_checks import GeometryRules, area_m2, length_m
-from naksha.hub.handlers.json_schema import Schema
+from naksha.hub.handlers.json_schema import FeatureSchema
 from naksha.hub.pipeline.requests import IfExists, IfNotExists
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotSupported
@@ -176,7 +176,9 @@ class TestConfiguration:
 
     def test_recursive_schemas_are_fine(self) -> None:
         tree = {"$defs": {"t": {"properties": {"t": {"$ref": "#/$defs/t"}}, "required": ["n"]}}}
-        schema = Schema({**tree, "properties": {"properties": {"$ref": "#/$defs/t"}}}, "schema")
+        schema = FeatureSchema(
+            {**tree, "properties": {"properties": {"$ref": "#/$defs/t"}}}, "schema"
+        )
         problems = list(schema.problems(feature("a", n=1, t={"n": 2, "t": {}})))
         assert problems == [("/properties/t/t", '"n" is a required property')]
 
@@ -185,7 +187,7 @@ class TestConfiguration:
         back = {"allOf": [{"$ref": "#/$defs/there"}]}
         circle = {"$ref": "#/$defs/there", "$defs": {"there": there, "back": back}}
         for schema in ({"$ref": "#"}, circle):
-            assert list(Schema(schema, "schema").problems(feature("a"))) == []
+            assert list(FeatureSchema(schema, "schema").problems(feature("a"))) == []
 
     @pytest.mark.parametrize("keyword", ["pattern", "patternProperties", "unevaluatedProperties"])
     def test_no_pattern_takes_for_ever(self, keyword: str) -> None:
@@ -197,7 +199,7 @@ class TestConfiguration:
             "patternProperties": {**named, "additionalProperties": False},
             "unevaluatedProperties": named,
         }
-        schema = Schema({"properties": {"properties": asked[keyword]}}, "schema")
+        schema = FeatureSchema({"properties": {"properties": asked[keyword]}}, "schema")
         properties: dict[str, Any] = {"name": text} if keyword == "pattern" else {text: 1}
         written = feature("a", **properties)
         began = time.thread_time()

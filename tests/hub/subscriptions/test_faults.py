@@ -15,7 +15,7 @@ from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.subscriptions.changes import remove_subscription, reset_subscription
 from naksha.hub.subscriptions.objects import Granularity, Subscription
 from naksha.hub.subscriptions.pins import pin_name
-from naksha.hub.subscriptions.progress import Progress, ProgressTable
+from naksha.hub.subscriptions.progress import ProgressTable, SubscriptionProgress
 from naksha.hub.subscriptions.service import begin
 from naksha.model.errors import Expired, Fenced, Forbidden, InvalidArgument, NakshaError
 from naksha.model.version import AtSeq
@@ -231,7 +231,7 @@ async def test_a_dead_holder_whose_clock_was_far_ahead_is_not_waited_for(
         table = ProgressTable(hub.realm.opened.persistence)
         until_ms = table.now_ms + 3_600_000
 
-        def taken(old: Progress) -> Progress:
+        def taken(old: SubscriptionProgress) -> SubscriptionProgress:
             return msgspec.structs.replace(
                 old, holder="dead", term=old.term + 1, until_ms=until_ms, lease_ms=200
             )
@@ -291,7 +291,7 @@ async def test_another_way_of_cutting_begins_the_transaction_anew(
     assert whole.fence.passes(taken[-1].fence)
 
 
-async def progress_of(hub: DeliveringHub, subscription: Subscription) -> Progress:
+async def progress_of(hub: DeliveringHub, subscription: Subscription) -> SubscriptionProgress:
     """How far it is, as it is kept."""
     kept = await ProgressTable(hub.realm.opened.persistence).get(subscription.progress_id)
     assert kept is not None

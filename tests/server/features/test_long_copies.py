@@ -16,7 +16,7 @@ from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import WriteFeatures
 from naksha.model import limits
 from naksha.server.app import Application, create_app, serving
-from naksha.server.process.settings import Settings
+from naksha.server.process.settings import ServerSettings
 from naksha.testing.servers._private_server import free_port
 from tests.hub.remote.support import forget_handlers, install
 from tests.server.raw_connection import wait_until
@@ -40,7 +40,7 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 async def served(directory: Path, seconds: float) -> AsyncIterator[tuple[Application, AsyncClient]]:
     """A server in which a request may take so long, and a client of it."""
     port = free_port()
-    app = create_app(Settings(data=str(directory), request_seconds=seconds))
+    app = create_app(ServerSettings(data=str(directory), request_seconds=seconds))
     async with serving(app):
         server = uvicorn.Server(uvicorn.Config(app, port=port, lifespan="off", log_level="error"))
         serves = asyncio.create_task(server.serve())

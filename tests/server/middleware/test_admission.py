@@ -5,17 +5,19 @@ import asyncio
 import pytest
 
 from naksha.model.errors import Busy
-from naksha.server.middleware.admission import TurnLimits, Turns
+from naksha.server.middleware.admission import AdmissionController, AdmissionLimits
 
 
-def turns(parallel: int, of_actor: int = 100, queue: int = 100, seconds: float = 60) -> Turns:
-    return Turns(TurnLimits(parallel, of_actor, queue, seconds))
+def turns(
+    parallel: int, of_actor: int = 100, queue: int = 100, seconds: float = 60
+) -> AdmissionController:
+    return AdmissionController(AdmissionLimits(parallel, of_actor, queue, seconds))
 
 
 class Visitors:
     """Tasks that have, or wait for, a place until they are told to go."""
 
-    def __init__(self, made: Turns) -> None:
+    def __init__(self, made: AdmissionController) -> None:
         self.turns = made
         self.served: list[str] = []
         self._ends: list[asyncio.Event] = []

@@ -13,7 +13,7 @@ from starlette.types import Message, Scope
 from naksha.model import limits
 from naksha.model.errors import LimitExceeded
 from naksha.server.middleware.request_body import bounded
-from naksha.server.middleware.request_context import Visit
+from naksha.server.middleware.request_context import RequestRecord
 from naksha.testing.servers._watchdog import wait_until
 from naksha.testing.servers.hub_server import HubServer
 from tests.server.raw_connection import connected, get_line, rest
@@ -234,7 +234,7 @@ async def test_packs_of_nothing_are_not_unpacked_for_ever() -> None:
     for bytes_max, message in ((len(packs), "gzip members"), (len(packs) - 1, "exceeds")):
         fields = [(b"content-encoding", b"gzip"), (b"transfer-encoding", b"chunked")]
         scope: Scope = {"type": "http", "headers": fields}
-        Visit.begin(scope)
+        RequestRecord.begin(scope)
         with pytest.raises(LimitExceeded, match=message):
             await bounded(scope, receive, bytes_max)()
 

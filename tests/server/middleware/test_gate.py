@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from naksha.server.middleware.admission import TurnLimits, Turns
-from naksha.server.middleware.auth import Doorkeeper
+from naksha.server.middleware.admission import AdmissionController, AdmissionLimits
+from naksha.server.middleware.auth import Authenticator
 from naksha.server.middleware.gate import Gate
-from naksha.server.middleware.request_context import Visit
-from naksha.server.process.settings import Settings
+from naksha.server.middleware.request_context import RequestRecord
+from naksha.server.process.settings import ServerSettings
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 START: Message = {"type": "http.response.start", "status": 200, "headers": []}
@@ -26,8 +26,8 @@ def part(more: bool = True) -> Message:
 async def visit(app: App, *, seconds: float = 60, after: float = 0) -> list[Message]:
     """What a client gets who sends nothing and stays for ever, or goes after a while."""
     sent: list[Message] = []
-    settings = Settings(request_seconds=seconds)
-    turns = Turns(TurnLimits(1, 1, 1, 1))
+    settings = ServerSettings(request_seconds=seconds)
+    turns = AdmissionController(AdmissionLimits(1, 1, 1, 1))
     scope: Scope = {
         "type": "http",
         "asgi": {"spec_version": "2.3"},
@@ -51,8 +51,8 @@ async def visit(app: App, *, seconds: float = 60, after: float = 0) -> list[Mess
             begun.status = message["status"]
         sent.append(message)
 
-    begun = Visit.begin(scope)
-    await Gate(app, settings, Doorkeeper(settings), turns)(scope, receive, send)
+    begun = RequestRecord.begin(scope)
+    await Gate(app, settings, Authenticator(settings), turns)(scope, receive, send)
     assert (turns.running, turns.waiting) == (0, 0)
     return sent
 

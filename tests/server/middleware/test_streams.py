@@ -17,8 +17,8 @@ from naksha.hub.pipeline.responses import Features
 from naksha.model.errors import LimitExceeded, Unavailable
 from naksha.model.state import State
 from naksha.server.app import create_app
-from naksha.server.middleware.spool import SpoolRoom, unhurried
-from naksha.server.process.settings import Settings
+from naksha.server.middleware.spool import SpoolBudget, unhurried
+from naksha.server.process.settings import ServerSettings
 from naksha.server.responses.encoding import feature_collection
 from naksha.server.routing.declarations import Router
 from naksha.testing.servers._private_server import free_port
@@ -55,7 +55,7 @@ def url() -> Iterator[str]:
     router = Router()
     router.get("/hub/broken")(_broken)
     router.get("/hub/broken-at-once")(_broken_at_once)
-    app = create_app(Settings(), [router])
+    app = create_app(ServerSettings(), [router])
     port = free_port()
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="critical", lifespan="off"))
     thread = threading.Thread(target=server.run)
@@ -137,7 +137,7 @@ async def _ten(closed: asyncio.Event) -> AsyncIterator[bytes]:
 
 async def test_what_a_slow_reader_leaves_is_kept_and_then_given() -> None:
     closed = asyncio.Event()
-    room = SpoolRoom(answer_bytes_max=9, bytes_max=9)
+    room = SpoolBudget(answer_bytes_max=9, bytes_max=9)
     body = unhurried(_ten(closed), 0.0, room)
     assert await anext(body) == b"0"
     await asyncio.wait_for(closed.wait(), 30)  # the reader does nothing
@@ -146,8 +146,8 @@ async def test_what_a_slow_reader_leaves_is_kept_and_then_given() -> None:
     assert room.bytes_used == 0
 
 
-@pytest.mark.parametrize("room", [SpoolRoom(8, 100), SpoolRoom(100, 8)], ids=["one", "all"])
-async def test_there_is_so_much_room_for_slow_readers(room: SpoolRoom) -> None:
+@pytest.mark.parametrize("room", [SpoolBudget(8, 100), SpoolBudget(100, 8)], ids=["one", "all"])
+async def test_there_is_so_much_room_for_slow_readers(room: SpoolBudget) -> None:
     closed = asyncio.Event()
     body = unhurried(_ten(closed), 0.0, room)
     assert await anext(body) == b"0"
@@ -160,7 +160,7 @@ async def test_there_is_so_much_room_for_slow_readers(room: SpoolRoom) -> None:
 
 async def test_a_slow_reader_who_hangs_up_leaves_nothing() -> None:
     closed = asyncio.Event()
-    room = SpoolRoom(100, 100)
+    room = SpoolBudget(100, 100)
 
     asked = asyncio.Event()
 

@@ -15,10 +15,10 @@ import httpx
 import pytest
 
 from naksha.model import limits
-from naksha.server.process.heartbeat import Pulse, Watch
+from naksha.server.process.heartbeat import Heartbeat, WorkerWatch
 from naksha.server.process.lock_file import lock_files
 from naksha.server.process.main import greeting
-from naksha.server.process.settings import Settings
+from naksha.server.process.settings import ServerSettings
 from naksha.testing.fixtures import DatabaseFactory
 from naksha.testing.servers.hub_server import HubServer
 from tests.cli.command import NAKSHA, environment, naksha
@@ -79,7 +79,7 @@ def test_files_are_for_one_server(tmp_path: Path) -> None:
 
 def test_what_is_locked_are_files_that_two_servers_would_share(tmp_path: Path) -> None:
     def locked(**given: Any) -> list[str]:
-        paths = lock_files(Settings(data=str(tmp_path / "data"), **given))
+        paths = lock_files(ServerSettings(data=str(tmp_path / "data"), **given))
         return [str(path.relative_to(tmp_path)) for path in paths]
 
     assert locked() == ["data/hub.catalog.lock", "data/.lock"]
@@ -116,10 +116,10 @@ def test_what_it_says_to_try_works(hub_on_files: HubServer) -> None:
 
 def test_with_keys_it_says_how_to_get_a_token() -> None:
     keys = ("jwks:there", "secret:here")
-    said = greeting(Settings(keys=keys), 8080)
+    said = greeting(ServerSettings(keys=keys), 8080)
     assert "  TOKEN=$(naksha token my-app --key secret:here)\n" in said
-    assert "TOKEN" not in greeting(Settings(keys=keys, anonymous=True), 8080)
-    assert "TOKEN=" not in greeting(Settings(keys=keys[:1]), 8080)
+    assert "TOKEN" not in greeting(ServerSettings(keys=keys, anonymous=True), 8080)
+    assert "TOKEN=" not in greeting(ServerSettings(keys=keys[:1]), 8080)
 
 
 def test_by_default_all_is_in_one_directory_that_can_be_moved(tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def wait_until_replaced(server: HubServer, old: set[int]) -> None:
 
 
 def test_time_in_which_the_supervisor_was_stopped_too_does_not_count() -> None:
-    watch = Watch(Pulse(multiprocessing.get_context("spawn")), 8.0)
+    watch = WorkerWatch(Heartbeat(multiprocessing.get_context("spawn")), 8.0)
     watch.pulse.beat()
     assert not watch.look(1.0)
     assert not watch.look(3600.0)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from naksha.model.errors import InvalidArgument
-from naksha.server.process.settings import Settings, is_loopback
+from naksha.server.process.settings import ServerSettings, is_loopback
 from naksha.server.process.settings_sources import parser, read_settings, settings_known, shown
 from tests.docs.blocks import ROOT
 
@@ -15,7 +15,7 @@ ROW = re.compile(
 )
 
 
-def read(*flags: str, **environment: str) -> Settings:
+def read(*flags: str, **environment: str) -> ServerSettings:
     return read_settings(flags, environment, program="test")
 
 
@@ -31,7 +31,7 @@ def test_flags_beat_the_environment_which_beats_the_file(file: Path) -> None:
     assert (found.port, found.parallel, found.host) == (3, 8, "localhost")
     found = read("--config", str(file), NAKSHA_CONFIG="/nowhere")
     assert (found.port, found.parallel, found.keys) == (1, 7, ("secret:a", "pem:b"))
-    assert read() == Settings()
+    assert read() == ServerSettings()
 
 
 def test_every_kind_of_value_can_be_given_as_text() -> None:

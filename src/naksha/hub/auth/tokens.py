@@ -43,7 +43,7 @@ _UNTRUSTED: Final = (
 )
 
 
-class Trust(msgspec.Struct, frozen=True, kw_only=True):
+class TokenPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Conditions that accepted tokens must meet beyond a valid signature."""
 
     audience: str | None = None
@@ -55,13 +55,13 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
     """Reject tokens without `exp`: only replacing the key would revoke them."""
 
 
-class Tokens:
+class TokenValidator:
     """Token validator with a cache. Not thread-safe; use it from one event loop. Never blocks."""
 
-    def __init__(self, files: Sequence[KeyFile], trust: Trust | None = None) -> None:
+    def __init__(self, files: Sequence[KeyFile], trust: TokenPolicy | None = None) -> None:
         """Load the keys; raise InvalidArgument if a key file is invalid."""
         self._ring = KeyRing(files)
-        self._trust = trust if trust is not None else Trust()
+        self._trust = trust if trust is not None else TokenPolicy()
         self._options: Any = {
             "require": ["exp"] if self._trust.needs_expiry else [],
             "verify_aud": self._trust.audience is not None,

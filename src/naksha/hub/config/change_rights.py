@@ -22,9 +22,9 @@ from naksha.hub.config.objects import (
     key_of,
 )
 from naksha.hub.config.reference_index import ReferenceIndex, owned_by
-from naksha.hub.config.references import KINDS, Reference, names_of, stored_by, stored_in
+from naksha.hub.config.references import KINDS, Reference, references_of, stored_by, stored_in
 from naksha.hub.pipeline.request_context import Actor
-from naksha.hub.subscriptions.cycles import check_no_circle
+from naksha.hub.subscriptions.cycles import check_no_cycle
 from naksha.hub.subscriptions.objects import Subscription
 from naksha.hub.subscriptions.rights import check_delivers, check_subscription
 from naksha.model import limits
@@ -84,9 +84,9 @@ async def check_made(
     if old is None or old.owner != made.owner:
         await _check_count(edit, references, made, actor)
     known = {
-        name.key for name in (names_of(old) if old is not None else ()) if not name.is_implicit
+        name.key for name in (references_of(old) if old is not None else ()) if not name.is_implicit
     }
-    for name in names_of(made):
+    for name in references_of(made):
         if name.key not in known and not name.is_implicit:
             await _check_named(edit, name, actor)
     await _check_delivered(edit, made, actor, old)
@@ -106,7 +106,7 @@ async def _check_delivered(
         await check_delivers(edit, made, old if isinstance(old, Connector) else None, actor)
     is_new = old is None
     if isinstance(made, Subscription) or (isinstance(made, Connector | Space) and not is_new):
-        await check_no_circle(edit, made)
+        await check_no_cycle(edit, made)
 
 
 async def _check_named(edit: Edit, name: Reference, actor: Actor) -> None:

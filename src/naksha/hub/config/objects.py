@@ -16,7 +16,7 @@ import msgspec
 
 from naksha.catalog.objects import object_type
 from naksha.hub.auth import resources
-from naksha.hub.auth.resources import Kind, Resource
+from naksha.hub.auth.resources import Resource, ResourceKind
 from naksha.hub.auth.rights import Right, Rights, parse_role
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, LimitExceeded
@@ -128,7 +128,7 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     def resource(self) -> Resource:
         """Return the attributes that rights are matched against; by default only the id."""
-        return Resource(Kind(self.kind), {"id": self.id})
+        return Resource(ResourceKind(self.kind), {"id": self.id})
 
     def etag(self) -> str:
         """Return a hash that changes with every visible change.

@@ -15,14 +15,14 @@ from typing import Any
 import msgspec
 
 from naksha.hub.config.objects import Space, check_provenance
-from naksha.hub.config.registry import Realm
+from naksha.hub.config.registry import ConfiguredRealm
 from naksha.hub.pipeline.request_context import Actor
 from naksha.model import limits
 from naksha.spi.clock import SystemClock
 
 
 async def add_provenance(
-    realm: Realm, space_id: str, entry: dict[str, Any], actor: Actor
+    realm: ConfiguredRealm, space_id: str, entry: dict[str, Any], actor: Actor
 ) -> dict[str, Any]:
     """Append an entry and return it as stored. Concurrent loads each keep their entry."""
     whole = {"at": SystemClock().now_ms(), **entry, "by": actor.owner}

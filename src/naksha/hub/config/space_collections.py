@@ -17,7 +17,7 @@ _DIGEST_LENGTH: Final = 12
 _DERIVED: Final = re.compile(rf"s-.*-[0-9a-f]{{{_DIGEST_LENGTH}}}")
 
 
-class Stored(NamedTuple):
+class SpaceCollection(NamedTuple):
     """A collection that a space is stored in."""
 
     storage_id: str
@@ -84,9 +84,9 @@ def collection_of(space: Space, properties: dict[str, Any]) -> CollectionInfo:
     )
 
 
-def stored(space: Space, storage_id: str, properties: dict[str, Any]) -> Stored:
+def space_collection(space: Space, storage_id: str, properties: dict[str, Any]) -> SpaceCollection:
     """Return a space's collection together with its storage."""
-    return Stored(
+    return SpaceCollection(
         storage_id,
         collection_of(space, properties),
         is_own=not _told(space, properties).get("id"),

@@ -12,11 +12,11 @@ from naksha.hub.auth.row_scope import ServingRealm, pipeline_of, scope_in
 from naksha.hub.config.change_rights import is_seen
 from naksha.hub.config.objects import Space
 from naksha.hub.config.references import connectors_of
-from naksha.hub.config.registry import Realm
+from naksha.hub.config.registry import ConfiguredRealm
 from naksha.hub.config.space_names import spaces_with_tag
 from naksha.hub.pipeline.request_context import Actor
 from naksha.hub.query_language.content_time import Test
-from naksha.hub.render.space_contents import UNKNOWN, Size, contents_updated_at, sizes
+from naksha.hub.render.space_contents import UNKNOWN, SpaceSize, contents_updated_at, sizes
 
 _SPACE_RIGHTS: Final = (Right.USE_SPACES, Right.MANAGE_SPACES, Right.ADMIN_SPACES)
 _FEATURE_RIGHTS: Final = (
@@ -51,7 +51,7 @@ class SpaceFilter(NamedTuple):
         return is_owned and has_tag and self.region in (None, space.region)
 
 
-class Wanted(NamedTuple):
+class SpaceListMembers(NamedTuple):
     """Computed members that the response includes for each space."""
 
     rights: bool = False
@@ -59,8 +59,8 @@ class Wanted(NamedTuple):
     counts: bool = False
 
 
-async def listed(
-    realm: ServingRealm, where: SpaceFilter, wanted: Wanted, actor: Actor
+async def visible_spaces(
+    realm: ServingRealm, where: SpaceFilter, wanted: SpaceListMembers, actor: Actor
 ) -> list[dict[str, Any]]:
     """Return the spaces that an actor may see, as JSON, ordered by id."""
     tagged = await spaces_with_tag(realm, where.tags) if where.tags else ()
@@ -90,7 +90,7 @@ async def listed(
     return [{**space.to_json(), **more} for space, more in zip(spaces, told, strict=True)]
 
 
-async def _sizes(realm: ServingRealm, spaces: Sequence[Space], actor: Actor) -> list[Size]:
+async def _sizes(realm: ServingRealm, spaces: Sequence[Space], actor: Actor) -> list[SpaceSize]:
     """Return the sizes of spaces.
 
     The size is UNKNOWN if the actor may not read all features, or if a handler hides some.
@@ -121,7 +121,7 @@ async def _rights_on(realm: ServingRealm, space: Space, actor: Actor) -> list[st
     ]
 
 
-async def _connectors(realm: Realm, space: Space, actor: Actor) -> list[dict[str, Any]]:
+async def _connectors(realm: ConfiguredRealm, space: Space, actor: Actor) -> list[dict[str, Any]]:
     """Return the space's connectors, reduced to their ids where the actor may not see them."""
     if not space.event_handler_ids:
         return []

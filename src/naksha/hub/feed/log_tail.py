@@ -18,18 +18,18 @@ from naksha.spi.storage import Storage
 
 _EVERYWHERE: Final = LogFilter(overlays=None)
 _NOTHING: Final[frozenset[str]] = frozenset()
-_tails: Final[WeakKeyDictionary[Storage, Tail]] = WeakKeyDictionary()
+_tails: Final[WeakKeyDictionary[Storage, LogTail]] = WeakKeyDictionary()
 
 
-def tail_of(storage: Storage) -> Tail:
+def tail_of(storage: Storage) -> LogTail:
     """Return the tail of an open storage."""
     tail = _tails.get(storage)
     if tail is None:
-        tail = _tails[storage] = Tail()
+        tail = _tails[storage] = LogTail()
     return tail
 
 
-class Tail:
+class LogTail:
     """The collections touched by the latest transactions on main.
 
     It covers a limited number of transactions, starting with the first query.

@@ -15,7 +15,7 @@ from naksha.model.version import HEAD
 from naksha.versioning import FeedFilter, FeedPosition, Line, read_feed
 
 
-class Source(NamedTuple):
+class FeedSource(NamedTuple):
     """Source of a feed: a line of a storage, filtered."""
 
     storage_id: str
@@ -27,7 +27,7 @@ class Source(NamedTuple):
 
 
 async def next_changes(
-    source: Source, request: ReadChanges, check: Callable[[int], None] = lambda _: None
+    source: FeedSource, request: ReadChanges, check: Callable[[int], None] = lambda _: None
 ) -> Changes:
     """Return the next non-empty page, or an empty one when the request's wait time is over.
 
@@ -61,7 +61,7 @@ async def next_changes(
             position = await _news(source, page.last, deadline)
 
 
-async def _news(source: Source, last: int, deadline: float) -> FeedPosition:
+async def _news(source: FeedSource, last: int, deadline: float) -> FeedPosition:
     """Wait for a transaction that may contain matching changes.
 
     Returns the position before it, or the position reached when the deadline passes.

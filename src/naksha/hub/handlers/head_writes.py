@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from naksha.hub.handlers.views.layers import chunks
-from naksha.hub.handlers.write_parts import namespace_of, says, with_lock
+from naksha.hub.handlers.write_parts import names_state, namespace_of, with_lock
 from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.pipeline.requests import IfExists, Modification, ReadFeatures, WriteFeatures
 from naksha.hub.pipeline.responses import Written
@@ -82,7 +82,7 @@ async def check_merges(event: Event, request: WriteFeatures) -> None:
     heads = await heads_of(event, {f["id"] for f in merges}, request.ref) if merges else {}
     for feature in merges:
         head = heads.get(feature["id"])
-        if head is not None and not says(feature, head):
+        if head is not None and not names_state(feature, head):
             raise NotSupported(
                 "The feature was changed since it was read, and this space cannot apply its rules "
                 "to the result of a server-side merge; read the feature again and merge it "

@@ -20,7 +20,7 @@ import msgspec
 
 from naksha.hub.feed.delivery_requests import DeliverChanges
 from naksha.hub.pipeline.pipeline import Event, Setup
-from naksha.hub.subscriptions.delivery_fence import Fence
+from naksha.hub.subscriptions.delivery_fence import DeliveryFence
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotSupported, Unavailable
 
@@ -66,7 +66,7 @@ class JsonLinesHandler:
         return None
 
 
-def append(path: Path, fence: Fence, line: bytes) -> None:
+def append(path: Path, fence: DeliveryFence, line: bytes) -> None:
     """Append a line unless it was written before.
 
     The lock does not block: its owner may be a suspended process, and threads waiting for it would
@@ -89,14 +89,14 @@ def append(path: Path, fence: Fence, line: bytes) -> None:
         _keep(path, {**last, fence.name: fence})
 
 
-def _last_of(path: Path) -> dict[str, Fence]:
+def _last_of(path: Path) -> dict[str, DeliveryFence]:
     try:
-        return msgspec.json.decode(_fence_path(path).read_bytes(), type=dict[str, Fence])
+        return msgspec.json.decode(_fence_path(path).read_bytes(), type=dict[str, DeliveryFence])
     except FileNotFoundError:
         return {}
 
 
-def _keep(path: Path, last: dict[str, Fence]) -> None:
+def _keep(path: Path, last: dict[str, DeliveryFence]) -> None:
     """Save the fences after the line.
 
     A crash in between writes the line twice, which is better than losing it.

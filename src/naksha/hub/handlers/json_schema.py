@@ -28,7 +28,7 @@ _VALIDATORS: Final = {DRAFT: Draft202012Validator, DRAFT_7: Draft7Validator}
 _REFERENCES: Final = ("$ref", "$dynamicRef")
 
 
-class Schema:
+class FeatureSchema:
     """Compiled schema for whole features without the storage's namespace."""
 
     def __init__(self, schema: object, field: str) -> None:

@@ -20,11 +20,11 @@ import msgspec
 from naksha.hub.feed.delivery_requests import DeliverChanges
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import Request
-from naksha.hub.remote.call_options import Caller
-from naksha.hub.remote.client import Broken, Slow, Unreached
+from naksha.hub.remote.call_options import RemoteCaller
+from naksha.hub.remote.client import ConnectFailed, ConnectionBroken, ResponseTimeout
 from naksha.hub.remote.wire import (
-    Reply,
-    Sent,
+    ForwardedRequest,
+    HandlerReply,
     WireEvent,
     decode_error,
     decode_request,
@@ -46,7 +46,7 @@ from naksha.model.errors import (
 )
 
 _log: Final = logging.getLogger(__name__)
-_decode: Final = msgspec.json.Decoder(Reply).decode
+_decode: Final = msgspec.json.Decoder(HandlerReply).decode
 
 
 class RemoteHandler:
@@ -56,7 +56,7 @@ class RemoteHandler:
 
     def __init__(self, setup: Setup) -> None:
         self._name = setup.connector.id
-        self._caller = Caller(setup)
+        self._caller = RemoteCaller(setup)
         self._connector = setup.connector.to_json()
         self._space = setup.space.to_json()
 
@@ -95,7 +95,7 @@ class RemoteHandler:
             **more,
         )
 
-    async def _answered(self, event: Event, sent: Request[Any], reply: Reply) -> WireEvent:
+    async def _answered(self, event: Event, sent: Request[Any], reply: HandlerReply) -> WireEvent:
         """Return the event that carries the response of a request which the handler sent."""
         assert reply.send is not None
         try:
@@ -107,7 +107,7 @@ class RemoteHandler:
 
     # ---- The call ----------------------------------------------------------------------------
 
-    async def _ask(self, event: Event, posted: WireEvent, *, has_sent: bool) -> Reply:
+    async def _ask(self, event: Event, posted: WireEvent, *, has_sent: bool) -> HandlerReply:
         """Post an event and return the reply.
 
         Retries only where nothing can happen twice: when the server was not reached, or when the
@@ -126,11 +126,11 @@ class RemoteHandler:
                 return self._reply(
                     await self._caller.post(body, {}, event.context, is_delivery=is_delivery)
                 )
-            except (Unreached, Broken) as error:
+            except (ConnectFailed, ConnectionBroken) as error:
                 is_last = attempt == limits.REMOTE_ATTEMPTS - 1
-                if is_last or not (isinstance(error, Unreached) or is_repeatable):
+                if is_last or not (isinstance(error, ConnectFailed) or is_repeatable):
                     raise self._failed(event, error, has_sent=has_sent) from error
-            except (Slow, RemoteFailed) as error:
+            except (ResponseTimeout, RemoteFailed) as error:
                 raise self._failed(event, error, has_sent=has_sent) from error
             await asyncio.sleep(limits.REMOTE_PAUSE_SECONDS * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
@@ -145,21 +145,21 @@ class RemoteHandler:
             error.__cause__,
         )
         message = f"The remote handler {self._name!r} failed: {error.message}"
-        if has_sent or (event.request.changes and not isinstance(error, Unreached)):
+        if has_sent or (event.request.changes and not isinstance(error, ConnectFailed)):
             return OutcomeUnknown(
                 f"{message}; the change may have been made, so check before you retry"
             )
-        return TimedOut(message) if isinstance(error, Slow) else RemoteFailed(message)
+        return TimedOut(message) if isinstance(error, ResponseTimeout) else RemoteFailed(message)
 
     # ---- Replies ---------------------------------------------------------------------------------
 
-    def _reply(self, body: bytes) -> Reply:
+    def _reply(self, body: bytes) -> HandlerReply:
         try:
             return _decode(body)
         except msgspec.DecodeError as error:
             raise RemoteFailed("The reply is not a valid handler reply") from error
 
-    def _request(self, sent: Sent, event: Event) -> Request[Any]:
+    def _request(self, sent: ForwardedRequest, event: Event) -> Request[Any]:
         if sent.is_same:
             return event.request
         try:
@@ -181,7 +181,7 @@ class RemoteHandler:
             f"The remote handler {self._name!r} {what}; the hub's log has the details"
         )
 
-    def _told(self, reply: Reply) -> NakshaError:
+    def _told(self, reply: HandlerReply) -> NakshaError:
         assert reply.error is not None
         error = decode_error(reply.error)
         if isinstance(error, HandlerFailed | RemoteFailed):
@@ -189,7 +189,7 @@ class RemoteHandler:
         return error
 
 
-async def _send(event: Event, request: Request[Any], sent: Sent) -> Any:
+async def _send(event: Event, request: Request[Any], sent: ForwardedRequest) -> Any:
     if sent.is_same and sent.space is None:
         return await event.send_upstream(request)
     if sent.space is None:

@@ -25,8 +25,8 @@ from naksha.hub.handlers.head_writes import (
     write_over_heads,
 )
 from naksha.hub.handlers.passthrough import Feature, with_features, with_query
-from naksha.hub.handlers.visible_changes import seen_only
-from naksha.hub.handlers.write_parts import Order, namespace_of, with_ids, with_lock
+from naksha.hub.handlers.visible_changes import visible_only
+from naksha.hub.handlers.write_parts import ResponseOrder, namespace_of, with_ids, with_lock
 from naksha.hub.pipeline.json_path import JsonPath
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import IfExists, Modification, WriteFeatures
@@ -62,7 +62,7 @@ class TagFilterHandler:
         if not self._contains:
             return await event.send_upstream()
         answer = await event.send_upstream(with_query(event.request, self._narrowed))
-        return seen_only(answer, lambda state: self._sees(state.feature))
+        return visible_only(answer, lambda state: self._sees(state.feature))
 
     def _narrowed(self, query: Query) -> Query:
         groups = query.tags if query.tags is not None else ((),)
@@ -138,7 +138,7 @@ class TagFilterHandler:
             )
 
         written = await write_over_heads(event, request, ids, change)
-        failed = tuple(map(Order(request).placed, written.failed))
+        failed = tuple(map(ResponseOrder(request).placed, written.failed))
         return msgspec.structs.replace(written, failed=failed)
 
     def _with_rules(self, feature: Feature, one: Modification, heads: Heads) -> Feature:

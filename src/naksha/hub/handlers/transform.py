@@ -18,7 +18,7 @@ import msgspec
 
 from naksha.hub.handlers.head_writes import Heads, is_patch, with_wholes, write_over_heads
 from naksha.hub.handlers.passthrough import Feature, with_features, with_query, with_states
-from naksha.hub.handlers.transformation import Step, Unconvertible, steps_of, stored_path
+from naksha.hub.handlers.transformation import TransformStep, Unconvertible, steps_of, stored_path
 from naksha.hub.handlers.write_parts import with_ids
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import (
@@ -133,7 +133,7 @@ class TransformHandler:
         return changed(self._on_write, feature)
 
 
-def changed(steps: Sequence[Step], feature: Feature) -> Feature:
+def changed(steps: Sequence[TransformStep], feature: Feature) -> Feature:
     """Apply all steps to a feature.
 
     Raises:

@@ -35,7 +35,7 @@ class Unconvertible(Exception):
     """A value cannot be converted to the requested type."""
 
 
-class Step(NamedTuple):
+class TransformStep(NamedTuple):
     """One step: its function, the path it changes, and the source path if it moves a value."""
 
     op: str
@@ -49,7 +49,7 @@ class Step(NamedTuple):
         return self.op in ("default", "template")
 
 
-def steps_of(value: object, field: str) -> tuple[Step, ...]:
+def steps_of(value: object, field: str) -> tuple[TransformStep, ...]:
     """Parse the configured steps.
 
     Raises:
@@ -64,7 +64,7 @@ def steps_of(value: object, field: str) -> tuple[Step, ...]:
     return tuple(_step(told, f"{field}[{place}]") for place, told in enumerate(value))
 
 
-def _step(told: object, field: str) -> Step:
+def _step(told: object, field: str) -> TransformStep:
     if not isinstance(told, Mapping):
         raise InvalidArgument("A step must be an object with the member op", field=field)
     op = told.get("op")
@@ -94,7 +94,7 @@ def _value(told: Mapping[str, Any], field: str) -> Any:
     return told["value"]
 
 
-def _rename(told: Mapping[str, Any], field: str) -> Step:
+def _rename(told: Mapping[str, Any], field: str) -> TransformStep:
     source = _changed_path(told, "from", field)
     path = _changed_path(told, "to", field)
     if overlap(source, path):
@@ -106,10 +106,10 @@ def _rename(told: Mapping[str, Any], field: str) -> Step:
             return feature
         return set_at(set_at(feature, source, ABSENT), path, value)
 
-    return Step("rename", path, source, apply)
+    return TransformStep("rename", path, source, apply)
 
 
-def _copy(told: Mapping[str, Any], field: str) -> Step:
+def _copy(told: Mapping[str, Any], field: str) -> TransformStep:
     source = path_of(told.get("from"), f"{field}.from")
     path = _changed_path(told, "to", field)
 
@@ -117,29 +117,29 @@ def _copy(told: Mapping[str, Any], field: str) -> Step:
         value = get_at(feature, source)
         return feature if value is ABSENT else set_at(feature, path, value)
 
-    return Step("copy", path, source, apply)
+    return TransformStep("copy", path, source, apply)
 
 
-def _set(told: Mapping[str, Any], field: str) -> Step:
+def _set(told: Mapping[str, Any], field: str) -> TransformStep:
     path, value = _changed_path(told, "path", field), _value(told, field)
-    return Step("set", path, None, lambda feature: set_at(feature, path, value))
+    return TransformStep("set", path, None, lambda feature: set_at(feature, path, value))
 
 
-def _default(told: Mapping[str, Any], field: str) -> Step:
+def _default(told: Mapping[str, Any], field: str) -> TransformStep:
     path, value = _changed_path(told, "path", field), _value(told, field)
 
     def apply(feature: Feature) -> Feature:
         return set_at(feature, path, value) if get_at(feature, path) is ABSENT else feature
 
-    return Step("default", path, None, apply)
+    return TransformStep("default", path, None, apply)
 
 
-def _remove(told: Mapping[str, Any], field: str) -> Step:
+def _remove(told: Mapping[str, Any], field: str) -> TransformStep:
     path = _changed_path(told, "path", field)
-    return Step("remove", path, None, lambda feature: set_at(feature, path, ABSENT))
+    return TransformStep("remove", path, None, lambda feature: set_at(feature, path, ABSENT))
 
 
-def _convert(told: Mapping[str, Any], field: str) -> Step:
+def _convert(told: Mapping[str, Any], field: str) -> TransformStep:
     path = _changed_path(told, "path", field)
     name = told.get("to")
     convert = _CONVERSIONS.get(name) if isinstance(name, str) else None
@@ -157,10 +157,10 @@ def _convert(told: Mapping[str, Any], field: str) -> Step:
         except (ValueError, OverflowError) as error:
             raise Unconvertible(f"{'.'.join(path)}: {value!r:.60} is not a valid {name}") from error
 
-    return Step("convert", path, None, apply)
+    return TransformStep("convert", path, None, apply)
 
 
-def _template(told: Mapping[str, Any], field: str) -> Step:
+def _template(told: Mapping[str, Any], field: str) -> TransformStep:
     path = _changed_path(told, "path", field)
     text = told.get("template")
     if not isinstance(text, str):
@@ -177,10 +177,10 @@ def _template(told: Mapping[str, Any], field: str) -> Step:
         texts = [piece + _text(value) for piece, value in zip(pieces[::2], values, strict=False)]
         return set_at(feature, path, "".join([*texts, pieces[-1]]))
 
-    return Step("template", path, None, apply)
+    return TransformStep("template", path, None, apply)
 
 
-_STEPS: Final[dict[str, Callable[[Mapping[str, Any], str], Step]]] = {
+_STEPS: Final[dict[str, Callable[[Mapping[str, Any], str], TransformStep]]] = {
     "rename": _rename,
     "copy": _copy,
     "set": _set,
@@ -248,7 +248,7 @@ def overlap(one: Path, other: Path) -> bool:
     return one[:length] == other[:length]
 
 
-def stored_path(steps: Sequence[Step], path: Path) -> Path:
+def stored_path(steps: Sequence[TransformStep], path: Path) -> Path:
     """Return where the value is stored that readers see at a path.
 
     Raises:

@@ -20,15 +20,15 @@ import msgspec
 
 from naksha.hub.config.objects import Space
 from naksha.hub.config.references import Reference
-from naksha.hub.config.space_collections import Stored
+from naksha.hub.config.space_collections import SpaceCollection
 from naksha.hub.handlers.paths import path_of
 from naksha.hub.handlers.stored.storage import ANSWERS, StorageHandler
 from naksha.hub.handlers.views import layered_reads
-from naksha.hub.handlers.views.layers import Layer, SpaceLayer, Stack
+from naksha.hub.handlers.views.layers import LayerStack, SpaceLayer, ViewLayer
 from naksha.hub.handlers.views.pins import storages_of
 from naksha.hub.handlers.views.view import check_version, is_head
 from naksha.hub.handlers.write_parts import all_ids_of, deleted_by, deletion_of, with_ids
-from naksha.hub.handlers.write_split import Heads, TypePlan, Types, carry_out, part_of
+from naksha.hub.handlers.write_split import Heads, TypePlan, TypeRouting, carry_out, slice_request
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import (
     CountFeatures,
@@ -66,10 +66,10 @@ class CollectionLayer(NamedTuple):
         return answer
 
 
-class Config(NamedTuple):
+class TypeSplitterConfig(NamedTuple):
     """Parsed configuration of a connector."""
 
-    types: Types
+    types: TypeRouting
     names: tuple[str, ...]
     """Names of collections or spaces, each once."""
     are_spaces: bool
@@ -87,9 +87,9 @@ class TypeSplitterHandler:
             StorageHandler(setup._replace(connector=_connector_for(setup, name)))
             for name in ([] if config.are_spaces else config.names)
         ]
-        self._layers: Sequence[Layer] = [CollectionLayer(each) for each in self._collections] or [
-            SpaceLayer(name) for name in config.names
-        ]
+        self._layers: Sequence[ViewLayer] = [
+            CollectionLayer(each) for each in self._collections
+        ] or [SpaceLayer(name) for name in config.names]
 
     @staticmethod
     def references(properties: dict[str, Any]) -> list[Reference]:
@@ -100,7 +100,7 @@ class TypeSplitterHandler:
         return StorageHandler.references(properties)
 
     @staticmethod
-    def collections(space: Space, properties: dict[str, Any]) -> list[Stored]:
+    def collections(space: Space, properties: dict[str, Any]) -> list[SpaceCollection]:
         """Return all collections that the space stores features in."""
         config = config_of(properties)
         return [
@@ -138,10 +138,10 @@ class TypeSplitterHandler:
             query = msgspec.structs.replace(query, space=event.space.id)
         return await layered_reads.read(stack, query, hiding=False, paged=request.paged)
 
-    async def _stack(self, event: Event, ref: str) -> Stack:
+    async def _stack(self, event: Event, ref: str) -> LayerStack:
         if not is_head(ref):
             await check_version(event, self._layers, ref)
-        return Stack(event, self._layers, ref)
+        return LayerStack(event, self._layers, ref)
 
     # ---- Writing -----------------------------------------------------------------------------
 
@@ -172,7 +172,7 @@ class TypeSplitterHandler:
                     write_in(
                         session,
                         targets[part.place],
-                        part_of(request, part),
+                        slice_request(request, part),
                         event.context,
                         event.space.id,
                     )
@@ -214,7 +214,7 @@ class TypeSplitterHandler:
 
     async def _write_spaces(self, event: Event, request: WriteFeatures) -> Written:
         """Write each space separately; see `carry_out`."""
-        stack = Stack(event, self._layers, "")
+        stack = LayerStack(event, self._layers, "")
         ids = all_ids_of(request)
         heads = {
             state.id: (place, state)
@@ -224,7 +224,7 @@ class TypeSplitterHandler:
         return await carry_out(self._plan(heads, request), event, self._layers, request)
 
 
-def config_of(properties: dict[str, Any]) -> Config:
+def config_of(properties: dict[str, Any]) -> TypeSplitterConfig:
     """Parse the configuration of a connector.
 
     Raises:
@@ -253,12 +253,12 @@ def config_of(properties: dict[str, Any]) -> Config:
             f"At most {limits.VIEW_LAYERS_MAX} collections or spaces are allowed",
             field=f"properties.{field}",
         )
-    types = Types(
+    types = TypeRouting(
         path_of(properties.get("property"), "properties.property"),
         {value: names.index(name) for value, name in told.items()},
         None if otherwise is None else names.index(otherwise),
     )
-    return Config(types, tuple(names), are_spaces)
+    return TypeSplitterConfig(types, tuple(names), are_spaces)
 
 
 def _check_head(ref: str) -> None:

@@ -20,9 +20,9 @@ import msgspec
 
 from naksha.hub.handlers.geometry_checks import GeometryRules
 from naksha.hub.handlers.head_writes import Heads, check_merges, with_wholes, write_over_heads
-from naksha.hub.handlers.json_schema import Schema
+from naksha.hub.handlers.json_schema import FeatureSchema
 from naksha.hub.handlers.passthrough import Feature
-from naksha.hub.handlers.write_parts import Order, with_ids
+from naksha.hub.handlers.write_parts import ResponseOrder, with_ids
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import IfExists, Modification, WriteFeatures
 from naksha.hub.pipeline.responses import Failure, Written
@@ -38,7 +38,7 @@ _TOLD: Final = 3
 """Number of violations of the first feature in an error message."""
 
 
-class Violation(NamedTuple):
+class RuleViolation(NamedTuple):
     """A rule that a feature breaks, and where."""
 
     id: str | None
@@ -50,7 +50,7 @@ class Violation(NamedTuple):
         return f"{self.path or '/'}: {self.message}"
 
 
-Found = dict[str | None, list[Violation]]
+Found = dict[str | None, list[RuleViolation]]
 """Violations by feature id."""
 
 
@@ -61,10 +61,10 @@ class ValidationHandler:
 
     def __init__(self, setup: Setup) -> None:
         properties = setup.connector.properties
-        self._schema: Schema | None = None
+        self._schema: FeatureSchema | None = None
         self._geometry: GeometryRules | None = None
         if "schema" in properties:
-            self._schema = Schema(properties["schema"], "properties.schema")
+            self._schema = FeatureSchema(properties["schema"], "properties.schema")
         if "geometry" in properties:
             self._geometry = GeometryRules(properties["geometry"], "properties.geometry")
         if self._schema is None and self._geometry is None:
@@ -112,28 +112,28 @@ class ValidationHandler:
         if not found or self._mode == REPORT:
             return wholes
         if request.transactional or _is_all_of(wholes, found):
-            raise _refusal(found, Order(request))
+            raise _refusal(found, ResponseOrder(request))
         return _without(wholes, found)
 
-    def _violations(self, feature: Feature) -> Iterator[Violation]:
+    def _violations(self, feature: Feature) -> Iterator[RuleViolation]:
         id = readable_id(feature.get("id"))
         plain = without_namespace(feature)
         if self._schema is not None:
             try:
                 for path, message in self._schema.problems(plain):
-                    yield Violation(id, "schema", path, message[: limits.VIOLATION_LENGTH_MAX])
+                    yield RuleViolation(id, "schema", path, message[: limits.VIOLATION_LENGTH_MAX])
             except RecursionError:
-                yield Violation(id, "schema", "", "the feature is nested too deeply")
+                yield RuleViolation(id, "schema", "", "the feature is nested too deeply")
         if self._geometry is not None:
             for rule, message in self._geometry.problems(plain):
-                yield Violation(
+                yield RuleViolation(
                     id, f"geometry.{rule}", "/geometry", message[: limits.VIOLATION_LENGTH_MAX]
                 )
 
     def _told(
         self,
         written: Written,
-        found: Mapping[str | None, Sequence[Violation]],
+        found: Mapping[str | None, Sequence[RuleViolation]],
         request: WriteFeatures,
     ) -> Written:
         if not found:
@@ -142,12 +142,12 @@ class ValidationHandler:
         if self._mode == REPORT:
             told = tuple(one._asdict() for one in every[: limits.VIOLATIONS_MAX])
             return msgspec.structs.replace(written, violations=(*written.violations, *told))
-        order = Order(request)
+        order = ResponseOrder(request)
         failed = (*written.failed, *_failures(found))
         return msgspec.structs.replace(written, failed=tuple(map(order.placed, failed)))
 
 
-def _failures(found: Mapping[str | None, Sequence[Violation]]) -> list[Failure]:
+def _failures(found: Mapping[str | None, Sequence[RuleViolation]]) -> list[Failure]:
     return [
         Failure(
             id=id,
@@ -160,7 +160,9 @@ def _failures(found: Mapping[str | None, Sequence[Violation]]) -> list[Failure]:
     ]
 
 
-def _refusal(found: Mapping[str | None, Sequence[Violation]], order: Order) -> InvalidArgument:
+def _refusal(
+    found: Mapping[str | None, Sequence[RuleViolation]], order: ResponseOrder
+) -> InvalidArgument:
     id, broken = next(iter(found.items()))
     more = f" (and {len(found) - 1} more features)" if len(found) > 1 else ""
     error = InvalidArgument(

@@ -88,7 +88,7 @@ def all_ids_of(request: WriteFeatures) -> list[str]:
     return list(dict.fromkeys(id for one in request.modifications for id in ids_of(one)))
 
 
-class Order:
+class ResponseOrder:
     """Position of each id in a request, over all modifications, in each the features first."""
 
     def __init__(self, request: WriteFeatures) -> None:
@@ -112,7 +112,7 @@ class Order:
 # ---- Failures --------------------------------------------------------------------------------
 
 
-class Refusals:
+class WriteErrors:
     """Errors of a write that is carried out in parts.
 
     A transactional write raises the first error. Otherwise the other parts continue, and the first
@@ -161,7 +161,7 @@ def namespace_of(feature: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def says(feature: Feature, state: State) -> bool:
+def names_state(feature: Feature, state: State) -> bool:
     """Whether the feature names this state as its base, by uuid or version."""
     said = namespace_of(feature)
     named = [name for name in LOCKS if said.get(name) is not None]

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from naksha.hub.handlers.paths import Path, get_at
-from naksha.hub.handlers.views.layers import Layer
+from naksha.hub.handlers.views.layers import ViewLayer
 from naksha.hub.handlers.write_parts import (
-    Order,
-    Refusals,
+    ResponseOrder,
+    WriteErrors,
     changed_since,
+    names_state,
     namespace_of,
-    says,
     unlocked,
 )
 from naksha.hub.pipeline.pipeline import Event
@@ -33,7 +33,7 @@ from naksha.model.state import State
 Feature = dict[str, Any]
 
 
-class Types(NamedTuple):
+class TypeRouting(NamedTuple):
     """Place of each value of a property; `otherwise` is the place of all other values."""
 
     path: Path
@@ -59,7 +59,7 @@ class Types(NamedTuple):
         return found
 
 
-class Part(NamedTuple):
+class WriteSlice(NamedTuple):
     """Part of a write for one place.
 
     A moving feature would be lost if it were deleted in one place and not created in the other, so
@@ -74,14 +74,14 @@ class Part(NamedTuple):
 Heads = Mapping[str, tuple[int, State]]
 
 
-class Plan:
+class SplitPlan:
     """Parts of a write, in the order in which they are carried out."""
 
     def __init__(self, request: WriteFeatures) -> None:
         self._request = request
         self._moved: set[str] = set()
-        self.parts: list[Part] = []
-        self.refusals = Refusals(request)
+        self.parts: list[WriteSlice] = []
+        self.refusals = WriteErrors(request)
 
     def _tell(
         self, place: int, one: Modification, features: Sequence[Feature], ids: Sequence[str]
@@ -93,15 +93,15 @@ class Plan:
             made = msgspec.structs.replace(
                 one, features=moving, ids=(), if_not_exists=IfNotExists.CREATE
             )
-            self.parts.append(Part(place, made, moves=True))
+            self.parts.append(WriteSlice(place, made, moves=True))
         if staying or ids:
             told = msgspec.structs.replace(one, features=staying, ids=tuple(ids))
-            self.parts.append(Part(place, told))
+            self.parts.append(WriteSlice(place, told))
 
     def told(self, answers: Iterable[Written]) -> Written:
         """Combine the responses of the parts; a feature that moved counts as updated."""
         every = list(answers)
-        order = Order(self._request)
+        order = ResponseOrder(self._request)
         inserted = {id for each in every for id in each.inserted}
         deleted = {id for each in every for id in each.deleted}
         updated = {id for each in every for id in each.updated}
@@ -127,10 +127,10 @@ class Plan:
         return self.refusals.check(told)
 
 
-class TypePlan(Plan):
+class TypePlan(SplitPlan):
     """Parts of a write, split by type."""
 
-    def __init__(self, types: Types, heads: Heads, request: WriteFeatures) -> None:
+    def __init__(self, types: TypeRouting, heads: Heads, request: WriteFeatures) -> None:
         super().__init__(request)
         self._types = types
         self._heads = heads
@@ -168,7 +168,7 @@ class TypePlan(Plan):
         check_features([made])
         self._moved.add(state.id)
         delete = Modification(ids=(state.id,), if_exists=IfExists.DELETE)
-        self.parts.append(Part(place, delete, moves=True))
+        self.parts.append(WriteSlice(place, delete, moves=True))
         return wanted, made
 
     def _check_move(self, one: Modification, feature: Feature, state: State) -> None:
@@ -180,7 +180,7 @@ class TypePlan(Plan):
                 feature_id=state.id,
             )
         is_locked = self._request.conflict_detection or namespace_of(feature).get("uuid")
-        if is_locked and not says(feature, state):
+        if is_locked and not names_state(feature, state):
             raise changed_since(state)
 
 
@@ -192,7 +192,7 @@ def _patched(state: State, feature: Feature) -> Feature:
     return with_namespace(whole, {**kept, **sent})
 
 
-def part_of(request: WriteFeatures, part: Part) -> WriteFeatures:
+def slice_request(request: WriteFeatures, part: WriteSlice) -> WriteFeatures:
     """Return the write for one place."""
     return msgspec.structs.replace(
         request,
@@ -202,7 +202,7 @@ def part_of(request: WriteFeatures, part: Part) -> WriteFeatures:
 
 
 async def carry_out(
-    plan: Plan, event: Event, spaces: Sequence[Layer], request: WriteFeatures
+    plan: SplitPlan, event: Event, spaces: Sequence[ViewLayer], request: WriteFeatures
 ) -> Written:
     """Write the parts to several spaces, deletions last.
 
@@ -214,7 +214,7 @@ async def carry_out(
         request = msgspec.structs.replace(request, fence=fence)
     parts = sorted(plan.parts, key=lambda part: not part.modification.features)
     answers = [
-        await plan.refusals.of(spaces[part.place].ask(event, part_of(request, part)))
+        await plan.refusals.of(spaces[part.place].ask(event, slice_request(request, part)))
         for part in parts
     ]
     return plan.told(answers)

@@ -96,7 +96,7 @@ class JobObject(HubObject, frozen=True, kw_only=True, rename="camel"):
         )
 
 
-class State(StrEnum):
+class JobStatus(StrEnum):
     """State of a job."""
 
     SUBMITTED = "submitted"
@@ -110,14 +110,14 @@ class State(StrEnum):
     @property
     def is_final(self) -> bool:
         """Whether the job has ended."""
-        return self not in (State.SUBMITTED, State.RUNNING)
+        return self not in (JobStatus.SUBMITTED, JobStatus.RUNNING)
 
 
 @object_type("job-state", is_cached=False)
 class JobState(Leased, frozen=True, kw_only=True):
     """Frequently changing state of a job."""
 
-    state: State = State.SUBMITTED
+    state: JobStatus = JobStatus.SUBMITTED
     submitted_ms: int
     started_ms: int = 0
     ended_ms: int = 0

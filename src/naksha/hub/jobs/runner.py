@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import msgspec
 
-from naksha.hub.config.space_collections import Stored, not_to_be_made
+from naksha.hub.config.space_collections import SpaceCollection, not_to_be_made
 from naksha.hub.hub import RealmHub
 from naksha.hub.jobs.files import JobFiles
 from naksha.hub.jobs.kinds import JobKinds
-from naksha.hub.jobs.objects import JobObject, JobState, LogLine, State, add_to_log
-from naksha.hub.jobs.targets import WRITE, Placed, target_of, whole_spec
-from naksha.hub.leases import Holding
+from naksha.hub.jobs.objects import JobObject, JobState, JobStatus, LogLine, add_to_log
+from naksha.hub.jobs.targets import WRITE, JobStorage, process_spec, target_of
+from naksha.hub.leases import HeldLease
 from naksha.model import limits
 from naksha.model.errors import Cancelled, CollectionNotFound, NakshaError, OutcomeUnknown
 from naksha.spi.jobs.messages import Done, Failed, Line, Moved, Phase, Said
@@ -32,7 +32,7 @@ _log: Final = logging.getLogger(__name__)
 _UNFORESEEN: Final = "Internal error; the hub's log has the details"
 
 
-class Running(msgspec.Struct, frozen=True, kw_only=True):
+class JobRunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of an instance for running jobs."""
 
     kinds: JobKinds
@@ -41,11 +41,11 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, str] = {}
 
 
-class Runner:
+class JobRunner:
     """One run of a job."""
 
     def __init__(
-        self, realm: RealmHub, job: JobObject, holding: Holding[JobState], how: Running
+        self, realm: RealmHub, job: JobObject, holding: HeldLease[JobState], how: JobRunnerSettings
     ) -> None:
         self._realm = realm
         self._job = job
@@ -146,12 +146,12 @@ class Runner:
         if kind.access == WRITE and target.stored is not None and not target.stored.auto_create:
             await self._check_made(target.stored)
         await self._realm.storage(target.storage.id)  # created by the hub, with its registered id
-        placed = Placed(*self._realm.located(target.storage))
+        placed = JobStorage(*self._realm.located(target.storage))
         realm_id = self._realm.realm_id
         # In a thread, because it accesses files.
-        return await asyncio.to_thread(whole_spec, job, kind, target, placed, how.files, realm_id)
+        return await asyncio.to_thread(process_spec, job, kind, target, placed, how.files, realm_id)
 
-    async def _check_made(self, stored: Stored) -> None:
+    async def _check_made(self, stored: SpaceCollection) -> None:
         """Raise CollectionNotFound if the job would create a collection that it must not."""
         storage = await self._realm.storage(stored.storage_id)
         try:
@@ -216,9 +216,9 @@ class Runner:
         """Save the outcome, with retries until the lease is lost."""
         if isinstance(end, Failed):
             self._holding.check()  # the process ends silently when the lease is lost
-        state = State.DONE if isinstance(end, Done) else State.FAILED
+        state = JobStatus.DONE if isinstance(end, Done) else JobStatus.FAILED
         if isinstance(end, Failed) and end.code == Cancelled.code:
-            state = State.CANCELLED
+            state = JobStatus.CANCELLED
         self._say(state.value if isinstance(end, Done) else f"{state}: {end.error()}")
         phase, done = self._phase, self._done
         report = None
@@ -233,7 +233,7 @@ class Runner:
                 done=done,
                 total=phase.total,
                 report=report,
-                error=end if state is State.FAILED and isinstance(end, Failed) else None,
+                error=end if state is JobStatus.FAILED and isinstance(end, Failed) else None,
                 ended_ms=_now_ms(),
             )
 

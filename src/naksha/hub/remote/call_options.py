@@ -8,13 +8,13 @@ from typing import Any
 from naksha.hub.config.objects import SECRET
 from naksha.hub.pipeline.pipeline import Setup
 from naksha.hub.pipeline.request_context import Context
-from naksha.hub.remote.client import Patience
+from naksha.hub.remote.client import CallTimeouts
 from naksha.hub.remote.signatures import HEADER, check_secret, signature
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 
 
-class Caller:
+class RemoteCaller:
     """Sends requests to the server of one connector."""
 
     def __init__(self, setup: Setup) -> None:
@@ -26,7 +26,7 @@ class Caller:
         self._secret = (
             None if secret is None else check_secret(secret, field=f"properties.{SECRET}")
         )
-        self._patience = Patience(
+        self._patience = CallTimeouts(
             _seconds(properties, "connectTimeout", limits.REMOTE_CONNECT_SECONDS),
             _seconds(properties, "timeout", limits.REMOTE_SECONDS),
         )
@@ -49,13 +49,13 @@ class Caller:
         *,
         is_delivery: bool = False,
     ) -> bytes:
-        """Send a body and return the response, as `Remotes.post`, within the request's deadline."""
+        """Send a body and return the response within the deadline, as `RemoteClient.post`."""
         sent = {"Stream-Id": context.stream_id, **headers}
         if self._secret is not None:
             sent[HEADER] = signature(self._secret, body)
         patience, left = self._patience, context.seconds_left
         if left is not None:
-            patience = Patience(
+            patience = CallTimeouts(
                 min(patience.connect_seconds, left), min(patience.total_seconds, left)
             )
         return await self._remotes.post(

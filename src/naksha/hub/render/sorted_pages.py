@@ -30,7 +30,7 @@ Find = Callable[[ReadFeatures, Sequence[SortKey], Found | None, int], Awaitable[
 _DIRECTIONS: Final = ("asc", "desc")
 
 
-class After(msgspec.Struct, frozen=True, array_like=True):
+class SortCursor(msgspec.Struct, frozen=True, array_like=True):
     """The last feature of a page, and the version that it was read at."""
 
     ref: str
@@ -81,10 +81,10 @@ def _sort_key(text: str) -> SortKey:
     return SortKey(property_path(name), direction.lower() == "desc")
 
 
-def decode_after(text: str) -> After:
+def decode_after(text: str) -> SortCursor:
     """Parse the cursor of a sorted page."""
     try:
-        return msgspec.json.decode(text, type=After)
+        return msgspec.json.decode(text, type=SortCursor)
     except msgspec.DecodeError:
         raise InvalidArgument(
             "The handle is not one of a sorted iteration; restart without it", field="handle"
@@ -96,7 +96,7 @@ async def read_sorted(
     find: Find,
     read: ReadFeatures,
     keys: Sequence[SortKey],
-    after: After | None,
+    after: SortCursor | None,
 ) -> Features:
     """Return a page. `read` names the version, which must be the same for all pages."""
     last = None if after is None else after.last
@@ -112,7 +112,7 @@ async def read_sorted(
     more, best = len(best) > wanted or len(best) == limits.PAGE_MAX, best[:wanted]
     answer = await Features.begun(lambda _: _in_order(send, read, [one.id for one in best]))
     if more:
-        answer.cursor = msgspec.json.encode(After(read.ref, best[-1])).decode()
+        answer.cursor = msgspec.json.encode(SortCursor(read.ref, best[-1])).decode()
     return answer
 
 

@@ -20,7 +20,7 @@ from naksha.model.state import XYZ, State
 from naksha.model.statistics import Figure, KeyCount, Statistics
 
 
-class Tally:
+class StatisticsCounter:
     """Statistics that are updated with each feature."""
 
     def __init__(self) -> None:

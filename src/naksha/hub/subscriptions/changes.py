@@ -16,7 +16,12 @@ from naksha.hub.pipeline.request_context import Actor
 from naksha.hub.subscriptions.cleanup import Leftover, clear, leave
 from naksha.hub.subscriptions.objects import BEGINNING, NOW, Subscription, check_start
 from naksha.hub.subscriptions.pins import pin_name
-from naksha.hub.subscriptions.progress import Condition, Kept, Progress, ProgressTable
+from naksha.hub.subscriptions.progress import (
+    DeliveryCondition,
+    Kept,
+    ProgressTable,
+    SubscriptionProgress,
+)
 from naksha.hub.subscriptions.service import begin
 from naksha.hub.subscriptions.sources import storage_id_of
 from naksha.model import limits
@@ -26,7 +31,7 @@ from naksha.spi.storage import Storage
 from naksha.versioning import FeedPosition
 
 
-class State(StrEnum):
+class DeliveryState(StrEnum):
     """Delivery state of a subscription."""
 
     ACTIVE = "active"
@@ -95,14 +100,14 @@ async def reset_subscription(
     table = ProgressTable(realm.opened.persistence)
     life = table.new_id()
 
-    def changed(old: Progress) -> Progress:
+    def changed(old: SubscriptionProgress) -> SubscriptionProgress:
         return msgspec.structs.replace(
             old,
             position=FeedPosition(start.seq_number),
             storage_id=storage_id,
             storage_number=storage.number,
             life=max(life, old.life + 1),
-            condition=Condition.ACTIVE,
+            condition=DeliveryCondition.ACTIVE,
             reason="",
             since_ms=table.now_ms,
             moved_ms=table.now_ms,
@@ -127,7 +132,7 @@ async def move_subscription(
     table = ProgressTable(realm.opened.persistence)
     until_ms = table.now_ms + int(limits.SUBSCRIPTION_MOVE_SECONDS * 1000)
 
-    def changed(old: Progress) -> Progress:
+    def changed(old: SubscriptionProgress) -> SubscriptionProgress:
         if old.holder == instance:
             return old
         return msgspec.structs.replace(old, wanted=instance, wanted_until_ms=until_ms)
@@ -152,11 +157,11 @@ async def statuses_of(
 
 def _status(subscription: Subscription, kept: Kept | None) -> dict[str, Any]:
     if kept is None:
-        return {"state": State.ACTIVE if subscription.active else State.PAUSED}
+        return {"state": DeliveryState.ACTIVE if subscription.active else DeliveryState.PAUSED}
     progress = kept.value
-    state = State(progress.condition.value)
-    if not subscription.active and state is not State.EXPIRED:
-        state = State.PAUSED
+    state = DeliveryState(progress.condition.value)
+    if not subscription.active and state is not DeliveryState.EXPIRED:
+        state = DeliveryState.PAUSED
     told = {
         "state": state,
         "stateReason": progress.reason or None,
@@ -189,7 +194,9 @@ async def _version(storage: Storage, start: str | int) -> Version:
 
 
 async def _change(
-    table: ProgressTable, subscription: Subscription, changed: Callable[[Progress], Progress]
+    table: ProgressTable,
+    subscription: Subscription,
+    changed: Callable[[SubscriptionProgress], SubscriptionProgress],
 ) -> None:
     await begin(table, subscription)
     if await table.change(subscription.progress_id, changed) is None:

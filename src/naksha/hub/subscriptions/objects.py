@@ -46,7 +46,7 @@ class Granularity(StrEnum):
     CONTENT_CHANGE = "CONTENT_CHANGE"
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ChangeSource(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Source of changes: a space, or a whole storage or some of its collections."""
 
     space_id: str | None = None
@@ -94,7 +94,7 @@ class Subscription(HubObject, frozen=True, kw_only=True, rename="camel"):
     )
     kept: ClassVar[tuple[str, ...]] = (*HubObject.kept, *_SETTLED)
 
-    source: Source
+    source: ChangeSource
     filter: ChangeFilter = ChangeFilter()
     granularity: Granularity = Granularity.PER_TRANSACTION
     event_handler_ids: tuple[str, ...]
@@ -203,7 +203,7 @@ def _check_members(value: object, kind: type[msgspec.Struct], field: str) -> Non
         _check_members(value.get("spatialFilter"), SpatialFilter, f"{field}.spatialFilter")
 
 
-def _check_source(source: Source) -> None:
+def _check_source(source: ChangeSource) -> None:
     if (source.space_id is None) == (source.storage_id is None):
         raise InvalidArgument(
             "A subscription needs exactly one source, a spaceId or a storageId", field="source"

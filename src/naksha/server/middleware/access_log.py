@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from naksha.server.metrics import count_request
 from naksha.server.middleware.cors import ALLOWED, preflight
-from naksha.server.middleware.request_context import STREAM_ID, STREAM_INFO, Visit
+from naksha.server.middleware.request_context import STREAM_ID, STREAM_INFO, RequestRecord
 from naksha.server.process.logs import RequestLine, log_request
 
 CLIENT_GONE: Final = 499
@@ -23,7 +23,7 @@ _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "O
 """Other methods are counted as `OTHER`: a client can invent any number of them."""
 
 
-class Observing:
+class AccessLog:
     """Middleware that logs and counts each request and adds the common response headers."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -33,7 +33,7 @@ class Observing:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        visit = Visit.begin(scope)
+        visit = RequestRecord.begin(scope)
         is_head = scope["method"] == "HEAD"
         # HEAD runs as GET; the HTTP server omits the body.
         asked = {**scope, "method": "GET"} if is_head else scope
@@ -56,7 +56,7 @@ class Observing:
             count_request(line)
 
 
-def _info(visit: Visit) -> bytes:
+def _info(visit: RequestRecord) -> bytes:
     """Return the value of the header `Stream-Info`, in milliseconds.
 
     `STime` is the time until the response began, `QTime` the part of it in the queue.
@@ -65,7 +65,7 @@ def _info(visit: Visit) -> bytes:
     return b"STime=%d;QTime=%d" % (taken, visit.seconds_queued * 1000)
 
 
-def _line(scope: Scope, method: str, visit: Visit) -> RequestLine:
+def _line(scope: Scope, method: str, visit: RequestRecord) -> RequestLine:
     actor = visit.actor
     return RequestLine(
         stream_id=visit.stream_id,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from naksha.model.errors import Busy
 
 
-class TurnLimits(NamedTuple):
+class AdmissionLimits(NamedTuple):
     """Limits on parallel requests, on the queue of each actor, and on the time in the queue."""
 
     parallel: int
@@ -23,16 +23,16 @@ class TurnLimits(NamedTuple):
     queue_seconds: float
 
 
-class Turn:
+class AdmissionSlot:
     """The slot of one request. It can be released before the request ends, and only once."""
 
-    def __init__(self, turns: Turns, actor: Hashable) -> None:
+    def __init__(self, turns: AdmissionController, actor: Hashable) -> None:
         self._turns = turns
         self._actor = actor
         self._is_in = False
 
     async def enter(self) -> None:
-        """Acquire the slot; see `Turns.enter`."""
+        """Acquire the slot; see `AdmissionController.enter`."""
         await self._turns.enter(self._actor)
         self._is_in = True
 
@@ -43,10 +43,10 @@ class Turn:
             self._turns.leave(self._actor)
 
 
-class Turns:
+class AdmissionController:
     """Admission controller of one event loop."""
 
-    def __init__(self, limits: TurnLimits) -> None:
+    def __init__(self, limits: AdmissionLimits) -> None:
         self.limits: Final = limits
         self.running = 0
         self.waiting = 0

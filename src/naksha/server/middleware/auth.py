@@ -15,27 +15,27 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.types import Scope
 
 from naksha.hub.auth.keys import KeyFile
-from naksha.hub.auth.tokens import Tokens, Trust
+from naksha.hub.auth.tokens import TokenPolicy, TokenValidator
 from naksha.hub.pipeline.request_context import Actor, anonymous
 from naksha.model.errors import Unauthorized
-from naksha.server.middleware.request_context import Visit
-from naksha.server.process.settings import Settings, is_loopback
+from naksha.server.middleware.request_context import RequestRecord
+from naksha.server.process.settings import ServerSettings, is_loopback
 
 ACCESS_TOKEN: Final = "access_token"  # noqa: S105 - the name of a parameter
 _PASSED_ON: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
 """Headers that proxies add."""
 
 
-class Doorkeeper:
+class Authenticator:
     """Authenticator: determines the actor of a request."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ServerSettings) -> None:
         """Load the keys; raises InvalidArgument when they cannot be used."""
         self.tokens: Final = _tokens(settings)
         self.lets_in_anonymous: Final = self.tokens is None or settings.anonymous
         self._anonymous: Final = anonymous()
 
-    def actor(self, scope: Scope, visit: Visit) -> Actor:
+    def actor(self, scope: Scope, visit: RequestRecord) -> Actor:
         """Return the actor of a request, or raise Unauthorized."""
         token = token_of(scope, visit)
         if token is None:
@@ -47,7 +47,7 @@ class Doorkeeper:
             )
         return self.tokens.actor(token)
 
-    def _without_token(self, scope: Scope, visit: Visit) -> Actor:
+    def _without_token(self, scope: Scope, visit: RequestRecord) -> Actor:
         if not self.lets_in_anonymous:
             raise Unauthorized(
                 'Missing token: send the header "Authorization: Bearer <token>" or the parameter '
@@ -59,7 +59,7 @@ class Doorkeeper:
         return self._anonymous
 
 
-def token_of(scope: Scope, visit: Visit) -> str | None:
+def token_of(scope: Scope, visit: RequestRecord) -> str | None:
     """Return the token of a request; the header takes precedence over the parameter."""
     given = visit.field(b"authorization")
     if given is not None:
@@ -74,18 +74,18 @@ def token_of(scope: Scope, visit: Visit) -> str | None:
     return found[0] if found else None
 
 
-def _tokens(settings: Settings) -> Tokens | None:
+def _tokens(settings: ServerSettings) -> TokenValidator | None:
     if not settings.keys:
         return None
-    trust = Trust(
+    trust = TokenPolicy(
         audience=settings.token_audience or None,
         issuer=settings.token_issuer or None,
         needs_expiry=settings.token_expiry,
     )
-    return Tokens([KeyFile.parse(text) for text in settings.keys], trust)
+    return TokenValidator([KeyFile.parse(text) for text in settings.keys], trust)
 
 
-def _why_not_from_here(scope: Scope, visit: Visit) -> str | None:
+def _why_not_from_here(scope: Scope, visit: RequestRecord) -> str | None:
     """Return why a request is not local to this machine; None if it is."""
     client = scope.get("client")
     if client is None or not is_loopback(client[0]):

@@ -10,7 +10,7 @@ from typing import Final
 from starlette.responses import Response
 from starlette.types import Scope
 
-from naksha.server.middleware.request_context import STREAM_ID, STREAM_INFO, Visit
+from naksha.server.middleware.request_context import STREAM_ID, STREAM_INFO, RequestRecord
 from naksha.server.responses.encoding import FAILED
 
 _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
@@ -25,7 +25,7 @@ ALLOWED: Final = [
 """Headers of every response."""
 
 
-def preflight(scope: Scope, visit: Visit) -> Response | None:
+def preflight(scope: Scope, visit: RequestRecord) -> Response | None:
     """Return the response to a CORS preflight request; None for other requests."""
     if scope["method"] != "OPTIONS" or b"access-control-request-method" not in visit.fields:
         return None

@@ -15,7 +15,7 @@ _GONE: Final = "the client disconnected"
 _NO_BODY: Final = {"type": "http.request", "body": b"", "more_body": False}
 
 
-class Presence:
+class CancelOnDisconnect:
     """Context manager that cancels its block when the client disconnects.
 
     Once the body is read the application receives nothing more, so this object then waits for the

@@ -23,12 +23,12 @@ from naksha.server.errors import (
     unexpected_response,
     unknown_path_response,
 )
-from naksha.server.middleware.admission import Turn, Turns
-from naksha.server.middleware.auth import Doorkeeper
-from naksha.server.middleware.disconnect import Presence
+from naksha.server.middleware.admission import AdmissionController, AdmissionSlot
+from naksha.server.middleware.auth import Authenticator
+from naksha.server.middleware.disconnect import CancelOnDisconnect
 from naksha.server.middleware.request_body import bounded
-from naksha.server.middleware.request_context import Visit, visit_of
-from naksha.server.process.settings import Settings
+from naksha.server.middleware.request_context import RequestRecord, visit_of
+from naksha.server.process.settings import ServerSettings
 
 _log: Final = logging.getLogger(__name__)
 OPEN: Final = frozenset({"/hub", "/hub/health-status", "/openapi.json"})
@@ -42,7 +42,11 @@ class Gate:
     """Middleware that authenticates, admits, limits and times out requests."""
 
     def __init__(
-        self, app: ASGIApp, settings: Settings, doorkeeper: Doorkeeper, turns: Turns
+        self,
+        app: ASGIApp,
+        settings: ServerSettings,
+        doorkeeper: Authenticator,
+        turns: AdmissionController,
     ) -> None:
         self._app = app
         self._settings = settings
@@ -67,7 +71,9 @@ class Gate:
             if not visit.status:
                 await unexpected_response(visit.stream_id)(scope, receive, send)
 
-    async def _admitted(self, scope: Scope, receive: Receive, send: Send, visit: Visit) -> None:
+    async def _admitted(
+        self, scope: Scope, receive: Receive, send: Send, visit: RequestRecord
+    ) -> None:
         if _head_bytes(scope) > limits.REQUEST_HEAD_BYTES_MAX:
             message = f"Request line and headers exceed {limits.REQUEST_HEAD_BYTES_MAX:,} bytes"
             body = envelope(431, visit.stream_id, message, "limit_exceeded", field="headers")
@@ -84,12 +90,12 @@ class Gate:
                     raise
                 await unknown_path_response(visit.stream_id)(scope, receive, send)
                 return
-        with Presence(scope, receive) as presence:
+        with CancelOnDisconnect(scope, receive) as presence:
             received = bounded(scope, presence.receive, self._settings.body_bytes)
             if is_open:
                 await self._in_time(scope, received, send)
                 return
-            visit.turn = Turn(self._turns, line_of(visit))
+            visit.turn = AdmissionSlot(self._turns, line_of(visit))
             await visit.turn.enter()
             try:
                 visit.seconds_queued = time.perf_counter() - visit.began
@@ -102,7 +108,7 @@ class Gate:
             return self._settings.open_metrics
         return path in OPEN or path.startswith(TOKEN_API)
 
-    def _note_actor(self, scope: Scope, visit: Visit) -> None:
+    def _note_actor(self, scope: Scope, visit: RequestRecord) -> None:
         """Set the actor, if known: a public path may return more to an authenticated client."""
         try:
             visit.actor = self._doorkeeper.actor(scope, visit)
@@ -154,7 +160,7 @@ def _too_slow(method: str, seconds: float) -> NakshaError:
     )
 
 
-def line_of(visit: Visit) -> tuple[str, str, str | None] | None:
+def line_of(visit: RequestRecord) -> tuple[str, str, str | None] | None:
     """Return the admission queue of a request: one per realm, app id and author."""
     actor = visit.actor
     return None if actor is None else (actor.realm, actor.app_id, actor.author)

@@ -9,7 +9,7 @@ from starlette.types import Message, Receive, Scope
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, LimitExceeded
-from naksha.server.middleware.request_context import Visit, has_body, visit_of
+from naksha.server.middleware.request_context import RequestRecord, has_body, visit_of
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _DROPPED: Final = frozenset({b"content-encoding", b"content-length"})
@@ -32,20 +32,20 @@ def bounded(scope: Scope, receive: Receive, bytes_max: int) -> Receive:
     encoding = (visit.field(b"content-encoding") or "identity").strip().lower()
     if encoding in ("gzip", "x-gzip"):
         scope["headers"] = [field for field in scope["headers"] if field[0] not in _DROPPED]
-        return _Unpacking(visit, receive, bytes_max).receive
+        return _GzipBody(visit, receive, bytes_max).receive
     if encoding != "identity":
         raise InvalidArgument(
             f"Content-Encoding {encoding[:40]!r} is not supported; send the body uncompressed "
             "or with gzip",
             field="Content-Encoding",
         )
-    return _Counting(visit, receive, bytes_max).receive
+    return _PlainBody(visit, receive, bytes_max).receive
 
 
-class _Counting:
+class _PlainBody:
     """Receiver of an uncompressed body."""
 
-    def __init__(self, visit: Visit, receive: Receive, bytes_max: int) -> None:
+    def __init__(self, visit: RequestRecord, receive: Receive, bytes_max: int) -> None:
         self._visit = visit
         self._receive = receive
         self._bytes_max = bytes_max
@@ -59,10 +59,10 @@ class _Counting:
         return message
 
 
-class _Unpacking:
+class _GzipBody:
     """Receiver of a gzip body; never decompresses more than the limit."""
 
-    def __init__(self, visit: Visit, receive: Receive, bytes_max: int) -> None:
+    def __init__(self, visit: RequestRecord, receive: Receive, bytes_max: int) -> None:
         self._visit = visit
         self._receive = receive
         self._bytes_max = bytes_max

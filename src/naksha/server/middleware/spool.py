@@ -24,7 +24,7 @@ _disk: Final = ThreadPoolExecutor(1, "naksha-spool")
 """One thread, so that a file is closed only after the operations submitted before."""
 
 
-class SpoolRoom:
+class SpoolBudget:
     """Disk budget for the spooled responses of one process, per response and in total."""
 
     def __init__(self, answer_bytes_max: int, bytes_max: int) -> None:
@@ -42,13 +42,13 @@ class SpoolRoom:
         self.bytes_used += size
 
 
-ROOM: Final = SpoolRoom(limits.SPOOL_BYTES_MAX, limits.SPOOLS_BYTES_MAX)
+ROOM: Final = SpoolBudget(limits.SPOOL_BYTES_MAX, limits.SPOOLS_BYTES_MAX)
 
 
 async def unhurried(
     body: AsyncIterator[bytes],
     patience_seconds: float = limits.READER_SECONDS_MAX,
-    room: SpoolRoom = ROOM,
+    room: SpoolBudget = ROOM,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the same bytes; the rest of the body is spooled once the client proves slow."""
     loop = asyncio.get_running_loop()
@@ -82,7 +82,7 @@ async def unhurried(
 class _Spool:
     """The remaining body of a response, in an anonymous temporary file."""
 
-    def __init__(self, body: AsyncIterator[bytes], room: SpoolRoom) -> None:
+    def __init__(self, body: AsyncIterator[bytes], room: SpoolBudget) -> None:
         self._body = body
         self._room = room
         self._taken = 0

@@ -16,7 +16,7 @@ _LOOKS: Final = 4
 """Polls within the limit, so that a single late poll does not condemn a worker."""
 
 
-class Pulse:
+class Heartbeat:
     """Heartbeat counter in shared memory; can be pickled for a process that is being spawned."""
 
     def __init__(self, processes: SpawnContext) -> None:
@@ -38,10 +38,10 @@ class Pulse:
             await asyncio.sleep(seconds)
 
 
-class Watch:
+class WorkerWatch:
     """The supervisor's view of one worker."""
 
-    def __init__(self, pulse: Pulse, seconds_max: float) -> None:
+    def __init__(self, pulse: Heartbeat, seconds_max: float) -> None:
         self.pulse = pulse
         self._seconds_max = seconds_max
         self._seen = 0

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from naksha.hub.config.realm_setup import DefaultStorage
-from naksha.hub.remote.allow_list import Targets
+from naksha.hub.remote.allow_list import AllowList
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.spi.locations import ALIASES, CATALOGS, FILE, MEMORY, STORAGES, path_of
@@ -30,7 +30,7 @@ def _told(text: str) -> Meta:
     return Meta(description=text)
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of a server; the defaults are those of `make run`."""
 
     host: Annotated[str, _told("Address to listen on. Other than loopback requires keys.")] = (
@@ -227,7 +227,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check(settings: Settings) -> Settings:
+def check(settings: ServerSettings) -> ServerSettings:
     """Return the settings if they are consistent.
 
     Raises:
@@ -239,7 +239,7 @@ def check(settings: Settings) -> Settings:
             "authentication keys; pass --keys, or --host 127.0.0.1",
             field="keys",
         )
-    Targets(settings.remote_handlers)
+    AllowList(settings.remote_handlers)
     if settings.workers > 1:
         for name, location, backends in (
             ("catalog", settings.catalog_location, CATALOGS),

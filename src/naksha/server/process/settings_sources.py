@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from naksha.model.errors import InvalidArgument
-from naksha.server.process.settings import Settings, check
+from naksha.server.process.settings import ServerSettings, check
 
 PREFIX: Final = "NAKSHA_"
 CONFIG: Final = "config"
@@ -39,7 +39,7 @@ class Setting(NamedTuple):
         return PREFIX + self.name.upper()
 
 
-class Given(NamedTuple):
+class SettingValue(NamedTuple):
     """A value with its source, for error messages."""
 
     value: Any
@@ -50,13 +50,13 @@ def settings_known() -> list[Setting]:
     """Return all settings in the order of `--help`."""
     return [
         Setting(field.name, field.type, _default(field), _help(field.type))
-        for field in msgspec.structs.fields(Settings)
+        for field in msgspec.structs.fields(ServerSettings)
     ]
 
 
 def read_settings(
     arguments: Sequence[str], environment: Mapping[str, str], *, program: str
-) -> Settings:
+) -> ServerSettings:
     """Read the settings of a server.
 
     Raises:
@@ -68,20 +68,20 @@ def read_settings(
     return settings_from(given, environment)
 
 
-def settings_from(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Settings:
+def settings_from(flags: Mapping[str, Any], environment: Mapping[str, str]) -> ServerSettings:
     """Read the settings from flags that are already parsed, by name."""
     known = {setting.name: setting for setting in settings_known()}
     file = flags.get(CONFIG) or environment.get(PREFIX + CONFIG.upper())
-    found: dict[str, Given] = {}
+    found: dict[str, SettingValue] = {}
     if file:
         found |= _from_file(Path(file), known)
     found |= _from_environment(environment, known)
     found |= {
-        name: Given(value, f"flag {known[name].flag}")
+        name: SettingValue(value, f"flag {known[name].flag}")
         for name, value in flags.items()
         if name != CONFIG
     }
-    return check(Settings(**{name: _value(known[name], one) for name, one in found.items()}))
+    return check(ServerSettings(**{name: _value(known[name], one) for name, one in found.items()}))
 
 
 def parser(program: str) -> argparse.ArgumentParser:
@@ -136,7 +136,7 @@ def shown(default: Any) -> str:
 
 def _from_environment(
     environment: Mapping[str, str], known: Mapping[str, Setting]
-) -> dict[str, Given]:
+) -> dict[str, SettingValue]:
     found = {}
     for variable, value in environment.items():
         if not variable.startswith(PREFIX) or variable == PREFIX + CONFIG.upper():
@@ -145,11 +145,11 @@ def _from_environment(
         where = f"environment variable {variable}"
         if name not in known:
             raise _unknown(variable, where, (setting.variable for setting in known.values()))
-        found[name] = Given(value, where)
+        found[name] = SettingValue(value, where)
     return found
 
 
-def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, Given]:
+def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, SettingValue]:
     try:
         content = tomllib.loads(path.read_text())
     except OSError as error:
@@ -163,10 +163,13 @@ def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, Given]:
     for name in content:
         if name not in known:
             raise _unknown(name, f"file {str(path)!r}", known)
-    return {name: Given(value, f"{name} in file {str(path)!r}") for name, value in content.items()}
+    return {
+        name: SettingValue(value, f"{name} in file {str(path)!r}")
+        for name, value in content.items()
+    }
 
 
-def _value(setting: Setting, given: Given) -> Any:
+def _value(setting: Setting, given: SettingValue) -> Any:
     """Convert a value to the setting's type.
 
     Strings, the only type of flags and environment variables, are parsed.

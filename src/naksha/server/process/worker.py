@@ -21,15 +21,15 @@ import uvloop
 from naksha.model import limits
 from naksha.server.app import create_app, serving
 from naksha.server.metrics import keep_measuring
-from naksha.server.process.heartbeat import Pulse, look_seconds
+from naksha.server.process.heartbeat import Heartbeat, look_seconds
 from naksha.server.process.http_protocol import BoundedProtocol
-from naksha.server.process.settings import Settings
+from naksha.server.process.settings import ServerSettings
 
 _log: Final = logging.getLogger(__name__)
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-class Serving(uvicorn.Server):
+class DrainingServer(uvicorn.Server):
     """uvicorn server that drains on the first signal and stops at once on the second.
 
     It does not raise the signal again after the shutdown, so that the process exits normally.
@@ -64,10 +64,10 @@ class Serving(uvicorn.Server):
 
 
 def run_worker(
-    settings: Settings,
+    settings: ServerSettings,
     listening: socket.socket,
     on_ready: Callable[[], None] | None = None,
-    pulse: Pulse | None = None,
+    pulse: Heartbeat | None = None,
 ) -> None:
     """Serve on a socket until stopped by a signal; `pulse` receives the heartbeats.
 
@@ -79,10 +79,10 @@ def run_worker(
 
 
 async def _serve_watched(
-    settings: Settings,
+    settings: ServerSettings,
     listening: socket.socket,
     on_ready: Callable[[], None] | None,
-    pulse: Pulse | None,
+    pulse: Heartbeat | None,
 ) -> None:
     if pulse is None:
         await _serve(settings, listening, on_ready)
@@ -104,7 +104,7 @@ async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 async def _serve(
-    settings: Settings, listening: socket.socket, on_ready: Callable[[], None] | None
+    settings: ServerSettings, listening: socket.socket, on_ready: Callable[[], None] | None
 ) -> None:
     app = create_app(settings)
     config = uvicorn.Config(
@@ -125,4 +125,4 @@ async def _serve(
     async with serving(app) as state, running(keep_measuring(state.hub, state.turns)):
         if on_ready is not None:
             on_ready()
-        await Serving(config, state.watchers.end).serve(sockets=[listening])
+        await DrainingServer(config, state.watchers.end).serve(sockets=[listening])

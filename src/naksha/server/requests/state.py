@@ -11,26 +11,34 @@ from naksha.hub.jobs.service import JobService
 from naksha.hub.pipeline.request_context import Context
 from naksha.model import limits
 from naksha.model.errors import Unauthorized
-from naksha.server.middleware.admission import TurnLimits, Turns
-from naksha.server.middleware.auth import Doorkeeper
-from naksha.server.middleware.long_poll import Watchers
+from naksha.server.middleware.admission import AdmissionController, AdmissionLimits
+from naksha.server.middleware.auth import Authenticator
+from naksha.server.middleware.long_poll import LongPolls
 from naksha.server.middleware.request_context import visit_of
-from naksha.server.process.settings import Settings
+from naksha.server.process.settings import ServerSettings
 from naksha.server.routing.declarations import Depends
 
 
 class ServerState:
     """Shared state of one worker process."""
 
-    def __init__(self, hub: Hub, settings: Settings, doorkeeper: Doorkeeper, turns: Turns) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        settings: ServerSettings,
+        doorkeeper: Authenticator,
+        turns: AdmissionController,
+    ) -> None:
         self.hub = hub
         self.settings = settings
         self.doorkeeper = doorkeeper
         self.turns = turns
         # A copy reads while it writes and is not limited in time, so copies have their own limit.
         most = limits.COPIES_PARALLEL_MAX
-        self.copies = Turns(TurnLimits(most, most, settings.actor_queue, settings.queue_seconds))
-        self.watchers = Watchers()
+        self.copies = AdmissionController(
+            AdmissionLimits(most, most, settings.actor_queue, settings.queue_seconds)
+        )
+        self.watchers = LongPolls()
         self.jobs: JobService
 
 

@@ -23,7 +23,7 @@ from naksha.server.middleware.request_context import visit_of
 from naksha.server.openapi.feature_schemas import ErrorResponse, some_errors
 from naksha.server.requests.state import ServerState, server_of
 from naksha.server.responses.encoding import JSON
-from naksha.server.routing.declarations import Query, Responses, Router
+from naksha.server.routing.declarations import QueryParam, Responses, Router
 
 router = Router(tags=["operation"])
 SCHEMA_VERSION: Final = "1.0"
@@ -51,7 +51,7 @@ _ANSWERS: Final[Responses] = {
 async def health(
     request: Request,
     detailed: Annotated[
-        str | None, Query(description="Also check the catalog and the storages of the realm.")
+        str | None, QueryParam(description="Also check the catalog and the storages of the realm.")
     ] = None,
 ) -> Response:
     """Return the health of the hub."""

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from naksha.hub.auth.rights import Right
 from naksha.hub.config.registry import new_space_id
 from naksha.hub.jobs.changes import (
-    Seen,
+    JobWithState,
     cancel_job,
     job_of,
     jobs_of,
@@ -20,32 +20,32 @@ from naksha.hub.jobs.changes import (
     submit_job,
 )
 from naksha.hub.jobs.kinds import FILLED, fields_of, required_of
-from naksha.hub.jobs.objects import JobObject, State
+from naksha.hub.jobs.objects import JobObject, JobStatus
 from naksha.server.openapi.config_schemas import ID_PATTERN, answers, changes
 from naksha.server.openapi.job_schemas import JobDocument, JobKindDocument, JobLogDocument
 from naksha.server.requests.state import server_of
 from naksha.server.responses.encoding import JSON, etag_of, is_known, json_answer
-from naksha.server.routes.config._crud import AskedDep, Routes, Tags, removed
-from naksha.server.routing.declarations import Path, Query, Router
+from naksha.server.routes.config._crud import AskedDep, ConfigRoutes, Tags, removed
+from naksha.server.routing.declarations import PathParam, QueryParam, Router
 from naksha.spi.jobs.messages import JobKind
 
 router = Router(tags=["jobs"])
 JOBS: Final = "/hub/jobs"
 JOB: Final = "/hub/jobs/{job_id}"
-_jobs: Final = Routes(JobObject, JobDocument)
+_jobs: Final = ConfigRoutes(JobObject, JobDocument)
 _MAKES: Final = _jobs.makes("The job; the id is optional.", 201)
 _LOG: Final = answers(JobLogDocument, "The retained lines of the job's log.")
 _KINDS: Final = answers(list[JobKindDocument], "The installed kinds of jobs, ordered by name.")
-Id = Annotated[str, Path(pattern=ID_PATTERN)]
-States = Annotated[list[State], Query(description="Only jobs in these states.")]
-After = Annotated[int, Query(ge=0, description="Only lines from this number on.")]
+Id = Annotated[str, PathParam(pattern=ID_PATTERN)]
+States = Annotated[list[JobStatus], QueryParam(description="Only jobs in these states.")]
+After = Annotated[int, QueryParam(ge=0, description="Only lines from this number on.")]
 
 
-def _told(seen: Seen) -> dict[str, Any]:
+def _told(seen: JobWithState) -> dict[str, Any]:
     return {**seen.job.to_json(), "status": seen.state.to_json()}
 
 
-def _shown(request: Request, seen: Seen, status: int = 200) -> Response:
+def _shown(request: Request, seen: JobWithState, status: int = 200) -> Response:
     """Respond with a job and its status; the first part of the tag is the job's own."""
     told = _told(seen)
     suffix = etag_of(msgspec.json.encode(told["status"])).strip('"')

@@ -27,7 +27,13 @@ import msgspec
 
 from naksha.hub.config.references import Reference
 from naksha.hub.handlers.views import group_writes, layered_reads, layered_writes, merged_reads
-from naksha.hub.handlers.views.layers import DeletionLayer, Layer, OwnLayer, SpaceLayer, Stack
+from naksha.hub.handlers.views.layers import (
+    DeletionLayer,
+    LayerStack,
+    OwnLayer,
+    SpaceLayer,
+    ViewLayer,
+)
 from naksha.hub.handlers.views.pins import pins_of, storages_of
 from naksha.hub.handlers.write_parts import deleted_by, deletion_of
 from naksha.hub.pipeline import version_requests
@@ -186,7 +192,7 @@ class ViewHandler:
             return Count(await merged_reads.count(stack, query))
         return Count(await layered_reads.count(stack, query, hiding=self._is_layered))
 
-    async def _at_once(self, stack: Stack) -> Stack:
+    async def _at_once(self, stack: LayerStack) -> LayerStack:
         """Pin all layers to one moment.
 
         Otherwise a feature that is brought up after the top layer was read, and before the lower
@@ -207,7 +213,7 @@ class ViewHandler:
             return msgspec.structs.replace(query, space=event.space.id)
         return query
 
-    async def _stack(self, event: Event, context: str, ref: str) -> Stack:
+    async def _stack(self, event: Event, context: str, ref: str) -> LayerStack:
         """Return the layers of a request: all, the top one, or those below it."""
         parts = {
             DEFAULT: self._layers,
@@ -222,7 +228,7 @@ class ViewHandler:
         if not is_head(ref):
             ref = await self._untagged(event, ref)
             await check_version(event, parts[context], ref)
-        return Stack(event, parts[context], ref)
+        return LayerStack(event, parts[context], ref)
 
     async def _untagged(self, event: Event, ref: str) -> str:
         """Replace a tag of the space in a version reference by its version number."""
@@ -254,7 +260,7 @@ class ViewHandler:
         deletion = await deletion_of(found, request.message)
         return deleted_by(await self._write(event, deletion))
 
-    async def _written(self, event: Event, request: WriteFeatures | DeleteFeatures) -> Stack:
+    async def _written(self, event: Event, request: WriteFeatures | DeleteFeatures) -> LayerStack:
         """Return the layers of a write.
 
         In a union it is the top layer, which hides nothing, unless writes go to the space that has
@@ -292,7 +298,7 @@ class ViewHandler:
         return FixedVersion(oldest.ref, ",".join(each.line for each in known), oldest.seq_number)
 
 
-def layers_of(properties: dict[str, Any]) -> Sequence[Layer]:
+def layers_of(properties: dict[str, Any]) -> Sequence[ViewLayer]:
     """Return the configured layers, topmost first."""
     extends = properties.get("extends")
     if isinstance(extends, str) and extends:
@@ -356,7 +362,7 @@ def is_head(ref: str) -> bool:
     )
 
 
-async def check_version(event: Event, layers: Sequence[Layer], ref: str) -> None:
+async def check_version(event: Event, layers: Sequence[ViewLayer], ref: str) -> None:
     """Raise an error for a version that does not mean the same in all layers."""
     parsed = parse_ref(ref)
     if not isinstance(parsed, One):

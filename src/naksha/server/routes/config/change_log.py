@@ -12,7 +12,7 @@ from naksha.model.errors import InvalidArgument
 from naksha.server.openapi.config_schemas import ConfigurationChangesDocument, answers
 from naksha.server.responses.encoding import json_answer
 from naksha.server.routes.config._crud import AskedDep
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["configuration"])
 
@@ -28,21 +28,22 @@ async def read_changes(
     asked: AskedDep,
     after: Annotated[
         str | None,
-        Query(
+        QueryParam(
             max_length=limits.FEED_POSITION_LENGTH_MAX,
             description="The `next` of the previous page, or the `cursor` of a commit.",
         ),
     ] = None,
     since: Annotated[
         int | None,
-        Query(
+        QueryParam(
             ge=0, le=limits.INT8_MAX // 1000, description="Commits from this time (epoch ms) on."
         ),
     ] = None,
     newest_first: Annotated[
-        bool, Query(alias="newestFirst", description="Newest first, from the end or from `after`.")
+        bool,
+        QueryParam(alias="newestFirst", description="Newest first, from the end or from `after`."),
     ] = False,
-    limit: Annotated[int, Query(ge=1, le=limits.LOG_PAGE_MAX)] = 100,
+    limit: Annotated[int, QueryParam(ge=1, le=limits.LOG_PAGE_MAX)] = 100,
 ) -> Response:
     """List the commits to the configuration, oldest first, with time and author.
 

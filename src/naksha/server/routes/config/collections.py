@@ -21,14 +21,14 @@ from naksha.server.openapi.config_schemas import (
     changes,
 )
 from naksha.server.responses.encoding import JSON, json_answer
-from naksha.server.routes.config._crud import Asked, AskedDep
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routes.config._crud import AskedDep, ConfigRequest
+from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["storages"])
 COLLECTIONS: Final = "/hub/storages/{storage_id}/collections"
 COLLECTION: Final = "/hub/storages/{storage_id}/collections/{collection_id}"
 _SETTINGS: Final = {field.encode_name for field in msgspec.structs.fields(CollectionChange)}
-Dropped = Annotated[bool, Query(description="Include dropped collections.")]
+Dropped = Annotated[bool, QueryParam(description="Include dropped collections.")]
 
 
 @router.get(
@@ -70,7 +70,7 @@ async def drop_collection(
     asked: AskedDep,
     delete_at: Annotated[
         int | None,
-        Query(
+        QueryParam(
             alias="deleteAt",
             ge=0,
             le=INT8_MAX,
@@ -97,7 +97,7 @@ async def restore_collection(storage_id: str, collection_id: str, asked: AskedDe
     return await _run(asked, storage_id, lambda s: s.restore_collection(collection_id))
 
 
-async def _run(asked: Asked, storage_id: str, work: Any) -> Response:
+async def _run(asked: ConfigRequest, storage_id: str, work: Any) -> Response:
     storage = await storage_for(asked.realm, storage_id, asked.actor, Right.MANAGE_STORAGES)
     info = await storage.run(work, asked.actor.app_id, asked.actor.author)
     return Response(msgspec.json.encode(info), media_type=JSON)

@@ -10,15 +10,15 @@ from naksha.hub.config.objects import Connector
 from naksha.hub.config.space_changes import change_connector
 from naksha.server.openapi.config_schemas import ConnectorDocument
 from naksha.server.requests.parameters import list_of
-from naksha.server.routes.config._crud import AskedDep, Routes, Tags
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routes.config._crud import AskedDep, ConfigRoutes, Tags
+from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["connectors"])
 CONNECTORS: Final = "/hub/connectors"
 CONNECTOR: Final = "/hub/connectors/{connector_id}"
 HANDLERS: Final = "/hub/handlers"
 HANDLER: Final = "/hub/handlers/{connector_id}"
-_connectors: Final = Routes(Connector, ConnectorDocument, change_connector)
+_connectors: Final = ConfigRoutes(Connector, ConnectorDocument, change_connector)
 
 
 @router.get(CONNECTORS, **_connectors.lists)
@@ -26,7 +26,7 @@ _connectors: Final = Routes(Connector, ConnectorDocument, change_connector)
 async def list_connectors(
     asked: AskedDep,
     id: Annotated[
-        list[str] | None, Query(description="Only these ids, separated by commas or repeated.")
+        list[str] | None, QueryParam(description="Only these ids, separated by commas or repeated.")
     ] = None,
 ) -> Response:
     """List the connectors of the realm."""

@@ -8,13 +8,13 @@ from starlette.responses import Response
 
 from naksha.hub.config.objects import Role
 from naksha.server.openapi.config_schemas import RoleDocument
-from naksha.server.routes.config._crud import AskedDep, Routes, Tags
+from naksha.server.routes.config._crud import AskedDep, ConfigRoutes, Tags
 from naksha.server.routing.declarations import Router
 
 router = Router(tags=["roles"])
 ROLES: Final = "/hub/roles"
 ROLE: Final = "/hub/roles/{role_id}"
-_roles: Final = Routes(Role, RoleDocument)
+_roles: Final = ConfigRoutes(Role, RoleDocument)
 
 
 @router.get(ROLES, **_roles.lists)

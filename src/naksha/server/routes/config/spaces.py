@@ -18,7 +18,7 @@ from naksha.hub.config.objects import Space
 from naksha.hub.config.provenance import add_provenance
 from naksha.hub.config.registry import new_space_id
 from naksha.hub.config.space_changes import change_space, create_space, remove_space
-from naksha.hub.config.space_lists import SpaceFilter, Wanted, listed
+from naksha.hub.config.space_lists import SpaceFilter, SpaceListMembers, visible_spaces
 from naksha.hub.handlers.authorization import check_active
 from naksha.hub.query_language.content_time import content_time_tests
 from naksha.hub.render.space_contents import content_updated_at
@@ -27,25 +27,25 @@ from naksha.server.openapi.config_schemas import ProvenanceDocument, SpaceDocume
 from naksha.server.requests.parameter_checks import OPERATORS
 from naksha.server.requests.parameters import DryRunSwitch, Parameters, raw_query
 from naksha.server.responses.encoding import JSON, json_answer
-from naksha.server.routes.config._crud import AskedDep, Routes, Tags, removed, shown
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routes.config._crud import AskedDep, ConfigRoutes, Tags, removed, shown
+from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["spaces"])
 SPACES: Final = "/hub/spaces"
 SPACE: Final = "/hub/spaces/{space_id}"
 KeepCollection = Annotated[
     bool,
-    Query(
+    QueryParam(
         alias="keepCollection",
         description="Keep the collection, even if no other space is stored in it.",
     ),
 ]
 DryRun = Annotated[
     DryRunSwitch,
-    Query(alias="dryRun", description="Validate the request and respond, but change nothing."),
+    QueryParam(alias="dryRun", description="Validate the request and respond, but change nothing."),
 ]
-_spaces: Final = Routes(Space, SpaceDocument, change_space)
-_dry_spaces: Final = Routes(Space, SpaceDocument, partial(change_space, dry_run=True))
+_spaces: Final = ConfigRoutes(Space, SpaceDocument, change_space)
+_dry_spaces: Final = ConfigRoutes(Space, SpaceDocument, partial(change_space, dry_run=True))
 
 
 class ListParameters(Parameters):
@@ -80,7 +80,9 @@ class ListParameters(Parameters):
 
 
 @router.get(SPACES, **_spaces.lists)
-async def list_spaces(asked: AskedDep, parameters: Annotated[ListParameters, Query()]) -> Response:
+async def list_spaces(
+    asked: AskedDep, parameters: Annotated[ListParameters, QueryParam()]
+) -> Response:
     """List the spaces of the realm."""
     wanted = SpaceFilter(
         owner=parameters.owner,
@@ -88,10 +90,10 @@ async def list_spaces(asked: AskedDep, parameters: Annotated[ListParameters, Que
         region=parameters.region,
         content_tests=tuple(content_time_tests(raw_query(asked.request))),
     )
-    beside = Wanted(
+    beside = SpaceListMembers(
         parameters.include_rights, parameters.include_connectors, parameters.include_counts
     )
-    found = await listed(asked.realm, wanted, beside, asked.actor)
+    found = await visible_spaces(asked.realm, wanted, beside, asked.actor)
     if not found:  # shared spaces are visible without the right
         check_lists(Space, asked.actor)
     return json_answer(asked.request, found)

@@ -10,16 +10,16 @@ from naksha.hub.config.objects import StorageObject, check_object_id
 from naksha.hub.storages.changes import create_storage, replace_storage
 from naksha.model.errors import InvalidArgument
 from naksha.server.openapi.config_schemas import StorageDocument
-from naksha.server.routes.config._crud import AskedDep, Routes, Tags, shown
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routes.config._crud import AskedDep, ConfigRoutes, Tags, shown
+from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["storages"])
 STORAGES: Final = "/hub/storages"
 STORAGE: Final = "/hub/storages/{storage_id}"
 Check = Annotated[
-    bool, Query(description="Reject a storage that cannot be opened now. Default: true.")
+    bool, QueryParam(description="Reject a storage that cannot be opened now. Default: true.")
 ]
-_storages: Final = Routes(StorageObject, StorageDocument)
+_storages: Final = ConfigRoutes(StorageObject, StorageDocument)
 
 
 @router.get(STORAGES, **_storages.lists)

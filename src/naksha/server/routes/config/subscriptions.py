@@ -27,21 +27,21 @@ from naksha.server.openapi.subscription_schemas import SubscriptionDocument
 from naksha.server.requests.json_body import exact_object
 from naksha.server.requests.state import server_of
 from naksha.server.responses.encoding import JSON, etag_of, is_known, json_answer
-from naksha.server.routes.config._crud import Asked, AskedDep, Routes, Tags, removed
-from naksha.server.routing.declarations import Path, Router
+from naksha.server.routes.config._crud import AskedDep, ConfigRequest, ConfigRoutes, Tags, removed
+from naksha.server.routing.declarations import PathParam, Router
 
 router = Router(tags=["subscriptions"])
 SUBSCRIPTIONS: Final = "/hub/subscriptions"
 SUBSCRIPTION: Final = "/hub/subscriptions/{subscription_id}"
 OF_SPACE: Final = "/hub/spaces/{space_id}/subscriptions"
 ONE_OF_SPACE: Final = "/hub/spaces/{space_id}/subscriptions/{subscription_id}"
-_subscriptions: Final = Routes(Subscription, SubscriptionDocument)
+_subscriptions: Final = ConfigRoutes(Subscription, SubscriptionDocument)
 _MAKES: Final = _subscriptions.makes("The subscription, with its id.", 201)
 _NOW: Final = changes(SubscriptionDocument, "The subscription after the change.")
-Id = Annotated[str, Path(pattern=ID_PATTERN)]
+Id = Annotated[str, PathParam(pattern=ID_PATTERN)]
 
 
-class Reset(BaseModel):
+class SubscriptionReset(BaseModel):
     """New position of a subscription."""
 
     since: str | int = Field(
@@ -50,20 +50,20 @@ class Reset(BaseModel):
     )
 
 
-class Move(BaseModel):
+class SubscriptionMove(BaseModel):
     """Instance that is to deliver a subscription."""
 
     instance: str = Field(description="Id of the instance, from `/hub/instances`.")
 
 
-async def _check_active(space_id: str, asked: Asked) -> None:
+async def _check_active(space_id: str, asked: ConfigRequest) -> None:
     """Reject requests about the changes of an inactive space."""
     space = await asked.realm.registry.find(Space, space_id)
     if space is not None:
         check_active(space)
 
 
-async def _shown(asked: Asked, thing: Subscription, status: int = 200) -> Response:
+async def _shown(asked: ConfigRequest, thing: Subscription, status: int = 200) -> Response:
     """Respond with a subscription and its status; the first part of the tag is the object's."""
     told = _told(thing, await status_of(asked.realm, thing))
     suffix = etag_of(msgspec.json.encode(told["status"])).strip('"')
@@ -84,7 +84,7 @@ def _told(thing: Subscription, status: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def _listed(asked: Asked, space_id: str | None = None) -> Response:
+async def _listed(asked: ConfigRequest, space_id: str | None = None) -> Response:
     check_lists(Subscription, asked.actor)
     found = [
         one
@@ -96,7 +96,7 @@ async def _listed(asked: Asked, space_id: str | None = None) -> Response:
     return json_answer(asked.request, told)
 
 
-async def _found(id: str, asked: Asked, space_id: str) -> Subscription:
+async def _found(id: str, asked: ConfigRequest, space_id: str) -> Subscription:
     """Return a subscription to a space."""
     thing = await _subscriptions.found(id, asked)
     if thing.source.space_id != space_id:
@@ -104,12 +104,12 @@ async def _found(id: str, asked: Asked, space_id: str) -> Subscription:
     return thing
 
 
-async def _made(asked: Asked, body: dict[str, Any]) -> Response:
+async def _made(asked: ConfigRequest, body: dict[str, Any]) -> Response:
     made = await create_subscription(asked.realm, Subscription.from_json(body), asked.actor)
     return await _shown(asked, made, 201)
 
 
-async def _replaced(id: str, asked: Asked, tags: Collection[str] | None) -> Response:
+async def _replaced(id: str, asked: ConfigRequest, tags: Collection[str] | None) -> Response:
     body = await asked.body()
 
     def change(old: Subscription) -> Subscription:
@@ -122,7 +122,7 @@ async def _replaced(id: str, asked: Asked, tags: Collection[str] | None) -> Resp
     )
 
 
-async def _removed(id: str, asked: Asked, tags: Collection[str] | None) -> Response:
+async def _removed(id: str, asked: ConfigRequest, tags: Collection[str] | None) -> Response:
     gone = await remove_subscription(asked.realm, id, asked.actor, if_match=tags)
     return removed(asked.request, gone)
 
@@ -177,14 +177,14 @@ async def delete_subscription(subscription_id: Id, asked: AskedDep, tags: Tags) 
 @router.post(
     f"{SUBSCRIPTION}/reset",
     responses={**_NOW, 410: {"description": "The changes after this version have expired."}},
-    openapi_extra=body_of(Reset, "The new position."),
+    openapi_extra=body_of(SubscriptionReset, "The new position."),
 )
 async def post_reset(subscription_id: Id, asked: AskedDep) -> Response:
     """Continue after another version, to replay or to skip changes.
 
     An expired subscription must be reset before it continues.
     """
-    since = (await exact_object(asked.request, Reset)).get("since")
+    since = (await exact_object(asked.request, SubscriptionReset)).get("since")
     if isinstance(since, str) and since.isdecimal():
         since = int(since)
     if isinstance(since, bool) or not isinstance(since, int | str):
@@ -198,11 +198,11 @@ async def post_reset(subscription_id: Id, asked: AskedDep) -> Response:
 @router.post(
     f"{SUBSCRIPTION}/move",
     responses=_NOW,
-    openapi_extra=body_of(Move, "The instance that is to deliver."),
+    openapi_extra=body_of(SubscriptionMove, "The instance that is to deliver."),
 )
 async def post_move(subscription_id: Id, asked: AskedDep) -> Response:
     """Move a subscription to another instance of the hub."""
-    instance = (await exact_object(asked.request, Move)).get("instance")
+    instance = (await exact_object(asked.request, SubscriptionMove)).get("instance")
     if not isinstance(instance, str):
         raise InvalidArgument("instance must be the id of an instance", field="instance")
     living = await server_of(asked.request).hub.catalog.node.living()

@@ -25,7 +25,7 @@ from naksha.server.requests.parameters import PROPERTY_QUERY, IterateParameters,
 from naksha.server.responses.encoding import GEO_JSON, feature_collection
 from naksha.server.responses.feature_collections import Asked, AskedDep, shaping_of
 from naksha.server.responses.iterate_handles import cursor_of, handle_of
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["features"])
 
@@ -38,7 +38,9 @@ router = Router(tags=["features"])
     ),
     openapi_extra=PROPERTY_QUERY,
 )
-async def iterate(asked: AskedDep, parameters: Annotated[IterateParameters, Query()]) -> Response:
+async def iterate(
+    asked: AskedDep, parameters: Annotated[IterateParameters, QueryParam()]
+) -> Response:
     """Return all features, or those that match a query, ordered by id.
 
     All pages read the version of the first one.

@@ -26,7 +26,7 @@ from naksha.server.requests.parameters import (
 )
 from naksha.server.responses.encoding import GEO_JSON, JSON
 from naksha.server.responses.feature_collections import Asked, AskedDep, shaping_of
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["features"])
 PATH: Final = "/hub/spaces/{space_id}/spatial"
@@ -39,7 +39,9 @@ _WAYS: Final = "Pass exactly one of: lat and lon; refSpaceId and refFeatureId; h
     responses=reads("The features found, in any order.", (GEO_JSON, FEATURES)),
     openapi_extra=PROPERTY_QUERY,
 )
-async def around(asked: AskedDep, parameters: Annotated[SpatialParameters, Query()]) -> Response:
+async def around(
+    asked: AskedDep, parameters: Annotated[SpatialParameters, QueryParam()]
+) -> Response:
     """Find features that intersect a point, a feature or an H3 cell, or are within a radius."""
     once(asked.request, *_ONE)
     return await _found(asked, parameters, await _place(asked, parameters))
@@ -54,7 +56,7 @@ async def around(asked: AskedDep, parameters: Annotated[SpatialParameters, Query
     | PROPERTY_QUERY,
 )
 async def around_geometry(
-    asked: AskedDep, parameters: Annotated[AroundParameters, Query()]
+    asked: AskedDep, parameters: Annotated[AroundParameters, QueryParam()]
 ) -> Response:
     """Find features that intersect a geometry, or are within a radius of it."""
     once(asked.request, "radius")

@@ -26,7 +26,7 @@ from naksha.hub.query_language.tiles import (
     split_suffix,
 )
 from naksha.hub.render.feature_shapes import placed
-from naksha.hub.render.projection import Shaping, shaped
+from naksha.hub.render.projection import StateProjection, shaped
 from naksha.hub.render.sampling import visual_thousands
 from naksha.hub.write.conflicted_branches import is_for_solving
 from naksha.model.geo.tiles import VectorTile, mercator
@@ -36,7 +36,7 @@ from naksha.server.requests.parameters import PROPERTY_QUERY, TileParameters, qu
 from naksha.server.responses.area_features import Area
 from naksha.server.responses.encoding import GEO_JSON, whole
 from naksha.server.responses.feature_collections import AskedDep, shaping_of
-from naksha.server.routing.declarations import Path, Query, Router
+from naksha.server.routing.declarations import PathParam, QueryParam, Router
 from naksha.spi.support.vector_tiles import tile_of
 
 router = Router(tags=["features"])
@@ -55,10 +55,10 @@ NAMESPACE: Final = ("properties", XYZ)
 )
 async def tile(
     asked: AskedDep,
-    scheme: Annotated[str, Path(alias="type", json_schema_extra={"enum": SCHEMES})],
+    scheme: Annotated[str, PathParam(alias="type", json_schema_extra={"enum": SCHEMES})],
     tile_id: Annotated[
         str,
-        Path(
+        PathParam(
             alias="tileId",
             description="`quadkey`: digits; `web` and `tms`: level_x_y; `here`: digits, a number "
             "or level_x_y. The suffix `.mvt` or `.mvtf` (nested properties flattened), or an "
@@ -66,7 +66,7 @@ async def tile(
             "`selection` names it, or is `*`.",
         ),
     ],
-    parameters: Annotated[TileParameters, Query()],
+    parameters: Annotated[TileParameters, QueryParam()],
 ) -> Response:
     """Return the features of a tile."""
     name, suffix = split_suffix(tile_id)
@@ -114,7 +114,9 @@ async def _vector_tile(
     )
     if selection is not None and selection.keeps_all:
         shaping = dataclasses.replace(shaping, selection=None)
-    is_stored = area.is_plain and shaping == Shaping() and not is_for_solving(parameters.ref)
+    is_stored = (
+        area.is_plain and shaping == StateProjection() and not is_for_solving(parameters.ref)
+    )
     if is_stored and await asked.is_plain():
         spatial = None if place.mercator else area.box
         query = query_of(asked.request, limit=parameters.limit, spatial=spatial)

@@ -32,7 +32,7 @@ from naksha.server.requests.parameters import (
 from naksha.server.requests.state import Ctx, RealmDep
 from naksha.server.responses.encoding import streamed
 from naksha.server.responses.version_json import changeset_bytes, changesets_bytes, squashed_bytes
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routing.declarations import QueryParam, Router
 from naksha.versioning.version_refs import MAIN_BRANCH
 
 router = Router(prefix="/hub/spaces/{space_id}", tags=["versions"])
@@ -132,7 +132,7 @@ class LogParameters(ChangesetParameters):
         return ReadDiff(ref=self.ref, query=self.query(request), of_log=True)
 
 
-Log = Annotated[LogParameters, Query()]
+Log = Annotated[LogParameters, QueryParam()]
 
 
 class OnBranchParameters(RefParameters):
@@ -146,7 +146,7 @@ class OnBranchParameters(RefParameters):
     )
 
 
-OnBranch = Annotated[OnBranchParameters, Query()]
+OnBranch = Annotated[OnBranchParameters, QueryParam()]
 _OLDER_THAN: Final[dict[str, Any]] = {
     "parameters": [
         {
@@ -216,7 +216,7 @@ async def read_changeset(
     space_id: str,
     version: int,
     request: Request,
-    parameters: Annotated[ChangesetParameters, Query()],
+    parameters: Annotated[ChangesetParameters, QueryParam()],
     realm: RealmDep,
     context: Ctx,
 ) -> Response:
