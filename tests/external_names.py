@@ -27,7 +27,7 @@ import naksha
 from naksha.catalog import cache, objects, transfer_format
 from naksha.catalog.cluster import peer_messages
 from naksha.cli.main import app as cli
-from naksha.hub import copying, handlers
+from naksha.hub import handlers, space_copy
 from naksha.hub.auth import resources, rights, tokens
 from naksha.hub.handlers.authorization import Authorization
 from naksha.hub.handlers.views.cursor import ViewCursor
@@ -162,8 +162,8 @@ def _named_roots() -> dict[str, Any]:
         "catalog transfer trailer": transfer_format.Trailer,
         "collection": collection.CollectionInfo,
         "collection change": collection.CollectionChange,
-        "copy order": copying.CopySpec,
-        "copy report": copying.CopyReport,
+        "copy order": space_copy.CopySpec,
+        "copy report": space_copy.CopyReport,
         "cursor of a search": SortCursor,
         "cursor of a storage": cursor.Cursor,
         "cursor of a view": ViewCursor,

@@ -45,7 +45,6 @@ GERUNDS = {
     "decoding": "text decoding",
     "encoding": "response encoding",
     "fencing": "fencing of realms by an epoch",
-    "job_running": "a job in its own process, as a command runs it",
     "loading": "the parts of the job `load`",
     "mapping": "the mapping of a load",
     "opening": "storages by location",

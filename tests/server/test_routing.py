@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from naksha.model.errors import InvalidArgument
 from naksha.server.errors import no_endpoint
-from naksha.server.middleware.request_context import RequestRecord
+from naksha.server.middleware.request_record import RequestRecord
 from naksha.server.requests.json_body import json_body
 from naksha.server.routing.binding import ParameterBinding
 from naksha.server.routing.declarations import (

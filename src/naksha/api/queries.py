@@ -57,10 +57,10 @@ def epoch_ms(time: datetime | int) -> int:
 
 def change_of(settings: Mapping[str, Any]) -> CollectionChange:
     """Build a change of collection settings; `delete_at` may be a datetime."""
-    given = dict(settings)
-    if isinstance(given.get("delete_at"), datetime):
-        given["delete_at"] = epoch_ms(given["delete_at"])
-    return CollectionChange(**given)
+    fields = dict(settings)
+    if isinstance(fields.get("delete_at"), datetime):
+        fields["delete_at"] = epoch_ms(fields["delete_at"])
+    return CollectionChange(**fields)
 
 
 def query_of(
@@ -94,7 +94,7 @@ def query_of(
             `Query`.
     """
     states = States.ALL if all_states else States.DELETED if deleted else States.LIVE
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "ids": (ids,) if isinstance(ids, str) else None if ids is None else tuple(ids),
         "spatial": _spatial(bbox, tile, intersects, radius),
         "tags": _tags(tags),
@@ -103,12 +103,12 @@ def query_of(
         "limit": limit,
     }
     for name, value in others.items():
-        if name not in Query.__struct_fields__ or name in given:
+        if name not in Query.__struct_fields__ or name in fields:
             raise InvalidArgument(f"{name!r} is not a parameter of a query", field=name)
-        given[name] = (value,) if isinstance(value, str) and name.endswith("s") else value
-        if isinstance(given[name], list):
-            given[name] = tuple(given[name])
-    return Query(**given)
+        fields[name] = (value,) if isinstance(value, str) and name.endswith("s") else value
+        if isinstance(fields[name], list):
+            fields[name] = tuple(fields[name])
+    return Query(**fields)
 
 
 def _spatial(

@@ -96,7 +96,7 @@ class DemoRunner:
         self._collection = COLLECTION
         self._timings: list[Timing] = []
 
-    async def tell(self, shown_location: str) -> DemoResults:
+    async def run(self, shown_location: str) -> DemoResults:
         self._collection = await self._free_name()
         before = await self._storage.resolve(HEAD)
         first = await self._found_town()
@@ -136,7 +136,7 @@ class DemoRunner:
     async def _write(
         self,
         step: str,
-        who: tuple[str, str],
+        actor: tuple[str, str],
         message: str,
         count: int,
         work: Callable[[WriteSession], Awaitable[Any]],
@@ -149,7 +149,7 @@ class DemoRunner:
             assert session.txn is not None
             return session.txn
 
-        app_id, author = who
+        app_id, author = actor
         return await self._timed(step, count, self._storage.run(all_of_it, app_id, author))
 
     async def _found_town(self) -> int:

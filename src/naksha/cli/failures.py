@@ -35,15 +35,15 @@ def readable_errors(*, as_json: bool = False, ends_soon: bool = True) -> Iterato
 
     Long-running commands (`ends_soon=False`) have their own logging.
     """
-    with _held_back() if ends_soon else nullcontext(_nothing()) as said:
+    with _held_back() if ends_soon else nullcontext(_nothing()) as buffered:
         try:
             yield
         except NakshaError as error:
-            _tell(error, as_json)
+            _print_error(error, as_json)
             raise typer.Exit(outward(error).exit_code) from error
         except KeyboardInterrupt as error:
             # asyncio's messages about interrupted tasks do not matter to the user.
-            said.buffer.clear()
+            buffered.buffer.clear()
             logging.getLogger("asyncio").setLevel(logging.CRITICAL)
             typer.echo("Interrupted.", err=True)
             raise typer.Exit(EXIT_INTERRUPTED) from error
@@ -77,7 +77,7 @@ def hint_for(error: NakshaError) -> str | None:
     return WAYS_OUT.get(error.code)
 
 
-def _tell(error: NakshaError, as_json: bool) -> None:
+def _print_error(error: NakshaError, as_json: bool) -> None:
     hint = hint_for(error)
     sentence = " ".join(str(error).split())
     if as_json:

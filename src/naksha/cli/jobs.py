@@ -102,8 +102,8 @@ def _function(job: Any) -> Any:
     fields = _fields(job.spec)
     docs = field_docs(job.spec)
 
-    def run(**given: Any) -> None:
-        _run(job, fields, given)
+    def run(**options: Any) -> None:
+        _run(job, fields, options)
 
     options = {
         field.name: inspect.Parameter(
@@ -178,17 +178,17 @@ def _plain(kind: types.Type) -> types.Type:
 # ---- From options to a specification -------------------------------------------------------------
 
 
-def _run(job: Any, fields: list[types.Field], given: dict[str, Any]) -> None:
-    as_json = given["as_json"]
+def _run(job: Any, fields: list[types.Field], options: dict[str, Any]) -> None:
+    as_json = options["as_json"]
     with readable_errors(as_json=as_json):
-        from naksha.cli.job_running import print_report, run_job
+        from naksha.cli.job_process import print_report, run_job
         from naksha.spark.source.options import place_of
 
-        named = {"storage": given["storage"], "schema": given["schema"]}
+        named = {"storage": options["storage"], "schema": options["schema"]}
         place = place_of({name: value for name, value in named.items() if value is not None})
         spec: dict[str, Any] = {"job": job.name, "place": msgspec.to_builtins(place)}
         for field in fields:
-            value = given[field.name]
+            value = options[field.name]
             if value is not None and value != []:
                 spec[field.name] = _value(field, value)
         names = {field.name for field in fields}
@@ -200,8 +200,8 @@ def _run(job: Any, fields: list[types.Field], given: dict[str, Any]) -> None:
             msgspec.convert(spec, job.spec)
         except msgspec.ValidationError as error:
             raise invalid_struct("job", error) from None
-        settings = dict(_pair(text, "spark") for text in given["spark"] or ())
-        done = run_job(spec, master=given["master"], settings=settings, as_json=as_json)
+        settings = dict(_pair(text, "spark") for text in options["spark"] or ())
+        done = run_job(spec, master=options["master"], settings=settings, as_json=as_json)
         if not as_json:
             print_report(done.report)
         if done.exit_code:

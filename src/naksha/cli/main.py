@@ -18,8 +18,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(naksha.__version__)
         raise typer.Exit
 
@@ -102,9 +102,9 @@ def token(
     from naksha.cli.failures import readable_errors
 
     with readable_errors():
-        from naksha.cli.tokens import minted
+        from naksha.cli.tokens import signed_token
 
-        typer.echo(minted(app_id, key, author, realm, rights, roles or (), hours, key_id))
+        typer.echo(signed_token(app_id, key, author, realm, rights, roles or (), hours, key_id))
 
 
 realms = typer.Typer(help="Realms of a hub, each with its own spaces, storages and rights.")
@@ -172,9 +172,9 @@ def show_storage(location: Location, schema: Schema = None, as_json: AsJson = Fa
     from naksha.cli.failures import readable_errors
 
     with readable_errors(as_json=as_json):
-        from naksha.cli.storages import lines_of, shown_storage
+        from naksha.cli.storages import lines_of, storage_identity
 
-        found = shown_storage(location, schema)
+        found = storage_identity(location, schema)
         typer.echo(json.dumps(found) if as_json else "\n".join(lines_of(found)))
 
 

@@ -29,6 +29,7 @@ from naksha.hub.pipeline.pipeline_cache import Pipelines
 from naksha.hub.pipeline.request_context import DEFAULT_REALM, Actor, Context
 from naksha.hub.pipeline.requests import Request
 from naksha.hub.remote.client import RemoteClient
+from naksha.hub.storages.allowed_locations import AllowedLocations, StorageLocation
 from naksha.hub.storages.identities import (
     RegisteredStorage,
     check_unique,
@@ -38,9 +39,8 @@ from naksha.hub.storages.identities import (
     registered_in,
     with_identity,
 )
-from naksha.hub.storages.location_claims import LocationClaims, not_for_this_realm
+from naksha.hub.storages.location_claims import LocationClaims, location_taken
 from naksha.hub.storages.open_storages import OpenStorages
-from naksha.hub.storages.tenancy import AllowedLocations, StorageLocation
 from naksha.model.errors import Conflict, InvalidArgument, NakshaError
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.spi.storage import Storage
@@ -244,8 +244,8 @@ class Hub:
             files: Base directory of relative paths of file storages.
             allowed_locations: Allowed prefixes of configured storage locations, in which `{realm}`
                 stands for the realm's id. Empty: a realm may use only its own locations (see
-                `naksha.hub.storages.tenancy`). None: actors who may manage storages can open any
-                storage that no other realm has.
+                `naksha.hub.storages.allowed_locations`). None: actors who may manage storages can
+                open any storage that no other realm has.
             remote_handlers: Allow-list of remote handlers (`naksha.hub.remote.allow_list`).
         """
         remotes = RemoteClient(remote_handlers)
@@ -300,7 +300,7 @@ class Hub:
         async with self._claims.held(realm_id, places):
             async for realm, other in self.storages_configured():
                 if realm != realm_id and not places.isdisjoint(self._tenancy.places(other)):
-                    raise not_for_this_realm()
+                    raise location_taken()
             yield
 
     async def proposed(

@@ -79,7 +79,7 @@ async def find_state(
             continue
         collection = Guid.parse(state.uuid).collection_id
         for space in await _spaces_of(realm, thing.id, collection):
-            shown = await _shown(realm, space, storage, state, context)
+            shown = await _state_in_space(realm, space, storage, state, context)
             if shown is not None:
                 found.append(_StorageMatch(thing.id, storage, not _is_present(ref, storage), shown))
                 break
@@ -236,7 +236,7 @@ async def _spaces_of(realm: ServingRealm, storage_id: str, collection: str) -> l
     return await registry.references.spaces_stored_in(snapshot, storage_id, collection)
 
 
-async def _shown(
+async def _state_in_space(
     realm: ServingRealm, space: Space, storage: Storage, state: State, context: Context
 ) -> State | None:
     """Return a state as a space shows it to the actor, or None.
@@ -247,7 +247,7 @@ async def _shown(
     if pipeline is None:
         return None
     readable = scope_in(pipeline, context.actor.rights, Right.READ_FEATURES)
-    if readable.is_nothing or await _is_given_up(space, storage, state):
+    if readable.is_nothing or await _is_forgotten(space, storage, state):
         return None
     if all(isinstance(stage.handler, _SHOWING_ALL) for stage in pipeline.stages):
         return state if is_in(readable, state) else None
@@ -259,7 +259,7 @@ async def _shown(
     return next((shown for shown in found if _is_same(shown, state)), None)
 
 
-async def _is_given_up(space: Space, storage: Storage, state: State) -> bool:
+async def _is_forgotten(space: Space, storage: Storage, state: State) -> bool:
     """Return whether a state ended before the oldest version that a space keeps."""
     end = int(state.xyz.get("txn_next") or 0)
     if not space.min_version or not end:
@@ -308,5 +308,5 @@ def _collection_json(signal: Signal, spaces: list[str]) -> dict[str, Any]:
 
 def _message_json(signal: Signal) -> dict[str, Any]:
     binary = None if signal.binary is None else base64.b64encode(signal.binary).decode()
-    told = {"id": signal.id, "text": signal.text, "json": signal.json, "binary": binary}
-    return {name: value for name, value in told.items() if value is not None}
+    members = {"id": signal.id, "text": signal.text, "json": signal.json, "binary": binary}
+    return {name: value for name, value in members.items() if value is not None}

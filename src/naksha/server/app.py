@@ -52,8 +52,8 @@ class Application:
         """Assemble the application; `serving` opens its hub."""
         self.state: Final = State()
         self.state.settings = settings
-        doorkeeper = self.state.doorkeeper = Authenticator(settings)
-        turns = self.state.turns = AdmissionController(
+        authenticator = self.state.authenticator = Authenticator(settings)
+        admission = self.state.admission = AdmissionController(
             AdmissionLimits(
                 settings.parallel,
                 settings.actor_parallel,
@@ -63,9 +63,9 @@ class Application:
         )
         self._dispatcher = dispatcher = Dispatcher(routers, json_body, no_endpoint)
         dispatcher.checks.append(ParameterChecks(dispatcher.endpoints))
-        self._needs_token = not doorkeeper.lets_in_anonymous
+        self._needs_token = not authenticator.lets_in_anonymous
         self._document: dict[str, Any] | None = None
-        gate = Gate(dispatcher, settings=settings, doorkeeper=doorkeeper, turns=turns)
+        gate = Gate(dispatcher, settings=settings, authenticator=authenticator, admission=admission)
         zipped = GZipMiddleware(
             gate,
             minimum_size=limits.GZIP_BYTES_MIN,
@@ -108,7 +108,7 @@ async def serving(app: Application) -> AsyncIterator[ServerState]:
     hub = await open_hub(settings, observe=count_event)
     try:
         await check_default_storage(hub, settings)
-        state = ServerState(hub, settings, app.state.doorkeeper, app.state.turns)
+        state = ServerState(hub, settings, app.state.authenticator, app.state.admission)
         app.state.server = state
         times = lease_times(settings.subscription_seconds)
         how = JobRunnerSettings(

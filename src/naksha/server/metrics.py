@@ -124,11 +124,11 @@ def forget_worker(process_id: int) -> None:
     mark_process_dead(process_id)  # type: ignore[no-untyped-call]
 
 
-async def keep_measuring(hub: Hub, turns: AdmissionController) -> None:
+async def keep_measuring(hub: Hub, admission: AdmissionController) -> None:
     """Sample the gauges periodically."""
     while True:
-        RUNNING.set(turns.running)
-        WAITING.set(turns.waiting)
+        RUNNING.set(admission.running)
+        WAITING.set(admission.waiting)
         for what, value in hub.catalog.cache.counts._asdict().items():
             CACHE.labels(what).set(value)
         await _measure_storages(hub)

@@ -8,7 +8,7 @@ import pytest
 
 from naksha.hub.auth.resources import features
 from naksha.hub.auth.rights import Rights, parse_rights
-from naksha.hub.config.change_rights import is_seen
+from naksha.hub.config.change_rights import is_visible
 from naksha.hub.config.objects import Role, Space, StorageObject
 from naksha.hub.handlers.authorization import Authorization
 from naksha.hub.pipeline.pipeline import Event, Pipeline, Setup, Stage, Surroundings
@@ -80,7 +80,7 @@ async def test_a_token_for_xyz_needs_no_right_to_use_the_space(hub: HubUnderTest
 
 
 async def is_shown(hub: HubUnderTest, id: str) -> bool:
-    return is_seen(await hub.realm.registry.get(Space, id), acting({}).actor)
+    return is_visible(await hub.realm.registry.get(Space, id), acting({}).actor)
 
 
 async def test_a_shared_space_is_read_by_everybody_of_the_realm(hub: HubUnderTest) -> None:

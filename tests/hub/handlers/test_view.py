@@ -243,7 +243,7 @@ class TestLayered:
         """Whichever question to a layer it happens after."""
         await two_layers(hub)
         await hub.put("base", feature("a", n=1))
-        ask, left = SpaceLayer.ask, iter(range(1, 99))
+        ask, left = SpaceLayer.send, iter(range(1, 99))
 
         async def asked(self: SpaceLayer, event: Event, request: Any) -> Any:
             answer = await ask(self, event, request)
@@ -251,7 +251,7 @@ class TestLayered:
                 await hub.put("edits", feature("a", n=2))
             return answer
 
-        monkeypatch.setattr(SpaceLayer, "ask", asked)
+        monkeypatch.setattr(SpaceLayer, "send", asked)
         assert [state.id for state in await hub.states("map", Query(ids=("a",)))] == ["a"]
 
     @pytest.mark.parametrize(
@@ -273,7 +273,7 @@ class TestLayered:
         hub = any_hub
         await two_layers(hub)
         await hub.put("base", feature("a", n=1, m=1), feature("b", n=1))
-        ask, meanwhile = SpaceLayer.ask, iter(["a"])
+        ask, meanwhile = SpaceLayer.send, iter(["a"])
 
         async def asked(self: SpaceLayer, event: Event, request: Any) -> Any:
             if isinstance(request, WriteFeatures):
@@ -281,7 +281,7 @@ class TestLayered:
                     await hub.delete("map", id)
             return await ask(self, event, request)
 
-        monkeypatch.setattr(SpaceLayer, "ask", asked)
+        monkeypatch.setattr(SpaceLayer, "send", asked)
         patch = {"type": "Feature", "id": "a", "properties": {"n": 2}}
         features = () if e is IfExists.DELETE else (patch, {**patch, "id": "b"})
         ids = ("a", "b") if e is IfExists.DELETE else ()
@@ -411,7 +411,7 @@ class TestVersionsOfSeveralStorages:
         await hub.space("middle", storage="other")
         await hub.space("base")
         await hub.space("wide", ("view", {"spaceIds": ["top", "middle", "base"]}))
-        ask, moves = SpaceLayer.ask, deque[str]()
+        ask, moves = SpaceLayer.send, deque[str]()
 
         async def asked(self: SpaceLayer, event: Event, request: Any) -> Any:
             answer = await ask(self, event, request)
@@ -420,7 +420,7 @@ class TestVersionsOfSeveralStorages:
                 await hub.delete("middle", id)
             return answer
 
-        monkeypatch.setattr(SpaceLayer, "ask", asked)
+        monkeypatch.setattr(SpaceLayer, "send", asked)
         for paged in (False, True):
             for questions in range(4):
                 id = f"f{questions}-{paged}"
@@ -441,14 +441,14 @@ class TestVersionsOfSeveralStorages:
         await hub.put("top", feature("a"))
         await hub.put("middle", feature("b"))
         asked_for: list[str] = []
-        ask = SpaceLayer.ask
+        ask = SpaceLayer.send
 
         async def asked(self: SpaceLayer, event: Event, request: Any) -> Any:
             if isinstance(request, GetVersion):
                 asked_for.append(self.space_id)
             return await ask(self, event, request)
 
-        monkeypatch.setattr(SpaceLayer, "ask", asked)
+        monkeypatch.setattr(SpaceLayer, "send", asked)
         assert sorted(await hub.read("wide")) == ["a", "b"]
         assert asked_for == ["top", "middle"] * 2
 

@@ -18,6 +18,7 @@ from naksha.hub.jobs.changes import (
     submit_job,
 )
 from naksha.hub.jobs.files import JobFiles
+from naksha.hub.jobs.job_targets import JobStorage, process_spec, target_of
 from naksha.hub.jobs.kinds import JobKinds
 from naksha.hub.jobs.objects import (
     JobObject,
@@ -25,7 +26,6 @@ from naksha.hub.jobs.objects import (
     JobStatus,
     JobTable,
 )
-from naksha.hub.jobs.targets import JobStorage, process_spec, target_of
 from naksha.hub.leases import HeldLease, take
 from naksha.hub.pipeline.request_context import Actor
 from tests.hub.jobs.sample import COUNT

@@ -399,7 +399,7 @@ async def test_what_was_said_is_kept_although_a_save_is_interrupted(
         await asyncio.wait([saving])
         assert saving.cancelled()
         runner._say("second")
-        said = list(runner._said)
+        said = list(runner._unsaved_lines)
         await runner._save_log()
         await add_to_log(realm.realm.opened.persistence, job.own.log_id, said)
         log = await log_of(realm.realm, job)

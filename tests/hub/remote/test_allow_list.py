@@ -224,11 +224,11 @@ async def test_one_that_does_not_answer_does_not_have_all_connections(
         urls = [f"http://127.0.0.1:{one.sockets[0].getsockname()[1]}" for one in (dead, living)]
         remotes = RemoteClient(urls)
         waits, answers = (remotes.targets.check(url) for url in urls)
-        patience = CallTimeouts(5, 60)
-        waiting = [asyncio.create_task(remotes.post(waits, b"{}", {}, patience)) for _ in range(5)]
+        timeouts = CallTimeouts(5, 60)
+        waiting = [asyncio.create_task(remotes.post(waits, b"{}", {}, timeouts)) for _ in range(5)]
         await asyncio.sleep(0)
         async with asyncio.timeout(30):
-            assert await remotes.post(answers, b"{}", {}, patience) == b"{}"
+            assert await remotes.post(answers, b"{}", {}, timeouts) == b"{}"
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)

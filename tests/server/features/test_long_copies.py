@@ -137,11 +137,11 @@ async def test_a_copy_that_breaks_off_says_so_in_its_last_line(client: AsyncClie
 
 async def test_further_copies_wait_for_their_turn(running: tuple[Application, AsyncClient]) -> None:
     app, client = running
-    turns = app.state.server.copies
+    admission = app.state.server.copies
     for _ in range(limits.COPIES_PARALLEL_MAX):
-        await turns.enter("somebody else")
+        await admission.enter("somebody else")
     one_more = asyncio.create_task(client.post(f"{FROM}?limit=1", json={"targetSpaceId": "to"}))
-    await asyncio.to_thread(wait_until, lambda: turns.waiting == 1)
-    turns.leave("somebody else")
+    await asyncio.to_thread(wait_until, lambda: admission.waiting == 1)
+    admission.leave("somebody else")
     assert (await one_more).status_code == 200
-    assert turns.running == limits.COPIES_PARALLEL_MAX - 1
+    assert admission.running == limits.COPIES_PARALLEL_MAX - 1

@@ -13,7 +13,7 @@ from starlette.types import Message, Scope
 from naksha.model import limits
 from naksha.model.errors import LimitExceeded
 from naksha.server.middleware.request_body import bounded
-from naksha.server.middleware.request_context import RequestRecord
+from naksha.server.middleware.request_record import RequestRecord
 from naksha.testing.servers._watchdog import wait_until
 from naksha.testing.servers.hub_server import HubServer
 from tests.server.raw_connection import connected, get_line, rest

@@ -137,30 +137,30 @@ async def _ten(closed: asyncio.Event) -> AsyncIterator[bytes]:
 
 async def test_what_a_slow_reader_leaves_is_kept_and_then_given() -> None:
     closed = asyncio.Event()
-    room = SpoolBudget(answer_bytes_max=9, bytes_max=9)
-    body = unhurried(_ten(closed), 0.0, room)
+    budget = SpoolBudget(answer_bytes_max=9, bytes_max=9)
+    body = unhurried(_ten(closed), 0.0, budget)
     assert await anext(body) == b"0"
     await asyncio.wait_for(closed.wait(), 30)  # the reader does nothing
-    assert room.bytes_used == 9
+    assert budget.bytes_used == 9
     assert b"".join([part async for part in body]) == b"123456789"
-    assert room.bytes_used == 0
+    assert budget.bytes_used == 0
 
 
 @pytest.mark.parametrize("room", [SpoolBudget(8, 100), SpoolBudget(100, 8)], ids=["one", "all"])
-async def test_there_is_so_much_room_for_slow_readers(room: SpoolBudget) -> None:
+async def test_there_is_so_much_room_for_slow_readers(budget: SpoolBudget) -> None:
     closed = asyncio.Event()
-    body = unhurried(_ten(closed), 0.0, room)
+    body = unhurried(_ten(closed), 0.0, budget)
     assert await anext(body) == b"0"
     await asyncio.wait_for(closed.wait(), 30)
     assert await anext(body) == b"12345678"
     with pytest.raises(LimitExceeded, match="slowly"):
         await anext(body)
-    assert room.bytes_used == 0
+    assert budget.bytes_used == 0
 
 
 async def test_a_slow_reader_who_hangs_up_leaves_nothing() -> None:
     closed = asyncio.Event()
-    room = SpoolBudget(100, 100)
+    budget = SpoolBudget(100, 100)
 
     asked = asyncio.Event()
 
@@ -173,13 +173,13 @@ async def test_a_slow_reader_who_hangs_up_leaves_nothing() -> None:
         finally:
             closed.set()
 
-    body = unhurried(endless(), 0.0, room)
+    body = unhurried(endless(), 0.0, budget)
     await anext(body)
     await asyncio.wait_for(asked.wait(), 30)
-    assert room.bytes_used == 4
+    assert budget.bytes_used == 4
     await body.aclose()
     assert closed.is_set()
-    assert room.bytes_used == 0
+    assert budget.bytes_used == 0
 
 
 def test_who_hangs_up_leaves_nothing_open(client: httpx.Client) -> None:

@@ -286,7 +286,7 @@ def wait_until_replaced(server: HubServer, old: set[int]) -> None:
 
 def test_time_in_which_the_supervisor_was_stopped_too_does_not_count() -> None:
     watch = WorkerWatch(Heartbeat(multiprocessing.get_context("spawn")), 8.0)
-    watch.pulse.beat()
+    watch.heartbeat.beat()
     assert not watch.look(1.0)
     assert not watch.look(3600.0)
     assert not any(watch.look(1.0) for _ in range(6))

@@ -86,14 +86,14 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             )
         known = {field.encode_name for field in msgspec.structs.fields(cls)}
         known -= {"extra", *cls.computed}
-        given = {
+        members = {
             name: _truth(value[name]) if name in cls.switches else value[name]
             for name in value
             if name in known and value[name] is not None
         }
         extra = {name: value[name] for name in value if name not in known | cls.computed}
         try:
-            made = msgspec.convert({**given, "extra": extra}, cls)
+            made = msgspec.convert({**members, "extra": extra}, cls)
         except msgspec.ValidationError as error:
             raise invalid_struct(cls.kind, error) from None
         made.check()
@@ -455,10 +455,10 @@ def check_provenance(entry: dict[str, Any], field: str) -> None:
     if problem is not None:
         raise InvalidArgument(f"{problem.path} {problem.message}", field=f"{field}.{problem.path}")
     try:
-        said = msgspec.convert(entry, _Provenance)
+        parsed = msgspec.convert(entry, _Provenance)
     except msgspec.ValidationError as error:
         raise invalid_struct("provenance entry", error, field) from None
-    if not said.source:
+    if not parsed.source:
         raise InvalidArgument(
             "A provenance entry needs a non-empty source", field=f"{field}.source"
         )

@@ -15,8 +15,8 @@ import msgspec
 
 from naksha.catalog.catalog import OpenRealm
 from naksha.catalog.entities import Edit, Snapshot
-from naksha.hub.config.change_rights import check_made, check_remade, check_removed
-from naksha.hub.config.handler_check import try_out
+from naksha.hub.config.change_rights import check_removed, check_replaced, check_written
+from naksha.hub.config.handler_check import construct_handlers
 from naksha.hub.config.objects import POINTER, HubObject, Identity, Space, StorageObject, key_of
 from naksha.hub.config.reference_index import ReferenceIndex
 from naksha.hub.config.references import check_references
@@ -99,12 +99,12 @@ class Registry:
                 updated_at=now,
             )
             # First, so that Forbidden does not reveal which ids exist.
-            await check_made(edit, self.references, made, actor)
+            await check_written(edit, self.references, made, actor)
             if await edit.get(thing.key, type(thing)) is not None:
                 raise Conflict(f"The {thing.kind} {thing.id!r} already exists", field="id")
             await check_references(edit, made)
             await self._check_identity(edit, made)
-            await try_out(edit, self.references, made, self._hub)
+            await construct_handlers(edit, self.references, made, self._hub)
             edit.put(thing.key, made)
             return made
 
@@ -144,14 +144,14 @@ class Registry:
             made = msgspec.structs.replace(
                 now, owner=now.owner or old.owner, updated_at=old.updated_at, **kept
             )
-            check_remade(old, made, actor)
+            check_replaced(old, made, actor)
             if made == old:
                 return ObjectChange(old, old)
             made = msgspec.structs.replace(made, updated_at=max(self._now_ms(), old.updated_at + 1))
-            await check_made(edit, self.references, made, actor, old)
+            await check_written(edit, self.references, made, actor, old)
             await check_references(edit, made)
             await self._check_identity(edit, made, old)
-            await try_out(edit, self.references, made, self._hub)
+            await construct_handlers(edit, self.references, made, self._hub)
             edit.put(made.key, made)
             return ObjectChange(old, made)
 

@@ -39,7 +39,7 @@ class LogTail:
         self._end = -limits.INT8_MAX
         """Version of the last transaction in the tail."""
         self._touched: deque[frozenset[str]] = deque(maxlen=limits.FEED_TAIL_TRANSACTIONS)
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def untouched(
         self, storage: Storage, after: int, last: int, collections: Collection[str]
@@ -49,7 +49,7 @@ class LogTail:
         Returns `after` if a collection changed immediately, or if the tail does not reach back that
         far. `last` must be published.
         """
-        async with self._turn:
+        async with self._lock:
             if self._end < after - limits.FEED_TRANSACTIONS_MAX:
                 self._begin(after)
             try:

@@ -58,10 +58,10 @@ async def next_changes(
         if page.items or left <= 0:
             return Changes(source.storage_id, page.items, str(position), page.last)
         if position == FeedPosition(page.last):
-            position = await _news(source, page.last, deadline)
+            position = await _next_position(source, page.last, deadline)
 
 
-async def _news(source: FeedSource, last: int, deadline: float) -> FeedPosition:
+async def _next_position(source: FeedSource, last: int, deadline: float) -> FeedPosition:
     """Wait for a transaction that may contain matching changes.
 
     Returns the position before it, or the position reached when the deadline passes.

@@ -33,36 +33,36 @@ class GeometryRule(NamedTuple):
     """One configured geometry rule."""
 
     name: str
-    told: Any
+    expected: Any
 
     def problem(self, shape: Any) -> str | None:
         """Return what is wrong with a geometry, or None."""
-        return _CHECKS[self.name](shape, self.told)
+        return _CHECKS[self.name](shape, self.expected)
 
 
 class GeometryRules:
     """All geometry rules of a space."""
 
-    def __init__(self, told: object, field: str) -> None:
-        if not isinstance(told, Mapping):
+    def __init__(self, expected: object, field: str) -> None:
+        if not isinstance(expected, Mapping):
             raise InvalidArgument("Geometry rules must be a JSON object", field=field)
-        unknown = sorted({*told} - {*_KINDS})
+        unknown = sorted({*expected} - {*_KINDS})
         if unknown:
             raise InvalidArgument(
                 f"{unknown[0]!r:.40} is not a geometry rule; use one of {', '.join(_KINDS)}",
                 field=field,
             )
-        for name, value in told.items():
+        for name, value in expected.items():
             if not _KINDS[name](value):
                 raise InvalidArgument(
                     f"{value!r:.60} is not a valid value of the geometry rule {name}",
                     field=f"{field}.{name}",
                 )
-        self._is_required = bool(told.get("required", False))
+        self._is_required = bool(expected.get("required", False))
         # A rule set to false is switched off.
         self._rules = [
             GeometryRule(name, value)
-            for name, value in told.items()
+            for name, value in expected.items()
             if name != "required" and value is not False
         ]
 

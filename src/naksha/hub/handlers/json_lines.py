@@ -133,9 +133,9 @@ def _fence_path(path: Path) -> Path:
     return path.with_name(path.name + FENCE_SUFFIX)
 
 
-def _inner_path(given: object) -> PurePosixPath:
+def _inner_path(name: object) -> PurePosixPath:
     """Parse a path that does not leave its directory."""
-    path = PurePosixPath(given) if isinstance(given, str) and given else None
+    path = PurePosixPath(name) if isinstance(name, str) and name else None
     is_right = path is not None and not path.is_absolute() and ".." not in path.parts
     if path is None or not is_right or path.suffix != ".jsonl" or "\0" in str(path):
         raise InvalidArgument(

@@ -64,16 +64,16 @@ class RemoteHandler:
         posted = self._event(event, request=encode_request(event.request))
         has_sent = False
         for _ in range(limits.REMOTE_STEPS_MAX):
-            reply = await self._ask(event, posted, has_sent=has_sent)
+            reply = await self._call(event, posted, has_sent=has_sent)
             if reply.error is not None:
-                raise self._told(reply)
+                raise self._error_of(reply)
             if reply.has_response:
                 return self._response(reply.response, event.request)
             assert reply.send is not None, "a reply has one of three"
             sent = self._request(reply.send, event)
             if reply.continuation is None:
                 return await _send(event, sent, reply.send)
-            posted = await self._answered(event, sent, reply)
+            posted = await self._continuation(event, sent, reply)
             has_sent = has_sent or sent.changes
         raise LimitExceeded(
             f"The remote handler {self._name!r} exceeded the limit of {limits.REMOTE_STEPS_MAX} "
@@ -95,7 +95,9 @@ class RemoteHandler:
             **more,
         )
 
-    async def _answered(self, event: Event, sent: Request[Any], reply: HandlerReply) -> WireEvent:
+    async def _continuation(
+        self, event: Event, sent: Request[Any], reply: HandlerReply
+    ) -> WireEvent:
         """Return the event that carries the response of a request which the handler sent."""
         assert reply.send is not None
         try:
@@ -107,7 +109,7 @@ class RemoteHandler:
 
     # ---- The call ----------------------------------------------------------------------------
 
-    async def _ask(self, event: Event, posted: WireEvent, *, has_sent: bool) -> HandlerReply:
+    async def _call(self, event: Event, posted: WireEvent, *, has_sent: bool) -> HandlerReply:
         """Post an event and return the reply.
 
         Retries only where nothing can happen twice: when the server was not reached, or when the
@@ -181,7 +183,7 @@ class RemoteHandler:
             f"The remote handler {self._name!r} {what}; the hub's log has the details"
         )
 
-    def _told(self, reply: HandlerReply) -> NakshaError:
+    def _error_of(self, reply: HandlerReply) -> NakshaError:
         assert reply.error is not None
         error = decode_error(reply.error)
         if isinstance(error, HandlerFailed | RemoteFailed):

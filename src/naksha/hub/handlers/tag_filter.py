@@ -21,7 +21,7 @@ from naksha.hub.handlers.head_writes import (
     Heads,
     check_merges,
     is_patch,
-    with_wholes,
+    with_patches_applied,
     write_over_heads,
 )
 from naksha.hub.handlers.passthrough import Feature, with_features, with_query
@@ -132,13 +132,13 @@ class TagFilterHandler:
         }
 
         async def change(heads: Heads) -> WriteFeatures:
-            wholes = with_wholes(request, heads)
+            patched = with_patches_applied(request, heads)
             return await asyncio.to_thread(
-                with_features, wholes, lambda feature, one: self._with_rules(feature, one, heads)
+                with_features, patched, lambda feature, one: self._with_rules(feature, one, heads)
             )
 
         written = await write_over_heads(event, request, ids, change)
-        failed = tuple(map(ResponseOrder(request).placed, written.failed))
+        failed = tuple(map(ResponseOrder(request).positioned, written.failed))
         return msgspec.structs.replace(written, failed=failed)
 
     def _with_rules(self, feature: Feature, one: Modification, heads: Heads) -> Feature:

@@ -61,42 +61,42 @@ def steps_of(value: object, field: str) -> tuple[TransformStep, ...]:
         raise InvalidArgument(
             f"Steps must be an array with at most {limits.TRANSFORM_STEPS_MAX} items", field=field
         )
-    return tuple(_step(told, f"{field}[{place}]") for place, told in enumerate(value))
+    return tuple(_step(config, f"{field}[{place}]") for place, config in enumerate(value))
 
 
-def _step(told: object, field: str) -> TransformStep:
-    if not isinstance(told, Mapping):
+def _step(config: object, field: str) -> TransformStep:
+    if not isinstance(config, Mapping):
         raise InvalidArgument("A step must be an object with the member op", field=field)
-    op = told.get("op")
+    op = config.get("op")
     make = _STEPS.get(op) if isinstance(op, str) else None
     if make is None:
         raise InvalidArgument(
             f"{op!r:.40} is not an operation; use one of {', '.join(_STEPS)}", field=f"{field}.op"
         )
-    return make(told, field)
+    return make(config, field)
 
 
-def _changed_path(told: Mapping[str, Any], name: str, field: str) -> Path:
-    path = writable_path(told.get(name), f"{field}.{name}")
+def _changed_path(config: Mapping[str, Any], name: str, field: str) -> Path:
+    path = writable_path(config.get(name), f"{field}.{name}")
     if path[0] in ("geometry", "bbox"):
         raise InvalidArgument("A step cannot change geometry or bbox", field=f"{field}.{name}")
     return path
 
 
-def _value(told: Mapping[str, Any], field: str) -> Any:
-    if "value" not in told:
+def _value(config: Mapping[str, Any], field: str) -> Any:
+    if "value" not in config:
         raise InvalidArgument("The step needs a value", field=f"{field}.value")
-    problem = json_problem(told["value"])
+    problem = json_problem(config["value"])
     if problem is not None:
         raise InvalidArgument(
             problem.below(f"{field}.value").sentence(), field=f"{field}.value{problem.path}"
         )
-    return told["value"]
+    return config["value"]
 
 
-def _rename(told: Mapping[str, Any], field: str) -> TransformStep:
-    source = _changed_path(told, "from", field)
-    path = _changed_path(told, "to", field)
+def _rename(config: Mapping[str, Any], field: str) -> TransformStep:
+    source = _changed_path(config, "from", field)
+    path = _changed_path(config, "to", field)
     if overlap(source, path):
         raise InvalidArgument("from and to must not contain each other", field=f"{field}.to")
 
@@ -109,9 +109,9 @@ def _rename(told: Mapping[str, Any], field: str) -> TransformStep:
     return TransformStep("rename", path, source, apply)
 
 
-def _copy(told: Mapping[str, Any], field: str) -> TransformStep:
-    source = path_of(told.get("from"), f"{field}.from")
-    path = _changed_path(told, "to", field)
+def _copy(config: Mapping[str, Any], field: str) -> TransformStep:
+    source = path_of(config.get("from"), f"{field}.from")
+    path = _changed_path(config, "to", field)
 
     def apply(feature: Feature) -> Feature:
         value = get_at(feature, source)
@@ -120,13 +120,13 @@ def _copy(told: Mapping[str, Any], field: str) -> TransformStep:
     return TransformStep("copy", path, source, apply)
 
 
-def _set(told: Mapping[str, Any], field: str) -> TransformStep:
-    path, value = _changed_path(told, "path", field), _value(told, field)
+def _set(config: Mapping[str, Any], field: str) -> TransformStep:
+    path, value = _changed_path(config, "path", field), _value(config, field)
     return TransformStep("set", path, None, lambda feature: set_at(feature, path, value))
 
 
-def _default(told: Mapping[str, Any], field: str) -> TransformStep:
-    path, value = _changed_path(told, "path", field), _value(told, field)
+def _default(config: Mapping[str, Any], field: str) -> TransformStep:
+    path, value = _changed_path(config, "path", field), _value(config, field)
 
     def apply(feature: Feature) -> Feature:
         return set_at(feature, path, value) if get_at(feature, path) is ABSENT else feature
@@ -134,14 +134,14 @@ def _default(told: Mapping[str, Any], field: str) -> TransformStep:
     return TransformStep("default", path, None, apply)
 
 
-def _remove(told: Mapping[str, Any], field: str) -> TransformStep:
-    path = _changed_path(told, "path", field)
+def _remove(config: Mapping[str, Any], field: str) -> TransformStep:
+    path = _changed_path(config, "path", field)
     return TransformStep("remove", path, None, lambda feature: set_at(feature, path, ABSENT))
 
 
-def _convert(told: Mapping[str, Any], field: str) -> TransformStep:
-    path = _changed_path(told, "path", field)
-    name = told.get("to")
+def _convert(config: Mapping[str, Any], field: str) -> TransformStep:
+    path = _changed_path(config, "path", field)
+    name = config.get("to")
     convert = _CONVERSIONS.get(name) if isinstance(name, str) else None
     if convert is None:
         raise InvalidArgument(
@@ -160,9 +160,9 @@ def _convert(told: Mapping[str, Any], field: str) -> TransformStep:
     return TransformStep("convert", path, None, apply)
 
 
-def _template(told: Mapping[str, Any], field: str) -> TransformStep:
-    path = _changed_path(told, "path", field)
-    text = told.get("template")
+def _template(config: Mapping[str, Any], field: str) -> TransformStep:
+    path = _changed_path(config, "path", field)
+    text = config.get("template")
     if not isinstance(text, str):
         raise InvalidArgument("The template must be a string", field=f"{field}.template")
     pieces = _PLACE.split(text)

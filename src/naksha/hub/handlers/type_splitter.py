@@ -24,8 +24,8 @@ from naksha.hub.config.space_collections import SpaceCollection
 from naksha.hub.handlers.paths import path_of
 from naksha.hub.handlers.stored.storage import ANSWERS, StorageHandler
 from naksha.hub.handlers.views import layered_reads
+from naksha.hub.handlers.views.layer_pins import storages_of
 from naksha.hub.handlers.views.layers import LayerStack, SpaceLayer, ViewLayer
-from naksha.hub.handlers.views.pins import storages_of
 from naksha.hub.handlers.views.view import check_version, is_head
 from naksha.hub.handlers.write_parts import all_ids_of, deleted_by, deletion_of, with_ids
 from naksha.hub.handlers.write_split import Heads, TypePlan, TypeRouting, carry_out, slice_request
@@ -61,7 +61,7 @@ class CollectionLayer(NamedTuple):
 
     handler: StorageHandler
 
-    async def ask(self, event: Event, request: Request[R]) -> R:
+    async def send(self, event: Event, request: Request[R]) -> R:
         answer: R = await ANSWERS[type(request)](await self.handler.target(), request, event)
         return answer
 
@@ -126,7 +126,7 @@ class TypeSplitterHandler:
             case FindStorages():
                 return Whereabouts(await storages_of(event, self._layers))
             case GetVersion() as request if self._collections:
-                return await self._layers[0].ask(event, request)
+                return await self._layers[0].send(event, request)
         raise NotImplementedHere(
             f"A space that splits features by type does not support {type(event.request).__name__}"
         )
@@ -179,7 +179,7 @@ class TypeSplitterHandler:
                 )
                 for part in plan.parts
             ]
-            written = plan.told(answers)
+            written = plan.response_of(answers)
             if written.inserted:  # moved features do not increase the count
                 await Permits(event.context).check_count(session, await self._present(session))
             return written
@@ -193,8 +193,8 @@ class TypeSplitterHandler:
 
     async def _present(self, session: WriteSession) -> list[str]:
         """Return the collections that exist."""
-        there = {info.id for info in await session.collections()}
-        return [id for id in self._collection_ids if id in there]
+        existing = {info.id for info in await session.collections()}
+        return [id for id in self._collection_ids if id in existing]
 
     @property
     def _collection_ids(self) -> list[str]:
@@ -232,11 +232,11 @@ def config_of(properties: dict[str, Any]) -> TypeSplitterConfig:
     """
     are_spaces = "spaces" in properties
     field = "spaces" if are_spaces else "collections"
-    told = properties.get(field)
+    names_by_type = properties.get(field)
     if (
-        not isinstance(told, dict)
-        or not told
-        or not all(isinstance(name, str) and name for name in told.values())
+        not isinstance(names_by_type, dict)
+        or not names_by_type
+        or not all(isinstance(name, str) and name for name in names_by_type.values())
         or (are_spaces and "collections" in properties)
     ):
         raise InvalidArgument(
@@ -247,7 +247,7 @@ def config_of(properties: dict[str, Any]) -> TypeSplitterConfig:
     otherwise = properties.get("otherwise")
     if otherwise is not None and not isinstance(otherwise, str):
         raise InvalidArgument("otherwise must be a name", field="properties.otherwise")
-    names = list(dict.fromkeys([*told.values(), *([otherwise] if otherwise else [])]))
+    names = list(dict.fromkeys([*names_by_type.values(), *([otherwise] if otherwise else [])]))
     if len(names) > limits.VIEW_LAYERS_MAX:
         raise InvalidArgument(
             f"At most {limits.VIEW_LAYERS_MAX} collections or spaces are allowed",
@@ -255,7 +255,7 @@ def config_of(properties: dict[str, Any]) -> TypeSplitterConfig:
         )
     types = TypeRouting(
         path_of(properties.get("property"), "properties.property"),
-        {value: names.index(name) for value, name in told.items()},
+        {value: names.index(name) for value, name in names_by_type.items()},
         None if otherwise is None else names.index(otherwise),
     )
     return TypeSplitterConfig(types, tuple(names), are_spaces)

@@ -19,7 +19,12 @@ from typing import Any, ClassVar, Final, NamedTuple
 import msgspec
 
 from naksha.hub.handlers.geometry_checks import GeometryRules
-from naksha.hub.handlers.head_writes import Heads, check_merges, with_wholes, write_over_heads
+from naksha.hub.handlers.head_writes import (
+    Heads,
+    check_merges,
+    with_patches_applied,
+    write_over_heads,
+)
 from naksha.hub.handlers.json_schema import FeatureSchema
 from naksha.hub.handlers.passthrough import Feature
 from naksha.hub.handlers.write_parts import ResponseOrder, with_ids
@@ -89,15 +94,15 @@ class ValidationHandler:
 
         async def change(heads: Heads) -> WriteFeatures:
             found.clear()
-            wholes = with_wholes(request, heads)
+            patched = with_patches_applied(request, heads)
             # Validation is slow, so it must not block the event loop.
-            await asyncio.to_thread(self._look_at, wholes, found)
-            return self._left(wholes, found, request)
+            await asyncio.to_thread(self._validate, patched, found)
+            return self._left(patched, found, request)
 
         written = await write_over_heads(event, request, ids, change)
-        return self._told(written, found, request)
+        return self._with_violations(written, found, request)
 
-    def _look_at(self, request: WriteFeatures, found: Found) -> None:
+    def _validate(self, request: WriteFeatures, found: Found) -> None:
         """Collect all violations in `found`."""
         for one in request.modifications:
             if one.if_exists in _UNWRITTEN:
@@ -107,13 +112,13 @@ class ValidationHandler:
                 if broken:
                     found.setdefault(readable_id(feature.get("id")), []).extend(broken)
 
-    def _left(self, wholes: WriteFeatures, found: Found, request: WriteFeatures) -> WriteFeatures:
+    def _left(self, patched: WriteFeatures, found: Found, request: WriteFeatures) -> WriteFeatures:
         """Return the write that remains, or raise in the mode `reject`."""
         if not found or self._mode == REPORT:
-            return wholes
-        if request.transactional or _is_all_of(wholes, found):
+            return patched
+        if request.transactional or _is_all_of(patched, found):
             raise _refusal(found, ResponseOrder(request))
-        return _without(wholes, found)
+        return _without(patched, found)
 
     def _violations(self, feature: Feature) -> Iterator[RuleViolation]:
         id = readable_id(feature.get("id"))
@@ -130,7 +135,7 @@ class ValidationHandler:
                     id, f"geometry.{rule}", "/geometry", message[: limits.VIOLATION_LENGTH_MAX]
                 )
 
-    def _told(
+    def _with_violations(
         self,
         written: Written,
         found: Mapping[str | None, Sequence[RuleViolation]],
@@ -140,11 +145,11 @@ class ValidationHandler:
             return written
         every = [one for broken in found.values() for one in broken]
         if self._mode == REPORT:
-            told = tuple(one._asdict() for one in every[: limits.VIOLATIONS_MAX])
-            return msgspec.structs.replace(written, violations=(*written.violations, *told))
+            reported = tuple(one._asdict() for one in every[: limits.VIOLATIONS_MAX])
+            return msgspec.structs.replace(written, violations=(*written.violations, *reported))
         order = ResponseOrder(request)
         failed = (*written.failed, *_failures(found))
-        return msgspec.structs.replace(written, failed=tuple(map(order.placed, failed)))
+        return msgspec.structs.replace(written, failed=tuple(map(order.positioned, failed)))
 
 
 def _failures(found: Mapping[str | None, Sequence[RuleViolation]]) -> list[Failure]:
@@ -170,7 +175,7 @@ def _refusal(
         field=broken[0].path or None,
         feature_id=id,
     )
-    error.failures = tuple(map(order.placed, _failures(found)))
+    error.failures = tuple(map(order.positioned, _failures(found)))
     error.position = error.failures[0].position
     return error
 

@@ -83,7 +83,7 @@ class SplitPlan:
         self.parts: list[WriteSlice] = []
         self.refusals = WriteErrors(request)
 
-    def _tell(
+    def _add_slices(
         self, place: int, one: Modification, features: Sequence[Feature], ids: Sequence[str]
     ) -> None:
         """Add a part for a place; moving features are created there, even if others are not."""
@@ -95,10 +95,10 @@ class SplitPlan:
             )
             self.parts.append(WriteSlice(place, made, moves=True))
         if staying or ids:
-            told = msgspec.structs.replace(one, features=staying, ids=tuple(ids))
-            self.parts.append(WriteSlice(place, told))
+            remaining = msgspec.structs.replace(one, features=staying, ids=tuple(ids))
+            self.parts.append(WriteSlice(place, remaining))
 
-    def told(self, answers: Iterable[Written]) -> Written:
+    def response_of(self, answers: Iterable[Written]) -> Written:
         """Combine the responses of the parts; a feature that moved counts as updated."""
         every = list(answers)
         order = ResponseOrder(self._request)
@@ -108,7 +108,7 @@ class SplitPlan:
         changed = self._moved & (inserted | updated)
         states = {state.id: state for each in every for state in each.states}
         tombstones = {state.id: state for each in every for state in each.tombstones}
-        told = Written(
+        response = Written(
             inserted=order.ids(inserted - changed),
             updated=order.ids(updated | changed),
             deleted=order.ids(deleted - changed),
@@ -116,15 +116,15 @@ class SplitPlan:
             states=tuple(states[id] for id in order.ids(states)),
             tombstones=tuple(tombstones[id] for id in order.ids(tombstones) if id not in changed),
             failed=tuple(
-                order.placed(one)
+                order.positioned(one)
                 for one in [f for each in every for f in each.failed] + self.refusals.failed
             ),
-            notices=tuple(order.placed(one) for each in every for one in each.notices),
+            notices=tuple(order.positioned(one) for each in every for one in each.notices),
             txn=next((each.txn for each in every if each.txn is not None), None),
             violations=tuple(one for each in every for one in each.violations),
             version=max((each.version for each in every if each.version is not None), default=None),
         )
-        return self.refusals.check(told)
+        return self.refusals.check(response)
 
 
 class TypePlan(SplitPlan):
@@ -149,7 +149,7 @@ class TypePlan(SplitPlan):
         for id in one.ids:
             ids.setdefault(self._heads[id][0] if id in self._heads else 0, []).append(id)
         for place in sorted({*routed, *ids}):
-            self._tell(place, one, routed.get(place, ()), ids.get(place, ()))
+            self._add_slices(place, one, routed.get(place, ()), ids.get(place, ()))
 
     def _routed(self, one: Modification, feature: Feature) -> tuple[int, Feature]:
         """Return the place of a feature, and the feature to write there."""
@@ -159,17 +159,17 @@ class TypePlan(SplitPlan):
         place, state = head
         if one.if_exists in (IfExists.DELETE, IfExists.RETAIN, IfExists.ERROR):
             return place, feature
-        whole = _patched(state, feature) if one.if_exists is IfExists.PATCH else feature
-        wanted = self._types.place_of(whole)
-        if wanted == place:
+        complete = _patched(state, feature) if one.if_exists is IfExists.PATCH else feature
+        target = self._types.place_of(complete)
+        if target == place:
             return place, feature
         self._check_move(one, feature, state)
-        made = unlocked(whole)
+        made = unlocked(complete)
         check_features([made])
         self._moved.add(state.id)
         delete = Modification(ids=(state.id,), if_exists=IfExists.DELETE)
         self.parts.append(WriteSlice(place, delete, moves=True))
-        return wanted, made
+        return target, made
 
     def _check_move(self, one: Modification, feature: Feature, state: State) -> None:
         if one.if_exists is IfExists.MERGE:
@@ -188,8 +188,8 @@ def _patched(state: State, feature: Feature) -> Feature:
     """Apply a patch to a state, as a feature to create in another place."""
     head, sent = namespace_of(state.feature), namespace_of(feature)
     kept = {name: head[name] for name in ("tags", "crid") if head.get(name)}
-    whole = patched(without_namespace(state.feature), without_namespace(feature))
-    return with_namespace(whole, {**kept, **sent})
+    complete = patched(without_namespace(state.feature), without_namespace(feature))
+    return with_namespace(complete, {**kept, **sent})
 
 
 def slice_request(request: WriteFeatures, part: WriteSlice) -> WriteFeatures:
@@ -214,7 +214,7 @@ async def carry_out(
         request = msgspec.structs.replace(request, fence=fence)
     parts = sorted(plan.parts, key=lambda part: not part.modification.features)
     answers = [
-        await plan.refusals.of(spaces[part.place].ask(event, slice_request(request, part)))
+        await plan.refusals.of(spaces[part.place].send(event, slice_request(request, part)))
         for part in parts
     ]
-    return plan.told(answers)
+    return plan.response_of(answers)

@@ -9,10 +9,17 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from naksha.catalog.entities import Edit, Entities, Snapshot
-from naksha.hub.config.change_rights import check_lists, check_removed, check_seen, is_seen
+from naksha.hub.config.change_rights import check_listing, check_removed, check_visible, is_visible
 from naksha.hub.config.objects import key_of
 from naksha.hub.hub import RealmHub
 from naksha.hub.jobs.files import JobFiles
+from naksha.hub.jobs.job_targets import (
+    JobStorage,
+    check_allowed,
+    check_may_be_seen,
+    process_spec,
+    target_of,
+)
 from naksha.hub.jobs.kinds import JobKinds
 from naksha.hub.jobs.objects import (
     JOBS,
@@ -25,13 +32,6 @@ from naksha.hub.jobs.objects import (
     OwnIds,
     add_to_log,
     read_log,
-)
-from naksha.hub.jobs.targets import (
-    JobStorage,
-    check_allowed,
-    check_may_be_seen,
-    process_spec,
-    target_of,
 )
 from naksha.hub.pipeline.request_context import Actor
 from naksha.model import limits
@@ -75,9 +75,9 @@ async def submit_job(
     check_allowed(target, job, kind, actor)
     table = JobTable(realm.opened.persistence)
     made = _made(job, actor, table)
-    placed = JobStorage(*realm.located(target.storage))
+    job_storage = JobStorage(*realm.located(target.storage))
     # In a thread, because it accesses files.
-    await asyncio.to_thread(process_spec, made, kind, target, placed, files, realm.realm_id)
+    await asyncio.to_thread(process_spec, made, kind, target, job_storage, files, realm.realm_id)
     await _check_room(realm, table)
     state = JobState(submitted_ms=table.now_ms)
     await table.create(made.own.state_id, state)
@@ -95,12 +95,12 @@ async def jobs_of(
     realm: RealmHub, actor: Actor, states: Collection[JobStatus] = ()
 ) -> Sequence[JobWithState]:
     """Return the jobs that an actor may see, by id; with `states`, only jobs in one of them."""
-    check_lists(JobObject, actor)
+    check_listing(JobObject, actor)
     snapshot = await _snapshot_now(realm)
     if snapshot is None:
         return []
     listed = snapshot.list(_PREFIX, JobObject)
-    jobs = [found.value async for _, found in listed if is_seen(found.value, actor)]
+    jobs = [found.value async for _, found in listed if is_visible(found.value, actor)]
     known = await JobTable(realm.opened.persistence).read([job.own.state_id for job in jobs])
     seen = [
         JobWithState(job, kept.value)
@@ -120,7 +120,7 @@ async def job_of(realm: RealmHub, id: str, actor: Actor) -> JobWithState:
     found = None if snapshot is None else await snapshot.get(key_of(JobObject, id), JobObject)
     if found is None:
         raise _not_found(id)
-    check_seen(found.value, actor)
+    check_visible(found.value, actor)
     kept = await JobTable(realm.opened.persistence).get(found.value.own.state_id)
     if kept is None:
         raise _not_found(id)  # it is just being removed

@@ -26,7 +26,7 @@ class JobFiles:
         """Create the mapping; without a directory, jobs may access no files."""
         self._directory = directory
 
-    def placed(self, realm_id: str, value: Any, field: str) -> Any:
+    def paths_of(self, realm_id: str, value: Any, field: str) -> Any:
         """Return the path of a file name, or the paths of several.
 
         Raises:
@@ -38,7 +38,7 @@ class JobFiles:
         if value is None:
             return None
         if isinstance(value, list | tuple):
-            return [self.placed(realm_id, one, f"{field}[{at}]") for at, one in enumerate(value)]
+            return [self.paths_of(realm_id, one, f"{field}[{at}]") for at, one in enumerate(value)]
         return str(self._path(realm_id, value, field))
 
     def _path(self, realm_id: str, name: object, field: str) -> Path:

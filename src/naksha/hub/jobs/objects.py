@@ -133,7 +133,7 @@ class JobState(Leased, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """Convert to JSON for clients."""
-        told: dict[str, Any] = {
+        status: dict[str, Any] = {
             "state": self.state.value,
             "submittedAt": self.submitted_ms,
             "startedAt": self.started_ms or None,
@@ -147,18 +147,18 @@ class JobState(Leased, frozen=True, kw_only=True):
             "report": self.report,
             "error": None if self.error is None else _error_json(self.error),
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in status.items() if value is not None}
 
 
 def _error_json(failed: Failed) -> dict[str, Any]:
-    told = {
+    status = {
         "code": failed.code,
         "message": failed.message,
         "field": failed.field,
         "featureId": failed.feature_id,
         "collectionId": failed.collection_id,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in status.items() if value is not None}
 
 
 class JobTable(LeasedTable[JobState]):

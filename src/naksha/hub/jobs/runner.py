@@ -14,12 +14,12 @@ from typing import Any, Final
 
 import msgspec
 
-from naksha.hub.config.space_collections import SpaceCollection, not_to_be_made
+from naksha.hub.config.space_collections import SpaceCollection, collection_missing
 from naksha.hub.hub import RealmHub
 from naksha.hub.jobs.files import JobFiles
+from naksha.hub.jobs.job_targets import WRITE, JobStorage, process_spec, target_of
 from naksha.hub.jobs.kinds import JobKinds
 from naksha.hub.jobs.objects import JobObject, JobState, JobStatus, LogLine, add_to_log
-from naksha.hub.jobs.targets import WRITE, JobStorage, process_spec, target_of
 from naksha.hub.leases import HeldLease
 from naksha.model import limits
 from naksha.model.errors import Cancelled, CollectionNotFound, NakshaError, OutcomeUnknown
@@ -55,7 +55,7 @@ class JobRunner:
         self._process: JobProcess | None = None
         self._phase = Phase("")
         self._done = 0
-        self._said: list[LogLine] = []
+        self._unsaved_lines: list[LogLine] = []
         self._ending: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -146,10 +146,12 @@ class JobRunner:
         if kind.access == WRITE and target.stored is not None and not target.stored.auto_create:
             await self._check_made(target.stored)
         await self._realm.storage(target.storage.id)  # created by the hub, with its registered id
-        placed = JobStorage(*self._realm.located(target.storage))
+        job_storage = JobStorage(*self._realm.located(target.storage))
         realm_id = self._realm.realm_id
         # In a thread, because it accesses files.
-        return await asyncio.to_thread(process_spec, job, kind, target, placed, how.files, realm_id)
+        return await asyncio.to_thread(
+            process_spec, job, kind, target, job_storage, how.files, realm_id
+        )
 
     async def _check_made(self, stored: SpaceCollection) -> None:
         """Raise CollectionNotFound if the job would create a collection that it must not."""
@@ -157,7 +159,7 @@ class JobRunner:
         try:
             await storage.collection(stored.collection.id)
         except CollectionNotFound as error:
-            raise not_to_be_made(stored.collection.id) from error
+            raise collection_missing(stored.collection.id) from error
 
     def _note(self, line: Line) -> None:
         if isinstance(line, Phase):
@@ -170,8 +172,8 @@ class JobRunner:
             self._say(line.text)
 
     def _say(self, text: str) -> None:
-        self._said.append(LogLine(_now_ms(), text[: limits.JOB_SAID_LENGTH_MAX]))
-        del self._said[: -limits.JOB_LOG_LINES_MAX]
+        self._unsaved_lines.append(LogLine(_now_ms(), text[: limits.JOB_SAID_LENGTH_MAX]))
+        del self._unsaved_lines[: -limits.JOB_LOG_LINES_MAX]
 
     # ---- Persistence -------------------------------------------------------------------------
 
@@ -202,14 +204,14 @@ class JobRunner:
         await self._save_log()
 
     async def _save_log(self) -> None:
-        said, self._said = self._said, []
-        if not said:
+        lines, self._unsaved_lines = self._unsaved_lines, []
+        if not lines:
             return
         try:
-            await add_to_log(self._realm.opened.persistence, self._job.own.log_id, said)
+            await add_to_log(self._realm.opened.persistence, self._job.own.log_id, lines)
         except (NakshaError, asyncio.CancelledError):
             # The end of a job interrupts a save in progress; the final save repeats these lines.
-            self._said = said + self._said
+            self._unsaved_lines = lines + self._unsaved_lines
             raise
 
     async def _end(self, end: Done | Failed) -> None:

@@ -14,9 +14,9 @@ from naksha.catalog.cluster.nodes import LeaseTimes
 from naksha.catalog.objects import Object
 from naksha.hub.hub import Hub, RealmHub
 from naksha.hub.jobs.changes import drop_job, snapshot_of
+from naksha.hub.jobs.job_targets import WRITE, target_of
 from naksha.hub.jobs.objects import JobObject, JobState, JobStatus, JobTable, LogLine, add_to_log
 from naksha.hub.jobs.runner import JobRunner, JobRunnerSettings
-from naksha.hub.jobs.targets import WRITE, target_of
 from naksha.hub.leases import TIMES, ExpiryDetector, HeldLease, LeaseLost, take
 from naksha.hub.scheduler import RealmScanner
 from naksha.model import limits
@@ -182,11 +182,11 @@ class JobService:
             return Failed.of(Cancelled("The job was cancelled"))
         if state.attempt == 0:
             return None
-        who = f"The instance {state.holder or 'that ran it'} is gone"
+        lost = f"The instance {state.holder or 'that ran it'} is gone"
         if state.attempt >= limits.JOB_ATTEMPTS_MAX:
-            return Failed(_LOST, f"{who}, and the job was already started {state.attempt} times")
+            return Failed(_LOST, f"{lost}, and the job was already started {state.attempt} times")
         if not await self._is_repeatable(job):
-            return Failed(_LOST, f"{who}, and the job was running and must not start again")
+            return Failed(_LOST, f"{lost}, and the job was running and must not start again")
         return None
 
     async def _is_repeatable(self, job: JobObject) -> bool:

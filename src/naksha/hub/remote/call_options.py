@@ -26,7 +26,7 @@ class RemoteCaller:
         self._secret = (
             None if secret is None else check_secret(secret, field=f"properties.{SECRET}")
         )
-        self._patience = CallTimeouts(
+        self._timeouts = CallTimeouts(
             _seconds(properties, "connectTimeout", limits.REMOTE_CONNECT_SECONDS),
             _seconds(properties, "timeout", limits.REMOTE_SECONDS),
         )
@@ -39,7 +39,7 @@ class RemoteCaller:
     @property
     def seconds_max(self) -> float:
         """The total timeout of a call."""
-        return self._patience.total_seconds
+        return self._timeouts.total_seconds
 
     async def post(
         self,
@@ -53,16 +53,16 @@ class RemoteCaller:
         sent = {"Stream-Id": context.stream_id, **headers}
         if self._secret is not None:
             sent[HEADER] = signature(self._secret, body)
-        patience, left = self._patience, context.seconds_left
+        timeouts, left = self._timeouts, context.seconds_left
         if left is not None:
-            patience = CallTimeouts(
-                min(patience.connect_seconds, left), min(patience.total_seconds, left)
+            timeouts = CallTimeouts(
+                min(timeouts.connect_seconds, left), min(timeouts.total_seconds, left)
             )
         return await self._remotes.post(
             self._target,
             body,
             sent,
-            patience,
+            timeouts,
             is_delivery=is_delivery,
             before_sending=context.check_turn,
         )

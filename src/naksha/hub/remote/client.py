@@ -49,22 +49,22 @@ class RemoteClient:
     def __init__(self, allowed: Iterable[str] = ()) -> None:
         self.targets: Final = AllowList(allowed)
         self._pools: dict[bool, httpcore.AsyncConnectionPool] = {}
-        self._turns_of: dict[tuple[str, str, int], asyncio.Semaphore] = {}
+        self._slots_of: dict[tuple[str, str, int], asyncio.Semaphore] = {}
 
-    def _turns(self, target: AllowedAddress) -> asyncio.Semaphore:
+    def _slots(self, target: AllowedAddress) -> asyncio.Semaphore:
         """Return the target's semaphore: a server that hangs must not occupy all connections."""
-        turns = self._turns_of.get(target.origin)
-        if turns is None:
-            turns = asyncio.Semaphore(limits.REMOTE_CONNECTIONS_PER_TARGET_MAX)
-            self._turns_of[target.origin] = turns
-        return turns
+        slots = self._slots_of.get(target.origin)
+        if slots is None:
+            slots = asyncio.Semaphore(limits.REMOTE_CONNECTIONS_PER_TARGET_MAX)
+            self._slots_of[target.origin] = slots
+        return slots
 
     async def post(
         self,
         target: AllowedAddress,
         body: bytes,
         headers: Mapping[str, str],
-        patience: CallTimeouts,
+        timeouts: CallTimeouts,
         *,
         is_delivery: bool = False,
         before_sending: Callable[[], None] | None = None,
@@ -88,13 +88,13 @@ class RemoteClient:
             **headers,
         }
         try:
-            async with asyncio.timeout(patience.total_seconds):
-                async with nullcontext() if is_delivery else self._turns(target):
+            async with asyncio.timeout(timeouts.total_seconds):
+                async with nullcontext() if is_delivery else self._slots(target):
                     pool = self._opened(is_delivery=is_delivery)
-                    asked = _CallRequest(target.url, body, sent, before_sending)
-                    return await _exchange(pool, asked, patience)
+                    call = _CallRequest(target.url, body, sent, before_sending)
+                    return await _exchange(pool, call, timeouts)
         except (TimeoutError, httpcore.ReadTimeout, httpcore.WriteTimeout) as error:
-            raise ResponseTimeout(f"No response within {patience.total_seconds:.1f} s") from error
+            raise ResponseTimeout(f"No response within {timeouts.total_seconds:.1f} s") from error
         except _UNREACHED as error:
             raise ConnectFailed("The server cannot be reached") from error
         except _BROKEN as error:
@@ -139,24 +139,24 @@ class _CallRequest(NamedTuple):
 
 
 async def _exchange(
-    pool: httpcore.AsyncConnectionPool, asked: _CallRequest, patience: CallTimeouts
+    pool: httpcore.AsyncConnectionPool, call: _CallRequest, timeouts: CallTimeouts
 ) -> bytes:
     times = {
-        "connect": patience.connect_seconds,
-        "read": patience.total_seconds,
-        "write": patience.total_seconds,
-        "pool": patience.total_seconds,
+        "connect": timeouts.connect_seconds,
+        "read": timeouts.total_seconds,
+        "write": timeouts.total_seconds,
+        "pool": timeouts.total_seconds,
     }
     async with pool.stream(
         "POST",
-        asked.url,
-        headers=[*asked.headers.items()],
-        content=asked.body,
-        extensions={"timeout": times, "trace": asked.trace},
+        call.url,
+        headers=[*call.headers.items()],
+        content=call.body,
+        extensions={"timeout": times, "trace": call.trace},
     ) as response:
         if not 200 <= response.status < 300:
             _log.warning(
-                "The remote handler %s responded with status %d", asked.url, response.status
+                "The remote handler %s responded with status %d", call.url, response.status
             )
             raise RemoteFailed(f"The server responded with status {response.status}")
         headers_told = {name.lower(): value for name, value in response.headers}

@@ -77,7 +77,7 @@ class _Exchange:
 
     def __init__(self, seconds: float) -> None:
         self.until = time.monotonic() + seconds
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._replies: asyncio.Queue[HandlerReply] = asyncio.Queue()
         self._answer: asyncio.Future[WireEvent] | None = None
         self.task: asyncio.Task[None] | None = None
@@ -100,12 +100,12 @@ class _Exchange:
 
     async def sent(self, sent: ForwardedRequest) -> WireEvent:
         """Forward a request and return the hub's response. One at a time: the hub is waiting."""
-        async with self._turn:
+        async with self._lock:
             self._answer = asyncio.get_running_loop().create_future()
             self._replies.put_nowait(HandlerReply(send=sent, continuation=self.continuation))
             return await self._answer
 
-    def answered(self, event: WireEvent) -> None:
+    def resume(self, event: WireEvent) -> None:
         """Pass the hub's response to the waiting handler."""
         if self._answer is None or self._answer.done():
             raise InvalidArgument(
@@ -195,7 +195,7 @@ class HandlerHost:
                 "Unknown continuation: the event timed out, or another host processes it",
                 field="continuation",
             )
-        exchange.answered(event)
+        exchange.resume(event)
         return exchange
 
     def _begun(self, event: WireEvent) -> _Exchange:

@@ -68,8 +68,8 @@ class RemoteHost:
             return HttpResponse(status, b'{"status":"OK"}' if status is HTTPStatus.OK else b"{}")
         try:
             if self._secret is not None:
-                given = received.headers.get(HEADER.lower(), "")
-                check_signature(self._secret, received.body, given)
+                signed = received.headers.get(HEADER.lower(), "")
+                check_signature(self._secret, received.body, signed)
             event = _decode(received.body)
         except Unauthorized as error:
             return _refusal(HTTPStatus.UNAUTHORIZED, error)
@@ -146,12 +146,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("handler", help="Handler class, as in acme.handlers:Stamp.")
     parser.add_argument("--host", default="127.0.0.1", help="Address to listen on [127.0.0.1].")
     parser.add_argument("--port", type=int, default=9000, help="Port to listen on [9000].")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        handler = load_handler(given.handler)
+        handler = load_handler(options.handler)
         secret = os.environ.get(SECRET_VARIABLE)
-        serve(handler, host=given.host, port=given.port, secret=secret)
+        serve(handler, host=options.host, port=options.port, secret=secret)
     except (NakshaError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -287,9 +287,9 @@ def encode_error(error: NakshaError) -> WireError:
     return WireError(code, error.message, error.field, error.feature_id, error.handler)
 
 
-def decode_error(told: WireError) -> NakshaError:
+def decode_error(wire_error: WireError) -> NakshaError:
     """Decode an error of the other end."""
-    kind = TELLABLE.get(told.code, errors.HandlerFailed)
-    error = kind(told.message, field=told.field, feature_id=told.feature_id)
-    error.handler = told.handler
+    kind = TELLABLE.get(wire_error.code, errors.HandlerFailed)
+    error = kind(wire_error.message, field=wire_error.field, feature_id=wire_error.feature_id)
+    error.handler = wire_error.handler
     return error

@@ -33,7 +33,7 @@ from naksha.hub.render.clusters import (
     quadbins,
 )
 from naksha.hub.render.dissolve import line_merged, merged
-from naksha.hub.render.feature_shapes import placed
+from naksha.hub.render.feature_shapes import with_shapes
 from naksha.hub.render.projection import StateProjection, box_shape, shaped
 from naksha.hub.render.sampling import ensuring_ratio, large, sample, sampling_ratio, simplified
 from naksha.model import limits
@@ -79,7 +79,7 @@ class ClusterInput:
             self._add(taken)
 
     def _add(self, states: Sequence[State]) -> None:
-        some, shapes = placed(states)
+        some, shapes = with_shapes(states)
         self._count += len(some)
         if self._count > limits.CLUSTERED_FEATURES_MAX:
             raise LimitExceeded(
@@ -212,7 +212,7 @@ def _sampling(ratio: float) -> Tweak:
 
 def _large(strength: int) -> Tweak:
     def tweak(states: Sequence[State]) -> Sequence[State]:
-        some, shapes = placed(states)
+        some, shapes = with_shapes(states)
         return _where(some, large(shapes, strength))
 
     return tweak

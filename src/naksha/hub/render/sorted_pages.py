@@ -105,18 +105,18 @@ async def read_sorted(
             "The handle belongs to an iteration with another sort; restart without it",
             field="handle",
         )
-    wanted = read.query.limit or limits.PAGE_DEFAULT
+    page_size = read.query.limit or limits.PAGE_DEFAULT
     # Ask for one more to see whether there are more; a page of the maximum size cannot tell.
-    asked = min(wanted + 1, limits.PAGE_MAX)
-    best = await find(read, keys, last, asked)
-    more, best = len(best) > wanted or len(best) == limits.PAGE_MAX, best[:wanted]
+    read_size = min(page_size + 1, limits.PAGE_MAX)
+    best = await find(read, keys, last, read_size)
+    more, best = len(best) > page_size or len(best) == limits.PAGE_MAX, best[:page_size]
     answer = await Features.begun(lambda _: _in_order(send, read, [one.id for one in best]))
     if more:
         answer.cursor = msgspec.json.encode(SortCursor(read.ref, best[-1])).decode()
     return answer
 
 
-def found_below(find: Callable[[FindFeatures], Awaitable[Findings]]) -> Find:
+def sort_in_storage(find: Callable[[FindFeatures], Awaitable[Findings]]) -> Find:
     """Return a function that sorts in the storage."""
 
     async def found(
@@ -129,15 +129,15 @@ def found_below(find: Callable[[FindFeatures], Awaitable[Findings]]) -> Find:
     return found
 
 
-def found_here(send: Send) -> Find:
+def sort_in_memory(send: Send) -> Find:
     """Return a function that sorts the features that the pipeline returns."""
 
     async def found(
         read: ReadFeatures, keys: Sequence[SortKey], after: Found | None, count: int
     ) -> list[Found]:
         begin = None if after is None else (_key_of(after, keys), after.id)
-        whole = msgspec.structs.replace(read.query, limit=None, cursor=None)
-        answer = await send(msgspec.structs.replace(read, query=whole, paged=False))
+        unpaged = msgspec.structs.replace(read.query, limit=None, cursor=None)
+        answer = await send(msgspec.structs.replace(read, query=unpaged, paged=False))
         best: list[Ranked] = []
         async for states in answer:
             for state in states:

@@ -23,8 +23,8 @@ import msgspec
 from naksha.catalog.entities import Edit, Entities
 from naksha.catalog.objects import object_type
 from naksha.catalog.persistence import Persistence
+from naksha.hub.storages.allowed_locations import StorageLocation
 from naksha.hub.storages.locations import FIELD
-from naksha.hub.storages.tenancy import StorageLocation
 from naksha.model import limits
 from naksha.model.errors import Forbidden, NakshaError, OutcomeUnknown
 
@@ -84,7 +84,7 @@ class LocationClaims:
                 others = {} if found is None else found.value.since(oldest)
                 if found is not None and found.value.realm != realm:
                     if others:
-                        raise not_for_this_realm()
+                        raise location_taken()
                     others = {}
                 edit.put(key, LocationClaim(realm=realm, attempts={**others, attempt: now}))
 
@@ -111,7 +111,7 @@ class LocationClaims:
             )
 
 
-def not_for_this_realm() -> Forbidden:
+def location_taken() -> Forbidden:
     """Return the error for a location that another realm uses."""
     return Forbidden(
         "The storage's location belongs to another realm; use another file, database or schema",

@@ -105,11 +105,14 @@ def with_secrets(old: StorageObject, new: StorageObject) -> StorageObject:
     that no password is sent to a different server.
     """
     new = with_location(new)
-    whole = old.properties.get("location")
-    if not isinstance(whole, str) or new.properties.get("location") not in (whole, redacted(whole)):
+    unredacted = old.properties.get("location")
+    if not isinstance(unredacted, str) or new.properties.get("location") not in (
+        unredacted,
+        redacted(unredacted),
+    ):
         return new
-    given = {name: value for name, value in new.properties.items() if name != "location"}
-    properties = {**old.properties, **given}
+    sent = {name: value for name, value in new.properties.items() if name != "location"}
+    properties = {**old.properties, **sent}
     kept = {name: value for name, value in properties.items() if value is not None}
     return msgspec.structs.replace(new, properties=kept)
 

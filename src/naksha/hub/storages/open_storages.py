@@ -119,7 +119,7 @@ class OpenStorages:
         if thing.identity is not None:
             made = {"new_id": thing.identity.id, "number": thing.identity.number}
             options = made | options
-        return self._placed(location), options
+        return self._absolute(location), options
 
     async def try_out(self, realm: str, thing: StorageObject) -> Identity:
         """Open a storage before it is configured, and return its identity.
@@ -144,13 +144,13 @@ class OpenStorages:
 
     def keep_only(self, realm: str, things: Iterable[StorageObject]) -> None:
         """Release all open storages of a realm except these."""
-        wanted: dict[StorageUser, bytes] = {}
+        configured: dict[StorageUser, bytes] = {}
         for thing in things:
             if thing.active:
                 with suppress(NakshaError):  # a storage without a valid location is never open
-                    wanted[StorageUser(realm, thing.id)] = _key(thing)
+                    configured[StorageUser(realm, thing.id)] = _key(thing)
         for user, key in list(self._keys.items()):
-            if user.realm == realm and wanted.get(user) != key:
+            if user.realm == realm and configured.get(user) != key:
                 self._release(user)
 
     async def close(self) -> None:
@@ -179,7 +179,7 @@ class OpenStorages:
         opened.opening.add_done_callback(done)
         return opened
 
-    def _placed(self, location: str) -> str:
+    def _absolute(self, location: str) -> str:
         """Make a file location absolute, relative to the hub's directory of files."""
         if self._files is None or STORAGES.scheme_of(location) != FILE:
             return location

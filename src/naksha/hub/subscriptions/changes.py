@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from naksha.catalog.entities import Edit
-from naksha.hub.config.change_rights import check_removed, check_seen
+from naksha.hub.config.change_rights import check_removed, check_visible
 from naksha.hub.hub import RealmHub
 from naksha.hub.pipeline.request_context import Actor
-from naksha.hub.subscriptions.cleanup import Leftover, clear, leave
+from naksha.hub.subscriptions.cleanup import Leftover, clear, record_leftover
 from naksha.hub.subscriptions.objects import BEGINNING, NOW, Subscription, check_start
 from naksha.hub.subscriptions.pins import pin_name
 from naksha.hub.subscriptions.progress import (
@@ -76,7 +76,7 @@ async def remove_subscription(
         nonlocal left
         kept = await table.get(removed.progress_id)
         storage_id = removed.started_in if kept is None else kept.value.storage_id
-        left = leave(edit, Leftover(storage_id, removed.progress_id, table.now_ms))
+        left = record_leftover(edit, Leftover(storage_id, removed.progress_id, table.now_ms))
 
     removed = await realm.registry.remove(Subscription, id, actor, if_match=if_match, also=leaving)
     assert left is not None
@@ -162,7 +162,7 @@ def _status(subscription: Subscription, kept: Kept | None) -> dict[str, Any]:
     state = DeliveryState(progress.condition.value)
     if not subscription.active and state is not DeliveryState.EXPIRED:
         state = DeliveryState.PAUSED
-    told = {
+    status = {
         "state": state,
         "stateReason": progress.reason or None,
         "since": progress.since_ms or None,
@@ -172,12 +172,12 @@ def _status(subscription: Subscription, kept: Kept | None) -> dict[str, Any]:
         "delivered": progress.delivered,
         "deliveredAt": progress.delivered_ms or None,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in status.items() if value is not None}
 
 
 async def _managed(realm: RealmHub, id: str, actor: Actor) -> Subscription:
     subscription = await realm.registry.get(Subscription, id)
-    check_seen(subscription, actor)
+    check_visible(subscription, actor)
     check_removed(subscription, actor)
     return subscription
 

@@ -34,7 +34,7 @@ class DeliveryBuilder:
         path = subscription.filter.json_path
         self._path = JsonPath.parse(path, field="filter.jsonPath") if path else None
         self._clip = _clip_area(subscription.filter.spatial_filter)
-        self._told = 0
+        self._last_seq_number = 0
 
     async def deliveries(
         self, item: Published, progress: SubscriptionProgress
@@ -55,9 +55,9 @@ class DeliveryBuilder:
         if not self._has_parts:
             # A transaction in many parts is announced once, with the first matching part. After a
             # crash that may be another part; the version number identifies the duplicate.
-            if self._told == item.changeset.version.seq_number:
+            if self._last_seq_number == item.changeset.version.seq_number:
                 return ()
-            self._told = item.changeset.version.seq_number
+            self._last_seq_number = item.changeset.version.seq_number
             return [self._delivery(item, (), progress, 0, is_last=True)]
         if self._clip is not None:
             changes = tuple(_clipped(one, StateProjection(clip=self._clip)) for one in changes)

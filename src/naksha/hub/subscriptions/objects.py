@@ -153,21 +153,21 @@ class Subscription(HubObject, frozen=True, kw_only=True, rename="camel"):
 
 def _plain(value: dict[str, Any]) -> dict[str, Any]:
     """Convert XYZ's form to ours; members in our form take precedence."""
-    given = dict(value)
-    if isinstance(given.get("source"), str):
-        given["source"] = {"spaceId": given["source"]}
-    destination, config = given.get("destination"), given.get("config")
-    if "eventHandlerIds" not in given and isinstance(destination, str):
-        given["eventHandlerIds"] = [destination]
-    if "granularity" not in given and isinstance(config, dict) and "type" in config:
-        given["granularity"] = config["type"]
-    if given.get("filters") is not None:
-        filters = _filter_of(given.pop("filters"))
-        if given.setdefault("filter", filters) not in (filters, None, {}):
+    members = dict(value)
+    if isinstance(members.get("source"), str):
+        members["source"] = {"spaceId": members["source"]}
+    destination, config = members.get("destination"), members.get("config")
+    if "eventHandlerIds" not in members and isinstance(destination, str):
+        members["eventHandlerIds"] = [destination]
+    if "granularity" not in members and isinstance(config, dict) and "type" in config:
+        members["granularity"] = config["type"]
+    if members.get("filters") is not None:
+        filters = _filter_of(members.pop("filters"))
+        if members.setdefault("filter", filters) not in (filters, None, {}):
             raise InvalidArgument("filters differs from filter; send only one", field="filters")
-        given["filter"] = filters
-    _check_members(given.get("filter"), ChangeFilter, "filter")
-    return given
+        members["filter"] = filters
+    _check_members(members.get("filter"), ChangeFilter, "filter")
+    return members
 
 
 def _filter_of(filters: object) -> dict[str, Any]:
@@ -225,27 +225,29 @@ def _check_source(source: ChangeSource) -> None:
         check_collection_id(id, field=f"source.collections[{place}]")
 
 
-def _check_filter(wanted: ChangeFilter) -> None:
-    for place, action in enumerate(wanted.actions):
+def _check_filter(change_filter: ChangeFilter) -> None:
+    for place, action in enumerate(change_filter.actions):
         if action not in (*ACTIONS, *EVENTS):
             raise InvalidArgument(
                 f"{action!r:.40} is not a valid action; use one of "
                 f"{', '.join((*ACTIONS, *EVENTS))}",
                 field=f"filter.actions[{place}]",
             )
-    spatial = wanted.spatial_filter
+    spatial = change_filter.spatial_filter
     if spatial is not None:
         _check_area(spatial)
-    tag_query(f"tags={wanted.tags}")
-    if wanted.properties and property_query(wanted.properties) is None:
+    tag_query(f"tags={change_filter.tags}")
+    if change_filter.properties and property_query(change_filter.properties) is None:
         raise InvalidArgument(
             "The property filter needs conditions like p.speed>50&f.id=a,b",
             field="filter.properties",
         )
-    if wanted.json_path:
-        JsonPath.parse(wanted.json_path, field="filter.jsonPath")
-    on_features = spatial or wanted.tags or wanted.properties or wanted.json_path
-    check_events(wanted.actions, bool(on_features), field="filter.actions")
+    if change_filter.json_path:
+        JsonPath.parse(change_filter.json_path, field="filter.jsonPath")
+    on_features = (
+        spatial or change_filter.tags or change_filter.properties or change_filter.json_path
+    )
+    check_events(change_filter.actions, bool(on_features), field="filter.actions")
 
 
 def _check_area(spatial: SpatialFilter) -> None:

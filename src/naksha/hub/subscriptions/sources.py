@@ -131,7 +131,7 @@ def _only_of(
 
 async def _of_storage(storage: Storage, source: ChangeSource, where: FeedFilter) -> Read:
     line = await line_of(storage, MAIN_BRANCH)
-    asked = FeedFilter(
+    storage_ids = FeedFilter(
         collections=source.collections or None, actions=where.actions, query=where.query
     )
 
@@ -139,7 +139,7 @@ async def _of_storage(storage: Storage, source: ChangeSource, where: FeedFilter)
         return await read_feed(
             line,
             after,
-            asked,
+            storage_ids,
             transactions_max=limits.FEED_TRANSACTIONS_MAX,
             features_max=limits.FEED_FEATURES_MAX,
         )
@@ -147,17 +147,17 @@ async def _of_storage(storage: Storage, source: ChangeSource, where: FeedFilter)
     return read
 
 
-def feed_filter(wanted: ChangeFilter) -> FeedFilter:
+def feed_filter(change_filter: ChangeFilter) -> FeedFilter:
     """Return the part of a filter that the storage evaluates."""
-    spatial = wanted.spatial_filter
+    spatial = change_filter.spatial_filter
     area = None
     if spatial is not None:
         shape = shapely.force_2d(sent_shape(spatial.geometry))
         area = Intersects(shapely.to_wkb(shape), spatial.radius)
     query = Query(
         spatial=area,
-        where=property_query(wanted.properties) if wanted.properties else None,
-        tags=tag_query(f"tags={wanted.tags}") if wanted.tags else None,
-        authors=wanted.authors or None,
+        where=property_query(change_filter.properties) if change_filter.properties else None,
+        tags=tag_query(f"tags={change_filter.tags}") if change_filter.tags else None,
+        authors=change_filter.authors or None,
     )
-    return FeedFilter(actions=wanted.actions or None, query=query)
+    return FeedFilter(actions=change_filter.actions or None, query=query)

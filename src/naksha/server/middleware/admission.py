@@ -26,21 +26,21 @@ class AdmissionLimits(NamedTuple):
 class AdmissionSlot:
     """The slot of one request. It can be released before the request ends, and only once."""
 
-    def __init__(self, turns: AdmissionController, actor: Hashable) -> None:
-        self._turns = turns
+    def __init__(self, admission: AdmissionController, actor: Hashable) -> None:
+        self._admission = admission
         self._actor = actor
         self._is_in = False
 
     async def enter(self) -> None:
         """Acquire the slot; see `AdmissionController.enter`."""
-        await self._turns.enter(self._actor)
+        await self._admission.enter(self._actor)
         self._is_in = True
 
     def leave(self) -> None:
         """Release the slot early: from now on the request only waits, or is limited otherwise."""
         if self._is_in:
             self._is_in = False
-            self._turns.leave(self._actor)
+            self._admission.leave(self._actor)
 
 
 class AdmissionController:

@@ -9,7 +9,7 @@ from starlette.types import Message, Receive, Scope
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, LimitExceeded
-from naksha.server.middleware.request_context import RequestRecord, has_body, visit_of
+from naksha.server.middleware.request_record import RequestRecord, has_body, record_of
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _DROPPED: Final = frozenset({b"content-encoding", b"content-length"})
@@ -23,38 +23,38 @@ def bounded(scope: Scope, receive: Receive, bytes_max: int) -> Receive:
         LimitExceeded: `Content-Length` exceeds the limit.
         InvalidArgument: The content encoding is not supported.
     """
-    visit = visit_of(scope)
-    if not has_body(visit):
+    record = record_of(scope)
+    if not has_body(record):
         return receive
-    length = visit.fields.get(b"content-length", b"")
+    length = record.fields.get(b"content-length", b"")
     if length.isdigit() and int(length) > bytes_max:
         raise _too_large(bytes_max)
-    encoding = (visit.field(b"content-encoding") or "identity").strip().lower()
+    encoding = (record.field(b"content-encoding") or "identity").strip().lower()
     if encoding in ("gzip", "x-gzip"):
         scope["headers"] = [field for field in scope["headers"] if field[0] not in _DROPPED]
-        return _GzipBody(visit, receive, bytes_max).receive
+        return _GzipBody(record, receive, bytes_max).receive
     if encoding != "identity":
         raise InvalidArgument(
             f"Content-Encoding {encoding[:40]!r} is not supported; send the body uncompressed "
             "or with gzip",
             field="Content-Encoding",
         )
-    return _PlainBody(visit, receive, bytes_max).receive
+    return _PlainBody(record, receive, bytes_max).receive
 
 
 class _PlainBody:
     """Receiver of an uncompressed body."""
 
-    def __init__(self, visit: RequestRecord, receive: Receive, bytes_max: int) -> None:
-        self._visit = visit
+    def __init__(self, record: RequestRecord, receive: Receive, bytes_max: int) -> None:
+        self._record = record
         self._receive = receive
         self._bytes_max = bytes_max
 
     async def receive(self) -> Message:
         message = await self._receive()
         if message["type"] == "http.request":
-            self._visit.bytes_in += len(message.get("body", b""))
-            if self._visit.bytes_in > self._bytes_max:
+            self._record.bytes_in += len(message.get("body", b""))
+            if self._record.bytes_in > self._bytes_max:
                 raise _too_large(self._bytes_max)
         return message
 
@@ -62,8 +62,8 @@ class _PlainBody:
 class _GzipBody:
     """Receiver of a gzip body; never decompresses more than the limit."""
 
-    def __init__(self, visit: RequestRecord, receive: Receive, bytes_max: int) -> None:
-        self._visit = visit
+    def __init__(self, record: RequestRecord, receive: Receive, bytes_max: int) -> None:
+        self._record = record
         self._receive = receive
         self._bytes_max = bytes_max
         self._left = bytes_max
@@ -75,12 +75,12 @@ class _GzipBody:
         if message["type"] != "http.request":
             return message
         packed = message.get("body", b"")
-        self._visit.bytes_in += len(packed)
-        if self._visit.bytes_in > self._bytes_max:
+        self._record.bytes_in += len(packed)
+        if self._record.bytes_in > self._bytes_max:
             raise _too_large(self._bytes_max)
         more_body = message.get("more_body", False)
         body = self._unpacked(packed)
-        if not more_body and not self._unpacker.eof and self._visit.bytes_in:
+        if not more_body and not self._unpacker.eof and self._record.bytes_in:
             raise InvalidArgument("The gzip body is truncated", field="body")
         return {**message, "body": body}
 

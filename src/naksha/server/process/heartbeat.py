@@ -41,8 +41,8 @@ class Heartbeat:
 class WorkerWatch:
     """The supervisor's view of one worker."""
 
-    def __init__(self, pulse: Heartbeat, seconds_max: float) -> None:
-        self.pulse = pulse
+    def __init__(self, heartbeat: Heartbeat, seconds_max: float) -> None:
+        self.heartbeat = heartbeat
         self._seconds_max = seconds_max
         self._seen = 0
         self._silent_seconds = 0.0
@@ -53,7 +53,7 @@ class WorkerWatch:
         A long gap counts as one polling interval only: the supervisor may have been suspended
         together with the worker.
         """
-        count = self.pulse.count
+        count = self.heartbeat.count
         if count != self._seen:
             self._seen, self._silent_seconds = count, 0.0
             return False

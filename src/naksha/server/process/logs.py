@@ -89,13 +89,13 @@ def _sentence(line: RequestLine) -> str:
 
 
 def _time(seconds: float) -> str:
-    whole = int(seconds)
-    return f"{_second(whole)}.{int((seconds - whole) * 1000):03}Z"
+    whole_seconds = int(seconds)
+    return f"{_second(whole_seconds)}.{int((seconds - whole_seconds) * 1000):03}Z"
 
 
 @lru_cache(maxsize=16)
-def _second(whole: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
+def _second(whole_seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole_seconds))
 
 
 def _say_only_what_is_asked_for() -> None:

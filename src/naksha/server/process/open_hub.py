@@ -41,8 +41,8 @@ async def check_default_storage(hub: Hub, settings: ServerSettings) -> None:
     thing = await realm.registry.find(StorageObject, DEFAULT_STORAGE)
     if thing is None or not thing.active:
         return
-    told = settings.default_storage.for_realm(DEFAULT_REALM)
-    if settings.storage and thing.properties != told.properties:
+    configured = settings.default_storage.for_realm(DEFAULT_REALM)
+    if settings.storage and thing.properties != configured.properties:
         _log.warning(
             "Realm %s keeps its features in %s, as configured when it was created; the storage "
             "setting applies to new realms only",

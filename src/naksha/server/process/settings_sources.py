@@ -64,8 +64,8 @@ def read_settings(
             flag and --help end the program, as argparse does.
     """
     flags = vars(parser(program).parse_args(arguments))
-    given = {name: value for name, value in flags.items() if value is not None}
-    return settings_from(given, environment)
+    values = {name: value for name, value in flags.items() if value is not None}
+    return settings_from(values, environment)
 
 
 def settings_from(flags: Mapping[str, Any], environment: Mapping[str, str]) -> ServerSettings:
@@ -101,16 +101,16 @@ def parser(program: str) -> argparse.ArgumentParser:
 
 def add_flag(made: argparse.ArgumentParser, setting: Setting) -> None:
     """Add the flag of a setting; its value is validated later, together with other sources."""
-    told = setting.help.replace("%", "%%")
+    help_text = setting.help.replace("%", "%%")
     default = shown(setting.default)
     if default:
-        told += f" [{default}]"
+        help_text += f" [{default}]"
     if isinstance(setting.default, bool):
         made.add_argument(
             setting.flag,
             action=argparse.BooleanOptionalAction,
             default=None,
-            help=told,
+            help=help_text,
             dest=setting.name,
         )
     elif isinstance(setting.default, tuple):
@@ -119,10 +119,12 @@ def add_flag(made: argparse.ArgumentParser, setting: Setting) -> None:
             action="append",
             metavar=setting.name.upper(),
             dest=setting.name,
-            help=told,
+            help=help_text,
         )
     else:
-        made.add_argument(setting.flag, metavar=setting.name.upper(), dest=setting.name, help=told)
+        made.add_argument(
+            setting.flag, metavar=setting.name.upper(), dest=setting.name, help=help_text
+        )
 
 
 def shown(default: Any) -> str:
@@ -169,12 +171,12 @@ def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, SettingVal
     }
 
 
-def _value(setting: Setting, given: SettingValue) -> Any:
+def _value(setting: Setting, source: SettingValue) -> Any:
     """Convert a value to the setting's type.
 
     Strings, the only type of flags and environment variables, are parsed.
     """
-    value = given.value
+    value = source.value
     if isinstance(value, str) and isinstance(setting.default, tuple):
         value = [value]
     if isinstance(value, list) and isinstance(setting.default, tuple):
@@ -187,7 +189,7 @@ def _value(setting: Setting, given: SettingValue) -> Any:
         return msgspec.convert(value, setting.type, strict=not isinstance(value, str))
     except msgspec.DecodeError as error:
         raise InvalidArgument(
-            f"Invalid value in {given.where}: {error}", field=setting.name
+            f"Invalid value in {source.where}: {error}", field=setting.name
         ) from None
 
 
@@ -206,8 +208,8 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:
 
 
 def _help(type_: Any) -> str:
-    told = (meta.description for meta in type_.__metadata__ if isinstance(meta, msgspec.Meta))
-    return next(text for text in told if text)
+    help_text = (meta.description for meta in type_.__metadata__ if isinstance(meta, msgspec.Meta))
+    return next(text for text in help_text if text)
 
 
 def _unknown(name: str, where: str, known: Iterable[str]) -> InvalidArgument:

@@ -89,12 +89,14 @@ class Supervisor:
             worker.terminate()
 
     def _start(self, ready: Connection | None = None) -> SpawnProcess:
-        pulse = Heartbeat(self._processes)
+        heartbeat = Heartbeat(self._processes)
         worker = self._processes.Process(
-            target=work, args=(self._settings, self._listening, ready, pulse), name="naksha-worker"
+            target=work,
+            args=(self._settings, self._listening, ready, heartbeat),
+            name="naksha-worker",
         )
         worker.start()
-        watch = WorkerWatch(pulse, self._settings.worker_seconds)
+        watch = WorkerWatch(heartbeat, self._settings.worker_seconds)
         self._workers[worker] = _Worker(time.monotonic(), watch)
         if self._signals:  # received while the worker was being started
             worker.terminate()
@@ -168,7 +170,10 @@ class Supervisor:
 
 
 def work(
-    settings: ServerSettings, listening: socket.socket, ready: Connection | None, pulse: Heartbeat
+    settings: ServerSettings,
+    listening: socket.socket,
+    ready: Connection | None,
+    heartbeat: Heartbeat,
 ) -> None:
     """Run a worker process; `ready` receives None once it serves, or the reason of a failure."""
     set_up_logs(settings)
@@ -180,7 +185,7 @@ def work(
             ready.close()
 
     try:
-        run_worker(settings, listening, on_ready, pulse)
+        run_worker(settings, listening, on_ready, heartbeat)
     except NakshaError as error:
         _log.error("Worker cannot serve: %s", error)
         if ready is not None and not ready.closed:

@@ -67,27 +67,27 @@ def run_worker(
     settings: ServerSettings,
     listening: socket.socket,
     on_ready: Callable[[], None] | None = None,
-    pulse: Heartbeat | None = None,
+    heartbeat: Heartbeat | None = None,
 ) -> None:
-    """Serve on a socket until stopped by a signal; `pulse` receives the heartbeats.
+    """Serve on a socket until stopped by a signal; `heartbeat` receives the heartbeats.
 
     Raises:
         NakshaError: The hub cannot be opened.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve_watched(settings, listening, on_ready, pulse))
+        runner.run(_serve_watched(settings, listening, on_ready, heartbeat))
 
 
 async def _serve_watched(
     settings: ServerSettings,
     listening: socket.socket,
     on_ready: Callable[[], None] | None,
-    pulse: Heartbeat | None,
+    heartbeat: Heartbeat | None,
 ) -> None:
-    if pulse is None:
+    if heartbeat is None:
         await _serve(settings, listening, on_ready)
         return
-    async with running(pulse.keep_beating(look_seconds(settings.worker_seconds) / 2)):
+    async with running(heartbeat.keep_beating(look_seconds(settings.worker_seconds) / 2)):
         await _serve(settings, listening, on_ready)
 
 
@@ -122,7 +122,7 @@ async def _serve(
     )
     gc.freeze()
     gc.enable()
-    async with serving(app) as state, running(keep_measuring(state.hub, state.turns)):
+    async with serving(app) as state, running(keep_measuring(state.hub, state.admission)):
         if on_ready is not None:
             on_ready()
-        await DrainingServer(config, state.watchers.end).serve(sockets=[listening])
+        await DrainingServer(config, state.long_polls.end).serve(sockets=[listening])

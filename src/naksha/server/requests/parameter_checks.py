@@ -85,13 +85,13 @@ class ParameterChecks:
     def __call__(self, endpoint: Endpoint, scope: Scope) -> None:
         """Raise InvalidArgument if the endpoint would ignore a parameter that it must not."""
         raw, is_read = scope["query_string"], scope["method"] in _READS
-        given = list(self._given(raw, is_read=is_read)) if raw else []
+        sent = list(self._sent(raw, is_read=is_read)) if raw else []
         locks = [] if is_read else _locks_in(scope)
-        if not given and not locks:
+        if not sent and not locks:
             return
         supported = self._supported[_key(endpoint)]
         title = f"{scope['method']} {endpoint.path}"
-        for name, base, is_empty in given:
+        for name, base, is_empty in sent:
             if name not in supported.parameters and base not in supported.compared:
                 raise _unsupported(title, f"parameter {name!r:.64}", name)
             if is_empty:
@@ -102,7 +102,7 @@ class ParameterChecks:
             if header not in supported.locks:
                 raise _unsupported(title, f"header {header}", header)
 
-    def _given(self, raw: bytes, *, is_read: bool) -> Iterator[_SentParameter]:
+    def _sent(self, raw: bytes, *, is_read: bool) -> Iterator[_SentParameter]:
         """Yield the parameters of a query string that the endpoint must support."""
         for pair in raw_pairs(raw):
             text, _, value = pair.partition("=")

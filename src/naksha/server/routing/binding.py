@@ -18,7 +18,7 @@ from naksha.server.routing.declarations import (
     ParameterSource,
     QueryParam,
 )
-from naksha.server.routing.problems import Problem, invalid_parameters
+from naksha.server.routing.parameter_errors import Problem, invalid_parameters
 
 ReadJson = Callable[[Request], Awaitable[Any]]
 """Function that parses the body of a request."""
@@ -114,23 +114,25 @@ class ParameterBinding:
         Raises:
             InvalidArgument: Parameters are missing or invalid.
         """
-        given: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for name, other in self.dependencies:
             key = other.function
             if key not in results:
                 results[key] = await other.call(request, results, read_json)
-            given[name] = results[key]
+            arguments[name] = results[key]
         segments = request.scope["path_params"]
         for name in self.segments:
-            given[name] = segments[name]
+            arguments[name] = segments[name]
         if self._request is not None:
-            given[self._request] = request
+            arguments[self._request] = request
         if self.groups or self.body is not None:
-            await self._validate(request, given, read_json)
-        made = self.function(**given)
+            await self._validate(request, arguments, read_json)
+        made = self.function(**arguments)
         return await made if self._is_async else made
 
-    async def _validate(self, request: Request, given: dict[str, Any], read_json: ReadJson) -> None:
+    async def _validate(
+        self, request: Request, arguments: dict[str, Any], read_json: ReadJson
+    ) -> None:
         problems: list[Problem] = []
         for group in self.groups:
             try:
@@ -139,13 +141,13 @@ class ParameterBinding:
                 problems += [(group.source, one) for one in error.errors()]
                 continue
             if group.parameter:
-                given[group.parameter] = made
+                arguments[group.parameter] = made
             else:
-                given.update({name: getattr(made, name) for name in type(made).model_fields})
+                arguments.update({name: getattr(made, name) for name in type(made).model_fields})
         if self.body is not None:
             sent = await read_json(request)
             try:
-                given[self.body.name] = self.body.adapter.validate_python(sent)
+                arguments[self.body.name] = self.body.adapter.validate_python(sent)
             except ValidationError as error:
                 problems += [(BODY, one) for one in error.errors()]
         if problems:

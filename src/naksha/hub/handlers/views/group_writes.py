@@ -57,12 +57,12 @@ class OriginPlan(SplitPlan):
             for place in self._places.get(id, [FIRST]):
                 ids.setdefault(place, []).append(id)
         for place in sorted({*features, *ids}):
-            self._tell(place, one, features.get(place, ()), ids.get(place, ()))
+            self._add_slices(place, one, features.get(place, ()), ids.get(place, ()))
 
     def _place(self, feature: Feature) -> int:
-        there = self._places.get(feature.get("id") or "", ())
+        origins = self._places.get(feature.get("id") or "", ())
         named = namespace_of(feature).get("space")
-        wanted = self._spaces.index(named) if named in self._spaces else None
-        if wanted is not None and (wanted in there or not there):
-            return wanted
-        return there[0] if there else FIRST
+        named_place = self._spaces.index(named) if named in self._spaces else None
+        if named_place is not None and (named_place in origins or not origins):
+            return named_place
+        return origins[0] if origins else FIRST

@@ -135,13 +135,13 @@ class _Pages:
             self._cursor = self._next
             query = msgspec.structs.replace(self._query, limit=size, cursor=self._cursor)
             request = ReadFeatures(query=query, ref=self._stack.ref, paged=True)
-            answer = await self._layer.ask(self._stack.event, request)
-            placed = [_LayerState(state.id, self._place, state) for state in await answer.all()]
-            self.ahead += [one for one in placed if not self._was_given(one)]
+            answer = await self._layer.send(self._stack.event, request)
+            candidates = [_LayerState(state.id, self._place, state) for state in await answer.all()]
+            self.ahead += [one for one in candidates if not self._was_returned(one)]
             self._next = answer.cursor
             self.is_at_end = self._next is None
 
-    def _was_given(self, one: _LayerState) -> bool:
+    def _was_returned(self, one: _LayerState) -> bool:
         return self._start is not None and self._start.has_passed(one.id, one.place)
 
     def take(self, bound: str | None) -> list[_LayerState]:
@@ -173,16 +173,16 @@ async def _merged(
     layers = [_Pages(stack, place, query, start) for place in range(len(stack.layers))]
     last: _LayerState | None = None
     while True:
-        placed = await _next_placed(stack, layers, min(left + 1, limits.READ_CHUNK_FEATURES))
-        if placed is None:
+        candidates = await _next_placed(stack, layers, min(left + 1, limits.READ_CHUNK_FEATURES))
+        if candidates is None:
             return
-        shown = await _topmost(stack, placed) if hiding else placed
-        given = shown[:left]
-        left -= len(given)
-        last = given[-1] if given else last
-        if given:
-            yield [one.state for one in given]
-        if len(shown) > len(given):  # at least one more than the limit
+        shown = await _topmost(stack, candidates) if hiding else candidates
+        page = shown[:left]
+        left -= len(page)
+        last = page[-1] if page else last
+        if page:
+            yield [one.state for one in page]
+        if len(shown) > len(page):  # at least one more than the limit
             assert last is not None
             answer.cursor = _cursor_after(last, layers, hiding, stack.pins)
             return
@@ -203,10 +203,10 @@ async def _next_placed(
     return sorted((one for layer in layers for one in layer.take(bound)), key=lambda one: one[:2])
 
 
-async def _topmost(stack: LayerStack, placed: Sequence[_LayerState]) -> list[_LayerState]:
+async def _topmost(stack: LayerStack, candidates: Sequence[_LayerState]) -> list[_LayerState]:
     """Return the features that no upper layer hides."""
     first: dict[str, _LayerState] = {}
-    for one in placed:
+    for one in candidates:
         first.setdefault(one.id, one)
     hidden: set[str] = set()
     for place in {one.place for one in first.values()} - {0}:
@@ -241,7 +241,7 @@ async def count(stack: LayerStack, query: Query, *, hiding: bool) -> int:
 
 
 async def _count(stack: LayerStack, layer: ViewLayer, query: Query) -> int:
-    return (await layer.ask(stack.event, CountFeatures(query=query, ref=stack.ref))).count
+    return (await layer.send(stack.event, CountFeatures(query=query, ref=stack.ref))).count
 
 
 async def _count_hidden(stack: LayerStack, place: int, query: Query, own: int) -> int:

@@ -60,7 +60,7 @@ async def write_to_top(stack: LayerStack, below: LayerStack, request: WriteFeatu
         )
         for one in request.modifications
     )
-    return await stack.layers[0].ask(
+    return await stack.layers[0].send(
         stack.event, msgspec.structs.replace(request, modifications=modifications)
     )
 
@@ -76,7 +76,7 @@ async def _write(stack: LayerStack, request: WriteFeatures) -> Written:
     # Versions of a feature are counted per layer, so conflicts are detected here.
     looks = request.conflict_detection and len(stack.layers) > 1
     if not looks and all(place == 0 for place, _ in heads.values()):
-        return await top.ask(stack.event, request)
+        return await top.send(stack.event, request)
     below = {id: state for id, (place, state) in heads.items() if place > 0}
     permits = Permits(stack.event.context)
     plan = _TopLayerWrite(heads, request)
@@ -85,11 +85,11 @@ async def _write(stack: LayerStack, request: WriteFeatures) -> Written:
             _check_below(permits, one, below)
         plan.add(one)
     if not plan.modifications:
-        return plan.told(Written())
+        return plan.response_of(Written())
     sent = msgspec.structs.replace(
         request, modifications=tuple(plan.modifications), conflict_detection=False
     )
-    return plan.told(await plan.refusals.of(top.ask(stack.event, sent)))
+    return plan.response_of(await plan.refusals.of(top.send(stack.event, sent)))
 
 
 def _check_below(permits: Permits, one: Modification, below: Mapping[str, State]) -> None:
@@ -154,10 +154,10 @@ class _TopLayerWrite:
             *(
                 msgspec.structs.replace(
                     one,
-                    features=tuple(f for is_low, f in features if is_low is wanted),
-                    ids=tuple(id for is_low, id in ids if is_low is wanted),
+                    features=tuple(f for is_low, f in features if is_low is is_below),
+                    ids=tuple(id for is_low, id in ids if is_low is is_below),
                 )
-                for wanted in (False, True)
+                for is_below in (False, True)
             )
         )
 
@@ -222,7 +222,7 @@ class _TopLayerWrite:
         self.refusals.add(changed_since(state))
         return False
 
-    def told(self, written: Written) -> Written:
+    def response_of(self, written: Written) -> Written:
         """Return the response for the view, in request order.
 
         Features that were brought up existed before, so they do not count as created.
@@ -233,14 +233,14 @@ class _TopLayerWrite:
         unchanged = deleted | {one.id for one in failed if one.id is not None}
         changed = {*written.inserted, *written.updated} & self._brought_up - unchanged
         states = {state.id: state for state in written.states if state.id not in deleted}
-        told = msgspec.structs.replace(
+        response = msgspec.structs.replace(
             written,
             inserted=order.ids({*written.inserted} - self._brought_up),
             updated=order.ids({*written.updated} - self._brought_up | changed),
             deleted=order.ids(deleted),
             retained=order.ids({*written.retained} - self._brought_up | {*self.retained}),
             states=tuple(states[id] for id in order.ids(states)),
-            failed=tuple(map(order.placed, failed)),
-            notices=tuple(map(order.placed, written.notices)),
+            failed=tuple(map(order.positioned, failed)),
+            notices=tuple(map(order.positioned, written.notices)),
         )
-        return self.refusals.check(told)
+        return self.refusals.check(response)

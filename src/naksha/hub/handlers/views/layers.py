@@ -29,7 +29,7 @@ R = TypeVar("R")
 class ViewLayer(Protocol):
     """A layer of a view."""
 
-    async def ask(self, event: Event, request: Request[R]) -> R:
+    async def send(self, event: Event, request: Request[R]) -> R:
         """Send a request to the layer and return its response."""
 
 
@@ -38,14 +38,14 @@ class SpaceLayer(NamedTuple):
 
     space_id: str
 
-    async def ask(self, event: Event, request: Request[R]) -> R:
+    async def send(self, event: Event, request: Request[R]) -> R:
         return await event.send_to(self.space_id, request)
 
 
 class OwnLayer(NamedTuple):
     """The space's own features: the handlers after the view."""
 
-    async def ask(self, event: Event, request: Request[R]) -> R:
+    async def send(self, event: Event, request: Request[R]) -> R:
         answer: R = await event.send_upstream(request)
         return answer
 
@@ -57,13 +57,13 @@ class PinnedLayer(NamedTuple):
     ref: str
     or_present: bool = False
 
-    async def ask(self, event: Event, request: Request[R]) -> R:
+    async def send(self, event: Event, request: Request[R]) -> R:
         try:
-            return await self.layer.ask(event, msgspec.structs.replace(request, ref=self.ref))
+            return await self.layer.send(event, msgspec.structs.replace(request, ref=self.ref))
         except Expired:
             if not self.or_present:
                 raise
-            return await self.layer.ask(event, request)
+            return await self.layer.send(event, request)
 
 
 HIDING: Final = (Query(), Query(states=States.DELETED, where=MASKS))
@@ -79,10 +79,10 @@ class DeletionLayer(NamedTuple):
     layer: ViewLayer
     below: Sequence[ViewLayer]
 
-    async def ask(self, event: Event, request: Request[R]) -> R:
+    async def send(self, event: Event, request: Request[R]) -> R:
         assert isinstance(request, ReadFeatures)
         query = msgspec.structs.replace(request.query, states=States.DELETED, where=MASKS)
-        answer = await self.layer.ask(event, msgspec.structs.replace(request, query=query))
+        answer = await self.layer.send(event, msgspec.structs.replace(request, query=query))
 
         async def hidden(shown: Features) -> AsyncGenerator[Sequence[State], None]:
             async with aclosing(answer):
@@ -181,7 +181,7 @@ class LayerStack(NamedTuple):
             space = None if self.names_origin else self.event.space.id
             query = msgspec.structs.replace(query, ids=tuple(some), space=space)
             request = ReadFeatures(query=query, ref=self.ref, only_ids=only_ids)
-            found += await (await layer.ask(self.event, request)).all()
+            found += await (await layer.send(self.event, request)).all()
         return found
 
     async def stream(self, layer: ViewLayer, query: Query) -> AsyncGenerator[Sequence[State], None]:
@@ -193,10 +193,10 @@ class LayerStack(NamedTuple):
         if query.ids is not None:
             for ids in [*chunks(dict.fromkeys(query.ids))] or [[]]:
                 part = msgspec.structs.replace(query, ids=tuple(ids))
-                found = await layer.ask(self.event, self._reading(part))
+                found = await layer.send(self.event, self._reading(part))
                 yield await found.all()
             return
-        async with aclosing(await layer.ask(self.event, self._reading(query))) as answer:
+        async with aclosing(await layer.send(self.event, self._reading(query))) as answer:
             async for states in answer:
                 for some in chunks(states):
                     yield some

@@ -118,10 +118,10 @@ async def _pages(
         ids, after = await _page(stack, query, cursor, size)
         merged = await _merged(stack, ids, query)
         if len(merged) >= left:
-            given = merged[:left]
+            page_ids = merged[:left]
             # Read the page again, cut after the last feature returned, to get its cursor.
-            _, answer.cursor = await _page(stack, query, cursor, ids.index(given[-1].id) + 1)
-            yield given
+            _, answer.cursor = await _page(stack, query, cursor, ids.index(page_ids[-1].id) + 1)
+            yield page_ids
             return
         left -= len(merged)
         if merged:
@@ -135,8 +135,8 @@ async def _page(
     stack: LayerStack, query: Query, cursor: str | None, size: int
 ) -> tuple[list[str], str | None]:
     """Return the next ids, and the cursor after them."""
-    asked = msgspec.structs.replace(_everything(query), limit=size, cursor=cursor)
-    found = await layered_reads.read(stack, asked, hiding=True, paged=True)
+    needed = msgspec.structs.replace(_everything(query), limit=size, cursor=cursor)
+    found = await layered_reads.read(stack, needed, hiding=True, paged=True)
     ids = [state.id for state in await found.all()]
     return ids, found.cursor
 
@@ -149,9 +149,9 @@ async def _merged(stack: LayerStack, ids: Sequence[str], query: Query) -> list[S
     found: list[State] = []
     for some in chunks(ids):
         pieces = await _pieces(stack, some)
-        there = await _in_place(stack, pieces, query)
+        matching = await _in_place(stack, pieces, query)
         for id in some:
-            if id in there and pieces[id]:
+            if id in matching and pieces[id]:
                 feature = _merge_layers(pieces[id])
                 if stack.names_origin and len(pieces[id]) > 1:
                     feature["properties"][XYZ].pop("space", None)
@@ -184,30 +184,30 @@ async def _in_place(
         owner = next((piece.place for piece in some if piece.has_geometry), None)
         if owner is not None:
             owned.setdefault(owner, []).append(id)
-    there: set[str] = set()
+    matching: set[str] = set()
     for place, ids in owned.items():
-        asked = Query(ids=tuple(ids), spatial=query.spatial)
-        async with aclosing(stack.stream(stack.layers[place], asked)) as found:
+        needed = Query(ids=tuple(ids), spatial=query.spatial)
+        async with aclosing(stack.stream(stack.layers[place], needed)) as found:
             async for states in found:
-                there.update(state.id for state in states)
-    return there
+                matching.update(state.id for state in states)
+    return matching
 
 
 def _merge_layers(pieces: Sequence[_LayerFeature]) -> Feature:
-    whole: Feature = {}
+    merged: Feature = {}
     for piece in reversed(pieces):
         feature = piece.state.feature
-        geometry = feature if piece.has_geometry else whole
-        whole = {**_laid_over(whole, feature), _GEOMETRY: geometry.get(_GEOMETRY)}
-    return whole
+        geometry = feature if piece.has_geometry else merged
+        merged = {**_overlaid(merged, feature), _GEOMETRY: geometry.get(_GEOMETRY)}
+    return merged
 
 
-def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Feature:
+def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> Feature:
     result = dict(below)
     for name, value in above.items():
         old = result.get(name)
         if isinstance(old, dict) and isinstance(value, dict):
-            value = _laid_over(old, value)
+            value = _overlaid(old, value)
         result[name] = value
     return result
 

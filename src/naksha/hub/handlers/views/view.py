@@ -27,6 +27,7 @@ import msgspec
 
 from naksha.hub.config.references import Reference
 from naksha.hub.handlers.views import group_writes, layered_reads, layered_writes, merged_reads
+from naksha.hub.handlers.views.layer_pins import pins_of, storages_of
 from naksha.hub.handlers.views.layers import (
     DeletionLayer,
     LayerStack,
@@ -34,7 +35,6 @@ from naksha.hub.handlers.views.layers import (
     SpaceLayer,
     ViewLayer,
 )
-from naksha.hub.handlers.views.pins import pins_of, storages_of
 from naksha.hub.handlers.write_parts import deleted_by, deletion_of
 from naksha.hub.pipeline import version_requests
 from naksha.hub.pipeline.pipeline import Event, Setup
@@ -255,7 +255,7 @@ class ViewHandler:
         if len(stack.layers) == 1:
             unmasks = self._is_layered and len(self._layers) > 1
             plain = msgspec.structs.replace(request, context=DEFAULT, unmasks=unmasks)
-            return await stack.layers[0].ask(event, plain)
+            return await stack.layers[0].send(event, plain)
         found = await self._read(event, ReadFeatures(query=request.query, context=request.context))
         deletion = await deletion_of(found, request.message)
         return deleted_by(await self._write(event, deletion))
@@ -290,7 +290,7 @@ class ViewHandler:
             ref = await self._untagged(event, request.ref)
             request = msgspec.structs.replace(request, ref=ref)
             await check_version(event, self._layers, ref)
-        versions = [await layer.ask(event, request) for layer in self._layers]
+        versions = [await layer.send(event, request) for layer in self._layers]
         known = [version for version in versions if version is not None]
         if len(known) < len(versions):
             return None
@@ -319,37 +319,37 @@ def layers_of(properties: dict[str, Any]) -> Sequence[ViewLayer]:
 
 def view_type_of(properties: dict[str, Any]) -> ViewType:
     """Parse the rule by which the layers are combined."""
-    told = properties.get("viewType", ViewType.LAYERED)
+    value = properties.get("viewType", ViewType.LAYERED)
     try:
-        return ViewType(told)
+        return ViewType(value)
     except ValueError:
         raise InvalidArgument(
-            f"{told!r:.40} is not a valid viewType; use one of {', '.join(ViewType)}",
+            f"{value!r:.40} is not a valid viewType; use one of {', '.join(ViewType)}",
             field="properties.viewType",
         ) from None
 
 
 def writes_to_origin(properties: dict[str, Any]) -> bool:
     """Whether existing features are written to the space that has them, not to the top."""
-    told = properties.get("writes", TOP)
-    if told not in (TOP, ORIGIN):
+    value = properties.get("writes", TOP)
+    if value not in (TOP, ORIGIN):
         raise InvalidArgument(f"writes must be {TOP} or {ORIGIN}", field="properties.writes")
     is_union = view_type_of(properties) is ViewType.UNION and "spaceIds" in properties
-    if told == ORIGIN and not is_union:
+    if value == ORIGIN and not is_union:
         raise InvalidArgument(
             "writes = origin needs viewType UNION with spaceIds; other views are written at the "
             "top",
             field="properties.writes",
         )
-    return bool(told == ORIGIN)
+    return bool(value == ORIGIN)
 
 
 def names_origin(properties: dict[str, Any]) -> bool:
     """Whether `space` in a feature's namespace names the space that the feature comes from."""
-    told = properties.get("namesOrigin", False)
-    if not isinstance(told, bool):
+    value = properties.get("namesOrigin", False)
+    if not isinstance(value, bool):
         raise InvalidArgument("namesOrigin must be a boolean", field="properties.namesOrigin")
-    return told
+    return value
 
 
 def is_head(ref: str) -> bool:

@@ -11,7 +11,7 @@ from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.server.openapi.config_schemas import ConfigurationChangesDocument, answers
 from naksha.server.responses.encoding import json_answer
-from naksha.server.routes.config._crud import AskedDep
+from naksha.server.routes.config._crud import ConfigRequestDep
 from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["configuration"])
@@ -25,7 +25,7 @@ router = Router(tags=["configuration"])
     },
 )
 async def read_changes(
-    asked: AskedDep,
+    request: ConfigRequestDep,
     after: Annotated[
         str | None,
         QueryParam(
@@ -50,7 +50,7 @@ async def read_changes(
     They cover spaces, connectors, storages, roles and subscriptions. Objects that the actor may not
     see are left out.
     """
-    log = ConfigLog(asked.realm.opened, asked.actor)
+    log = ConfigLog(request.realm.opened, request.actor)
     if since is not None:
         if after is not None or newest_first:
             raise InvalidArgument(
@@ -62,4 +62,4 @@ async def read_changes(
         page = await log.newest_first(after, limit)
     else:
         page = await log.oldest_first(after, limit)
-    return json_answer(asked.request, page)
+    return json_answer(request.http, page)

@@ -13,10 +13,10 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from naksha.hub.copying import CopyOperation, CopyReport, CopySpec
 from naksha.hub.pipeline.request_context import Context
 from naksha.hub.pipeline.requests import IfExists, IfNotExists
 from naksha.hub.query_language.query_string import decoded, raw_pairs
+from naksha.hub.space_copy import CopyOperation, CopyReport, CopySpec
 from naksha.model import limits
 from naksha.model.errors import NakshaError
 from naksha.model.feature_problems import invalid_struct
@@ -152,68 +152,68 @@ async def copy(
         remove_tags=body.remove_tags,
         transactional=body.transactional,
         message=body.message,
-        said=_said(raw_query(request)),
+        query_text=_readable_query(raw_query(request)),
     )
-    copying = CopyOperation(realm, space_id, order, context, partial(prolonged, request))
-    steps = _in_turn(server_of(request).copies, context, copying)
+    copy_operation = CopyOperation(realm, space_id, order, context, partial(prolonged, request))
+    steps = _in_slot(server_of(request).copies, context, copy_operation)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(aclosing(steps))
         try:
             report = await anext(steps)
             if LINES in request.headers.get("Accept", ""):
                 stack.pop_all()  # the stream closes the steps itself
-                return StreamingResponse(_lines(steps, copying, context), media_type=LINES)
+                return StreamingResponse(_lines(steps, copy_operation, context), media_type=LINES)
             async for _ in steps:
                 pass
         except NakshaError as error:
-            if not copying.report.parts:
+            if not copy_operation.report.parts:
                 raise
-            return envelope_response(*_failed(error, copying, context))
+            return envelope_response(*_failed(error, copy_operation, context))
     headers = {FAILED: str(report.failed_count)} if report.failed_count else {}
     return Response(_line(report), headers=headers, media_type=JSON)
 
 
-async def _in_turn(
-    turns: AdmissionController, context: Context, copying: CopyOperation
+async def _in_slot(
+    admission: AdmissionController, context: Context, copy_operation: CopyOperation
 ) -> AsyncGenerator[CopyReport, None]:
     line = (context.actor.realm, context.actor.app_id, context.actor.author)
-    await turns.enter(line)
+    await admission.enter(line)
     try:
-        async with aclosing(copying.steps()) as steps:
+        async with aclosing(copy_operation.steps()) as steps:
             async for report in steps:
                 yield report
     finally:
-        turns.leave(line)
+        admission.leave(line)
 
 
 async def _lines(
-    steps: AsyncGenerator[CopyReport, None], copying: CopyOperation, context: Context
+    steps: AsyncGenerator[CopyReport, None], copy_operation: CopyOperation, context: Context
 ) -> AsyncIterator[bytes]:
     """Yield the progress after each transaction, then the report or the error."""
     async with aclosing(steps):
-        yield _line(copying.report)
+        yield _line(copy_operation.report)
         try:
             async for report in steps:
                 yield _line(report)
         except NakshaError as error:
-            yield msgspec.json.encode(_failed(error, copying, context)[1]) + b"\n"
+            yield msgspec.json.encode(_failed(error, copy_operation, context)[1]) + b"\n"
 
 
 def _line(report: CopyReport) -> bytes:
-    told: dict[str, Any] = {"type": "CopyProgress", **report.counts()}
+    message: dict[str, Any] = {"type": "CopyProgress", **report.counts()}
     if report.is_complete:
-        told = {"type": "CopyResponse", **msgspec.to_builtins(report)}
-    return msgspec.json.encode(told) + b"\n"
+        message = {"type": "CopyResponse", **msgspec.to_builtins(report)}
+    return msgspec.json.encode(message) + b"\n"
 
 
 def _failed(
-    error: NakshaError, copying: CopyOperation, context: Context
+    error: NakshaError, copy_operation: CopyOperation, context: Context
 ) -> tuple[int, dict[str, Any]]:
     status, envelope = error_json(error, context.stream_id)
-    return status, {**envelope, "copied": msgspec.to_builtins(copying.report)}
+    return status, {**envelope, "copied": msgspec.to_builtins(copy_operation.report)}
 
 
-def _said(raw: bytes) -> str:
+def _readable_query(raw: bytes) -> str:
     """Return the readable query without other parameters, which may include a token."""
     pairs = (decoded(pair, "query") for pair in raw_pairs(raw))
     return "&".join(pair for pair in pairs if _QUERY.match(pair))

@@ -79,21 +79,21 @@ def around_shape(place: shapely.Geometry, radius: float) -> Intersects:
     return Intersects(shapely.to_wkb(shapely.force_2d(place)), radius)
 
 
-async def _place(asked: Asked, given: SpatialParameters) -> shapely.Geometry:
-    point = (given.lat, given.lon)
-    reference = (given.ref_space_id, given.ref_feature_id)
-    ways = [point != (None, None), reference != (None, None), given.h3_index is not None]
+async def _place(asked: Asked, parameters: SpatialParameters) -> shapely.Geometry:
+    point = (parameters.lat, parameters.lon)
+    reference = (parameters.ref_space_id, parameters.ref_feature_id)
+    ways = [point != (None, None), reference != (None, None), parameters.h3_index is not None]
     if sum(ways) != 1:
         raise InvalidArgument(_WAYS, field="lat")
-    if given.h3_index is not None:
-        return hexagon(given.h3_index)
-    if given.lat is not None and given.lon is not None:
-        return shapely.Point(given.lon, given.lat)
-    if given.ref_space_id is not None and given.ref_feature_id is not None:
-        return await _reference(asked, given.ref_space_id, given.ref_feature_id)
-    pairs: dict[str, object] = {"lat": given.lat, "lon": given.lon}
+    if parameters.h3_index is not None:
+        return hexagon(parameters.h3_index)
+    if parameters.lat is not None and parameters.lon is not None:
+        return shapely.Point(parameters.lon, parameters.lat)
+    if parameters.ref_space_id is not None and parameters.ref_feature_id is not None:
+        return await _reference(asked, parameters.ref_space_id, parameters.ref_feature_id)
+    pairs: dict[str, object] = {"lat": parameters.lat, "lon": parameters.lon}
     if point == (None, None):
-        pairs = {"refSpaceId": given.ref_space_id, "refFeatureId": given.ref_feature_id}
+        pairs = {"refSpaceId": parameters.ref_space_id, "refFeatureId": parameters.ref_feature_id}
     missing = next(name for name, value in pairs.items() if value is None)
     raise InvalidArgument(f'Parameter "{missing}" is missing. {_WAYS}', field=missing)
 

@@ -124,8 +124,8 @@ async def _result(
         query = query_of(asked.request, spatial=spatial, limit=parameters.limit)
         found = await asked.send(ReadFeatures(query=query, ref=ref, context=parameters.context))
         async for states in found:
-            given = joined(shaped(states, shaping))
-            if given:
-                yield separator + given
+            content = joined(shaped(states, shaping))
+            if content:
+                yield separator + content
                 separator = b",\n"
     yield b"]}"

@@ -25,7 +25,7 @@ from naksha.hub.query_language.tiles import (
     parse_tile,
     split_suffix,
 )
-from naksha.hub.render.feature_shapes import placed
+from naksha.hub.render.feature_shapes import with_shapes
 from naksha.hub.render.projection import StateProjection, shaped
 from naksha.hub.render.sampling import visual_thousands
 from naksha.hub.write.conflicted_branches import is_for_solving
@@ -70,9 +70,9 @@ async def tile(
 ) -> Response:
     """Return the features of a tile."""
     name, suffix = split_suffix(tile_id)
-    wanted = suffix or _accepted(asked.request.headers.get("Accept", ""))
+    tile_format = suffix or _accepted(asked.request.headers.get("Accept", ""))
     place = parse_tile(scheme, name)
-    is_vector = wanted is not TileFormat.GEOJSON
+    is_vector = tile_format is not TileFormat.GEOJSON
     area = Area(
         asked,
         parameters,
@@ -83,7 +83,7 @@ async def tile(
     )
     if not is_vector:
         return await area.answer()
-    made = await _vector_tile(area, place, parameters, flattened=wanted is TileFormat.MVT_FLAT)
+    made = await _vector_tile(area, place, parameters, flattened=tile_format is TileFormat.MVT_FLAT)
     return whole(asked.request, made, MVT)
 
 
@@ -130,7 +130,7 @@ async def _vector_tile(
 
 
 def _encoded(states: Sequence[State], tile: VectorTile) -> bytes:
-    some, shapes = placed(states)
+    some, shapes = with_shapes(states)
     return tile_of(some, shapely.to_wkb(shapes).tolist(), tile) if some else b""
 
 

@@ -224,8 +224,8 @@ async def read_changeset(
     if not 1 <= version <= limits.INT8_MAX:
         raise InvalidArgument(f"Version {version} is out of range; the first is 1", field="version")
     name = parameters.ref.partition(":")[0] or MAIN_BRANCH
-    asked = parameters.read(request, f"{name}:{version}", single=True)
-    page = await realm.send(space_id, asked, context)
+    read = parameters.read(request, f"{name}:{version}", single=True)
+    page = await realm.send(space_id, read, context)
     if not page.changesets:
         raise VersionNotFound(MISSING, field="version")
     return streamed(changeset_bytes(page.changesets[0], page.after), CHANGESET)

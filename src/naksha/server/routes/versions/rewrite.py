@@ -102,8 +102,10 @@ async def read_diff(
     context: Ctx,
 ) -> Response:
     """Return the features that differ between two versions, with the paths that differ."""
-    asked = ReadDiff(ref=parameters.ref, other=parameters.other, query=parameters.query(request))
-    found = await realm.send(space_id, asked, context)
+    operation = ReadDiff(
+        ref=parameters.ref, other=parameters.other, query=parameters.query(request)
+    )
+    found = await realm.send(space_id, operation, context)
     return StreamingResponse(differences_bytes(found), media_type="application/json")
 
 
@@ -157,14 +159,14 @@ async def roll_back(
     This writes a new version; no history is lost.
     """
     query = _among(parameters.query(request), body.ids)
-    asked = RollBack(
+    operation = RollBack(
         ref=f"{body.branch}:HEAD",
         to=body.version_ref,
         query=None if query == MATCH_ALL else query,
         message=body.message,
         dry_run=body.dry_run or parameters.dry_run,
     )
-    return rewritten_json(await realm.send(space_id, asked, context))
+    return rewritten_json(await realm.send(space_id, operation, context))
 
 
 @router.post("/revert", responses=_DONE, openapi_extra=PROPERTY_QUERY)
@@ -180,11 +182,11 @@ async def revert(
 
     A filter restricts this to some of its changes.
     """
-    asked = Revert(
+    operation = Revert(
         ref=f"{body.branch}:HEAD",
         version=str(body.version),
         features=_among(parameters.query(request), body.ids),
         message=body.message,
         dry_run=body.dry_run or parameters.dry_run,
     )
-    return rewritten_json(await realm.send(space_id, asked, context))
+    return rewritten_json(await realm.send(space_id, operation, context))

@@ -177,7 +177,7 @@ def process_spec(
     job: JobObject,
     kind: JobKind,
     target: JobTarget,
-    placed: JobStorage,
+    job_storage: JobStorage,
     files: JobFiles,
     realm_id: str,
 ) -> dict[str, Any]:
@@ -194,7 +194,7 @@ def process_spec(
         raise InvalidArgument(
             "This job works on a whole storage; remove collection", field="collection"
         )
-    told = {
+    fields_set = {
         "collection": target.collection,
         "info": None if target.stored is None else msgspec.to_builtins(target.stored.collection),
         "app_id": job.app_id,
@@ -203,10 +203,14 @@ def process_spec(
     }
     spec = {
         "job": kind.name,
-        "place": placed.to_json(),
-        **{name: value for name, value in told.items() if name in fields and value is not None},
+        "place": job_storage.to_json(),
         **{
-            name: files.placed(realm_id, value, f"spec.{name}") if name in kind.files else value
+            name: value
+            for name, value in fields_set.items()
+            if name in fields and value is not None
+        },
+        **{
+            name: files.paths_of(realm_id, value, f"spec.{name}") if name in kind.files else value
             for name, value in job.spec.items()
         },
     }

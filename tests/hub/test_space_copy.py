@@ -8,9 +8,9 @@ import pytest
 
 from naksha.hub.config.objects import Space
 from naksha.hub.config.space_changes import create_space
-from naksha.hub.copying import CopyOperation, CopyReport, CopySpec
 from naksha.hub.hub import RealmHub
 from naksha.hub.pipeline.requests import IfExists, IfNotExists, ReadFeatures
+from naksha.hub.space_copy import CopyOperation, CopyReport, CopySpec
 from naksha.model import limits
 from naksha.model.errors import FeatureExists, Forbidden, LimitExceeded, NotFound, ReadOnly
 from naksha.model.query import Query

@@ -132,10 +132,10 @@ async def storage_changes(
     return await _answer(StorageFeed(request, storage_id, collections), parameters.request(request))
 
 
-async def _answer(feed: Feed, asked: ReadChanges) -> Response:
+async def _answer(feed: Feed, read: ReadChanges) -> Response:
     if EVENTS in feed.request.headers.get("Accept", ""):
-        return await event_stream(feed, asked)
-    page = await feed.page(asked)
+        return await event_stream(feed, read)
+    page = await feed.page(read)
     return StreamingResponse(_page(page), media_type=JSON)
 
 

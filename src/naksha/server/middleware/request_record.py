@@ -32,9 +32,9 @@ class RequestRecord:
         "fields",
         "prolong",
         "seconds_queued",
+        "slot",
         "status",
         "stream_id",
-        "turn",
     )
 
     def __init__(self, fields: Mapping[bytes, bytes]) -> None:
@@ -49,7 +49,7 @@ class RequestRecord:
         """0 until the response has begun."""
         self.prolong: Callable[[], None] = _nothing
         """Restarts the request timeout; called by work that makes progress."""
-        self.turn: AdmissionSlot | None = None
+        self.slot: AdmissionSlot | None = None
         """The admission slot that the request holds."""
         self.bytes_in = 0
         self.bytes_out = 0
@@ -57,8 +57,8 @@ class RequestRecord:
     @classmethod
     def begin(cls, scope: Scope) -> RequestRecord:
         """Create the context of a request; a valid stream id of the client is kept."""
-        visit = scope[_KEY] = cls(dict(scope["headers"]))
-        return visit
+        record = scope[_KEY] = cls(dict(scope["headers"]))
+        return record
 
     def field(self, name: bytes) -> str | None:
         """Return a request header."""
@@ -70,20 +70,20 @@ def _nothing() -> None:
     """Do nothing: the request timeout has not started."""
 
 
-def visit_of(where: Scope | HTTPConnection) -> RequestRecord:
+def record_of(where: Scope | HTTPConnection) -> RequestRecord:
     """Return the context of a request."""
     scope = where.scope if isinstance(where, HTTPConnection) else where
-    visit: RequestRecord = scope[_KEY]
-    return visit
+    record: RequestRecord = scope[_KEY]
+    return record
 
 
-def has_body(visit: RequestRecord) -> bool:
+def has_body(record: RequestRecord) -> bool:
     """Return whether the request has a body."""
-    fields = visit.fields
+    fields = record.fields
     return b"transfer-encoding" in fields or fields.get(b"content-length", b"0") != b"0"
 
 
 def _stream_id(fields: Mapping[bytes, bytes]) -> str:
     """Return the client's stream id if it is safe in headers and logs, else a new one."""
-    given = fields.get(b"stream-id", b"").decode("latin-1")
-    return given if _STREAM_ID.fullmatch(given) is not None else secrets.token_urlsafe(9)
+    sent = fields.get(b"stream-id", b"").decode("latin-1")
+    return sent if _STREAM_ID.fullmatch(sent) is not None else secrets.token_urlsafe(9)

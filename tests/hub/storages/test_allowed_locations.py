@@ -11,8 +11,8 @@ from naksha.catalog.realms import Status
 from naksha.hub.config.objects import Identity, StorageObject
 from naksha.hub.config.realm_setup import DefaultStorage
 from naksha.hub.hub import Hub, RealmHub
+from naksha.hub.storages.allowed_locations import AllowedLocations
 from naksha.hub.storages.changes import create_storage, replace_storage
-from naksha.hub.storages.tenancy import AllowedLocations
 from naksha.model import limits
 from naksha.model.errors import Conflict, Forbidden, InvalidArgument, OutcomeUnknown
 from naksha.testing.fixtures import DatabaseFactory
