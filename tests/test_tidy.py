@@ -41,7 +41,6 @@ ROOM_MODULES_MAX = 24
 GERUNDS = {
     "binding": "parameter binding of endpoints",
     "clustering": "the query parameter `clustering`",
-    "copying": "a copy from space to space; `copy` is a module of Python",
     "decoding": "text decoding",
     "encoding": "response encoding",
     "fencing": "fencing of realms by an epoch",

@@ -56,7 +56,7 @@ class CopySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     transactional: bool = False
     """Copy all in one transaction or nothing; else write valid features and report the others."""
     message: str | None = None
-    query_text: str = ""
+    query_text: str = msgspec.field(default="", name="said")
     """The query string of the request, for the provenance."""
 
 

@@ -146,7 +146,7 @@ async def test_what_a_slow_reader_leaves_is_kept_and_then_given() -> None:
     assert budget.bytes_used == 0
 
 
-@pytest.mark.parametrize("room", [SpoolBudget(8, 100), SpoolBudget(100, 8)], ids=["one", "all"])
+@pytest.mark.parametrize("budget", [SpoolBudget(8, 100), SpoolBudget(100, 8)], ids=["one", "all"])
 async def test_there_is_so_much_room_for_slow_readers(budget: SpoolBudget) -> None:
     closed = asyncio.Event()
     body = unhurried(_ten(closed), 0.0, budget)

@@ -83,7 +83,10 @@ async def list_job_kinds(request: ConfigRequestDep) -> Response:
 
 
 @router.get(JOBS, **_jobs.lists)
-async def list_jobs(request: ConfigRequestDep, state: States = []) -> Response:  # noqa: B006 - it is read
+async def list_jobs(
+    request: ConfigRequestDep,
+    state: States = [],  # noqa: B006 - it is read
+) -> Response:
     """List the jobs of the realm."""
     seen = await jobs_of(request.realm, request.actor, state)
     return json_answer(request.http, [_job_json(one) for one in seen])
