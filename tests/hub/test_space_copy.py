@@ -51,7 +51,7 @@ async def test_what_a_query_finds_is_copied_with_one_transaction(realm: RealmHub
 
 async def test_a_copy_is_noted_at_the_target(realm: RealmHub) -> None:
     await put(realm, "from", a_feature("a"))
-    report = await copied(realm, said="p.n=1")
+    report = await copied(realm, query_text="p.n=1")
     (entry,) = (await realm.registry.get(Space, "to")).provenance
     assert (entry["source"], entry["tool"], entry["by"]) == ("space:from", "copy", "tests")
     assert entry["counts"]["inserted"] == 1

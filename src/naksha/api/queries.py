@@ -37,7 +37,9 @@ def selector(at: At) -> VersionSelector:
     if at is None:
         return HEAD
     if isinstance(at, bool):
-        raise InvalidArgument("A version must be a number, a time or None, not a bool", field="at")
+        raise InvalidArgument(
+            f"at={at} is not a version; pass a number, a time or None", field="at"
+        )
     if isinstance(at, int):
         return selector_of(at)
     if isinstance(at, Version):
@@ -104,7 +106,9 @@ def query_of(
     }
     for name, value in others.items():
         if name not in Query.__struct_fields__ or name in fields:
-            raise InvalidArgument(f"{name!r} is not a parameter of a query", field=name)
+            raise InvalidArgument(
+                f"{name!r} is not a parameter of a query; see `help(naksha.Query)`", field=name
+            )
         fields[name] = (value,) if isinstance(value, str) and name.endswith("s") else value
         if isinstance(fields[name], list):
             fields[name] = tuple(fields[name])
@@ -118,11 +122,14 @@ def _spatial(
     radius: float,
 ) -> Spatial | None:
     if sum(part is not None for part in (bbox, tile, intersects)) > 1:
-        raise InvalidArgument("bbox, tile and intersects cannot be combined", field="bbox")
+        raise InvalidArgument(
+            "bbox, tile and intersects cannot be combined in one query; pass one", field="bbox"
+        )
     if bbox is not None:
         if len(bbox) != 4:
             raise InvalidArgument(
-                "bbox must have four numbers: west, south, east, north", field="bbox"
+                f"bbox has {len(bbox)} values; it needs four numbers: west, south, east, north",
+                field="bbox",
             )
         return Bbox(*map(float, bbox))
     if tile is not None:

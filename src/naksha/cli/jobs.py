@@ -236,5 +236,5 @@ def _is_file(kind: types.Type) -> bool:
 def _pair(text: str, field: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name:
-        raise InvalidArgument(f"Expected NAME=VALUE, not {text!r:.80}", field=field)
+        raise InvalidArgument(f"--{field} {text!r:.80} is not of the form NAME=VALUE", field=field)
     return name, value

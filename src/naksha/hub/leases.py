@@ -214,22 +214,22 @@ class HeldLease(Generic[L]):
         return self._valid_until - boot_seconds()
 
     def check(self) -> None:
-        """Raise Lost if another instance may hold the lease by now."""
+        """Raise LeaseLost if another instance may hold the lease by now."""
         if self._is_over:
-            raise LeaseLost("The position was reset")
+            raise LeaseLost("The lease is void: a client reset the position")
         if self.seconds_left <= 0:
-            raise LeaseLost("The lease was not renewed in time")
+            raise LeaseLost("The lease expired: it could not be renewed in time")
 
     async def save(self, changed: Callable[[L], L] | None = None) -> None:
         """Save a change and renew the lease.
 
         Raises:
-            Lost: Another instance holds the lease, or the position was reset.
+            LeaseLost: Another instance holds the lease, or the position was reset.
             NakshaError: The catalog is unavailable; the lease is still held for `seconds_left`.
         """
         async with self._line:
             if self._is_over:
-                raise LeaseLost("The position was reset")
+                raise LeaseLost("The lease is void: a client reset the position")
             began = boot_seconds()
             kept = await self._table.swap(self._kept, self._prolonged(changed))
             while kept is None:
@@ -275,15 +275,15 @@ class HeldLease(Generic[L]):
         return msgspec.structs.replace(new, until_ms=max(until_ms, old.until_ms))
 
     async def _look(self) -> None:
-        """Reload the object; raise Lost unless only the wish of another instance has changed."""
+        """Reload the object; raise LeaseLost unless only another instance's wish has changed."""
         now, ours = await self._table.get(self._kept.id), self._kept.value
         if now is None:
-            raise LeaseLost("The object was removed")
+            raise LeaseLost("The lease is void: its object was removed")
         if now.value.term != ours.term:
-            raise LeaseLost("Another instance holds the lease")
+            raise LeaseLost("The lease expired, and another instance holds it now")
         if now.value.hold != ours.hold:
             # The lease is still ours, so that no other instance starts before this one has stopped.
             # But our state is from before the reset: the only valid action left is to release it.
             self._is_over = True
-            raise LeaseLost("The position was reset")
+            raise LeaseLost("The lease is void: a client reset the position")
         self._kept = now

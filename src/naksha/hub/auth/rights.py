@@ -280,7 +280,9 @@ def parse_role(matrix: object, *, field: str = "urm") -> Rights:
     rights = parse_rights(matrix, field=field)
     if rights.roles:
         raise InvalidArgument(
-            "A role cannot name other roles; copy their attribute maps instead", field=field
+            f"Invalid rights matrix: {field} names other roles, which a role cannot; copy their "
+            "attribute maps instead",
+            field=field,
         )
     return rights
 
@@ -306,7 +308,7 @@ def _grant(attribute_map: Mapping[str, Any], field: str) -> Grant | None:
         texts = [value] if isinstance(value, str) else value
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise InvalidArgument(
-                "An attribute of a rights matrix must be a string or a list of strings",
+                f"Invalid rights matrix: {field}.{name} must be a string or a list of strings",
                 field=f"{field}.{name}",
             )
         if not texts:
@@ -322,14 +324,16 @@ def _grant(attribute_map: Mapping[str, Any], field: str) -> Grant | None:
 def _role_names(value: object, field: str) -> Sequence[str]:
     names = _list(value, field)
     if not all(isinstance(name, str) for name in names):
-        raise InvalidArgument("roles in a rights matrix must be a list of strings", field=field)
+        raise InvalidArgument(
+            f"Invalid rights matrix: {field} must be a list of names of roles", field=field
+        )
     return names
 
 
 def _object(value: object, field: str, otherwise: str = "") -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise InvalidArgument(
-            f"Invalid rights matrix: expected an object {otherwise}".rstrip()
+            f"Invalid rights matrix: {field} must be an object {otherwise}".rstrip()
             + f", not {type(value).__name__}",
             field=field,
         )
@@ -339,7 +343,8 @@ def _object(value: object, field: str, otherwise: str = "") -> Mapping[str, Any]
 def _list(value: object, field: str) -> list[Any]:
     if not isinstance(value, list):
         raise InvalidArgument(
-            f"Invalid rights matrix: expected a list, not {type(value).__name__}", field=field
+            f"Invalid rights matrix: {field} must be a list, not {type(value).__name__}",
+            field=field,
         )
     return value
 

@@ -224,7 +224,9 @@ def _first(claims: Mapping[str, Any], names: Sequence[str]) -> tuple[str, Any]:
 
 def _realm(value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidArgument(f"realm must be a string, not {type(value).__name__}", field="realm")
+        raise InvalidArgument(
+            f'The claim "realm" must be a string, not {type(value).__name__}', field="realm"
+        )
     check_realm_id(value)
     return value
 
@@ -234,7 +236,7 @@ def _limits(value: object) -> UsageLimits:
         return UsageLimits()
     if not isinstance(value, dict):
         raise InvalidArgument(
-            f"limits must be an object, not {type(value).__name__}", field="limits"
+            f'The claim "limits" must be an object, not {type(value).__name__}', field="limits"
         )
     return UsageLimits(
         max_spaces=_limit(value, "maxSpaces"),
@@ -248,5 +250,8 @@ def _limit(found: Mapping[str, Any], name: str) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidArgument("a usage limit must be an integer", field=f"limits.{name}")
+        raise InvalidArgument(
+            f"The usage limit limits.{name} must be an integer, not {value!r:.40}",
+            field=f"limits.{name}",
+        )
     return value if value >= 0 else None

@@ -110,7 +110,9 @@ def _collection_settings(space: Space, properties: dict[str, Any]) -> dict[str, 
         return {"id": configured}
     if not isinstance(configured, dict):
         raise InvalidArgument(
-            "collection must be an id or an object with an id", field="properties.collection"
+            "properties.collection must be an id or an object with an id, not "
+            f"{type(configured).__name__}",
+            field="properties.collection",
         )
     return configured
 
@@ -120,14 +122,19 @@ def _flag(
 ) -> bool:
     value = configured.get(name, default)
     if not isinstance(value, bool):
-        raise InvalidArgument(f"{name} must be true or false", field=f"{at}.{name}")
+        raise InvalidArgument(
+            f"{at}.{name} must be true or false, not {value!r:.40}", field=f"{at}.{name}"
+        )
     return value
 
 
 def _text(configured: dict[str, Any], name: str) -> str | None:
     value = configured.get(name)
     if value is not None and not isinstance(value, str):
-        raise InvalidArgument(f"{name} must be a string", field=f"properties.collection.{name}")
+        raise InvalidArgument(
+            f"properties.collection.{name} must be a string, not {type(value).__name__}",
+            field=f"properties.collection.{name}",
+        )
     return value
 
 
@@ -135,7 +142,8 @@ def _days(configured: dict[str, Any]) -> int:
     days = configured.get("maxAge", CollectionInfo(id="a").max_age)
     if not isinstance(days, int) or isinstance(days, bool) or days < 0:
         raise InvalidArgument(
-            "maxAge must be a number of days, 0 or more", field="properties.collection.maxAge"
+            f"properties.collection.maxAge is {days!r:.40}; it must be a number of days, 0 or more",
+            field="properties.collection.maxAge",
         )
     return days
 
@@ -144,6 +152,7 @@ def _partitions(configured: dict[str, Any]) -> int:
     partitions = configured.get("partitions", 1)
     if isinstance(partitions, bool) or partitions not in (1, 16):
         raise InvalidArgument(
-            "partitions must be 1 or 16", field="properties.collection.partitions"
+            f"properties.collection.partitions is {partitions!r:.40}; it must be 1 or 16",
+            field="properties.collection.partitions",
         )
     return int(partitions)

@@ -35,7 +35,9 @@ async def next_changes(
     """
     if not 1 <= request.limit <= limits.FEED_TRANSACTIONS_MAX:
         raise InvalidArgument(
-            f"limit must be between 1 and {limits.FEED_TRANSACTIONS_MAX}", field="limit"
+            f'Parameter "limit" is {request.limit}; it must be in '
+            f"1..{limits.FEED_TRANSACTIONS_MAX}",
+            field="limit",
         )
     line = source.line
     deadline = time.monotonic() + min(request.wait_seconds, limits.FEED_WAIT_SECONDS_MAX)

@@ -55,11 +55,13 @@ class JsonLinesHandler:
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     raise Unavailable(
-                        "The export file is locked by another process; retry later"
+                        "The file of the deliveries is locked by another process; retry later"
                     ) from error
                 await asyncio.sleep(_LOCK_PAUSE_SECONDS)
             except OSError as error:
-                raise Unavailable(f"The export file cannot be written: {error.strerror}") from error
+                raise Unavailable(
+                    f"The delivery could not be written to its file: {error.strerror}"
+                ) from error
             else:
                 break
         await event.pass_on()

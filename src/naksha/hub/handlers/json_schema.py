@@ -58,7 +58,10 @@ def _draft_of(schema: object) -> str:
 
 def _check(schema: object, field: str) -> None:
     if not isinstance(schema, dict | bool):
-        raise InvalidArgument("A JSON Schema must be an object", field=field)
+        raise InvalidArgument(
+            f"{field} must be a JSON Schema: an object or a boolean, not {type(schema).__name__}",
+            field=field,
+        )
     if len(msgspec.json.encode(schema)) > JSON_SCHEMA_BYTES_MAX:
         raise InvalidArgument(f"The JSON Schema exceeds {JSON_SCHEMA_BYTES_MAX} bytes", field=field)
     if isinstance(schema, bool):

@@ -140,7 +140,7 @@ class RemoteHandler:
     def _failed(self, event: Event, error: RemoteFailed, *, has_sent: bool) -> NakshaError:
         """Return the error for the client; the URL and the cause are only logged."""
         _log.warning(
-            "remote handler %s at %s: %s (%r)",
+            "Remote handler %s at %s failed: %s (%r)",
             self._name,
             self._caller.url,
             error.message,
@@ -159,7 +159,7 @@ class RemoteHandler:
         try:
             return _decode(body)
         except msgspec.DecodeError as error:
-            raise RemoteFailed("The reply is not a valid handler reply") from error
+            raise RemoteFailed("The response of its server is not a valid handler reply") from error
 
     def _request(self, sent: ForwardedRequest, event: Event) -> Request[Any]:
         if sent.is_same:
@@ -178,7 +178,7 @@ class RemoteHandler:
             ) from error
 
     def _nonsense(self, what: str, error: NakshaError) -> RemoteFailed:
-        _log.warning("remote handler %s %s: %s", self._name, what, error.message)
+        _log.warning("Remote handler %s %s: %s", self._name, what, error.message)
         return RemoteFailed(
             f"The remote handler {self._name!r} {what}; the hub's log has the details"
         )
@@ -187,7 +187,7 @@ class RemoteHandler:
         assert reply.error is not None
         error = decode_error(reply.error)
         if isinstance(error, HandlerFailed | RemoteFailed):
-            _log.warning("remote handler %s failed: %s", self._name, error.message)
+            _log.warning("Remote handler %s returned an error: %s", self._name, error.message)
         return error
 
 

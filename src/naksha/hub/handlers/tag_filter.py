@@ -169,9 +169,15 @@ def _rules_of(rules: object) -> dict[str, JsonPath]:
     if not isinstance(rules, dict) or not all(
         tag and isinstance(path, str) for tag, path in rules.items()
     ):
-        raise InvalidArgument("rules must be an object that maps tags to JSONPaths", field=field)
+        raise InvalidArgument(
+            "properties.rules of a tag filter must be an object that maps tags to JSONPaths",
+            field=field,
+        )
     if len(rules) > limits.TAG_RULES_MAX:
-        raise InvalidArgument(f"rules may have at most {limits.TAG_RULES_MAX} entries", field=field)
+        raise InvalidArgument(
+            f"properties.rules has {len(rules)} entries; the maximum is {limits.TAG_RULES_MAX}",
+            field=field,
+        )
     found = {}
     for tag, path in rules.items():
         try:
@@ -196,5 +202,7 @@ def tags_of(properties: dict[str, Any], name: str) -> tuple[str, ...]:
 def _texts(properties: dict[str, Any], name: str) -> list[str]:
     value = properties.get(name) or []
     if not isinstance(value, list | tuple) or not all(isinstance(x, str) and x for x in value):
-        raise InvalidArgument(f"{name} must be an array of strings", field=f"properties.{name}")
+        raise InvalidArgument(
+            f"properties.{name} must be an array of non-empty strings", field=f"properties.{name}"
+        )
     return list(value)

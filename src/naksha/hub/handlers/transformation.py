@@ -59,19 +59,23 @@ def steps_of(value: object, field: str) -> tuple[TransformStep, ...]:
         return ()
     if not isinstance(value, list | tuple) or len(value) > limits.TRANSFORM_STEPS_MAX:
         raise InvalidArgument(
-            f"Steps must be an array with at most {limits.TRANSFORM_STEPS_MAX} items", field=field
+            f"{field} must be an array of at most {limits.TRANSFORM_STEPS_MAX} steps", field=field
         )
     return tuple(_step(config, f"{field}[{place}]") for place, config in enumerate(value))
 
 
 def _step(config: object, field: str) -> TransformStep:
     if not isinstance(config, Mapping):
-        raise InvalidArgument("A step must be an object with the member op", field=field)
+        raise InvalidArgument(
+            f'{field} must be an object with the member "op": one of {", ".join(_STEPS)}',
+            field=field,
+        )
     op = config.get("op")
     make = _STEPS.get(op) if isinstance(op, str) else None
     if make is None:
         raise InvalidArgument(
-            f"{op!r:.40} is not an operation; use one of {', '.join(_STEPS)}", field=f"{field}.op"
+            f"{field}.op is {op!r:.40}, which is not an operation; use one of {', '.join(_STEPS)}",
+            field=f"{field}.op",
         )
     return make(config, field)
 
@@ -79,13 +83,19 @@ def _step(config: object, field: str) -> TransformStep:
 def _changed_path(config: Mapping[str, Any], name: str, field: str) -> Path:
     path = writable_path(config.get(name), f"{field}.{name}")
     if path[0] in ("geometry", "bbox"):
-        raise InvalidArgument("A step cannot change geometry or bbox", field=f"{field}.{name}")
+        raise InvalidArgument(
+            f"{field}.{name} is {'.'.join(path)!r:.80}, but a step cannot change the geometry or "
+            "the bbox",
+            field=f"{field}.{name}",
+        )
     return path
 
 
 def _value(config: Mapping[str, Any], field: str) -> Any:
     if "value" not in config:
-        raise InvalidArgument("The step needs a value", field=f"{field}.value")
+        raise InvalidArgument(
+            f"{field}.value is missing: this operation requires it", field=f"{field}.value"
+        )
     problem = json_problem(config["value"])
     if problem is not None:
         raise InvalidArgument(
@@ -98,7 +108,10 @@ def _rename(config: Mapping[str, Any], field: str) -> TransformStep:
     source = _changed_path(config, "from", field)
     path = _changed_path(config, "to", field)
     if overlap(source, path):
-        raise InvalidArgument("from and to must not contain each other", field=f"{field}.to")
+        raise InvalidArgument(
+            f"{field}.from and {field}.to overlap: neither path may contain the other",
+            field=f"{field}.to",
+        )
 
     def apply(feature: Feature) -> Feature:
         value = get_at(feature, source)
@@ -145,7 +158,9 @@ def _convert(config: Mapping[str, Any], field: str) -> TransformStep:
     convert = _CONVERSIONS.get(name) if isinstance(name, str) else None
     if convert is None:
         raise InvalidArgument(
-            f"{name!r:.40} is not a type; use one of {', '.join(_CONVERSIONS)}", field=f"{field}.to"
+            f"{field}.to is {name!r:.40}, which is not a type; use one of "
+            f"{', '.join(_CONVERSIONS)}",
+            field=f"{field}.to",
         )
 
     def apply(feature: Feature) -> Feature:
@@ -164,10 +179,16 @@ def _template(config: Mapping[str, Any], field: str) -> TransformStep:
     path = _changed_path(config, "path", field)
     text = config.get("template")
     if not isinstance(text, str):
-        raise InvalidArgument("The template must be a string", field=f"{field}.template")
+        raise InvalidArgument(
+            f"{field}.template must be a string, not {type(text).__name__}",
+            field=f"{field}.template",
+        )
     pieces = _PLACE.split(text)
     if any("{" in piece or "}" in piece for piece in pieces):
-        raise InvalidArgument("The template has an unmatched brace", field=f"{field}.template")
+        raise InvalidArgument(
+            f"{field}.template is {text!r:.80}, which has an unmatched brace",
+            field=f"{field}.template",
+        )
     paths = [path_of(piece, f"{field}.template") for piece in pieces[1::2]]
 
     def apply(feature: Feature) -> Feature:

@@ -240,17 +240,21 @@ def config_of(properties: dict[str, Any]) -> TypeSplitterConfig:
         or (are_spaces and "collections" in properties)
     ):
         raise InvalidArgument(
-            "A type splitter needs either collections or spaces, an object that maps types "
-            "to names",
+            "A type splitter needs either properties.collections or properties.spaces: an object "
+            "that maps types to names",
             field=f"properties.{field}",
         )
     otherwise = properties.get("otherwise")
     if otherwise is not None and not isinstance(otherwise, str):
-        raise InvalidArgument("otherwise must be a name", field="properties.otherwise")
+        raise InvalidArgument(
+            "properties.otherwise must be the name of a collection or space, not "
+            f"{type(otherwise).__name__}",
+            field="properties.otherwise",
+        )
     names = list(dict.fromkeys([*names_by_type.values(), *([otherwise] if otherwise else [])]))
     if len(names) > limits.VIEW_LAYERS_MAX:
         raise InvalidArgument(
-            f"At most {limits.VIEW_LAYERS_MAX} collections or spaces are allowed",
+            f"The type splitter has {len(names)} {field}; the maximum is {limits.VIEW_LAYERS_MAX}",
             field=f"properties.{field}",
         )
     types = TypeRouting(

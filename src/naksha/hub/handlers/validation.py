@@ -74,11 +74,16 @@ class ValidationHandler:
             self._geometry = GeometryRules(properties["geometry"], "properties.geometry")
         if self._schema is None and self._geometry is None:
             raise InvalidArgument(
-                "A validation needs a schema or geometry rules", field="properties"
+                "A connector of the class 'validation' needs properties.schema or "
+                "properties.geometry",
+                field="properties",
             )
         self._mode = properties.get("mode", REJECT)
         if self._mode not in (REJECT, REPORT):
-            raise InvalidArgument("mode must be 'reject' or 'report'", field="properties.mode")
+            raise InvalidArgument(
+                f"properties.mode is {self._mode!r:.40}; it must be {REJECT!r} or {REPORT!r}",
+                field="properties.mode",
+            )
 
     async def process(self, event: Event) -> Any:
         if not isinstance(event.request, WriteFeatures):

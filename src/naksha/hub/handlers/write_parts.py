@@ -43,7 +43,8 @@ def check_objects(request: WriteFeatures) -> None:
             )
         if not isinstance(feature.get("properties", {}), dict | type(None)):
             raise InvalidArgument(
-                "properties must be a JSON object",
+                f"The properties of a feature must be a JSON object, not "
+                f"{type(feature['properties']).__name__}",
                 field="properties",
                 feature_id=readable_id(feature.get("id")),
             )

@@ -177,7 +177,11 @@ async def remove_job(
             field="If-Match",
         )
     if not seen.state.state.is_final:
-        raise InUse(f"The job {id!r} is {seen.state.state}; cancel it first", field="id")
+        raise InUse(
+            f"The job {id!r} is {seen.state.state} and can be removed only after it has ended; "
+            "cancel it first",
+            field="id",
+        )
     await drop_job(realm, seen.job, actor.app_id, actor.author)
     return seen.job
 

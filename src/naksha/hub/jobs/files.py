@@ -49,10 +49,15 @@ class JobFiles:
                 field=field,
             )
         if not isinstance(name, str) or not name or not name.isprintable():
-            raise InvalidArgument("A file name must be a non-empty printable string", field=field)
+            raise InvalidArgument(
+                f"{field} must be a file name: a non-empty string of printable characters",
+                field=field,
+            )
         if _EXPANDED & set(name):
             raise InvalidArgument(
-                "A file name must not contain { } [ ] or a backslash", field=field
+                f"{name!r:.80} is not a valid file name: it must not contain {{ }} [ ] or a "
+                "backslash",
+                field=field,
             )
         base = self._directory / realm_id
         try:

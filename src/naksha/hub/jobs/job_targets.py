@@ -189,10 +189,13 @@ def process_spec(
     fields = fields_of(kind)
     for name in job.spec:
         if name in FILLED:
-            raise InvalidArgument(f"The hub sets {name}; remove it from spec", field=f"spec.{name}")
+            raise InvalidArgument(
+                f"spec.{name} is set by the hub; remove it from the spec", field=f"spec.{name}"
+            )
     if target.collection is not None and "collection" not in fields:
         raise InvalidArgument(
-            "This job works on a whole storage; remove collection", field="collection"
+            f"The job {kind.name!r} processes a whole storage and accepts no collection; omit it",
+            field="collection",
         )
     fields_set = {
         "collection": target.collection,

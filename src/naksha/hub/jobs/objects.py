@@ -66,7 +66,8 @@ class JobObject(HubObject, frozen=True, kw_only=True, rename="camel"):
             check_object_id(self.space_id, "space")
             if self.collection is not None:
                 raise InvalidArgument(
-                    "collection needs a storageId; a space has its own collection",
+                    "A job can name a collection of a storage only: with a spaceId, omit "
+                    "collection, as a space has its own",
                     field="collection",
                 )
         if self.storage_id is not None:
@@ -75,7 +76,7 @@ class JobObject(HubObject, frozen=True, kw_only=True, rename="camel"):
             check_collection_id(self.collection, field="collection")
         if len(msgspec.json.encode(self.spec)) > limits.JOB_SPEC_BYTES_MAX:
             raise LimitExceeded(
-                f"The spec of a job may have at most {limits.JOB_SPEC_BYTES_MAX} bytes",
+                f"The spec of the job exceeds the maximum of {limits.JOB_SPEC_BYTES_MAX} bytes",
                 field="spec",
             )
 

@@ -113,7 +113,7 @@ class JobRunner:
         except NakshaError as error:
             return Failed.of(error)
         except Exception:  # noqa: BLE001 - reported to the client as the job's failure
-            _log.exception("job %s", self._name)
+            _log.exception("Job %s failed unexpectedly", self._name)
             return Failed(NakshaError.code, _UNFORESEEN)
 
     async def _listened(self) -> Done | Failed:
@@ -124,7 +124,7 @@ class JobRunner:
             settings=self._how.settings,
             until=self._holding.valid_until,
         )
-        _log.info("job %s runs as process %d", self._name, process.pid)
+        _log.info("Job %s runs as process %d", self._name, process.pid)
         end: Line | None = None
         async for line in process.lines():
             self._note(line)
@@ -135,7 +135,7 @@ class JobRunner:
             is_known = end.code in (Cancelled.code, OutcomeUnknown.code)
             return end if is_known else Failed.of(Cancelled("The job was cancelled"))
         if isinstance(end, Failed) and end.code == NakshaError.code:
-            _log.error("job %s: %s\n%s", self._name, end.message, "\n".join(process.errors))
+            _log.error("Job %s failed: %s\n%s", self._name, end.message, "\n".join(process.errors))
         return end
 
     async def _spec(self) -> dict[str, Any]:
@@ -186,7 +186,9 @@ class JobRunner:
                     await self._save()
             except (NakshaError, TimeoutError) as error:
                 check_cancelled()
-                _log.warning("job %s: %s", self._name, error)
+                _log.warning(
+                    "Progress of the job %s was not saved, will retry: %s", self._name, error
+                )
                 self._holding.check()
             if self._process is not None:
                 self._process.prolong(self._holding.valid_until)
@@ -246,11 +248,13 @@ class JobRunner:
                 await self._holding.save(changed)
             except NakshaError as error:
                 check_cancelled()
-                _log.warning("job %s ended, but saving its outcome failed: %s", self._name, error)
+                _log.warning(
+                    "Job %s ended, but saving its outcome failed, will retry: %s", self._name, error
+                )
                 self._holding.check()
                 await asyncio.sleep(limits.JOB_SAVE_SECONDS)
             else:
-                _log.info("job %s: %s", self._name, state.value)
+                _log.info("Job %s ended: %s", self._name, state.value)
                 return
 
 

@@ -160,7 +160,7 @@ class JobService:
             check_cancelled()
             if reason is None or reason.code == _LOST:
                 return reason
-            unsure = "the storage did not confirm whether the job has written"
+            unsure = "the storage did not confirm whether the job wrote its result"
             return Failed.of(OutcomeUnknown(f"{reason.message}; {unsure}: {error}"))
         return reason if applied is None else Done(msgspec.to_builtins(applied))
 
@@ -186,7 +186,9 @@ class JobService:
         if state.attempt >= limits.JOB_ATTEMPTS_MAX:
             return Failed(_LOST, f"{lost}, and the job was already started {state.attempt} times")
         if not await self._is_repeatable(job):
-            return Failed(_LOST, f"{lost}, and the job was running and must not start again")
+            return Failed(
+                _LOST, f"{lost}, and a job of this kind must not be started a second time"
+            )
         return None
 
     async def _is_repeatable(self, job: JobObject) -> bool:
@@ -224,12 +226,12 @@ class JobService:
         try:
             await JobRunner(realm, job, holding, self._how).run()
         except LeaseLost as lost:
-            _log.warning("job %s/%s: %s", realm.realm_id, job.id, lost)
+            _log.warning("Job %s/%s stopped: %s", realm.realm_id, job.id, lost)
         except asyncio.CancelledError:
             await self._give_back(realm, job, holding)
             raise
         except Exception:  # noqa: BLE001 - nothing else would report it
-            _log.exception("job %s/%s", realm.realm_id, job.id)
+            _log.exception("Job %s/%s failed unexpectedly", realm.realm_id, job.id)
 
     async def _give_back(
         self, realm: RealmHub, job: JobObject, holding: HeldLease[JobState]

@@ -193,9 +193,13 @@ def _integer(parameters: Parameters, field: str, least: int, most: int) -> int |
         return None
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
-        raise InvalidArgument(f"{text!r:.64} is not an integer", field=field)
+        raise InvalidArgument(
+            f'Parameter "{field}" must be an integer, not {text!r:.64}', field=field
+        )
     if not least <= int(text) <= most:
-        raise InvalidArgument(f"{text} is out of range; use {least}..{most}", field=field)
+        raise InvalidArgument(
+            f'Parameter "{field}" is {text}; it must be in {least}..{most}', field=field
+        )
     return int(text)
 
 
@@ -212,5 +216,7 @@ def _member(parameters: Parameters, field: str, kind: type[Name], default: Name)
 def _one_of(field: str, text: str, known: Mapping[str, T]) -> T:
     if text.lower() not in known:
         names = ", ".join(filter(None, known))
-        raise InvalidArgument(f"{text!r:.64} is not a valid value; use one of {names}", field=field)
+        raise InvalidArgument(
+            f'Parameter "{field}" is {text!r:.64}; use one of {names}', field=field
+        )
     return known[text.lower()]

@@ -71,10 +71,14 @@ class RemoteCaller:
 def _seconds(properties: dict[str, Any], name: str, default: float) -> float:
     value = properties.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidArgument("A timeout must be a number of seconds", field=f"properties.{name}")
+        raise InvalidArgument(
+            f"properties.{name} must be a number of seconds, not {value!r:.40}",
+            field=f"properties.{name}",
+        )
     if not 0 < value <= limits.REMOTE_SECONDS_MAX:
         raise InvalidArgument(
-            f"A timeout must be above 0 and at most {limits.REMOTE_SECONDS_MAX:.0f} seconds",
+            f"properties.{name} is {value}; it must be above 0 and at most "
+            f"{limits.REMOTE_SECONDS_MAX:.0f} seconds",
             field=f"properties.{name}",
         )
     return float(value)

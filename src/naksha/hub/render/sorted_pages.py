@@ -64,7 +64,9 @@ def parse_sort(text: str) -> list[SortKey]:
     keys = [_sort_key(name) for name in text.split(",") if name]
     if not 1 <= len(keys) <= limits.SORT_KEYS_MAX:
         raise InvalidArgument(
-            f"sort must name 1 to {limits.SORT_KEYS_MAX} properties", field="sort"
+            f'Parameter "sort" names {len(keys)} properties; it must name 1 to '
+            f"{limits.SORT_KEYS_MAX}",
+            field="sort",
         )
     return keys
 

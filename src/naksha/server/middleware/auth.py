@@ -65,7 +65,7 @@ def token_of(scope: Scope, record: RequestRecord) -> str | None:
     if header is not None:
         scheme, _, token = header.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            raise Unauthorized("Authorization is understood as: Bearer, and a token")
+            raise Unauthorized('Malformed Authorization header: expected "Bearer <token>"')
         return token.strip()
     query: bytes = scope["query_string"]
     if ACCESS_TOKEN.encode() not in query:

@@ -81,7 +81,9 @@ class _GzipBody:
         more_body = message.get("more_body", False)
         body = self._unpacked(packed)
         if not more_body and not self._unpacker.eof and self._record.bytes_in:
-            raise InvalidArgument("The gzip body is truncated", field="body")
+            raise InvalidArgument(
+                "The request body is truncated: its gzip data ends too early", field="body"
+            )
         return {**message, "body": body}
 
     def _unpacked(self, packed: bytes) -> bytes:
@@ -92,7 +94,7 @@ class _GzipBody:
                 piece = self._unpacker.decompress(packed, self._left + 1)
             except zlib.error as error:
                 raise InvalidArgument(
-                    f"The body is not valid gzip: {error}", field="body"
+                    f"The request body is not valid gzip: {error}", field="body"
                 ) from None
             self._left -= len(piece)
             if self._left < 0:
@@ -112,7 +114,7 @@ class _GzipBody:
         self._packs_left -= 1
         if self._packs_left < 0:
             raise LimitExceeded(
-                f"The body has more than {limits.GZIP_PACKS_MAX:,} gzip members; send it as one",
+                f"The request body has more than {limits.GZIP_PACKS_MAX:,} gzip members; send one",
                 field="body",
             )
         self._unpacker = zlib.decompressobj(_GZIP)

@@ -306,12 +306,13 @@ def layers_of(properties: dict[str, Any]) -> Sequence[ViewLayer]:
     ids = properties.get("spaceIds")
     if not isinstance(ids, list | tuple) or not ids or not all(isinstance(id, str) for id in ids):
         raise InvalidArgument(
-            "A view needs spaceIds, an array of space ids with the top one first",
+            "A view needs properties.spaceIds: an array of space ids, the top one first",
             field="properties.spaceIds",
         )
     if len(ids) > limits.VIEW_LAYERS_MAX or len({*ids}) < len(ids):
         raise InvalidArgument(
-            f"spaceIds may have at most {limits.VIEW_LAYERS_MAX} spaces, each of them once",
+            f"properties.spaceIds may have at most {limits.VIEW_LAYERS_MAX} spaces, each of them "
+            "once",
             field="properties.spaceIds",
         )
     return tuple(map(SpaceLayer, ids))
@@ -333,12 +334,15 @@ def writes_to_origin(properties: dict[str, Any]) -> bool:
     """Whether existing features are written to the space that has them, not to the top."""
     value = properties.get("writes", TOP)
     if value not in (TOP, ORIGIN):
-        raise InvalidArgument(f"writes must be {TOP} or {ORIGIN}", field="properties.writes")
+        raise InvalidArgument(
+            f"properties.writes is {value!r:.40}; it must be {TOP!r} or {ORIGIN!r}",
+            field="properties.writes",
+        )
     is_union = view_type_of(properties) is ViewType.UNION and "spaceIds" in properties
     if value == ORIGIN and not is_union:
         raise InvalidArgument(
-            "writes = origin needs viewType UNION with spaceIds; other views are written at the "
-            "top",
+            "properties.writes can be 'origin' only in a view with spaceIds and the viewType "
+            "UNION; writes to any other view go to its top layer",
             field="properties.writes",
         )
     return bool(value == ORIGIN)
@@ -348,7 +352,10 @@ def names_origin(properties: dict[str, Any]) -> bool:
     """Whether `space` in a feature's namespace names the space that the feature comes from."""
     value = properties.get("namesOrigin", False)
     if not isinstance(value, bool):
-        raise InvalidArgument("namesOrigin must be a boolean", field="properties.namesOrigin")
+        raise InvalidArgument(
+            f"properties.namesOrigin must be true or false, not {value!r:.40}",
+            field="properties.namesOrigin",
+        )
     return value
 
 
@@ -366,7 +373,10 @@ async def check_version(event: Event, layers: Sequence[ViewLayer], ref: str) -> 
     """Raise an error for a version that does not mean the same in all layers."""
     parsed = parse_ref(ref)
     if not isinstance(parsed, One):
-        raise InvalidArgument("The request needs one version, not a range", field="versionRef")
+        raise InvalidArgument(
+            f"A view is read at one version, but {ref!r:.80} is a range of versions",
+            field="versionRef",
+        )
     if parsed.branch != MAIN_BRANCH or isinstance(parsed.point, Named):
         raise NotSupported(
             "Tags and branches belong to one space; give the number or time of the version, or "

@@ -53,7 +53,10 @@ async def put_storage(
     """
     body = await request.body()
     if body.get("id", storage_id) != storage_id:
-        raise InvalidArgument("The id of a storage cannot be changed", field="id")
+        raise InvalidArgument(
+            f"The storage {storage_id!r} cannot get the id {body['id']!r:.80}: ids are permanent",
+            field="id",
+        )
     check_object_id(storage_id, "storage")
     changed = await replace_storage(
         request.realm,

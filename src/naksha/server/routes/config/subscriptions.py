@@ -199,7 +199,8 @@ async def post_reset(subscription_id: Id, request: ConfigRequestDep) -> Response
         since = int(since)
     if isinstance(since, bool) or not isinstance(since, int | str):
         raise InvalidArgument(
-            f'since must be a version number, "{NOW}" or "{BEGINNING}"', field="since"
+            f'since must be a version number, "{NOW}" or "{BEGINNING}", not {since!r:.40}',
+            field="since",
         )
     thing = await reset_subscription(request.realm, subscription_id, since, request.actor)
     return await _shown(request, thing)

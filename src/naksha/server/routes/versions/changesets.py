@@ -222,7 +222,9 @@ async def read_changeset(
 ) -> Response:
     """Return the changes of one version."""
     if not 1 <= version <= limits.INT8_MAX:
-        raise InvalidArgument(f"Version {version} is out of range; the first is 1", field="version")
+        raise InvalidArgument(
+            f"Version {version} is out of range: versions are 1..{limits.INT8_MAX}", field="version"
+        )
     name = parameters.ref.partition(":")[0] or MAIN_BRANCH
     read = parameters.read(request, f"{name}:{version}", single=True)
     page = await realm.send(space_id, read, context)
@@ -259,7 +261,9 @@ def _older_than(query: str) -> int:
     versions = [int(match[1]) for match in found if match is not None]
     if len(versions) != 1 or versions[0] < 1:
         raise InvalidArgument(
-            "Pass the first version to keep, as in ?version<7 or ?version=lt=7", field="version"
+            'Parameter "version" is missing or invalid: pass the first version to keep, as in '
+            "?version<7 or ?version=lt=7",
+            field="version",
         )
     return versions[0]
 
