@@ -110,7 +110,7 @@ def test_there_are_requests() -> None:
 
 
 @every_request
-def test_what_it_needs(request_: Request[Any]) -> None:
+def test_required_rights(request_: Request[Any]) -> None:
     needed = set(request_.needs())
     assert needed
     assert all(isinstance(right, Right) for right in needed)
@@ -142,7 +142,7 @@ async def test_without_a_right_it_is_refused_before_anybody_sees_it(
 
 
 @every_request
-async def test_with_what_it_needs_it_passes_as_it_is(request_: Request[Any]) -> None:
+async def test_a_request_with_all_rights_is_unchanged(request_: Request[Any]) -> None:
     for rights in (granting(Right.USE_SPACES, *request_.needs()), all_rights()):
         recorder = Recorder()
         answer = await send(request_, rights, recorder)

@@ -167,7 +167,7 @@ GRANTED: list[tuple[str, str, set[str]]] = [
 
 
 @pytest.mark.parametrize(("section", "action", "granted"), GRANTED)
-def test_an_action_grants_its_right_and_what_comes_along(
+def test_an_action_grants_its_right_and_implied_rights(
     section: str, action: str, granted: set[str]
 ) -> None:
     found = rights(section, **{action: [{}]})
@@ -194,7 +194,7 @@ def test_features_have_the_owner_of_their_space() -> None:
     assert not found.allows(Right.READ_FEATURES, resources.feature(resources.features(BARE), "x"))
 
 
-def test_features_by_what_they_are_and_where_they_lie() -> None:
+def test_feature_rights_by_attributes_and_location() -> None:
     found = rights(
         "naksha",
         updateFeatures=[{"storageId": "maps-*", "collectionId": "roads", "author": "bob"}],
@@ -230,7 +230,7 @@ def test_a_resource_has_a_name(resource: Resource, name: str) -> None:
     assert str(resource) == name
 
 
-def test_a_list_has_what_one_may_see() -> None:
+def test_lists_are_filtered_by_rights() -> None:
     found = rights("naksha", useSpaces=[{"id": "ro*"}, {"id": "sea"}])
     assert found.filter(
         Right.USE_SPACES, ["roads", "sea", "seas", "rooms", "places"], resources.space
@@ -282,7 +282,7 @@ def test_a_role_grants_nothing_before_it_is_looked_up() -> None:
     assert found.resolved(ROLES.get).allows(Right.READ_FEATURES, MAIN)
 
 
-def test_a_role_is_added_to_what_is_granted_anyway() -> None:
+def test_roles_add_to_direct_grants() -> None:
     found = rights("xyz-hub", deleteFeatures=[{"space": "roads"}], roles=["viewer"])
     found = found.resolved(ROLES.get)
     assert found.allows(Right.DELETE_FEATURES, MAIN)
@@ -400,7 +400,7 @@ def test_maps_are_alternatives(maps: list[dict[str, Any]], resource: Resource) -
 
 
 @given(ATTRIBUTE_MAPS, RESOURCES)
-def test_a_map_means_what_the_documentation_says(
+def test_attribute_maps_match_as_documented(
     attribute_map: dict[str, Any], resource: Resource
 ) -> None:
     """The same rules, written down once more and as plainly as possible."""

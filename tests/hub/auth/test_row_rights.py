@@ -83,7 +83,7 @@ def test_a_scope_is_a_predicate(maps: list[dict[str, Any]], marks: RightsAttribu
     "raw",
     [b"", b"[]", b"{}", b'{"properties":null}', b'{"properties":{"%s":7}}' % XYZ.encode()],
 )
-def test_what_is_no_feature_of_a_storage_has_no_marks(raw: bytes) -> None:
+def test_features_without_namespace_have_no_attributes(raw: bytes) -> None:
     assert rights_attributes_of(State("a", raw)) == RightsAttributes("a")
 
 
@@ -200,9 +200,7 @@ async def paged(hub: HubUnderTest, context: Context, size: int) -> list[list[str
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_writes_change_only_what_is_and_will_be_in_scope(
-    hub: HubUnderTest, seed: int
-) -> None:
+async def test_writes_need_old_and_new_state_in_scope(hub: HubUnderTest, seed: int) -> None:
     """What was changed was of the scope before, and is of it afterwards. What was refused would
     not have been, as somebody with all rights finds out."""
     chance = random.Random(seed)
@@ -258,7 +256,7 @@ async def test_a_write_is_refused_as_a_whole_or_feature_by_feature(hub: HubUnder
     ]
 
 
-async def test_what_a_query_deletes_must_be_in_scope(hub: HubUnderTest) -> None:
+async def test_deletions_by_query_are_limited_to_the_scope(hub: HubUnderTest) -> None:
     await fill(hub, "deleted")
     context = acting("editor", None, {"deleteFeatures": [{"id": "road-*"}]})
     with pytest.raises(Forbidden):

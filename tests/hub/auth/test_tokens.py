@@ -90,7 +90,7 @@ def tokens(tmp_path: Path) -> TokenValidator:
 
 
 @pytest.mark.parametrize("algorithm", list(Algorithm))
-def test_a_token_says_who_acts(tmp_path: Path, algorithm: Algorithm) -> None:
+def test_a_token_names_the_actor(tmp_path: Path, algorithm: Algorithm) -> None:
     tokens = TokenValidator([public_file(algorithm, tmp_path / "key")])
     actor = tokens.actor(mint(signing(algorithm), CLAIMS))
     assert (actor.app_id, actor.author, actor.realm) == ("editor", "ann", "maps")
@@ -213,7 +213,7 @@ def test_a_changed_token_is_refused(tokens: TokenValidator, part: int) -> None:
         base64.urlsafe_b64encode(b"[" * 6_000).decode() + ".e30.e30",
     ],
 )
-def test_what_is_no_token_is_refused(tokens: TokenValidator, token: str) -> None:
+def test_malformed_tokens_are_rejected(tokens: TokenValidator, token: str) -> None:
     with pytest.raises(Unauthorized, match=NOT_OURS):
         tokens.actor(token)
 

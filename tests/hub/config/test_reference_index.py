@@ -172,7 +172,7 @@ async def instances(count: int) -> list[Instance]:
     return [Instance(persistence_on(backend, "tests"), seed) for seed in range(count)]
 
 
-async def test_it_says_what_all_objects_say() -> None:
+async def test_the_index_equals_a_scan_of_all_objects() -> None:
     """Also about edits, about attempts that came to nothing, and about earlier states."""
     (only,) = await instances(1)
     kept = []

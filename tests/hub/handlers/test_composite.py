@@ -42,7 +42,9 @@ class TestCompositeSpaces:
         assert await hub.read("mine") == {"c": {"n": 2}}
         assert await hub.read("base") == {"a": {"n": 1}, "b": {"n": 1}}
 
-    async def test_what_lies_below_is_not_written_by_this_name(self, hub: HubUnderTest) -> None:
+    async def test_the_base_space_is_not_written_through_the_composite(
+        self, hub: HubUnderTest
+    ) -> None:
         await self.composite(hub)
         with pytest.raises(Forbidden, match="E318431"):
             await hub.put("mine", feature("a", n=9), context="super")
@@ -147,7 +149,7 @@ class TestCompositeSpaces:
         assert await hub.read("mine") == {"a": {"n": 1}}
         assert [*(await hub.read("mine", context="extension"))] == ["b"]
 
-    async def test_a_version_shows_what_the_extension_hid_then(self, any_hub: HubUnderTest) -> None:
+    async def test_a_version_applies_the_masks_of_its_time(self, any_hub: HubUnderTest) -> None:
         hub = any_hub
         await self.composite(hub)
         hidden = (await hub.delete("mine", "a")).version

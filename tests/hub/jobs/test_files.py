@@ -64,7 +64,7 @@ def test_no_name_or_pattern_leads_out_by_a_link(mine: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["plain", "pl*", "plain/*.json", "same", "sa*/a.json", "way/b.json", "new", "new-*"]
 )
-def test_what_stays_inside_may_be_named(mine: Path, name: str) -> None:
+def test_names_inside_the_directory_are_accepted(mine: Path, name: str) -> None:
     assert paths_of(mine, name) == str(mine / name)
 
 

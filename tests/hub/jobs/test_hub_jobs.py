@@ -78,9 +78,7 @@ async def test_a_job_waits_is_seen_and_is_cancelled(tmp_path: Path, kinds: JobKi
         assert await log_of(realm.realm, seen.job) == JobLog()
 
 
-async def test_what_is_written_under_a_job_is_called_like_no_other(
-    tmp_path: Path, kinds: JobKinds
-) -> None:
+async def test_run_ids_are_unique(tmp_path: Path, kinds: JobKinds) -> None:
     """A job that has the id of a former one must not count as done already."""
     async with a_realm(tmp_path, kinds) as realm:
         found = []
@@ -93,7 +91,7 @@ async def test_what_is_written_under_a_job_is_called_like_no_other(
         assert all(len(one) == 32 for one in found)
 
 
-async def test_the_process_is_told_where_and_who_by_the_hub(
+async def test_the_hub_sets_storage_and_actor_of_the_process(
     tmp_path: Path, kinds: JobKinds
 ) -> None:
     async with a_realm(tmp_path, kinds) as realm:
@@ -166,7 +164,7 @@ async def test_a_load_makes_the_collection_that_the_space_wants(
         ({"spec": {"fails": "x" * limits.JOB_SPEC_BYTES_MAX}}, LimitExceeded, "spec"),
     ],
 )
-async def test_what_is_wrong_is_named(
+async def test_errors_name_the_invalid_field(
     told: dict[str, Any],
     error: type[NakshaError],
     field: str,
@@ -342,7 +340,7 @@ INTO = {"source": "a.json"}
         ),
     ],
 )
-async def test_who_submits_a_job_needs_the_rights_to_what_it_does(
+async def test_submitting_a_job_requires_its_rights(
     job: str,
     told: dict[str, Any],
     urm: dict[str, Any],
@@ -360,7 +358,7 @@ async def test_who_submits_a_job_needs_the_rights_to_what_it_does(
         assert caught.value.right == missing
 
 
-async def test_jobs_are_seen_and_ended_by_who_may(tmp_path: Path, kinds: JobKinds) -> None:
+async def test_reading_and_cancelling_jobs_requires_rights(tmp_path: Path, kinds: JobKinds) -> None:
     async with a_realm(tmp_path, kinds) as realm:
         await realm.submit()
         nobody = an_actor()
@@ -384,9 +382,7 @@ async def test_jobs_are_seen_and_ended_by_who_may(tmp_path: Path, kinds: JobKind
 # ---- The log -------------------------------------------------------------------------------------
 
 
-async def test_what_was_said_is_kept_although_a_save_is_interrupted(
-    tmp_path: Path, kinds: JobKinds
-) -> None:
+async def test_log_lines_survive_an_interrupted_save(tmp_path: Path, kinds: JobKinds) -> None:
     """Before it was written, or when that is not known."""
     async with a_realm(tmp_path, kinds) as realm:
         job = (await realm.submit()).job

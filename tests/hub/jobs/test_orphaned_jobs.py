@@ -105,9 +105,7 @@ async def test_a_job_that_was_given_back_after_it_had_written_is_not_cancelled(
         assert (now.state, now.error) == (JobStatus.DONE, None)
 
 
-async def test_a_job_is_not_called_cancelled_when_nobody_knows_whether_it_was_written(
-    tmp_path: Path, kinds: JobKinds
-) -> None:
+async def test_a_job_with_unknown_outcome_is_not_cancelled(tmp_path: Path, kinds: JobKinds) -> None:
     async with a_realm(tmp_path, kinds) as realm:
         await written(realm, attempt=1, cancelled_by="ann")
         await realm.realm.registry.remove(Space, "roads", ADMIN)
@@ -146,7 +144,7 @@ async def ended(realm: Realm) -> None:
         await eventually(lambda: says(realm, seen.job, f"{seen.state.state}: "))
 
 
-async def test_what_ended_long_ago_is_cleared_away(tmp_path: Path, kinds: JobKinds) -> None:
+async def test_old_ended_jobs_are_removed(tmp_path: Path, kinds: JobKinds) -> None:
     async with a_realm(tmp_path, kinds) as realm:
         old, new = await realm.submit(id="old"), await realm.submit(id="new")
         day_ms = 24 * 3_600 * 1_000

@@ -41,7 +41,7 @@ TARGETS = AllowList(ALLOWED)
         "http://localhost:9001/a/b",
     ],
 )
-def test_what_is_listed(url: str) -> None:
+def test_listed_addresses_are_allowed(url: str) -> None:
     target = TARGETS.check(url)
     assert TARGETS.check(target.url) == target
 
@@ -65,7 +65,7 @@ def test_what_is_listed(url: str) -> None:
         "http://10.20.0.1/",
     ],
 )
-def test_what_is_not_listed(url: str) -> None:
+def test_other_addresses_are_refused(url: str) -> None:
     with pytest.raises(Forbidden, match="not on the allow-list") as refused:
         TARGETS.check(url)
     assert refused.value.field == "properties.url"
@@ -96,19 +96,19 @@ def test_what_is_not_listed(url: str) -> None:
         "http://öpen.example.com/",
     ],
 )
-def test_what_is_no_target(url: object) -> None:
+def test_invalid_urls_are_rejected(url: object) -> None:
     with pytest.raises(InvalidArgument, match="is not a valid URL"):
         TARGETS.check(url)
 
 
 @pytest.mark.parametrize("text", ["everything", "*", "10.20.0.1/16", "ftp://a/", "http://a/?b"])
-def test_what_a_server_cannot_be_told(text: str) -> None:
+def test_invalid_settings_are_rejected(text: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
         AllowList([text])
     assert refused.value.field == "remote_handlers"
 
 
-def test_nothing_is_allowed_unless_it_is_told() -> None:
+def test_nothing_is_allowed_by_default() -> None:
     with pytest.raises(Forbidden):
         AllowList().check("https://handlers.example.com/")
 

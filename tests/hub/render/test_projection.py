@@ -47,7 +47,7 @@ POINT = {"type": "Point", "coordinates": [1.0, 2.0]}
 BARE: Json = {"type": "Feature", "id": "x", "geometry": None, "properties": {}}
 
 
-def test_states_pass_as_they_are_if_nothing_is_asked_for() -> None:
+def test_states_are_unchanged_by_default() -> None:
     one = State("x", b"not even JSON")
     assert shaped([one], StateProjection())[0] is one
     assert shaped([one], StateProjection(Selection(everything=True)))[0] is one
@@ -113,7 +113,7 @@ def _leaves(value: Any, path: tuple[str, ...] = ()) -> list[list[str]]:
 
 
 @given(properties())
-def test_what_is_kept_keeps_its_bytes(inner: Json) -> None:
+def test_kept_members_keep_their_bytes(inner: Json) -> None:
     raw = msgspec.json.encode(inner)
     whole = b'{"id":"x","other":1,"properties":' + raw + b"}"
     (found,) = shaped([State("x", whole)], StateProjection(parse_selection(["properties"])))
@@ -135,7 +135,7 @@ def _flat(value: Any) -> Any:
 
 
 @given(st.lists(plain_geometries(), max_size=6), st.booleans())
-def test_clipping_leaves_what_is_inside(given_ones: list[Json], over_the_date_line: bool) -> None:
+def test_clipping_keeps_the_inside(given_ones: list[Json], over_the_date_line: bool) -> None:
     box = Bbox(150, -60, -150, 60) if over_the_date_line else Bbox(-50, -30, 40, 30)
     area = box_shape(box)
     states = [state(feature(each, id=str(n))) for n, each in enumerate(given_ones)]
@@ -168,7 +168,7 @@ def test_clipping_repairs_first_and_cuts_collections_one_by_one() -> None:
     assert nowhere.feature == feature(None)
 
 
-def test_what_is_not_valid_is_repaired_also_if_nothing_is_cut() -> None:
+def test_invalid_geometries_are_repaired_even_if_not_cut() -> None:
     bow_tie = {
         "type": "Polygon",
         "coordinates": [[[0, 0], [2, 2], [2, 0], [0, 2], [0, 0]]],
@@ -178,7 +178,7 @@ def test_what_is_not_valid_is_repaired_also_if_nothing_is_cut() -> None:
     assert shape(found.feature["geometry"]).area == pytest.approx(2.0)
 
 
-def test_what_is_inside_keeps_its_coordinates_exactly() -> None:
+def test_inner_geometries_keep_exact_coordinates() -> None:
     ring = [[0.1, 0.1], [0.30000000000000004, 0.1], [0.2, 0.7], [0.1, 0.1]]
     polygon = {"type": "Polygon", "coordinates": [ring]}
     (found,) = shaped([state(feature(polygon))], StateProjection(clip=shapely.box(0, 0, 1, 1)))
@@ -194,7 +194,7 @@ def test_heights_are_interpolated_where_a_line_is_cut() -> None:
     assert found.feature["geometry"]["coordinates"] == [[0, 1, 6], [1, 1, 7]]
 
 
-def test_what_becomes_nothing_by_simplifying_is_left_out() -> None:
+def test_features_that_vanish_are_omitted() -> None:
     def without_points(those: Any) -> Any:
         return np.where(shapely.get_dimensions(those) == 0, shapely.Point(), those)
 

@@ -88,7 +88,7 @@ def test_an_id_is_not_the_beginning_of_another_one(beginning: str, other: str) -
 # ---- What is a realm's own -----------------------------------------------------------------------
 
 
-def test_without_a_list_a_realm_has_what_is_its_own() -> None:
+def test_without_a_list_a_realm_has_its_own_locations() -> None:
     tenancy = AllowedLocations(DefaultStorage(location="file:{realm}.naksha"), ())
     assert is_allowed(tenancy, "b", "file:b.naksha")
     assert is_allowed(tenancy, "b", "file:b/town.naksha")
@@ -128,7 +128,7 @@ def test_a_database_has_many_names_and_schemas_count_in_all_of_them() -> None:
 # ---- What others have ----------------------------------------------------------------------------
 
 
-async def test_what_another_realm_has_is_refused_whatever_the_list_says(tmp_path: Path) -> None:
+async def test_locations_of_other_realms_are_always_refused(tmp_path: Path) -> None:
     async with a_hub(tmp_path, files=tmp_path) as hub:
         a, b = await hub.set_up_realm("a"), await hub.set_up_realm("b")
         await make(a, "file:town.naksha")
@@ -210,7 +210,7 @@ def test_a_database_is_the_same_one_with_other_options() -> None:
     assert places("nonsense") == set()
 
 
-async def test_what_is_there_can_be_changed_but_not_moved_to_others(tmp_path: Path) -> None:
+async def test_a_storage_can_be_changed_but_not_moved_to_foreign_locations(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     async with a_hub(tmp_path, files=tmp_path, allowed_locations=()) as hub:
         b = await hub.set_up_realm("b")
@@ -241,7 +241,7 @@ async def test_realms_of_one_database_have_schemas_of_their_own(
             await hub.close()
 
 
-async def test_what_was_not_checked_is_not_kept(
+async def test_unchecked_options_are_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Options are kept from what is there; that may be something else by then."""

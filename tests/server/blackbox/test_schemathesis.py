@@ -76,7 +76,7 @@ def filled(client: httpx.Client) -> httpx.Client:
 
 
 @pytest.mark.parametrize("label", OPERATIONS)
-def test_no_answer_that_is_not_told_of(label: str, hub: HubServer, filled: httpx.Client) -> None:
+def test_every_response_is_documented(label: str, hub: HubServer, filled: httpx.Client) -> None:
     operation = OPERATIONS[label]
     checks: list[Any] = CHECKS.get_by_names(CHECKED)
     modes = [GenerationMode.POSITIVE]

@@ -41,7 +41,7 @@ async def erase(hub: HubUnderTest) -> dict[str, Any]:
     return told
 
 
-async def test_what_was_deleted_is_told_when_a_later_part_fails(
+async def test_deleted_ids_are_reported_when_a_later_part_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_hub(f"file:{tmp_path}/{{realm}}.naksha") as hub:

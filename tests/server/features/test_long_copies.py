@@ -111,7 +111,7 @@ async def test_a_copy_may_take_longer_than_a_request(tmp_path: Path) -> None:
     assert report["isComplete"]
 
 
-async def test_a_copy_tells_how_far_it_is(client: AsyncClient) -> None:
+async def test_a_copy_reports_progress(client: AsyncClient) -> None:
     order = {"targetSpaceId": "to"}
     answer = await client.post(f"{FROM}?limit=3", json=order, headers=LINES)
     lines = [json.loads(line) for line in answer.text.splitlines()]
@@ -123,7 +123,7 @@ async def test_a_copy_tells_how_far_it_is(client: AsyncClient) -> None:
     assert (failed.status_code, failed.json()["type"]) == (404, "ErrorResponse")
 
 
-async def test_a_copy_that_breaks_off_says_so_in_its_last_line(client: AsyncClient) -> None:
+async def test_a_failed_copy_ends_with_an_error_line(client: AsyncClient) -> None:
     order = {"targetSpaceId": "to"}
     async with client.stream("POST", FROM, json=order, headers=LINES) as answer:
         lines = answer.aiter_lines()

@@ -65,7 +65,7 @@ async def test_lines_take_turns_however_long_they_are() -> None:
     assert (visitors.admission.running, visitors.admission.waiting) == (0, 0)
 
 
-async def test_an_actor_over_his_limit_holds_up_nobody_else() -> None:
+async def test_an_actor_over_the_limit_blocks_no_other() -> None:
     visitors = Visitors(admission(parallel=3, of_actor=2))
     for actor in "aaaab":
         await visitors.come(actor)
@@ -75,7 +75,7 @@ async def test_an_actor_over_his_limit_holds_up_nobody_else() -> None:
     assert visitors.served == ["a", "a", "b", "a", "a"]
 
 
-async def test_who_comes_later_does_not_overtake_his_own_line() -> None:
+async def test_requests_of_an_actor_are_admitted_in_order() -> None:
     visitors = Visitors(admission(parallel=2, of_actor=1))
     for actor in "aaa":
         await visitors.come(actor)
@@ -98,7 +98,7 @@ async def test_a_full_line_turns_away_at_once() -> None:
     assert sorted(visitors.served) == ["a", "a", "b"]
 
 
-async def test_nobody_waits_for_ever() -> None:
+async def test_the_time_in_the_queue_is_limited() -> None:
     visitors = Visitors(admission(parallel=1, seconds=0.05))
     await visitors.come("a")
     with pytest.raises(Busy, match=r"0\.05 seconds"):
@@ -107,7 +107,7 @@ async def test_nobody_waits_for_ever() -> None:
     await visitors.all_go()
 
 
-async def test_who_leaves_the_line_gives_way() -> None:
+async def test_a_cancelled_request_leaves_the_queue() -> None:
     visitors = Visitors(admission(parallel=1))
     await visitors.come("a")
     gone = await visitors.come("b")
@@ -120,7 +120,7 @@ async def test_who_leaves_the_line_gives_way() -> None:
     assert (visitors.admission.running, visitors.admission.waiting) == (0, 0)
 
 
-async def test_who_leaves_when_it_is_his_turn_gives_the_place_back() -> None:
+async def test_a_request_cancelled_on_admission_releases_its_slot() -> None:
     made = admission(parallel=1)
     visitors = Visitors(made)
     await visitors.come("a")

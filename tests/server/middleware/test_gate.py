@@ -61,7 +61,7 @@ def body(sent: list[Message]) -> dict[str, Any]:
     return msgspec.json.decode(sent[1]["body"], type=dict[str, Any])
 
 
-async def test_what_breaks_is_told_to_the_log_and_not_to_the_client(
+async def test_exceptions_are_logged_and_not_disclosed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -77,7 +77,7 @@ async def test_what_breaks_is_told_to_the_log_and_not_to_the_client(
     assert record.exc_info is not None
 
 
-async def test_an_answer_that_breaks_off_has_no_end() -> None:
+async def test_a_failing_response_is_cut_off() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send(START)
         await send(part())
@@ -113,7 +113,7 @@ async def test_a_timeout_of_the_application_is_not_taken_for_ours() -> None:
     assert (await exchange(app))[0]["status"] == 500
 
 
-async def test_who_goes_ends_an_application_that_does_not_look() -> None:
+async def test_a_disconnect_cancels_the_application() -> None:
     ended = asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -80,7 +80,7 @@ def test_an_answer_that_breaks_off_cannot_be_taken_for_whole(url: str, encoding:
             answer.read()
 
 
-def test_what_fails_before_the_answer_has_begun_is_an_error(url: str) -> None:
+def test_a_failure_before_the_response_is_an_error(url: str) -> None:
     answer = httpx.get(f"{url}/broken-at-once")
     assert answer.status_code == 503
     assert answer.json()["errorMessage"] == "The storage is gone"
@@ -105,7 +105,7 @@ def test_a_large_answer_comes_in_pieces_and_whole(client: httpx.Client) -> None:
     assert len(client.get(f"{space}/search?limit=5999").json()["features"]) == 5999
 
 
-def test_who_reads_slowly_keeps_nobody_else_waiting(hub: HubServer, client: httpx.Client) -> None:
+def test_a_slow_reader_blocks_no_other_client(hub: HubServer, client: httpx.Client) -> None:
     space = new_space(client)
     put(client, space, *(point(f"f{n:04}", text="x" * 4_000) for n in range(3_000)))
     with ExitStack() as stack:
@@ -135,7 +135,7 @@ async def _ten(closed: asyncio.Event) -> AsyncIterator[bytes]:
         closed.set()
 
 
-async def test_what_a_slow_reader_leaves_is_kept_and_then_given() -> None:
+async def test_responses_to_slow_readers_are_spooled() -> None:
     closed = asyncio.Event()
     budget = SpoolBudget(answer_bytes_max=9, bytes_max=9)
     body = unhurried(_ten(closed), 0.0, budget)
@@ -147,7 +147,7 @@ async def test_what_a_slow_reader_leaves_is_kept_and_then_given() -> None:
 
 
 @pytest.mark.parametrize("budget", [SpoolBudget(8, 100), SpoolBudget(100, 8)], ids=["one", "all"])
-async def test_there_is_so_much_room_for_slow_readers(budget: SpoolBudget) -> None:
+async def test_the_spool_is_limited(budget: SpoolBudget) -> None:
     closed = asyncio.Event()
     body = unhurried(_ten(closed), 0.0, budget)
     assert await anext(body) == b"0"
@@ -158,7 +158,7 @@ async def test_there_is_so_much_room_for_slow_readers(budget: SpoolBudget) -> No
     assert budget.bytes_used == 0
 
 
-async def test_a_slow_reader_who_hangs_up_leaves_nothing() -> None:
+async def test_a_disconnected_slow_reader_leaves_nothing() -> None:
     closed = asyncio.Event()
     budget = SpoolBudget(100, 100)
 
@@ -182,7 +182,7 @@ async def test_a_slow_reader_who_hangs_up_leaves_nothing() -> None:
     assert budget.bytes_used == 0
 
 
-def test_who_hangs_up_leaves_nothing_open(client: httpx.Client) -> None:
+def test_a_disconnect_closes_everything(client: httpx.Client) -> None:
     space = new_space(client)
     put(client, space, *(point(f"{n}", text="x" * 5000) for n in range(2000)))
     for _ in range(30):  # more than there are connections to a database
