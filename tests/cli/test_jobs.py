@@ -203,7 +203,7 @@ def test_a_job_that_is_cancelled_after_it_has_written_is_done(roads: Town) -> No
 
 
 def test_an_irreversible_step_runs_to_its_end(roads: Town) -> None:
-    """Whoever is told that it shall end, the command or its process."""
+    """The signal goes to the command or to its process."""
     gate = roads.directory / "gate"
     with roads.running(WIPE, "--until", str(gate)) as running:
         process = process_of(running)
@@ -245,7 +245,7 @@ def test_a_killed_job_leaves_nothing_staged_and_reports_the_outcome(
 def test_a_cancellation_ends_the_statements_of_the_storage(
     tmp_path: Path, env: dict[str, str], database: str
 ) -> None:
-    """A write that waits for others, as one that takes its time would do, ends at once."""
+    """A write that waits for a lock, like any slow write, ends at once."""
     with naksha.connect(database, app_id="test") as db:
         db.create_collection("roads")
     roads = Town(database, tmp_path, env)

@@ -15,7 +15,7 @@ WITH_SQL = [document for document in DOCUMENTS if examples(document, "sql")]
 
 @pytest.fixture
 async def new_storage(database: str) -> str:
-    """The DSN of a database in which a storage was set up, and nobody has it open."""
+    """DSN of a database with an installed storage that is not open."""
     async with open_storage(database):
         pass
     return database

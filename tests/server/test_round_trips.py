@@ -84,7 +84,7 @@ async def test_small_reads_are_one_statement(asked: Asked) -> None:
 
 
 async def test_a_large_read_needs_few_round_trips(asked: Asked) -> None:
-    """Small ones need no transaction; a large one is told by its beginning, then streamed."""
+    """Small responses need no transaction; a large one is streamed after its first chunk."""
     answer = await asked.get(f"{SPACE}/bbox?{BOX}")
     assert len(answer.json()["features"]) == MANY
     assert len(asked.statements) <= 4, asked.statements  # beginning, BEGIN, perhaps parts, COMMIT

@@ -365,7 +365,9 @@ async def test_an_abandoned_response_is_closed() -> None:
     assert closed == [True]
 
 
-async def test_an_app_without_author_keeps_the_author_of_a_feature(hub: HubUnderTest) -> None:
+async def test_writes_without_author_keep_it_and_creations_use_the_app_id(
+    hub: HubUnderTest,
+) -> None:
     await hub.space("roads")
     by_anna = Actor(app_id="tests", author="anna", rights=ACTOR.rights)
     await hub.realm.send("roads", writing(feature("a")), Context(actor=by_anna, stream_id="1"))

@@ -83,7 +83,7 @@ def test_a_scope_is_a_predicate(maps: list[dict[str, Any]], marks: RightsAttribu
     "raw",
     [b"", b"[]", b"{}", b'{"properties":null}', b'{"properties":{"%s":7}}' % XYZ.encode()],
 )
-def test_features_without_namespace_have_no_attributes(raw: bytes) -> None:
+def test_malformed_features_have_no_rights_attributes(raw: bytes) -> None:
     assert rights_attributes_of(State("a", raw)) == RightsAttributes("a")
 
 

@@ -65,7 +65,7 @@ def public_file(algorithm: Algorithm, path: Path) -> KeyFile:
 
 
 def by_hand(header: dict[str, Any], claims: dict[str, Any], secret: bytes | None) -> str:
-    """A token as somebody makes it who does not keep to the rules."""
+    """Build a token that breaks the rules."""
 
     def text(data: bytes) -> str:
         return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

@@ -188,7 +188,7 @@ async def test_referenced_objects_cannot_be_removed(realm: RealmHub, tmp_path: P
 
 
 async def test_one_of_a_creation_and_a_removal_wins(realm: RealmHub) -> None:
-    """Whichever is first, nothing is left that names what is not there."""
+    """In either order, no reference to a missing object remains."""
     for number in range(20):
         await realm.registry.create(a_connector(f"c{number}"), ADMIN)
         space = Space(id=f"s{number}", event_handler_ids=(f"c{number}",))
@@ -317,7 +317,7 @@ async def test_an_owner_is_changed_by_administrators_only(realm: RealmHub) -> No
     ],
 )
 async def test_references_require_rights(realm: RealmHub, space: Space) -> None:
-    """A space over somebody else's connector, storage, space or collection is a way in."""
+    """A space must not give access to another owner's connector, storage, space or collection."""
     await realm.registry.create(Space(id="a"), ADMIN)
     await realm.registry.create(a_connector("c"), ADMIN)
     with pytest.raises(Forbidden):
@@ -339,7 +339,7 @@ async def test_a_connector_needs_the_right_to_its_storage(realm: RealmHub) -> No
 
 
 async def test_a_connector_without_a_collection_is_no_way_into_others(realm: RealmHub) -> None:
-    """One that names the default storage by saying nothing, and a collection of somebody else."""
+    """The default storage is implied, and the collection belongs to another owner."""
     plain = an_actor(manageConnectors=[{}])
     with pytest.raises(Forbidden):
         await realm.registry.create(a_connector(collection="secret"), plain)

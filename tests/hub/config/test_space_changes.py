@@ -142,7 +142,7 @@ async def test_a_connector_may_leave_the_collection_to_others(realm: RealmHub) -
     assert (await collection_of(realm, "a")).delete_at == 0
 
 
-async def test_existing_collections_are_visible_with_storage_rights_only(realm: RealmHub) -> None:
+async def test_existing_collections_are_adopted_with_storage_rights_only(realm: RealmHub) -> None:
     storage = await realm.storage("default")
 
     async def make(id: str) -> None:

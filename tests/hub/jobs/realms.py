@@ -33,7 +33,7 @@ from tests.hub.realms import ADMIN, a_hub
 
 
 class Realm:
-    """A realm with a space, and what is asked of it."""
+    """A realm with a space, and requests to it."""
 
     def __init__(self, hub: Hub, realm: RealmHub, kinds: JobKinds, files: Path) -> None:
         self.hub = hub

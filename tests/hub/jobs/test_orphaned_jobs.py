@@ -136,7 +136,7 @@ async def written(realm: Realm, **state: Any) -> JobObject:
 
 
 async def ended(realm: Realm) -> None:
-    """An instance finds a job that nobody runs, until it has ended, and that is in its log."""
+    """Let an instance settle an orphaned job, and wait for its end in the log."""
     how = JobRunnerSettings(kinds=realm.kinds, files=realm.files)
     async with running_jobs(realm.hub, how), asyncio.timeout(30):
         await eventually(lambda: has_ended(realm, "one"))

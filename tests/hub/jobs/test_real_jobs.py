@@ -172,7 +172,7 @@ def test_a_cancelled_job_ends_with_all_that_it_has_started(shared: JobHub) -> No
 
 
 def test_a_written_job_cannot_be_cancelled(shared: JobHub) -> None:
-    """The report says what is true, whoever wished what."""
+    """The outcome is reported correctly, whatever was requested."""
     id = shared.submit(LOAD, source="go-1", until="go-2", steps=4, is_deaf=True)
     process = shared.in_phase(id, "written")
     shared.client.post(f"/jobs/{id}/cancel").raise_for_status()
@@ -316,7 +316,7 @@ def test_a_job_that_must_not_be_repeated_is_lost_with_its_hub(own: JobHub) -> No
 
 @pytest.mark.long
 def test_a_job_does_not_outlive_the_time_that_its_hub_has_it(own: JobHub) -> None:
-    """A hub that is paused cannot know whether somebody else has begun the job anew."""
+    """A paused hub cannot know whether another instance has restarted the job."""
     id = own.submit(LOAD, source="go-1", steps=4, has_child=True)
     process = own.in_phase(id, "staged")
     os.kill(own.server.process.pid, signal.SIGSTOP)

@@ -23,7 +23,7 @@ Work = Callable[..., NoReturn]
 
 
 def end_of(directory: Path, work: Work) -> object:
-    """What is told of a job that works so."""
+    """Description of a job with this behaviour."""
     place = Place(location=town(directory))
     spec = Load(place=place, collection="roads", source="/", job_id="j", app_id="test")
     run = Run(Asked(load_job._replace(run=work), spec), LineProgress(io.BytesIO()), "", {})

@@ -173,7 +173,7 @@ async def test_a_name_does_not_lead_inside(address: str, monkeypatch: pytest.Mon
 async def test_a_name_is_looked_up_once_and_that_address_is_called(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another look would find another address, where somebody listens who must not be called."""
+    """A second look-up would return another address, which must not be called."""
     called = []
 
     async def inside(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -24,7 +24,7 @@ SECRET = "0123456789abcdef0123456789abcdef"
 
 
 class Counting:
-    """Counts what comes back, as often as it is told."""
+    """Handler that counts the features of several reads."""
 
     made = 0
 

@@ -241,10 +241,10 @@ async def test_realms_of_one_database_have_schemas_of_their_own(
             await hub.close()
 
 
-async def test_unchecked_options_are_not_kept(
+async def test_a_storage_replaced_during_the_check_is_not_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Options are kept from what is there; that may be something else by then."""
+    """Options are kept from the stored configuration, which may have changed meanwhile."""
     async with a_hub(tmp_path, files=tmp_path) as hub:
         realm = await hub.realm("default")
         await make(realm, "file:one.naksha", storageId="one")

@@ -254,7 +254,7 @@ async def test_a_transaction_in_parts_reaches_the_other_space_whole(
 
 
 async def test_repeated_deliveries_are_not_written_again(hub: DeliveringHub) -> None:
-    """A delivery that comes twice, and one that comes late from somebody who has lost it."""
+    """A repeated delivery, and a late one of an instance that lost the lease."""
     await hub.space("roads")
     await hub.space("copy")
     to = await hub.connector("to-copy", "to-space", spaceId="copy")

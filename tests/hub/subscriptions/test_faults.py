@@ -154,7 +154,7 @@ async def test_nothing_is_kept_for_ever_for_one_that_fails(
 
 
 async def pins(hub: DeliveringHub, storage_id: str = "default") -> list[str]:
-    """The names of what is kept in a storage."""
+    """Return the names of the stored objects of a storage."""
     storage: Any = await hub.realm.storage(storage_id)
     rows = await storage._writer.task(
         lambda connection: connection.execute("SELECT name FROM naksha_pin").fetchall()
@@ -260,7 +260,7 @@ async def test_a_realm_that_does_not_serve_delivers_nothing(file_hub: Delivering
 async def test_a_new_granularity_restarts_the_transaction(
     file_hub: DeliveringHub, chosen: type[Chosen]
 ) -> None:
-    """Numbers of parts mean something else then: nobody may take them for those he has."""
+    """Part numbers then have another meaning and must not be compared with recorded ones."""
     hub = file_hub
     taken: list[Any] = []
 

@@ -40,7 +40,7 @@ async def test_who_is_reset_is_delivered_by_one_at_a_time(
     chosen: type[Chosen],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """There is another instance that would like to, and whoever has it does not know yet."""
+    """Another instance wants the lease, and the holder does not know it yet."""
     monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_SAVE_SECONDS", 60)
     is_open = asyncio.Event()
     under_way: list[Any] = []

@@ -124,7 +124,7 @@ async def test_who_wakes_up_late_cannot_move_it(clocks: Clocks) -> None:
 
 
 async def test_who_was_late_and_nobody_noticed_goes_on(clocks: Clocks) -> None:
-    """The time is over, but it is still his: to save takes it anew, in the same term."""
+    """The lease expired but was not taken: saving renews it in the same term."""
     async with a_table() as table:
         holding = await taken(table, "a")
         clocks.forward(20)
@@ -173,7 +173,7 @@ async def test_what_was_put_elsewhere_is_lost() -> None:
 
 
 async def test_who_has_it_ends_before_another_one_begins_elsewhere(clocks: Clocks) -> None:
-    """Nothing is done under the new life with what is known of the old one."""
+    """State from before a reset is not used after it."""
     async with a_table() as table:
         holding = await taken(table, "a")
 
@@ -235,7 +235,7 @@ async def test_a_catalog_that_does_not_answer_ends_it_in_time(
 async def test_it_is_kept_while_the_catalog_is_away_for_a_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """For as long as nobody else can have it."""
+    """For as long as no other instance can hold the lease."""
     times = LeaseTimes(lease_seconds=2, renew_seconds=1.5, drift_seconds=1, retry_seconds=0.02)
     async with a_table() as table:
         holding = await take(table, await kept_in(table), "a", times)

@@ -90,7 +90,7 @@ async def test_a_lock_that_was_right_when_it_was_looked_at_is_a_conflict_afterwa
     assert refused.value.head["properties"]["n"] == 2
 
 
-async def test_concurrent_deletions_are_not_repeated(
+async def test_features_that_no_longer_match_are_not_deleted(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await desk.put(feature("a", {"tags": ["old"]}), feature("b", {"tags": ["old"]}))

@@ -16,7 +16,7 @@ OPERATIONS = [
 OPEN = {"GET /hub", "GET /hub/health-status", "GET /token-api/tokens/{token}"}
 """What everybody may ask."""
 MINE = "mine"
-"""A space that whoever asks has."""
+"""A space of the caller."""
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def test_a_body_that_ends_early_writes_nothing(narrow_hub: HubServer) -> None:
     assert not has_feature(narrow_hub)
 
 
-def test_bytes_after_a_body_are_the_next_request(narrow_hub: HubServer) -> None:
+def test_ambiguous_body_lengths_smuggle_no_request(narrow_hub: HubServer) -> None:
     """A request inside of the body of another one is not carried out."""
     inner = f"DELETE {PATH}?eraseContent=true HTTP/1.1\r\nHost: x\r\n\r\n".encode()
     with connected(narrow_hub.port) as connection:
@@ -196,7 +196,7 @@ def _kill_often(hub: HubServer, times: int) -> None:
 
 
 def _write_until_killed(hub: HubServer, numbers: Iterator[int], after: float) -> dict[str, int]:
-    """Several writers, each of whom notes what was acknowledged, until there is no answer."""
+    """Run several writers that record acknowledged writes until the server is gone."""
     kept: dict[str, int] = {}
 
     def write() -> None:

@@ -30,7 +30,7 @@ RIGHTS = parse_rights(
 
 
 async def erase(hub: HubUnderTest) -> dict[str, Any]:
-    """What is told of it to somebody who may delete some features, and wants no JSON."""
+    """The response to an actor who may delete some features and does not accept JSON."""
     scope = {"type": "http", "headers": [], "query_string": b"eraseContent=true"}
     context = Context(actor=Actor(realm="default", app_id="tests", rights=RIGHTS), stream_id="test")
     asked = Asked(Request(scope), "map", hub.realm, context)

@@ -15,7 +15,7 @@ def admission(
 
 
 class Visitors:
-    """Tasks that have, or wait for, a place until they are told to go."""
+    """Tasks that hold, or wait for, a slot until they are released."""
 
     def __init__(self, made: AdmissionController) -> None:
         self.admission = made

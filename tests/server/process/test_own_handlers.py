@@ -146,7 +146,7 @@ def test_the_messages_of_the_guide_are_those_of_the_protocol() -> None:
 
 
 def test_the_log_has_why_a_handler_failed(tmp_path: Path) -> None:
-    """Also when somebody only reads."""
+    """Reads are affected too."""
     site = install(tmp_path / "site")
     root = Path(__file__).resolve().parents[3]
     paths = os.pathsep.join([str(site), str(root), *filter(None, [os.environ.get("PYTHONPATH")])])

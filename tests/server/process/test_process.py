@@ -132,7 +132,7 @@ def test_by_default_all_is_in_one_directory_that_can_be_moved(tmp_path: Path) ->
 
 
 def started(directory: Path, *flags: str) -> subprocess.Popen[str]:
-    """A server of somebody who is in a directory."""
+    """A server that was started in a directory."""
     command = [NAKSHA, "serve", *flags, "--port", "0", "--log-format", "text"]
     return subprocess.Popen(
         command, cwd=directory, env=environment(), stdout=subprocess.PIPE, text=True
