@@ -77,21 +77,21 @@ class RightsAttributes(NamedTuple):
         )
 
 
-class _Namespace(msgspec.Struct, rename="camel", gc=False):
+class _AttributedNamespace(msgspec.Struct, rename="camel", gc=False):
     tags: list[str] | None = None
     app_id: str | None = None
     author: str | None = None
 
 
-class _Properties(msgspec.Struct, rename={"xyz": XYZ}, gc=False):
-    xyz: _Namespace = msgspec.field(default_factory=_Namespace)
+class _AttributedProperties(msgspec.Struct, rename={"xyz": XYZ}, gc=False):
+    xyz: _AttributedNamespace = msgspec.field(default_factory=_AttributedNamespace)
 
 
-class _Feature(msgspec.Struct, gc=False):
-    properties: _Properties | None = None
+class _AttributedFeature(msgspec.Struct, gc=False):
+    properties: _AttributedProperties | None = None
 
 
-_decode: Final = msgspec.json.Decoder(_Feature).decode
+_decode: Final = msgspec.json.Decoder(_AttributedFeature).decode
 
 
 def rights_attributes_of(state: State) -> RightsAttributes:

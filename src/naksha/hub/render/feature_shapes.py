@@ -21,11 +21,11 @@ Shapes = npt.NDArray[np.object_]
 _NULL: Final = b"null"
 
 
-class _Feature(msgspec.Struct):
+class _GeometryOfFeature(msgspec.Struct):
     geometry: msgspec.Raw = msgspec.Raw(_NULL)
 
 
-_decode: Final = msgspec.json.Decoder(_Feature).decode
+_decode: Final = msgspec.json.Decoder(_GeometryOfFeature).decode
 
 
 def with_shapes(states: Sequence[State]) -> tuple[list[State], Shapes]:
