@@ -43,7 +43,7 @@ DEAD = "dead-instance"
     ("job", "state", "becomes", "words"),
     [
         (COUNT, {"attempt": limits.JOB_ATTEMPTS_MAX}, JobStatus.LOST, "already started 3 times"),
-        (ONCE, {"attempt": 1}, JobStatus.LOST, "must not start again"),
+        (ONCE, {"attempt": 1}, JobStatus.LOST, "must not be started a second time"),
         (COUNT, {"attempt": 1, "cancelled_by": "ann"}, JobStatus.CANCELLED, "cancelled"),
     ],
 )
