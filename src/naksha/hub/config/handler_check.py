@@ -20,8 +20,8 @@ NOBODY: Final = Space(id="nobody")
 """Placeholder space for connectors that no space uses yet."""
 
 
-async def try_out(
-    edit: EntityEdit, references: ReferenceIndex, thing: HubObject, hub: Surroundings
+async def construct_handlers(
+    edit: Edit, references: ReferenceIndex, thing: HubObject, hub: Surroundings
 ) -> None:
     """Construct every handler that the object would lead to, to validate its configuration.
 
