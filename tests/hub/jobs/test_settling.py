@@ -24,7 +24,7 @@ Work = Callable[..., NoReturn]
 
 def end_of(directory: Path, work: Work) -> object:
     """Description of a job with this behaviour."""
-    place = Place(location=town(directory))
+    place = StorageRef(location=town(directory))
     spec = Load(place=place, collection="roads", source="/", job_id="j", app_id="test")
     run = JobRun(JobRequest(load_job._replace(run=work), spec), LineProgress(io.BytesIO()), "", {})
     try:

@@ -70,7 +70,7 @@ def check_replaced(old: HubObject, new: HubObject, actor: Actor) -> None:
 
 
 async def check_written(
-    edit: Edit,
+    edit: EntityEdit,
     references: ReferenceIndex,
     made: HubObject,
     actor: Actor,

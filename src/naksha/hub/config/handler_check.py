@@ -21,7 +21,7 @@ NOBODY: Final = Space(id="nobody")
 
 
 async def construct_handlers(
-    edit: Edit, references: ReferenceIndex, thing: HubObject, hub: Surroundings
+    edit: EntityEdit, references: ReferenceIndex, thing: HubObject, hub: Surroundings
 ) -> None:
     """Construct every handler that the object would lead to, to validate its configuration.
 

@@ -84,7 +84,7 @@ class ReferenceIndex:
         named = (key.split("/", 1) for key in sorted(keys)[:_USERS_NAMED_MAX])
         return [f"{kind} {id!r}" for kind, id in named]
 
-    async def unused_without(self, snapshot: Snapshot, space: Space) -> list[SpaceCollection]:
+    async def unused_without(self, snapshot: EntitySnapshot, space: Space) -> list[SpaceCollection]:
         """Return the collections of a space that no other space is stored in."""
         return [
             each
@@ -190,7 +190,7 @@ async def _read(snapshot: EntitySnapshot, keys: Sequence[str]) -> AsyncIterator[
                 yield found.value
 
 
-async def _terms_of(snapshot: Snapshot, thing: HubObject) -> frozenset[Term]:
+async def _terms_of(snapshot: EntitySnapshot, thing: HubObject) -> frozenset[Term]:
     terms: set[Term] = {name.key for name in stored_references_of(thing)}
     if isinstance(thing, Space):
         terms.add(owned_by(thing.owner))

@@ -267,7 +267,7 @@ async def connectors_named(snapshot: EntitySnapshot, ids: Sequence[str]) -> Sequ
     return [one.value for one in found if one is not None]
 
 
-async def stored_in(snapshot: Snapshot, space: Space) -> list[SpaceCollection]:
+async def stored_in(snapshot: EntitySnapshot, space: Space) -> list[SpaceCollection]:
     """Return the collections that a space is stored in."""
     return stored_by(space, await connectors_of(snapshot, space))
 

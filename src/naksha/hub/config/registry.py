@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from naksha.catalog.catalog import OpenRealm
-from naksha.catalog.entities import Edit, Snapshot
+from naksha.catalog.entities import EntityEdit, EntitySnapshot
 from naksha.hub.config.change_rights import check_removed, check_replaced, check_written
 from naksha.hub.config.handler_check import construct_handlers
 from naksha.hub.config.objects import POINTER, HubObject, Identity, Space, StorageObject, key_of
@@ -137,7 +137,7 @@ class Registry:
         If `if_match` is given, the object's ETag must be one of it, else PreconditionFailed.
         """
 
-        async def change(edit: Edit) -> ObjectChange[H]:
+        async def change(edit: EntityEdit) -> ObjectChange[H]:
             old = await _found(edit, kind, id, if_match)
             now = changed(old)
             kept: dict[str, Any] = {name: getattr(old, name) for name in kind.kept}
@@ -241,7 +241,7 @@ class Registry:
     ) -> RemovedSpace:
         """Remove a space; return it with the collections that no space is stored in any more."""
 
-        async def change(edit: Edit) -> RemovedSpace:
+        async def change(edit: EntityEdit) -> RemovedSpace:
             space = await self._removed(edit, Space, id, actor, if_match)
             return RemovedSpace(space, await self.references.unused_without(edit, space))
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from naksha.catalog.entities import Edit, Entities, Snapshot
+from naksha.catalog.entities import Entities, EntityEdit, EntitySnapshot
 from naksha.hub.config.change_rights import check_listing, check_removed, check_visible, is_visible
 from naksha.hub.config.objects import key_of
 from naksha.hub.hub import RealmHub

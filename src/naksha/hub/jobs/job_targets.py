@@ -58,7 +58,7 @@ class JobTarget(NamedTuple):
         )
 
 
-async def target_of(snapshot: Snapshot, job: JobObject, kind: JobKind) -> JobTarget:
+async def target_of(snapshot: EntitySnapshot, job: JobObject, kind: JobKind) -> JobTarget:
     """Resolve the target of a job in the configuration.
 
     Raises:
@@ -85,7 +85,7 @@ async def _storage(snapshot: EntitySnapshot, id: str) -> StorageObject:
     return found.value
 
 
-async def _stored(snapshot: Snapshot, space: Space, access: str) -> SpaceCollection:
+async def _stored(snapshot: EntitySnapshot, space: Space, access: str) -> SpaceCollection:
     """Return the only collection of a space that has no handlers before its storage."""
     if not space.active:
         raise Inactive(f"The space {space.id!r} is not active", field="spaceId")

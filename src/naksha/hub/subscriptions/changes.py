@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from naksha.catalog.entities import Edit
+from naksha.catalog.entities import EntityEdit
 from naksha.hub.config.change_rights import check_removed, check_visible
 from naksha.hub.hub import RealmHub
 from naksha.hub.pipeline.request_context import Actor

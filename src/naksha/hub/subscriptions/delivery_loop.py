@@ -35,7 +35,7 @@ _log: Final = logging.getLogger(__name__)
 
 async def serve(
     hub: ConfiguredRealm,
-    snapshot: Snapshot,
+    snapshot: EntitySnapshot,
     subscription: Subscription,
     connectors: Sequence[Connector],
     cut: str,
@@ -66,7 +66,7 @@ class _DeliveryLoop:
     def __init__(
         self,
         hub: ConfiguredRealm,
-        snapshot: Snapshot,
+        snapshot: EntitySnapshot,
         subscription: Subscription,
         connectors: Sequence[Connector],
         cut: str,

@@ -37,7 +37,7 @@ class OpenSource(NamedTuple):
     read: Read
 
 
-async def storage_id_of(snapshot: Snapshot, source: ChangeSource) -> str:
+async def storage_id_of(snapshot: EntitySnapshot, source: ChangeSource) -> str:
     """Return the storage of a source.
 
     Raises:
@@ -81,7 +81,7 @@ async def cut_of(snapshot: EntitySnapshot, subscription: Subscription) -> str:
 
 async def open_source(
     realm: ConfiguredRealm,
-    snapshot: Snapshot,
+    snapshot: EntitySnapshot,
     subscription: Subscription,
     context: Callable[[], Context],
 ) -> OpenSource:

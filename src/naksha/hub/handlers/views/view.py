@@ -374,12 +374,12 @@ def is_head(ref: str) -> bool:
 async def check_version(event: Event, layers: Sequence[ViewLayer], ref: str) -> None:
     """Raise an error for a version that does not mean the same in all layers."""
     parsed = parse_ref(ref)
-    if not isinstance(parsed, One):
+    if not isinstance(parsed, SingleRef):
         raise InvalidArgument(
             f"A view is read at one version, but {ref!r:.80} is a range of versions",
             field="versionRef",
         )
-    if parsed.branch != MAIN_BRANCH or isinstance(parsed.point, Named):
+    if parsed.branch != MAIN_BRANCH or isinstance(parsed.point, NamedRef):
         raise NotSupported(
             "Tags and branches belong to one space; give the number or time of the version, or "
             "send the request to the space that has the tag or branch",

@@ -72,7 +72,7 @@ from naksha.server.responses.encoding import (
 )
 from naksha.server.responses.feature_collections import Asked, AskedDep, shaping_of
 from naksha.server.routing.declarations import Depends, HeaderParam, QueryParam, Router
-from naksha.versioning.version_refs import Everything, parse_ref
+from naksha.versioning.version_refs import AllRef, parse_ref
 
 router = Router(tags=["features"])
 MANY: Final = "/hub/spaces/{space_id}/features"
