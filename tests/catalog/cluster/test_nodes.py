@@ -182,7 +182,7 @@ async def test_a_clock_behind_takes_no_node_that_was_given_back_in_its_future(
 
 
 async def test_a_machine_whose_time_no_id_can_have_is_told(backend: Faulty) -> None:
-    with pytest.raises(Unavailable, match="clock is wrong"):
+    with pytest.raises(Unavailable, match="clock of this machine is wrong"):
         await node(backend, HandClock(EPOCH_MS - 1)).start()
 
 
