@@ -194,7 +194,9 @@ class RealmChecker:
         for some in batches(refs, OBJECTS_BATCH):
             for ref, value in zip(some, await self._reader.fetch_values(some), strict=True):
                 if not isinstance(value, Stripe | IndexSegment):
-                    raise StorageCorrupt(f"Object {ref.id} ({ref.type}) of an index is missing")
+                    raise StorageCorrupt(
+                        f"Object {ref.id} of type {ref.type!r}, a part of an index, is missing"
+                    )
                 _read_whole(value.page)
 
     # ---- Objects -----------------------------------------------------------------------------
