@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from naksha.hub.pipeline.requests import IfExists, IfNotExists, Modification, OnConflict
 from naksha.model.errors import InvalidArgument
 from naksha.model.identity.names import check_feature_id
+from naksha.model.value_text import value_text
 
 E = TypeVar("E", bound=StrEnum)
 LIST = "FeatureModificationList"
@@ -61,7 +62,7 @@ def _modification(one: dict[str, Any], field: str) -> Modification:
     ids = one.get("featureIds") or []
     if not isinstance(ids, list):
         raise InvalidArgument(
-            f"{field}.featureIds must be an array of feature ids, not {type(ids).__name__}",
+            f"{field}.featureIds must be an array of feature ids, not {value_text(ids)}",
             field=f"{field}.featureIds",
         )
     return Modification(
