@@ -341,7 +341,10 @@ class PsqlReader(ABC):
                     await check_history(connection, collection, None)
                     row = await self._find_state(connection, collection, reference)
         if row is None:
-            raise NotFound(f"The state {state_id!r} does not exist", collection_id=collection)
+            raise NotFound(
+                f"The state {state_id!r} does not exist or has expired; correct its id",
+                collection_id=collection,
+            )
         return State(row["id"], row["feature"])
 
     async def _find_state(
@@ -381,7 +384,10 @@ class PsqlReader(ABC):
             )
         is_ours = known is not None and storage.wrote(reference, known)
         if known is None or not is_ours or not await self._info_of(connection, known):
-            raise NotFound(f"The state {state_id!r} does not exist in storage {storage.id!r}")
+            raise NotFound(
+                f"The state {state_id!r} was not written by storage {storage.id!r}, or its "
+                "collection was dropped; correct its id"
+            )
         return known
 
     async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:

@@ -50,7 +50,7 @@ class Statement:
         """Add a parameter; return its placeholder."""
         if len(self.values) == limits.QUERY_VALUES_MAX:
             raise LimitExceeded(
-                f"The query has too many values; at most {limits.QUERY_VALUES_MAX} are accepted"
+                f"The query has more than {limits.QUERY_VALUES_MAX} values; split it into several"
             )
         if type_ == "text":
             check_text(value)

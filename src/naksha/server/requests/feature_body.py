@@ -42,7 +42,10 @@ def _kind_of(body: dict[str, Any]) -> Any:
 def feature_of(body: Any, id: str) -> dict[str, Any]:
     """Return the one feature of a body; the id of the path replaces its own."""
     if not isinstance(body, dict) or body.get("type", "Feature") != "Feature":
-        raise InvalidArgument("The request body must be one GeoJSON Feature", field="body.type")
+        raise InvalidArgument(
+            "The request body must be one GeoJSON Feature; write several features with POST",
+            field="body.type",
+        )
     return {"type": "Feature", **body, "id": id}
 
 
@@ -88,10 +91,15 @@ def _with_features(rules: Modification, features: tuple[dict[str, Any], ...]) ->
 
 def _objects(value: Any, field: str) -> tuple[dict[str, Any], ...]:
     if not isinstance(value, list):
-        raise InvalidArgument(f"{field} must be an array of objects", field=field)
+        raise InvalidArgument(
+            f"{field} must be an array of objects, not {value_text(value)}", field=field
+        )
     for place, one in enumerate(value):
         if not isinstance(one, dict):
-            raise InvalidArgument(f"{field}[{place}] must be an object", field=f"{field}[{place}]")
+            raise InvalidArgument(
+                f"{field}[{place}] must be an object, not {value_text(one)}",
+                field=f"{field}[{place}]",
+            )
     return tuple(value)
 
 
