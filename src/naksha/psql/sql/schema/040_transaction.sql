@@ -83,7 +83,7 @@ BEGIN
     END IF;
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM naksha_raise('N0009', 'Writers must use the isolation level READ COMMITTED',
-            '{}', 'BEGIN ISOLATION LEVEL READ COMMITTED');
+            '{}', 'Begin the transaction with ISOLATION LEVEL READ COMMITTED');
     END IF;
     IF current_setting('transaction_read_only') = 'on' THEN
         PERFORM naksha_raise('25006', 'The storage is read-only here: the server, the role or the '

@@ -208,8 +208,8 @@ BEGIN
             jsonb_build_object('collection', collection_id, 'field', 'partitions'));
     END IF;
     IF (settings->>'deleteAt')::int8 < 0 THEN
-        PERFORM naksha_raise('N0006', format('deleteAt must be 0 (never) or a time in ms after 1970, '
-            'not %s', settings->>'deleteAt'),
+        PERFORM naksha_raise('N0006', format('deleteAt must be 0 (never) or a time in ms after '
+            '1970, not %s', settings->>'deleteAt'),
             jsonb_build_object('collection', collection_id, 'field', 'deleteAt'));
     END IF;
     RETURN settings;

@@ -247,8 +247,8 @@ BEGIN
         EXIT WHEN parts = known OR ids = '{}';
     END LOOP;
     IF at < naksha_floor(below.id) THEN
-        PERFORM naksha_raise('N0012', format('The version of collection %L that the branch is based '
-            'on has expired', naksha_name(c)), jsonb_build_object('collection', naksha_name(c)),
+        PERFORM naksha_raise('N0012', format('The version of collection %L that the branch is '
+            'based on has expired', naksha_name(c)), jsonb_build_object('collection', naksha_name(c)),
             'Rebase the branch onto a later version');
     END IF;
 END $$;

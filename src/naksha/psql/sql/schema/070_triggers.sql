@@ -188,8 +188,8 @@ DECLARE
     shape   record;
 BEGIN
     IF NEW.jsondata->'id' IS DISTINCT FROM OLD.jsondata->'id' THEN
-        PERFORM naksha_raise('N0006', format('The id of feature %L cannot be changed', left(id, 64)),
-            jsonb_build_object('collection', c.id, 'feature', id, 'field', 'id'),
+        PERFORM naksha_raise('N0006', format('The id of feature %L cannot be changed',
+            left(id, 64)), jsonb_build_object('collection', c.id, 'feature', id, 'field', 'id'),
             'Insert a feature with the new id and delete this one');
     END IF;
     -- ON CONFLICT passes the row that was just prepared for the insert, and is refused in the end.

@@ -99,13 +99,13 @@ CREATE TRIGGER naksha_edit_insert INSTEAD OF INSERT ON naksha_edit
 BEGIN
     SELECT CASE
     WHEN NOT EXISTS (SELECT 1 FROM naksha_collection WHERE id = NEW.collection)
-    THEN RAISE(ABORT, 'The collection of this view does not exist any more')
+    THEN RAISE(ABORT, 'The collection does not exist; create it first')
     WHEN (SELECT dropped_at FROM naksha_collection WHERE id = NEW.collection) <> 0
     THEN RAISE(ABORT, 'The collection is dropped; restore it before you write to it')
     WHEN NEW.action = 'DELETE' THEN NULL
     WHEN typeof(coalesce(NEW.jsondata, '{}')) <> 'text'
       OR NOT json_valid(coalesce(NEW.jsondata, '{}')) OR instr(NEW.jsondata, char(0)) <> 0
-    THEN RAISE(ABORT, 'jsondata must be a JSON text without the character NUL')
+    THEN RAISE(ABORT, 'jsondata is not JSON; pass a JSON text without the character NUL')
     WHEN json_type(coalesce(NEW.jsondata, '{}')) <> 'object'
     THEN RAISE(ABORT, 'jsondata must be a JSON object')
     WHEN json_type(NEW.jsondata, '$.properties') NOT IN ('object', 'null')
@@ -197,12 +197,12 @@ BEGIN
     WHEN replace(NEW.texts, '\\', '') GLOB '*\u0000*'
     THEN RAISE(ABORT, 'jsondata must not contain the character U+0000 (NUL)')
     WHEN replace(NEW.texts, '\\', '') GLOB '*\u[dD][89a-fA-F]*'
-    THEN RAISE(ABORT, 'jsondata must contain characters themselves, not escapes such as \ud83d')
+    THEN RAISE(ABORT, 'jsondata must contain characters as they are, not escapes such as \ud83d')
     WHEN instr(NEW.texts, '\') <> 0 AND EXISTS (
             SELECT 1 FROM json_tree(NEW.texts) k
              WHERE replace(k.fullkey, '\\', '') GLOB '*\[u/]*')
     THEN RAISE(ABORT,
-               'Names of members must contain characters themselves, not escapes such as \u00e9')
+               'The names of members must contain characters as they are, not escapes such as \u00e9')
     END;
 END;
 
@@ -215,7 +215,7 @@ BEGIN
     WHEN NEW.action = 'DELETE' THEN NULL
     WHEN json_type(NEW.jsondata, '$.id') IS NOT 'text' OR NEW.id = ''
     THEN RAISE(ABORT,
-               'The feature has no id; set the column id, or the member id of jsondata, to a text')
+               'A feature needs an id: set the column id, or the member id of jsondata, to a text')
     WHEN json_extract(NEW.jsondata, '$.id') IS NOT NEW.id
     THEN RAISE(ABORT, 'The id of a feature cannot be changed; delete it and insert another one')
     WHEN length(CAST(NEW.id AS BLOB)) > 512 THEN RAISE(ABORT, 'The id is longer than 512 bytes')
@@ -241,7 +241,7 @@ BEGIN
                = length(k.prefix) - length(replace(k.prefix, ':', '')) + 3
            AND u.i <> h.i AND u.i BETWEEN k.first_i AND k.last_i)
     THEN RAISE(ABORT,
-               'The feature was changed since it was read: its uuid is not that of HEAD; read it again')
+               'The feature was changed since it was read; read it again, with the uuid of HEAD')
     END;
     INSERT INTO naksha_change
         (collection, t, action, id, jsondata, geometry, tags, crid_type, crid, as_of)
@@ -301,7 +301,7 @@ BEGIN
                'geometry is not a GeoJSON geometry: a known type, and coordinates within ±180, ±90')
     WHEN json_extract(NEW.geometry, '$.type') <> 'Point'
      AND (SELECT points_only FROM naksha_collection WHERE id = NEW.collection)
-    THEN RAISE(ABORT, 'The collection accepts only points, but the geometry is not a Point')
+    THEN RAISE(ABORT, 'The collection accepts points only, but the geometry is not a Point')
     END;
     -- An update that says what HEAD says already writes no state.
     -- A stored geometry that is not JSON cannot be written again; the new state has none.
