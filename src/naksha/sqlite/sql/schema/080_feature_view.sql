@@ -202,7 +202,7 @@ BEGIN
             SELECT 1 FROM json_tree(NEW.texts) k
              WHERE replace(k.fullkey, '\\', '') GLOB '*\[u/]*')
     THEN RAISE(ABORT,
-               'The names of members must contain characters as they are, not escapes such as \u00e9')
+               'The names of members must contain characters as they are, not escapes (\u00e9)')
     END;
 END;
 
