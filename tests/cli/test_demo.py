@@ -26,7 +26,7 @@ def test_it_shows_every_part_and_can_be_repeated(database: str) -> None:
         "then: version 3, 35 features",
         "now: version 7, 26 features",
         "One feature through time",
-        "conflict: The feature was changed since it was read",
+        "was changed since it was read",
         "UPDATE town",
         "Timings",
     ):

@@ -203,7 +203,7 @@ def test_a_token_names_its_key(tmp_path: Path) -> None:
 def test_key_ids_are_unique_and_the_number_is_limited(tmp_path: Path) -> None:
     one = write_set(tmp_path / "one", jwk(SECRET, "a"))
     two = write_set(tmp_path / "two", jwk(OTHER_SECRET, "a"))
-    with pytest.raises(InvalidArgument, match="Several keys have the same kid: a"):
+    with pytest.raises(InvalidArgument, match="several keys with the same kid: a"):
         KeyRing([one, two])
     many = [jwk(SECRET, str(n)) for n in range(limits.TOKEN_KEYS_MAX + 1)]
     with pytest.raises(InvalidArgument, match="TOKEN_KEYS_MAX = 32"):

@@ -93,7 +93,7 @@ async def test_a_silent_destination_is_reported_and_retried(
     chosen.behaviour = staticmethod(waits)
     found = await to_chosen(hub)
     await hub.put("roads", feature("a"))
-    assert "did not respond" in (await hub.comes_to(found, "failing"))["stateReason"]
+    assert "did not finish the delivery" in (await hub.comes_to(found, "failing"))["stateReason"]
     is_over.set()
     await hub.caught_up(found)
 

@@ -249,7 +249,7 @@ async def test_a_table_of_another_layout_is_refused(
 async def test_occupied_names_are_reported(storage: PsqlStorage, connection: Direct) -> None:
     await connection.execute(f"CREATE TABLE roads {LAYOUT}")
     await connection.execute("CREATE TABLE naksha.roads_hst (a int)")
-    with pytest.raises(asyncpg.PostgresError, match="names are taken: roads_hst"):
+    with pytest.raises(asyncpg.PostgresError, match="needs: roads_hst"):
         async with transaction(connection):
             await connection.execute("SELECT naksha.naksha_adopt('roads', 'roads')")
 

@@ -185,7 +185,9 @@ def test_types_that_spark_does_not_know_are_refused_by_their_names(
     for name in ("a.csv", "a.geojsonl"):
         for type_ in ("foo", "", "array<"):
             mapping = Mapping(types={"p": type_})
-            with pytest.raises(InvalidArgument, match="The column 'p' cannot be read as") as error:
+            with pytest.raises(
+                InvalidArgument, match="The mapping gives column 'p' the type"
+            ) as error:
                 records_of(spark, spec_of("file:x", tmp_path / name, mapping=mapping))
             assert error.value.field == "mapping.types.p"
 
