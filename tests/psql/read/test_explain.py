@@ -197,7 +197,7 @@ async def test_ids_touch_only_their_leaves(filled: Direct) -> None:
     ("part", "leaves"), [(Part(1, 16), "0"), (Part(3, 8), "45"), (Part(2, 3), "56789a")]
 )
 async def test_a_part_touches_only_its_leaves(filled: Direct, part: Part, leaves: str) -> None:
-    layers = [statements.Source("roads", None, partitions=16)]
+    layers = [statements.LayerTables("roads", None, partitions=16)]
     query = Query(part=part, limit=50)
     by_property = (SortKey(("properties", "n")),)
     for text, values in (
@@ -213,7 +213,7 @@ async def test_a_part_touches_only_its_leaves(filled: Direct, part: Part, leaves
 
 async def test_what_is_deleted_is_found_along_the_ids(filled: Direct) -> None:
     after = Found("r5", "")
-    layers = [statements.Source("roads", None)]
+    layers = [statements.LayerTables("roads", None)]
     text, values = found_statement(layers, Query(limit=50), (), after)
     plan = await explain_generic(filled, text, values)
     assert plan.indices == {f"roads_p{leaf:x}_id" for leaf in range(16)}
@@ -366,7 +366,7 @@ async def test_a_space_changes_no_plan(filled: Direct, txn: int, name: str) -> N
 async def test_a_tile_is_found_by_the_indices_on_places(
     filled: Direct, txn: int, at_head: bool
 ) -> None:
-    layers = [statements.Source("roads", None if at_head else txn)]
+    layers = [statements.LayerTables("roads", None if at_head else txn)]
     tile = VectorTile.web(9, 268, 172)
     for ordered in (False, True):
         text, values = tile_statement(layers, Query(limit=100), tile, ordered=ordered)

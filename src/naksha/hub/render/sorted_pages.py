@@ -22,7 +22,7 @@ from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Query, SortKey
 from naksha.model.state import Found, State
-from naksha.spi.support.sort_keys import json_values, rank_of
+from naksha.spi.query.sort_keys import json_values, rank_of
 
 Send = Callable[[ReadFeatures], Awaitable[Features]]
 Find = Callable[[ReadFeatures, Sequence[SortKey], Found | None, int], Awaitable[list[Found]]]

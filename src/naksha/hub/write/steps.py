@@ -32,8 +32,8 @@ from naksha.model.features import check_features
 from naksha.model.query import Query, States
 from naksha.model.state import Outcome, State
 from naksha.model.write_checks import check_points
+from naksha.spi.query.predicates import holds
 from naksha.spi.storage import WriteSession
-from naksha.spi.support.predicates import holds
 
 Entries = Mapping[str, Entry]
 

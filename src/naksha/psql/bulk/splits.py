@@ -23,11 +23,10 @@ from naksha.model.query import Query, States
 from naksha.model.version import VersionSelector
 from naksha.psql.connection.driver import Connection
 from naksha.psql.read import versions
+from naksha.psql.read.printer import Statement
 from naksha.psql.read.statements import (
     HISTORY,
-    Source,
-    Statement,
-    filters_of,
+    LayerTables,
     ids_of,
     in_part,
     layer_tables,
@@ -35,6 +34,7 @@ from naksha.psql.read.statements import (
     needs,
 )
 from naksha.psql.sql import ident, inlined, queries, sql
+from naksha.spi.query.plan import Plan, plan_of
 from naksha.spi.storage import Split
 
 LEAVES: Final = "0123456789abcdef"
@@ -49,9 +49,9 @@ ONE_LEAF_SPLITS_MAX: Final = 4
 """Most splits of HEAD while it is one table, since each of them reads all of it."""
 
 _TESTS: Final = {
-    States.LIVE: "split_live",
-    States.DELETED: "split_dead",
-    States.ALL: "split_visible",
+    States.LIVE: "alive",
+    States.DELETED: "dead",
+    States.ALL: "visible",
 }
 
 _KINDS: Final = {"": States.LIVE, "_del": States.DELETED, "_hst": States.ALL}
@@ -77,7 +77,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     query: Query
     after: int = 0
     until: int = 0
-    sources: tuple[Source, ...] = ()
+    sources: tuple[LayerTables, ...] = ()
     hidden: bool = False
     partitions: int = 16
 
@@ -146,7 +146,7 @@ async def plan_layers(
     collection: str,
     query: Query,
     at: int,
-    sources: Sequence[Source],
+    sources: Sequence[LayerTables],
     *,
     hidden: bool,
 ) -> list[Split]:
@@ -246,12 +246,12 @@ def statements(
     search_path: str, collection: str, part: Part, columns: Sequence[str]
 ) -> tuple[list[str], str]:
     """Return the statements that prepare a connection, and the query of some columns of a split."""
-    statement = Statement()
-    filters = list(filters_of(statement, part.query))
+    statement, query = Statement(), plan_of(part.query)
+    filters = statement.filters(query)
     sources = []
-    for table, at, conditions in _tables(statement, collection, part):
-        every = [*conditions, *filters, *in_part(statement, part.query)]
-        every += ids_of(statement, part.query, False)
+    for table, at, conditions in _tables(statement, collection, part, query):
+        every = [*conditions, *filters, *in_part(statement, query)]
+        every += ids_of(statement, query, False)
         sources.append(
             sql(
                 "split_source",
@@ -279,7 +279,7 @@ def _column(name: str, at: str | None) -> str:
 
 
 def _tables(
-    statement: Statement, collection: str, part: Part
+    statement: Statement, collection: str, part: Part, query: Plan
 ) -> Iterator[tuple[str, str | None, list[str]]]:
     """Yield the tables of a split with their conditions.
 
@@ -287,34 +287,34 @@ def _tables(
     """
     of_leaves: list[str] = []
     if len(part.leaves) < len(LEAVES):
-        leaves = statement.value(list(part.leaves), "text[]")
+        leaves = statement.texts(part.leaves)
         of_leaves = [sql("split_leaves", leaves=leaves)]
     if part.sources:
         for source in part.sources:
             # Replaced states are returned as they were before.
-            replaced = part.query.replaced_since
+            replaced = query.replaced_since
             seen = statement.value(source.at if replaced is None else replaced, "int8")
-            for table in layer_tables(statement, source, part.query, hidden=part.hidden):
+            for table in layer_tables(statement, source, query, hidden=part.hidden):
                 past_at = seen if table.suffix == HISTORY else None
-                yield source.table + table.suffix, past_at, [*table.conditions, *of_leaves]
+                yield table.name, past_at, [*table.conditions, *of_leaves]
         return
-    at = statement.value(part.at, "int8")
-    current = sql("split_current", at=at)
+    at = statement.number(part.at)
+    current = sql("begun_at", at=at)
     history = collection + "_hst"
     if part.source == "_hst":
-        past = sql("split_past", at=at, after=statement.value(part.after, "int8"))
-        until = sql("split_until", until=statement.value(part.until, "int8"))
+        past = sql("split_past", at=at, after=statement.number(part.after))
+        until = sql("split_until", until=statement.number(part.until))
         kind = [] if part.hidden else [sql(_TESTS[part.query.states])]
         yield history, at, [past, until, *of_leaves, *kind]
         return
-    since = sql("split_past", at=at, after=statement.value(part.published, "int8"))
+    since = sql("split_past", at=at, after=statement.number(part.published))
     if part.source == "_del":
         yield collection + "_del", None, [current, *of_leaves]
-        yield history, at, [since, *of_leaves, sql("split_dead")]
+        yield history, at, [since, *of_leaves, sql("dead")]
         return
     if part.partitions == 1:
         yield collection, None, [current, *of_leaves]
     else:
         for leaf in part.leaves:
             yield f"{collection}_p{leaf}", None, [current]
-    yield history, at, [since, *of_leaves, sql("split_live")]
+    yield history, at, [since, *of_leaves, sql("alive")]

@@ -13,7 +13,7 @@ from naksha.model import limits
 from naksha.model.errors import InvalidArgument, LimitExceeded, NotFound
 from naksha.model.transaction import MAIN
 from naksha.psql.connection.driver import Connection
-from naksha.psql.read.statements import Source
+from naksha.psql.read.statements import LayerTables
 from naksha.psql.sql import queries
 from naksha.spi.storage import Layer
 
@@ -78,7 +78,7 @@ def visible(branch: Branch, txn: int | None) -> Branch:
 
 async def sources_of(
     connection: Connection, branch: Branch, collection: str, txn: int | None
-) -> list[Source]:
+) -> list[LayerTables]:
     """Return the sources that a statement reads.
 
     An overlay without tables of the collection is left out.
@@ -89,12 +89,12 @@ async def sources_of(
     if overlays:
         rows = await connection.fetch(queries()["overlay_tables"], collection, overlays)
         tables |= {row["overlay"]: row["table"] for row in rows}
-    sources: list[Source] = []
+    sources: list[LayerTables] = []
     for overlay, at in ((layer.overlay, layer.txn) for layer in layers):
         if overlay not in tables:
             raise NotFound(f"Overlay {overlay} does not exist")
         table = tables[overlay]
         if table is not None:
             masks = tuple(source.table + "_ids" for source in sources)
-            sources.append(Source(table, at, masks))
+            sources.append(LayerTables(table, at, masks))
     return sources

@@ -9,11 +9,12 @@ from naksha.model.transaction import MAIN, LogFilter, Transaction
 from naksha.psql.connection.driver import Connection
 from naksha.psql.read import versions
 from naksha.psql.read.layers import is_overlay
+from naksha.psql.read.printer import Statement
 from naksha.psql.read.reader import planned_for_values
-from naksha.psql.read.statements import Statement
 from naksha.psql.sql import queries, sql
+from naksha.spi.query.areas import Box
+from naksha.spi.query.printer import joined
 from naksha.spi.support.log_rows import check_log_query, first_txn, transactions_of
-from naksha.spi.support.query_parts import Box, joined
 
 _MS_MIN = -62_135_596_800_000
 """Milliseconds of the first day of the year 1."""

@@ -27,16 +27,16 @@ from naksha.psql.read import statements
 from naksha.psql.read.id_queries import found_statement
 from naksha.psql.read.layers import NO_BRANCH, Branch, sources_of
 from naksha.psql.read.partition_retry import SteadyHistory
-from naksha.psql.read.statements import Source
+from naksha.psql.read.statements import LayerTables
 from naksha.psql.read.statistics import part_to_read, statistics_of, statistics_statement
 from naksha.psql.read.tiles import tile_statement
 from naksha.psql.read.versions import check_histories, check_history, check_log, resolve
 from naksha.psql.sql import ident, queries, sql
 from naksha.spi.cursor import Cursor, decode_cursor
+from naksha.spi.query.sort_keys import check_matching_query
+from naksha.spi.query.values import end_of_prefix
 from naksha.spi.storage import KeptObject, Page
 from naksha.spi.support import chunks
-from naksha.spi.support.query_parts import end_of_prefix
-from naksha.spi.support.sort_keys import check_found
 from naksha.spi.support.write_input import check_kept
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ class Moment(NamedTuple):
     """Time of a read: a transaction (None for HEAD), and the sources to read there."""
 
     txn: int | None
-    sources: list[Source]
+    sources: list[LayerTables]
     if_there: str | None = None
     """The collection, if its existence has not been checked yet."""
 
@@ -219,7 +219,7 @@ class PsqlReader(ABC):
             query.states is States.LIVE and query.replaced_since is None and query.part is None
         )
         if self._may_fail and is_plain and isinstance(at, Head):
-            return Moment(None, [Source(collection, None)], if_there=collection)
+            return Moment(None, [LayerTables(collection, None)], if_there=collection)
         whole = msgspec.structs.replace(query, limit=None, cursor=None)
         return await self._moment(collection, whole, at, None)
 
@@ -282,7 +282,7 @@ class PsqlReader(ABC):
         sort: Sequence[SortKey] = (),
         after: Found | None = None,
     ) -> list[Found]:
-        check_found(query, sort, after)
+        check_matching_query(query, sort, after)
         moment = await self._present(collection, query, at)
         text, values = found_statement(moment.sources, query, sort, after, if_there=moment.if_there)
         rows = await self._fetched(query, moment, text, values)

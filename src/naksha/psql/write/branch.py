@@ -20,8 +20,8 @@ from naksha.psql.read import versions
 from naksha.psql.read.layers import Branch, sources_of
 from naksha.psql.read.statements import needs
 from naksha.spi.branches import BranchView
+from naksha.spi.query.plan import check_hidden
 from naksha.spi.storage import Split
-from naksha.spi.support.query_parts import check_hidden
 
 if TYPE_CHECKING:
     from naksha.psql.storage import PsqlStorage

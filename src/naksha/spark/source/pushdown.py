@@ -33,7 +33,7 @@ from naksha.model.query import And, Bbox, Not, Op, Or, Predicate, Query
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ
 from naksha.spi.arrow import COLUMNS
-from naksha.spi.support.query_parts import check_text
+from naksha.spi.query.values import check_text
 
 Path = tuple[str, ...]
 _EVERYTHING: Final = And(())

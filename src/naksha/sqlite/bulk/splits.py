@@ -24,22 +24,16 @@ from naksha.model.geo.wkb_rules import stored_shapes
 from naksha.model.query import Intersects, Query, States
 from naksha.model.version import VersionSelector
 from naksha.spi.arrow import schema_of
+from naksha.spi.query.plan import Plan, Rows, Scan, Table, check_hidden, plan_of
+from naksha.spi.query.printer import joined
 from naksha.spi.storage import Split
 from naksha.spi.support.batches import batches as in_batches
-from naksha.spi.support.query_parts import boxes_of, check_hidden, joined
 from naksha.sqlite.read import layers, versions
 from naksha.sqlite.read.exact_tests import tester_of
 from naksha.sqlite.read.layers import MAIN_ONLY, Layers, Level
+from naksha.sqlite.read.printer import Statement
 from naksha.sqlite.read.rows import Collection
-from naksha.sqlite.read.statements import (
-    TAGS,
-    Statement,
-    TableName,
-    filters_of,
-    is_unselective,
-    sources_of,
-    tags_of,
-)
+from naksha.sqlite.read.statements import indices_of, is_unselective, sources_of
 from naksha.sqlite.sql import queries, sql
 
 SPLIT_ROWS: Final = 50_000
@@ -267,12 +261,11 @@ def _of_layers(levels: list[Level], part: Part, columns: str) -> tuple[str, list
     sources = sources_of(
         statement,
         levels,
-        part.query,
-        None,
+        plan_of(part.query),
         "split_source",
         *ids,
         hidden=part.hidden,
-        slots={"columns": columns},
+        columns=columns,
     )
     return sources, statement.values
 
@@ -288,20 +281,18 @@ def _range(statement: Statement, part: Part) -> list[str]:
 
 
 def _statement(c: Collection, part: Part, columns: str) -> tuple[str, list[Any]]:
-    statement = Statement()
+    statement, query = Statement(), plan_of(part.query)
     at = statement.value(part.at)
-    filters = list(filters_of(statement, part.query))
-    boxes = [sql("box", **statement.edges(box)) for box in boxes_of(part.query.spatial)]
-    if boxes:
+    filters = statement.filters(query)
+    if query.area is not None:
+        boxes = [sql("box", **statement.edges(box)) for box in query.area.boxes]
         filters.append(joined(boxes, " OR ", "false"))
     sources = []
     t = statement.value(c.t)
-    for table, conditions in _tables(statement, part, at, t):
-        is_past = table == "hst"
-        # The tag index of the history does not contain tombstones.
-        is_live = not is_past or part.query.states is States.LIVE
-        tagged = TAGS[table] if is_live else None
-        every = [*conditions, *filters, *tags_of(statement, t, part.query, tagged)]
+    for table, conditions in _tables(statement, part, query, at, t):
+        is_past = table is Table.HISTORY
+        tags = indices_of(Scan(table, Rows.BEGUN, query.states)).tags
+        every = [*conditions, *filters, *statement.tags(query, t, tags)]
         sources.append(
             sql(
                 "split_source",
@@ -316,11 +307,11 @@ def _statement(c: Collection, part: Part, columns: str) -> tuple[str, list[Any]]
 
 
 def _tables(
-    statement: Statement, part: Part, at: str, t: str
-) -> Iterator[tuple[TableName, list[str]]]:
+    statement: Statement, part: Part, query: Plan, at: str, t: str
+) -> Iterator[tuple[Table, list[str]]]:
     """Yield the tables that a split reads and the conditions on each."""
     ids, of_table = _range(statement, part), sql("of_table", t=t)
-    kinds = {States.LIVE: "hst_live", States.DELETED: "hst_dead", States.ALL: "all_hst"}
+    kinds = {States.LIVE: "hst_live", States.DELETED: "hst_deleted", States.ALL: "visible"}
     if part.source == "hst":
         bounds = {
             "after": statement.value(
@@ -328,12 +319,12 @@ def _tables(
             ),
             "until": statement.value(part.until),
         }
-        kind = [] if part.hidden else [sql("all_hst"), sql(kinds[part.query.states])]
-        yield "hst", [of_table, sql("at_head", at=at), sql("split_ended", **bounds), *kind]
+        kind = [] if part.hidden else [sql("visible"), sql(kinds[part.query.states])]
+        yield Table.HISTORY, [of_table, sql("begun_at", at=at), sql("split_ended", **bounds), *kind]
         return
-    left = "hst_live" if part.source == "head" else "hst_dead"
+    left = "hst_live" if part.source == "head" else "hst_deleted"
     since = sql("split_since", after=statement.value(part.published))
-    current: TableName = "head" if part.source == "head" else "del"
-    whole = not ids and is_unselective(part.query) and part.query.ids is None
-    yield current, [sql("within", t=t) if whole else of_table, sql("at_head", at=at), *ids]
-    yield "hst", [of_table, sql("at_head", at=at), since, sql(left), *ids]
+    current = Table.HEAD if part.source == "head" else Table.DELETED
+    whole = not ids and is_unselective(query) and query.ids is None
+    yield current, [sql("within", t=t) if whole else of_table, sql("begun_at", at=at), *ids]
+    yield Table.HISTORY, [of_table, sql("begun_at", at=at), since, sql(left), *ids]

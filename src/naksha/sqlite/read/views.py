@@ -29,9 +29,9 @@ from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Tra
 from naksha.model.version import HEAD, Head, Version, VersionSelector
 from naksha.spi.arrow import STATES, schema_of
 from naksha.spi.clock import Clock
+from naksha.spi.query.sort_keys import check_matching_query
 from naksha.spi.storage import KeptObject, Page, Split, WriteSession
 from naksha.spi.support import chunks
-from naksha.spi.support.sort_keys import check_found
 from naksha.spi.support.version_signal import News
 from naksha.spi.support.write_input import check_days, check_kept
 from naksha.sqlite.bulk import splits
@@ -194,7 +194,7 @@ class View:
         sort: Sequence[SortKey] = (),
         after: Found | None = None,
     ) -> list[Found]:
-        check_found(query, sort, after)
+        check_matching_query(query, sort, after)
         plain = reading.uncut(query)
         async with self._request(collection, plain, at, pins_head=False) as (snapshot, request):
             return await snapshot.read(lambda _: request.found(sort, after))

@@ -18,8 +18,8 @@ from naksha.model.state import Found, Outcome, State
 from naksha.model.statistics import Statistics
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD, Version, VersionSelector
+from naksha.spi.query.sort_keys import check_matching_query
 from naksha.spi.storage import KeptObject, Layer, Page, Reader
-from naksha.spi.support.sort_keys import check_found
 from naksha.spi.support.write_input import CheckedSession, Locks, Mode, WriteBatch, check_kept
 from naksha.sqlite.connection.readers import Readers
 from naksha.sqlite.maintenance import pins
@@ -85,7 +85,7 @@ class SessionReader(ABC):
         sort: Sequence[SortKey] = (),
         after: Found | None = None,
     ) -> list[Found]:
-        check_found(query, sort, after)
+        check_matching_query(query, sort, after)
         plain = queries.uncut(query)
         return await self._look(
             lambda c: self._request(c, collection, plain, at).found(sort, after)

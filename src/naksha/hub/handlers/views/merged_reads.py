@@ -20,7 +20,7 @@ from naksha.model import limits
 from naksha.model.errors import NotSupported
 from naksha.model.query import Query
 from naksha.model.state import XYZ, State
-from naksha.spi.support.predicates import holds
+from naksha.spi.query.predicates import holds
 
 Feature = dict[str, Any]
 _GEOMETRY: Final = "geometry"

@@ -1,4 +1,4 @@
--- Fragments that `naksha.psql.read.statements` combines.
+-- Fragments that `naksha.psql.read.statements` and `printer` combine.
 
 -- name: select_states
 SELECT s.id, s.feature FROM ({{sources}}) AS s {{order}}
@@ -34,12 +34,12 @@ CASE WHEN s.seen IS NULL THEN naksha_json_out(s.jsondata)::text
 SELECT count(*) FROM ({{sources}}) AS s
 
 -- name: source
-SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{given}}
+SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{content}}
   FROM {{table}} WHERE {{conditions}}
 
 -- name: source_page
 -- Limited in every source, in the order of its index on ids: a page reads its own rows only.
-(SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{given}}
+(SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{content}}
   FROM {{table}} WHERE {{conditions}}
  ORDER BY jsondata->>'id' USING ~<~{{then}} LIMIT {{limit}})
 
@@ -78,9 +78,6 @@ geo, jsondata, {{at}} AS seen
 -- In the order of the sources, so that they only need to be merged.
 ORDER BY s.id USING ~<~{{then}} LIMIT {{limit}}
 
--- name: true
-true
-
 -- name: there
 -- Whether the collection exists: looked up once, not for every row.
 (SELECT true FROM naksha_collection AS c WHERE c.id = {{id}} AND c.dropped_at = 0 AND c.overlay = 0)
@@ -88,41 +85,42 @@ true
 -- name: cut
 LIMIT {{limit}}
 
--- name: live_head_at
+-- name: begun
+true
+
+-- name: begun_at
 naksha_xyz_txn(jsondata) <= {{at}}
 
--- name: live_hst_at
+-- name: visible
+naksha_xyz_txn(jsondata) < naksha_xyz_txn_next(jsondata)
+
+-- name: visible_at
+naksha_xyz_txn(jsondata) < naksha_xyz_txn_next(jsondata) AND naksha_xyz_txn(jsondata) <= {{at}}
+
+-- name: valid
 naksha_span(jsondata) @> {{at}} AND naksha_xyz_txn_next(jsondata) > {{at}}
-AND naksha_xyz_action(jsondata) <> 'DELETE'
+
+-- name: valid_by_start
+-- The same for states that are found by their beginning, and for tombstones.
+naksha_xyz_txn(jsondata) <= {{at}} AND naksha_xyz_txn_next(jsondata) > {{at}}
 
 -- name: from_day
 naksha_xyz_txn_next(jsondata) >= {{first}}
-
--- name: begun_hst_at
--- The same for states that began after a transaction, which are found by their beginning.
-naksha_xyz_txn(jsondata) <= {{at}} AND naksha_xyz_txn_next(jsondata) > {{at}}
-AND naksha_xyz_action(jsondata) <> 'DELETE'
-
--- name: dead_hst_at
-naksha_xyz_action(jsondata) = 'DELETE' AND naksha_xyz_txn(jsondata) <= {{at}}
-AND naksha_xyz_txn_next(jsondata) > {{at}}
-
--- name: all_hst
-naksha_xyz_txn(jsondata) < naksha_xyz_txn_next(jsondata)
-
--- name: all_hst_at
-naksha_xyz_txn(jsondata) < naksha_xyz_txn_next(jsondata) AND naksha_xyz_txn(jsondata) <= {{at}}
-
--- name: hst_live
-naksha_xyz_action(jsondata) <> 'DELETE'
-
--- name: hst_dead
-naksha_xyz_action(jsondata) = 'DELETE'
 
 -- name: replaced
 -- Valid at a transaction, but not any more. The transactions that ended these states are fewer than
 -- those that created them.
 naksha_xyz_txn(jsondata) <= {{since}} AND naksha_xyz_txn_next(jsondata) > {{since}}
+
+-- name: ended
+-- States that ended at or before the layer's version are in no layer above.
+naksha_xyz_txn_next(jsondata) <= {{at}}
+
+-- name: alive
+naksha_xyz_action(jsondata) <> 'DELETE'
+
+-- name: dead
+naksha_xyz_action(jsondata) = 'DELETE'
 
 -- name: after_cursor
 -- Ids compare by code point (the pattern operators do), then by txn.
@@ -171,29 +169,32 @@ ST_DWithin(geo::geography, ST_SetSRID(ST_GeomFromWKB({{wkb}}), 4326)::geography,
 -- name: tags_all
 naksha_xyz(jsondata)->'tags' ?& {{tags}}
 
+-- name: text
+naksha_xyz(jsondata)->>'{{key}}'
+
+-- name: number
+(naksha_xyz(jsondata)->>'{{key}}')::int8
+
+-- name: txn
+naksha_xyz_txn(jsondata)
+
 -- name: prefix
-naksha_xyz(jsondata)->>'{{key}}' ~>=~ {{first}} AND naksha_xyz(jsondata)->>'{{key}}' ~<~ {{end}}
+{{column}} ~>=~ {{first}} AND {{column}} ~<~ {{end}}
 
 -- name: from_value
-naksha_xyz(jsondata)->>'{{key}}' ~>=~ {{first}}
+{{column}} ~>=~ {{first}}
 
--- name: among
-naksha_xyz(jsondata)->>'{{key}}' = ANY({{values}})
+-- name: one_of
+{{column}} = ANY({{values}})
 
 -- name: any_action
 naksha_xyz_action(jsondata) IN ('CREATE', 'UPDATE', 'DELETE')
 
--- name: updated_from
-(naksha_xyz(jsondata)->>'updatedAt')::int8 >= {{value}}
+-- name: at_least
+{{column}} >= {{value}}
 
--- name: updated_to
-(naksha_xyz(jsondata)->>'updatedAt')::int8 < {{value}}
-
--- name: txn_from
-naksha_xyz_txn(jsondata) >= {{value}}
-
--- name: txn_to
-naksha_xyz_txn(jsondata) < {{value}}
+-- name: below
+{{column}} < {{value}}
 
 -- name: path
 -- Step by step: a single path would take a number for an index of an array.
@@ -258,7 +259,3 @@ LIMIT 1
 -- name: unmasked
 -- Not hidden by a layer above.
 NOT EXISTS (SELECT FROM {{ids}} AS mask WHERE mask.id = jsondata->>'id')
-
--- name: ended
--- States that ended at or before the layer's version are in no layer above.
-naksha_xyz_txn_next(jsondata) <= {{at}}

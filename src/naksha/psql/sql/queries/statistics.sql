@@ -26,7 +26,7 @@ SELECT k.kind, k.key, k.count, k.bytes, ST_XMin(k.box) AS west, ST_YMin(k.box) A
 -- name: source_sample
 -- A sample of the pages, a different one each time: the same ones would also be the same in every
 -- leaf.
-SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{given}}
+SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{content}}
   FROM {{table}} TABLESAMPLE SYSTEM ({{percent}}) WHERE {{conditions}}
 
 -- name: heap_size
