@@ -27,7 +27,7 @@ from naksha.psql.read.printer import Statement
 from naksha.psql.read.statements import (
     HISTORY,
     LayerTables,
-    ids_of,
+    id_condition,
     in_part,
     layer_tables,
     leaf_of,
@@ -250,8 +250,11 @@ def statements(
     filters = statement.filters(query)
     sources = []
     for table, at, conditions in _tables(statement, collection, part, query):
-        every = [*conditions, *filters, *in_part(statement, query)]
-        every += ids_of(statement, query, False)
+        every = [*conditions, *filters]
+        if query.hashes is not None:
+            every += in_part(statement, query.hashes)
+        if query.ids is not None:
+            every.append(id_condition(statement, query.ids, False))
         sources.append(
             sql(
                 "split_source",

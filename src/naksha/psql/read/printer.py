@@ -33,7 +33,7 @@ class Statement(Printer):
 
     def text(self, text: str) -> str:
         check_text(text)
-        return self.value(text, "text")
+        return f"${self.add(text)}::text"
 
     def texts(self, texts: Iterable[str]) -> str:
         values = list(texts)
@@ -42,7 +42,7 @@ class Statement(Printer):
         return self.value(values, "text[]")
 
     def number(self, number: int) -> str:
-        return self.value(number, "int8")
+        return f"${self.add(number)}::int8"
 
     def decimal(self, json: str) -> str:
         # As text: a JSON number may be more precise than any number type of the driver.
@@ -95,7 +95,7 @@ class Statement(Printer):
         return self._box(box, "thin_box" if thin else "box")
 
     def _box(self, box: Box, fragment: str) -> str:
-        west, south, east, north = (self.value(float(edge), "float8") for edge in box)
+        west, south, east, north = [f"${self.add(float(edge))}::float8" for edge in box]
         return sql(fragment, west=west, south=south, east=east, north=north)
 
     def property_test(self, test: PropertyTest) -> str:

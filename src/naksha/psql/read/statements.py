@@ -14,7 +14,7 @@ from naksha.model.state import XYZ
 from naksha.psql.read.printer import Statement
 from naksha.psql.sql import ident, sql
 from naksha.spi.cursor import Cursor
-from naksha.spi.query.plan import AtLeast, Plan, Rows, Scan, Table, conditions_of, plan_of
+from naksha.spi.query.plan import AtLeast, Plan, Scan, Table, conditions_of, plan_of
 from naksha.spi.query.plan import first_txn as first_txn_of
 from naksha.spi.query.printer import joined
 from naksha.spi.query.values import check_text, json_text
@@ -22,11 +22,7 @@ from naksha.spi.query.values import check_text, json_text
 Suffix: TypeAlias = Literal["", "_del", "_hst"]
 """Suffixes of the names of a collection's tables: HEAD, tombstones, history."""
 HISTORY: Final[Suffix] = "_hst"
-_SUFFIXES: Final[dict[Table, Suffix]] = {
-    Table.HEAD: "",
-    Table.DELETED: "_del",
-    Table.HISTORY: HISTORY,
-}
+_SUFFIXES: Final[dict[Table, Suffix]] = {"head": "", "del": "_del", "hst": HISTORY}
 _LIVE_ONLY: Final = frozenset({"mrid", "qrid", "txn"})
 """Columns whose index of the history lacks tombstones."""
 _UNEVEN: Final = frozenset({"author", "action"})
@@ -193,12 +189,11 @@ def source_rows(
             is_head = table.suffix == ""
             shown = sql(content + table.form, at=table.at or "")
             for leaf, name in _leaves(plan, layer) if is_head else [("", table.name)]:
-                every = [
-                    *table.conditions,
-                    *filters,
-                    *in_part(statement, plan, leaf),
-                    *ids_of(statement, plan, is_head),
-                ]
+                every = [*table.conditions, *filters]
+                if plan.hashes is not None:
+                    every += in_part(statement, plan.hashes, leaf)
+                if plan.ids is not None:
+                    every.append(id_condition(statement, plan.ids, is_head))
                 text = "\n   AND ".join(every)
                 parts.append(
                     sql(source, table=ident(name), content=shown, conditions=text, **slots)
@@ -225,12 +220,15 @@ def layer_tables(
     """Yield the tables of a layer that may hold states of the query; see `Plan.scans`."""
     at = None if layer.at is None else statement.number(layer.at)
     masks = [sql("unmasked", ids=ident(ids)) for ids in layer.masks]
-    for scan in plan.scans(layer.at, hidden=hidden, by_kind=_misses_tombstones(plan)):
+    by_kind = plan.states is States.ALL and _misses_tombstones(plan)
+    for scan in plan.scans(layer.at, hidden=hidden, by_kind=by_kind):
         suffix = _SUFFIXES[scan.table]
         form: Literal["", "_open", "_at"] = ""
-        if scan.table is Table.HISTORY:
+        if scan.table == "hst":
             form = "_open" if not scan.shows_end else "" if at is None else "_at"
-        conditions = [*_rows(statement, plan, scan, layer.at, at), *_unmasked(scan, masks, at)]
+        conditions = [*_rows(statement, plan, scan, layer.at, at)]
+        if masks:
+            conditions += _unmasked(scan, masks, at)
         yield LayerTable(layer.table + suffix, suffix, form, at, conditions)
 
 
@@ -251,20 +249,20 @@ def _rows(
     statement: Statement, plan: Plan, scan: Scan, txn: int | None, at: str | None
 ) -> Iterable[str]:
     """Yield the conditions on the rows of a table that are read at a transaction."""
-    if scan.rows is Rows.REPLACED:
+    if scan.rows == "replaced":
         assert plan.replaced_since is not None
         yield sql("replaced", since=statement.number(plan.replaced_since))
         yield _from_day(plan.replaced_since)
         if at is not None:
             yield sql("ended", at=at)
     elif txn is None or at is None:
-        yield sql(scan.rows.value)
-    elif scan.rows is Rows.VALID:
+        yield sql(scan.rows)
+    elif scan.rows == "valid":
         by_start = scan.kind is States.DELETED or plan.has(AtLeast, "txn")
         yield sql("valid_by_start" if by_start else "valid", at=at)
         yield _from_day(txn)
     else:
-        yield sql(f"{scan.rows.value}_at", at=at)
+        yield sql(scan.rows + "_at", at=at)
     if scan.kind is not States.ALL:
         yield sql("alive" if scan.kind is States.LIVE else "dead")
 
@@ -275,7 +273,7 @@ def _unmasked(scan: Scan, masks: Sequence[str], at: str | None) -> Iterable[str]
     That layer begins with the state that was valid at this layer's version. States that ended
     before are only in this layer.
     """
-    if not masks or scan.rows is Rows.REPLACED:
+    if scan.rows == "replaced":
         return
     if scan.shows_end:
         assert at is not None
@@ -293,34 +291,26 @@ def _from_day(txn: int) -> str:
     return sql("from_day", first=str(txn - txn % DAY_FACTOR))
 
 
-def ids_of(statement: Statement, plan: Plan, partitioned: bool) -> Iterable[str]:
-    """Yield the condition on ids, with the leaves for a table that is partitioned by leaf."""
-    ids = plan.ids
-    if ids is None:
-        return
+def id_condition(statement: Statement, ids: tuple[str, ...], partitioned: bool) -> str:
+    """Return the condition on ids, with the leaves for a table that is partitioned by leaf."""
     if not partitioned:
-        yield sql("ids_elsewhere", ids=statement.texts(ids))
-    elif len(ids) == 1:
-        yield sql("one_id", id=statement.text(ids[0]), leaf=statement.text(leaf_of(ids[0])))
-    else:
-        leaves = sorted({leaf_of(each) for each in ids}) or ["0"]
-        yield sql(
-            "many_ids",
-            ids=statement.texts(ids),
-            leaves=", ".join(f"'{leaf}'" for leaf in leaves),
-        )
+        return sql("ids_elsewhere", ids=statement.texts(ids))
+    if len(ids) == 1:
+        (id,) = ids
+        return sql("one_id", id=statement.text(id), leaf=statement.text(leaf_of(id)))
+    leaves = sorted({leaf_of(each) for each in ids}) or ["0"]
+    among = ", ".join(f"'{leaf}'" for leaf in leaves)
+    return sql("many_ids", ids=statement.texts(ids), leaves=among)
 
 
-def in_part(statement: Statement, plan: Plan, leaf: str = "") -> Iterable[str]:
-    """Yield the conditions on the requested part, if there is one.
+def in_part(statement: Statement, hashes: tuple[str, str], leaf: str = "") -> Iterable[str]:
+    """Yield the conditions on the requested part.
 
     A leaf is cut from the same hashes, so only bounds inside of it are needed. Each bound is a
     condition of its own: the planner underestimates the rows of two combined bounds, and sorts
     them.
     """
-    if plan.hashes is None:
-        return
-    first, last = plan.hashes
+    first, last = hashes
     if leaf.ljust(len(first), "0") < first:
         yield sql("part_first", first=statement.text(first))
     if leaf.ljust(len(last), "f") > last:

@@ -7,11 +7,11 @@ in `ONE_OF`, `PREFIXES` or `RANGES` of `naksha.model.query`: it needs no code he
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
-from enum import StrEnum
-from functools import cache
-from typing import ClassVar, NamedTuple, TypeAlias
+from functools import partial
+from operator import attrgetter
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -78,34 +78,36 @@ Condition: TypeAlias = OneOf | AnyAction | StartsWith | AtLeast | Below | Where
 """Condition on one state, the same for every table."""
 
 
+def _starts_with(column: str, prefix: str) -> StartsWith:
+    return StartsWith(column, prefix, end_of_prefix(prefix))
+
+
+_FILTERS: Final[dict[str, Callable[[Any], Condition]]] = {
+    **{field: partial(_starts_with, column) for column, field in PREFIXES.items()},
+    **{field: partial(OneOf, column) for column, field in ONE_OF.items()},
+    **{first: partial(AtLeast, column) for column, (first, _) in RANGES.items()},
+    **{end: partial(Below, column) for column, (_, end) in RANGES.items()},
+}
+"""Conditions of the fields of a query that compare a column."""
+_VALUES: Final = attrgetter(*_FILTERS)
+_NO_VALUES: Final = (None,) * len(_FILTERS)
+
+
 def conditions_of(query: Query) -> tuple[Condition, ...]:
     """Return the conditions of a query, except ids, part, area and tags.
 
     A storage looks these up in a way that depends on the table.
     """
-    return tuple(_conditions(query))
-
-
-def _conditions(query: Query) -> Iterator[Condition]:
-    for column, field in PREFIXES.items():
-        prefix = getattr(query, field)
-        if prefix is not None:
-            yield StartsWith(column, prefix, end_of_prefix(prefix))
-    for column, field in ONE_OF.items():
-        values = getattr(query, field)
-        if values is not None:
-            yield OneOf(column, values)
-    if query.authors is not None and query.actions is None:
-        yield AnyAction()
-    for column, (first, end) in RANGES.items():
-        bound = getattr(query, first)
-        if bound is not None:
-            yield AtLeast(column, bound)
-        bound = getattr(query, end)
-        if bound is not None:
-            yield Below(column, bound)
+    conditions: list[Condition] = []
+    values = _VALUES(query)
+    if values != _NO_VALUES:
+        filters = zip(_FILTERS.values(), values, strict=True)
+        conditions += [condition(value) for condition, value in filters if value is not None]
+        if query.authors is not None and query.actions is None:
+            conditions.append(AnyAction())
     if query.where is not None:
-        yield Where(query.where)
+        conditions.append(Where(query.where))
+    return tuple(conditions)
 
 
 def first_txn(query: Query) -> int | None:
@@ -117,11 +119,11 @@ def first_txn(query: Query) -> int | None:
     later one: when other writers were at the next day already, or when the clock was set back. For
     the same reason there is no such upper bound.
     """
-    times = [time for time in (query.updated_from, query.created_from) if time is not None]
-    if not times:
+    if query.updated_from is None and query.created_from is None:
         return None
+    time = max(time for time in (query.updated_from, query.created_from) if time is not None)
     try:
-        return txn_of(datetime.fromtimestamp(max(times) / 1000, UTC).date(), 0)
+        return txn_of(datetime.fromtimestamp(time / 1000, UTC).date(), 0)
     except (OverflowError, OSError, ValueError, InvalidArgument):
         return 0
 
@@ -129,57 +131,36 @@ def first_txn(query: Query) -> int | None:
 # ---- Tables ----------------------------------------------------------------------------------
 
 
-class Table(StrEnum):
-    """Table of a layer: current states, tombstones, and all former ones of both."""
+Table: TypeAlias = Literal["head", "del", "hst"]
+"""Table of a layer: current states, tombstones, or all former ones of both."""
+Rows: TypeAlias = Literal["begun", "valid", "visible", "replaced"]
+"""Rows of a table that are read.
 
-    HEAD = "head"
-    DELETED = "del"
-    HISTORY = "hst"
-
-
-class Rows(StrEnum):
-    """Rows of a table that are read."""
-
-    BEGUN = "begun"
-    """All; at a version those that had begun."""
-    VALID = "valid"
-    """Those of the history that were valid at the version."""
-    VISIBLE = "visible"
-    """Those that had begun and were visible at some time."""
-    REPLACED = "replaced"
-    """Those that were valid at `replaced_since` and have ended since, up to the version."""
+- "begun": all; at a version those that had begun.
+- "valid": those of the history that were valid at the version.
+- "visible": those of the history that had begun and were visible at some time.
+- "replaced": those that were valid at `replaced_since` and have ended since, up to the version.
+"""
 
 
 class Scan(NamedTuple):
-    """Table of a layer that may hold states of a query, and which of its rows."""
+    """Table of a layer that may hold states of a query, and which of its rows.
+
+    `kind` selects live states or tombstones of the history. `shows_end` is whether states are
+    returned with the end that they have at the version; otherwise they end after it, so that their
+    end is not visible.
+    """
 
     table: Table
     rows: Rows
     kind: States = States.ALL
-    """Rows of the history to read: live states, tombstones or both."""
-
-    @property
-    def shows_end(self) -> bool:
-        """Whether states are returned with the end that they have at the version.
-
-        Other states end after the version, so that their end is not visible.
-        """
-        return self.table is Table.HISTORY and self.rows in (Rows.BEGUN, Rows.VISIBLE)
+    shows_end: bool = False
 
 
-@cache
-def _scans(
-    states: States, replaced: bool, past: bool, hidden: bool, by_kind: bool
-) -> tuple[Scan, ...]:
-    if replaced:
-        return (Scan(Table.HISTORY, Rows.REPLACED, states),)
-    head, deleted = Scan(Table.HEAD, Rows.BEGUN), Scan(Table.DELETED, Rows.BEGUN)
-    if states is States.ALL:
-        rows = Rows.BEGUN if hidden else Rows.VISIBLE
-        kinds = (States.LIVE, States.DELETED) if by_kind else (States.ALL,)
-        return head, deleted, *(Scan(Table.HISTORY, rows, kind) for kind in kinds)
-    current = head if states is States.LIVE else deleted
-    return (current, Scan(Table.HISTORY, Rows.VALID, states)) if past else (current,)
+_HEAD: Final = Scan("head", "begun")
+_DELETED: Final = Scan("del", "begun")
+_LIVE_AT: Final = (_HEAD, Scan("hst", "valid", States.LIVE))
+_DELETED_AT: Final = (_DELETED, Scan("hst", "valid", States.DELETED))
 
 
 # ---- The plan --------------------------------------------------------------------------------
@@ -227,8 +208,15 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         If all states are requested, `hidden` includes those of the history that were never visible,
         and `by_kind` reads its live states and its tombstones separately.
         """
-        replaced = self.replaced_since is not None
-        return _scans(self.states, replaced, at is not None, hidden, by_kind)
+        if self.replaced_since is not None:
+            return (Scan("hst", "replaced", self.states),)
+        if self.states is States.LIVE:
+            return (_HEAD,) if at is None else _LIVE_AT
+        if self.states is States.DELETED:
+            return (_DELETED,) if at is None else _DELETED_AT
+        rows: Rows = "begun" if hidden else "visible"
+        kinds = (States.LIVE, States.DELETED) if by_kind else (States.ALL,)
+        return (_HEAD, _DELETED, *(Scan("hst", rows, kind, shows_end=True) for kind in kinds))
 
 
 def plan_of(query: Query, after: Cursor | None = None) -> Plan:

@@ -81,6 +81,8 @@ class Printer(ABC):
 
     def _condition(self, condition: Condition) -> str:
         match condition:
+            case Where(predicate=predicate):
+                return self._predicate(predicate, 1)
             case AtLeast(column=column, value=value):
                 return self.at_least(column, value)
             case Below(column=column, value=value):
@@ -91,8 +93,6 @@ class Printer(ABC):
                 return self.fill("any_action")
             case StartsWith(column=column, prefix=prefix, end=end):
                 return self._prefix(self.column(column), prefix, end)
-            case Where(predicate=predicate):
-                return self._predicate(predicate, 1)
             case _:
                 assert_never(condition)
 

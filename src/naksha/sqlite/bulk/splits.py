@@ -24,7 +24,7 @@ from naksha.model.geo.wkb_rules import stored_shapes
 from naksha.model.query import Intersects, Query, States
 from naksha.model.version import VersionSelector
 from naksha.spi.arrow import schema_of
-from naksha.spi.query.plan import Plan, Rows, Scan, Table, check_hidden, plan_of
+from naksha.spi.query.plan import Plan, Scan, Table, check_hidden, plan_of
 from naksha.spi.query.printer import joined
 from naksha.spi.storage import Split
 from naksha.spi.support.batches import batches as in_batches
@@ -290,8 +290,8 @@ def _statement(c: Collection, part: Part, columns: str) -> tuple[str, list[Any]]
     sources = []
     t = statement.value(c.t)
     for table, conditions in _tables(statement, part, query, at, t):
-        is_past = table is Table.HISTORY
-        tags = indices_of(Scan(table, Rows.BEGUN, query.states)).tags
+        is_past = table == "hst"
+        tags = indices_of(Scan(table, "begun", query.states)).tags
         every = [*conditions, *filters, *statement.tags(query, t, tags)]
         sources.append(
             sql(
@@ -320,11 +320,11 @@ def _tables(
             "until": statement.value(part.until),
         }
         kind = [] if part.hidden else [sql("visible"), sql(kinds[part.query.states])]
-        yield Table.HISTORY, [of_table, sql("begun_at", at=at), sql("split_ended", **bounds), *kind]
+        yield "hst", [of_table, sql("begun_at", at=at), sql("split_ended", **bounds), *kind]
         return
     left = "hst_live" if part.source == "head" else "hst_deleted"
     since = sql("split_since", after=statement.value(part.published))
-    current = Table.HEAD if part.source == "head" else Table.DELETED
+    current: Table = "head" if part.source == "head" else "del"
     whole = not ids and is_unselective(query) and query.ids is None
     yield current, [sql("within", t=t) if whole else of_table, sql("begun_at", at=at), *ids]
-    yield Table.HISTORY, [of_table, sql("begun_at", at=at), since, sql(left), *ids]
+    yield "hst", [of_table, sql("begun_at", at=at), since, sql(left), *ids]

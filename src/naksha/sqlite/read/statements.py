@@ -8,6 +8,7 @@ beside the states.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +17,7 @@ from naksha.model.query import Query, States
 from naksha.model.state import XYZ
 from naksha.spi.cursor import Cursor
 from naksha.spi.query.areas import Box
-from naksha.spi.query.plan import AtLeast, Below, Plan, Rows, Scan, Table, plan_of
+from naksha.spi.query.plan import AtLeast, Below, Plan, Scan, Table, plan_of
 from naksha.spi.query.printer import joined
 from naksha.spi.query.values import json_text
 from naksha.sqlite.read.layers import Level
@@ -40,19 +41,19 @@ class TableIndices(NamedTuple):
 _NO_INDICES: Final = TableIndices(None, None)
 _INDICES: Final[Mapping[Table, TableIndices]] = MappingProxyType(
     {
-        Table.HEAD: TableIndices("naksha_box", "naksha_tag"),
-        Table.DELETED: TableIndices("naksha_gone", "naksha_gone_tag"),
-        Table.HISTORY: TableIndices("naksha_past", "naksha_past_tag"),
+        "head": TableIndices("naksha_box", "naksha_tag"),
+        "del": TableIndices("naksha_gone", "naksha_gone_tag"),
+        "hst": TableIndices("naksha_past", "naksha_past_tag"),
     }
 )
 
 
 def indices_of(scan: Scan) -> TableIndices:
     """Return the indices of the rows of a table; the history has none of its tombstones."""
-    if scan.table is not Table.HISTORY:
+    if scan.table != "hst":
         return _INDICES[scan.table]
-    is_live = scan.kind is States.LIVE and scan.rows is not Rows.REPLACED
-    return _INDICES[Table.HISTORY] if is_live else _NO_INDICES
+    is_live = scan.kind is States.LIVE and scan.rows != "replaced"
+    return _INDICES["hst"] if is_live else _NO_INDICES
 
 
 def states(
@@ -143,14 +144,21 @@ def _shown(scan: Scan, version: str | None, space: dict[str, str] | None) -> dic
 
     If the end of states is shown, the first two contain `txn_next`, too.
     """
-    at = version or _NEVER
-    feature = feature_sql(at if scan.shows_end else None)
-    document = sql("split_feature_at", at=at) if scan.shows_end else sql("split_feature")
-    if space is not None:
-        bytes_ = sql("bytes", document=document)
-        slots = {"document": document, "bytes": bytes_, "geometry": geometry()}
-        feature = sql("feature_in_space", **slots, **space)
-    ended = sql("split_ended_at", at=at) if scan.shows_end else sql("split_open")
+    shown = _plain(version or _NEVER if scan.shows_end else None)
+    if space is None:
+        return shown
+    document = shown["document"]
+    slots = {"document": document, "bytes": sql("bytes", document=document), **space}
+    return {**shown, "feature": sql("feature_in_space", geometry=geometry(), **slots)}
+
+
+@lru_cache(maxsize=100)
+def _plain(closed_at: str | None) -> dict[str, str]:
+    """Return the same without a space; the placeholders of versions are few."""
+    feature = feature_sql(closed_at)
+    if closed_at is None:
+        return {"feature": feature, "document": sql("split_feature"), "ended": sql("split_open")}
+    document, ended = (sql(name, at=closed_at) for name in ("split_feature_at", "split_ended_at"))
     return {"feature": feature, "document": document, "ended": ended}
 
 
@@ -166,7 +174,7 @@ def feature_sql(closed_at: str | None = None) -> str:
 
 def _rows(statement: Statement, plan: Plan, scan: Scan, at: str | None) -> Iterator[str]:
     """Yield the conditions on the rows of a table that are read."""
-    if scan.rows is Rows.REPLACED:
+    if scan.rows == "replaced":
         assert plan.replaced_since is not None
         yield sql("replaced", since=statement.number(plan.replaced_since))
         if at is not None:
@@ -180,7 +188,7 @@ def _rows(statement: Statement, plan: Plan, scan: Scan, at: str | None) -> Itera
 
 def _is_indexed(scan: Scan) -> bool:
     """Whether an index serves the condition on the rows: on their end, or on their action."""
-    return scan.rows in (Rows.REPLACED, Rows.VALID) or scan.kind is not States.ALL
+    return scan.rows in ("replaced", "valid") or scan.kind is not States.ALL
 
 
 def _unmasked(statement: Statement, level: Level, scan: Scan, version: str | None) -> Iterator[str]:
@@ -189,7 +197,7 @@ def _unmasked(statement: Statement, level: Level, scan: Scan, version: str | Non
     That layer begins with the state that was valid at this layer's version. States that ended
     before are only in this layer.
     """
-    if not level.masks or scan.rows is Rows.REPLACED:
+    if not level.masks or scan.rows == "replaced":
         return
     hidden = [sql("unmasked_id", mask=statement.number(mask)) for mask in level.masks]
     if scan.shows_end:
@@ -213,7 +221,7 @@ def _from(
     table = f"naksha_{scan.table}"
     tree = None if plan.ids is not None else indices_of(scan).tree
     in_tree, condition = [sql("tree_table", t=t)], " AND ".join(rows)
-    was_live = tree is not None and scan.rows is Rows.VALID
+    was_live = tree is not None and scan.rows == "valid"
     was_live = was_live and (box is not None or is_unselective(plan))
     if was_live:
         assert at is not None
