@@ -104,6 +104,16 @@ class TestMerged:
         assert await hub.read("map", Query(tags=(("low",),))) == {}
         assert await hub.read("map", Query(authors=("nobody",))) == {}
 
+    async def test_the_upper_time_of_creation_counts(self, hub: HubUnderTest) -> None:
+        await joined(hub)
+        below = {state.id: state.xyz["createdAt"] for state in await hub.states(SHAPES)}
+        above = {state.id: state.xyz["createdAt"] for state in await hub.states(FIGURES)}
+        first = min(above.values())
+        assert max(below.values()) < first
+        assert sorted(await hub.read("map", Query(created_from=first))) == ["a", "b", "d"]
+        assert sorted(await hub.read("map", Query(created_to=first))) == ["c"]
+        assert await hub.count("map", Query(created_from=first, created_to=first)) == 0
+
     async def test_pages_and_parts_are_whole(self, any_hub: HubUnderTest) -> None:
         hub = any_hub
         await joined(hub)

@@ -328,6 +328,7 @@ QUERIES = {
     "page of an author": Query(authors=("nobody",), limit=50),
     "txn": Query(txn_from=2031050300000000000, txn_to=2031050300000000001),
     "updated": Query(updated_from=int(DAYS[3].timestamp() * 1000) + 1),
+    "created": Query(created_from=int(DAYS[3].timestamp() * 1000) + 1),
     "page": Query(limit=50),
     "page of a box": Query(spatial=Bbox(1.0, 1.0, 2.0, 2.0), limit=50),
 }
@@ -420,6 +421,7 @@ SCANNING = {
     "app": Query(app_ids=("nobody",)),
     "property": Query(where=PropertyTest(("properties", "n"), Op.EQ, 77)),
     "updated before": Query(updated_to=int(DAYS[0].timestamp() * 1000)),
+    "created before": Query(created_to=int(DAYS[0].timestamp() * 1000)),
 }
 
 

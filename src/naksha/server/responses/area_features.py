@@ -133,7 +133,9 @@ class Area:
     def _read(self, box: Bbox, *, limited: bool) -> ReadFeatures:
         limit = self.parameters.limit if limited else None
         return ReadFeatures(
-            query=query_of(self.asked.request, spatial=features_in(box), limit=limit),
+            query=query_of(
+                self.asked.request, self.parameters, spatial=features_in(box), limit=limit
+            ),
             ref=self.parameters.ref,
             context=self.parameters.context,
         )

@@ -27,6 +27,7 @@ from naksha.server.openapi.feature_schemas import takes
 from naksha.server.requests.json_body import json_object
 from naksha.server.requests.parameters import (
     PROPERTY_QUERY,
+    CreatedParameters,
     EdgeParameters,
     PlaceParameters,
     query_of,
@@ -85,7 +86,7 @@ _PROGRESS: Final[dict[str, Any]] = {
 }
 
 
-class CopyParameters(PlaceParameters, EdgeParameters):
+class CopyParameters(PlaceParameters, EdgeParameters, CreatedParameters):
     """Selection of the features to copy."""
 
     tags: list[str] = Field([], description="As in a search.")
@@ -140,7 +141,7 @@ async def copy(
     body = _order(await json_object(request))
     order = CopyOrder(
         target_space_id=body.target_space_id,
-        query=query_of(request, limit=parameters.limit, spatial=parameters.box()),
+        query=query_of(request, parameters, limit=parameters.limit, spatial=parameters.box()),
         ref=parameters.ref,
         context=parameters.context,
         if_exists=body.on_feature_exists,

@@ -48,7 +48,7 @@ async def list_deleted(
     A rollback can restore them until they are purged.
     """
     once(asked.request, "handle")
-    query = query_of(asked.request, limit=parameters.limit, states=States.DELETED)
+    query = query_of(asked.request, parameters, limit=parameters.limit, states=States.DELETED)
     query = msgspec.structs.replace(query, cursor=cursor_of(parameters.handle))
     read = ReadFeatures(query=query, ref=parameters.ref, context=parameters.context, paged=True)
     found = await asked.send(read)

@@ -47,7 +47,7 @@ async def iterate(asked: AskedDep, parameters: Annotated[IterateParameters, Quer
     cursor = cursor_of(parameters.handle)
     part = None if parameters.part is None else parse_part(parameters.part)
     read = ReadFeatures(
-        query=query_of(asked.request, limit=parameters.limit, part=part),
+        query=query_of(asked.request, parameters, limit=parameters.limit, part=part),
         ref=parameters.ref,
         context=parameters.context,
         paged=True,

@@ -35,7 +35,7 @@ SPACE: Final = "/hub/spaces/{space_id}"
 async def search(asked: AskedDep, parameters: Annotated[FilterParameters, Query()]) -> Response:
     """Find features by properties, tags and authors; without a condition, any features."""
     read = ReadFeatures(
-        query=query_of(asked.request, limit=parameters.limit),
+        query=query_of(asked.request, parameters, limit=parameters.limit),
         ref=parameters.ref,
         context=parameters.context,
     )
@@ -50,7 +50,11 @@ async def search(asked: AskedDep, parameters: Annotated[FilterParameters, Query(
 async def count(asked: AskedDep, parameters: Annotated[CountParameters, Query()]) -> Response:
     """Count the features that a search would find without a limit."""
     found = await asked.send(
-        CountFeatures(query=query_of(asked.request), ref=parameters.ref, context=parameters.context)
+        CountFeatures(
+            query=query_of(asked.request, parameters),
+            ref=parameters.ref,
+            context=parameters.context,
+        )
     )
     return json_answer(asked.request, {"type": "CountResponse", **msgspec.to_builtins(found)})
 

@@ -65,7 +65,7 @@ async def _found(asked: Asked, parameters: AroundParameters, place: shapely.Geom
     clip = grown_shape(place, parameters.radius) if parameters.clips else None
     spatial = around_shape(place, parameters.radius)
     read = ReadFeatures(
-        query=query_of(asked.request, spatial=spatial, limit=parameters.limit),
+        query=query_of(asked.request, parameters, spatial=spatial, limit=parameters.limit),
         ref=parameters.ref,
         context=parameters.context,
     )

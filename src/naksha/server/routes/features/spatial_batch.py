@@ -121,7 +121,7 @@ async def _result(
         clip = grown_shape(place, parameters.radius) if parameters.clips else None
         shaping = shaping_of(asked.request, parameters, clip)
         spatial = around_shape(place, parameters.radius)
-        query = query_of(asked.request, spatial=spatial, limit=parameters.limit)
+        query = query_of(asked.request, parameters, spatial=spatial, limit=parameters.limit)
         found = await asked.send(ReadFeatures(query=query, ref=ref, context=parameters.context))
         async for states in found:
             given = joined(shaped(states, shaping))

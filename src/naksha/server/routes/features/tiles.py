@@ -117,7 +117,7 @@ async def _vector_tile(
     is_stored = area.is_plain and shaping == Shaping() and not is_for_solving(parameters.ref)
     if is_stored and await asked.is_plain():
         spatial = None if place.mercator else area.box
-        query = query_of(asked.request, limit=parameters.limit, spatial=spatial)
+        query = query_of(asked.request, parameters, limit=parameters.limit, spatial=spatial)
         read = ReadTile(tile=tile, query=query, ref=parameters.ref)
         return (await asked.send(read)).mvt
     if area.clustering is not None:

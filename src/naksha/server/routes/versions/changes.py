@@ -18,6 +18,7 @@ from naksha.model.query import Query as FeatureQuery
 from naksha.server.openapi import version_schemas as documents
 from naksha.server.requests.parameters import (
     PROPERTY_QUERY,
+    CreatedParameters,
     EdgeParameters,
     list_of,
     query_of,
@@ -37,7 +38,7 @@ Action = Literal[
 ]
 
 
-class ChangesParameters(EdgeParameters):
+class ChangesParameters(EdgeParameters, CreatedParameters):
     """Filter and position in the change feed."""
 
     since: str = Field(
@@ -70,7 +71,7 @@ class ChangesParameters(EdgeParameters):
 
     def request(self, request: Request) -> ReadChanges:
         """Build the request for the feed."""
-        query = query_of(request, spatial=self.box())
+        query = query_of(request, self, spatial=self.box())
         on_features = query != FeatureQuery(authors=query.authors)
         check_events(self.action, on_features, field="action")
         return ReadChanges(
