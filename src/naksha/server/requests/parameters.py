@@ -44,7 +44,7 @@ Radius = Annotated[
 ]
 
 
-class Layer(StrEnum):
+class CompositeLayer(StrEnum):
     """Layer of a composite space."""
 
     DEFAULT = "default"
@@ -85,11 +85,11 @@ class RefParameters(Parameters):
         return self.version_ref or self.version
 
 
-class PlaceParameters(RefParameters):
+class ReadParameters(RefParameters):
     """Version and layer to read."""
 
-    context: Annotated[Layer, AnyCase] = Field(
-        Layer.DEFAULT,
+    context: Annotated[CompositeLayer, AnyCase] = Field(
+        CompositeLayer.DEFAULT,
         description="Layer of a space that extends another one: both (`default`), only its own "
         "features (`extension`) or only those of the extended space (`super`).",
     )
@@ -98,7 +98,7 @@ class PlaceParameters(RefParameters):
     )
 
 
-class ShapeParameters(PlaceParameters):
+class SelectionParameters(ReadParameters):
     """Members of each returned feature."""
 
     selection: list[str] = Field(
@@ -109,7 +109,7 @@ class ShapeParameters(PlaceParameters):
     force_2d: bool = Field(False, alias="force2D", description="Omit altitudes.")
 
 
-class AuthorParameters(ShapeParameters):
+class AuthorParameters(SelectionParameters):
     """Filter by author."""
 
     author: list[str] = Field([], description="Only features last changed by these authors.")
@@ -143,14 +143,14 @@ class IdParameters(AuthorParameters):
     id: list[str] = Field([], description="Feature ids, separated by commas or repeated.")
 
 
-class CountParameters(PlaceParameters, CreatedParameters):
+class CountParameters(ReadParameters, CreatedParameters):
     """Filter of a count."""
 
     tags: list[str] = Field([], description="As in a search.")
     author: list[str] = Field([], description="As in a search.")
 
 
-class StatisticsParameters(PlaceParameters):
+class StatisticsParameters(ReadParameters):
     """Precision of statistics."""
 
     fast_mode: bool = Field(
@@ -409,7 +409,7 @@ class BranchParameters(RefParameters):
 class TargetParameters(BranchParameters):
     """The branch, and the layer of a composite space, to write to."""
 
-    context: Annotated[Layer, AnyCase] = Layer.DEFAULT
+    context: Annotated[CompositeLayer, AnyCase] = CompositeLayer.DEFAULT
 
 
 class TaggingParameters(TargetParameters):
