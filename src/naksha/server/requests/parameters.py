@@ -115,8 +115,8 @@ class AuthorParameters(SelectionParameters):
     author: list[str] = Field([], description="Only features last changed by these authors.")
 
 
-class CreatedParameters(Parameters):
-    """Filter by the time of creation."""
+class NamespaceParameters(Parameters):
+    """Filters of every search; each has the name of its field in `Query`."""
 
     created_from: Time | None = Field(
         None,
@@ -128,7 +128,7 @@ class CreatedParameters(Parameters):
     )
 
 
-class FilterParameters(AuthorParameters, CreatedParameters):
+class FilterParameters(AuthorParameters, NamespaceParameters):
     """Filter and page size."""
 
     tags: list[str] = Field(
@@ -143,7 +143,7 @@ class IdParameters(AuthorParameters):
     id: list[str] = Field([], description="Feature ids, separated by commas or repeated.")
 
 
-class CountParameters(ReadParameters, CreatedParameters):
+class CountParameters(ReadParameters, NamespaceParameters):
     """Filter of a count."""
 
     tags: list[str] = Field([], description="As in a search.")
@@ -262,7 +262,7 @@ class EdgeParameters(Parameters):
         return Bbox(edges["west"], south, edges["east"], north)
 
 
-class ChangeFilterParameters(EdgeParameters, CreatedParameters):
+class ChangeFilterParameters(EdgeParameters, NamespaceParameters):
     """Filter on changes: by the feature before or after the change, by author, and by time."""
 
     id: list[str] = Field([], description="Feature ids, separated by commas or repeated.")
@@ -510,14 +510,13 @@ def list_of(request: Request, name: str) -> tuple[str, ...]:
     return tuple(filter(None, (piece for text in texts for piece in text.split(","))))
 
 
-def query_of(request: Request, parameters: CreatedParameters, **more: Any) -> Query:
-    """Build the query common to all endpoints: properties, tags, authors and times of creation."""
+def query_of(request: Request, parameters: NamespaceParameters, **more: Any) -> Query:
+    """Build the query common to all endpoints: properties, tags, authors and the namespace."""
     raw = raw_query(request)
     return Query(
         where=property_query(raw),
         tags=tag_query(raw),
         authors=list_of(request, "author") or None,
-        created_from=parameters.created_from,
-        created_to=parameters.created_to,
+        **{name: getattr(parameters, name) for name in NamespaceParameters.model_fields},
         **more,
     )

@@ -127,7 +127,7 @@ class View:
     @asynccontextmanager
     async def _request(
         self, collection: str, query: Query, at: VersionSelector, *, pins_head: bool = True
-    ) -> AsyncIterator[tuple[Snapshot, reading.Request]]:
+    ) -> AsyncIterator[tuple[Snapshot, reading.CollectionQuery]]:
         reads_head = query.limit is None or not pins_head
         if query.cursor is None and not (isinstance(at, Head) and reads_head):
             await self._publish()
@@ -135,7 +135,7 @@ class View:
             yield (
                 snapshot,
                 await snapshot.read(
-                    lambda c: reading.Request(
+                    lambda c: reading.CollectionQuery(
                         c, self._layers, collection, query, at, pins_head=pins_head
                     )
                 ),

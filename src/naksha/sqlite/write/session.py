@@ -110,8 +110,10 @@ class SessionReader(ABC):
 
     def _request(
         self, connection: sqlite3.Connection, collection: str, query: Query, at: VersionSelector
-    ) -> queries.Request:
-        return queries.Request(connection, self._layers, collection, query, at, pins_head=False)
+    ) -> queries.CollectionQuery:
+        return queries.CollectionQuery(
+            connection, self._layers, collection, query, at, pins_head=False
+        )
 
     async def state(self, state_id: str) -> State:
         return await self._look(lambda c: queries.state(c, self._storage, self._layers, state_id))

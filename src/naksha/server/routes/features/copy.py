@@ -27,8 +27,8 @@ from naksha.server.openapi.feature_schemas import takes
 from naksha.server.requests.json_body import json_object
 from naksha.server.requests.parameters import (
     PROPERTY_QUERY,
-    CreatedParameters,
     EdgeParameters,
+    NamespaceParameters,
     ReadParameters,
     query_of,
     raw_query,
@@ -86,7 +86,7 @@ _PROGRESS: Final[dict[str, Any]] = {
 }
 
 
-class CopyParameters(ReadParameters, EdgeParameters, CreatedParameters):
+class CopyParameters(ReadParameters, EdgeParameters, NamespaceParameters):
     """Selection of the features to copy."""
 
     tags: list[str] = Field([], description="As in a search.")

@@ -18,8 +18,8 @@ from naksha.model.query import Query as FeatureQuery
 from naksha.server.openapi import version_schemas as documents
 from naksha.server.requests.parameters import (
     PROPERTY_QUERY,
-    CreatedParameters,
     EdgeParameters,
+    NamespaceParameters,
     list_of,
     query_of,
 )
@@ -38,7 +38,7 @@ Action = Literal[
 ]
 
 
-class ChangesParameters(EdgeParameters, CreatedParameters):
+class ChangesParameters(EdgeParameters, NamespaceParameters):
     """Filter and position in the change feed."""
 
     since: str = Field(
