@@ -12,21 +12,19 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from naksha.catalog.backends import open_backend
 from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
-from naksha.catalog.objects import ObjectRef
 from naksha.catalog.realms import Status
-from naksha.hub.auth.roles import Roles
 from naksha.hub.config.objects import POINTER, Identity, StorageObject
 from naksha.hub.config.realm_setup import DefaultStorage, set_up_realm
 from naksha.hub.config.registry import Registry
+from naksha.hub.pipeline.configuration import Configuration
 from naksha.hub.pipeline.pipeline import Observe, unobserved
-from naksha.hub.pipeline.pipeline_cache import Pipelines
-from naksha.hub.pipeline.request_context import DEFAULT_REALM, Actor, Context
+from naksha.hub.pipeline.request_context import DEFAULT_REALM, Context
 from naksha.hub.pipeline.requests import Request
 from naksha.hub.remote.client import Remotes
 from naksha.hub.storages.identities import (
@@ -51,14 +49,6 @@ CATALOG: Final = "catalog"
 _ID: Final = "storage id"
 _NUMBER: Final = "storage number"
 _log: Final = logging.getLogger(__name__)
-
-
-class _Configured(NamedTuple):
-    """Objects built from one configuration snapshot."""
-
-    of: ObjectRef | None
-    pipelines: Pipelines
-    roles: Roles
 
 
 class Claims(Protocol):
@@ -96,7 +86,7 @@ class RealmHub:
         self._observe = observe
         self.registry = Registry(opened, self)
         self._storages = storages
-        self._configured: _Configured | None = None
+        self._configuration: Configuration | None = None
 
     @property
     def realm_id(self) -> str:
@@ -104,20 +94,27 @@ class RealmHub:
         return self.opened.realm.id
 
     async def send(self, space_id: str, request: Request[R], context: Context) -> R:
-        """Send a request to a space, with the rights of the context's actor."""
-        configured = await self._configuration()
-        pipeline = await configured.pipelines.get(space_id)
-        if context.actor.rights.roles:
-            actor = await configured.roles.granted(context.actor)
-            context = msgspec.structs.replace(context, actor=actor)
+        """Send a request to a space, with the rights of the context's actor.
+
+        A context that has not been resolved is resolved for this request alone.
+        """
+        context = await self.resolved(context)
+        pipeline = await context.configured.pipeline(space_id)
         return await pipeline.run(request, context)
 
-    async def with_roles(self, actor: Actor) -> Actor:
-        """Return an actor with the current grants of their roles.
+    async def resolved(self, context: Context) -> Context:
+        """Add the current configuration to a context, and the rights of the actor's roles.
 
-        `send` does this itself; use it to check an actor's rights before sending.
+        A context that has a configuration is returned unchanged: a request is resolved once.
         """
-        return await (await self._configuration()).roles.granted(actor)
+        if context.configuration is not None:
+            return context
+        configuration = await self.configuration()
+        return msgspec.structs.replace(
+            context,
+            actor=await configuration.granted(context.actor),
+            configuration=configuration,
+        )
 
     async def storage(self, id: str) -> Storage:
         """Return an open storage of the realm, else raise NotFound."""
@@ -184,22 +181,18 @@ class RealmHub:
         """
         return self._claims.unique(self.realm_id, thing)
 
-    async def pipelines(self) -> Pipelines:
-        """Return the pipelines of the current configuration."""
-        return (await self._configuration()).pipelines
-
-    async def _configuration(self) -> _Configured:
+    async def configuration(self) -> Configuration:
+        """Return the current configuration."""
         snapshot = await self.registry.snapshot()
-        of = None if snapshot.commit is None else snapshot.commit.ref
-        if self._configured is None or of != self._configured.of:
-            pipelines = Pipelines(snapshot, self, self._observe)
-            made = self._configured = _Configured(of, pipelines, Roles(snapshot))
+        commit = None if snapshot.commit is None else snapshot.commit.ref
+        if self._configuration is None or commit != self._configuration.commit:
+            made = self._configuration = Configuration(snapshot, self, self._observe)
             listed = snapshot.list(f"{StorageObject.kind}/", StorageObject)
             things = [found.value async for _, found in listed]
-            if self._configured is made:  # else a concurrent call has a later snapshot
+            if self._configuration is made:  # else a concurrent call has a later snapshot
                 self._storages.keep_only(self.realm_id, things)
             return made
-        return self._configured
+        return self._configuration
 
 
 class Hub:

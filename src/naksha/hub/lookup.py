@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from naksha.hub.auth.rights import Right
-from naksha.hub.auth.row_scope import ServingRealm, pipeline_of, reads_all, scope_in
+from naksha.hub.auth.row_scope import pipeline_of, reads_all, scope_in
 from naksha.hub.config.objects import Space, StorageObject
+from naksha.hub.config.registry import Realm
 from naksha.hub.handlers.authorization import Authorization, is_in
 from naksha.hub.handlers.read_only import ReadOnlyHandler
 from naksha.hub.handlers.stored.storage import StorageHandler
@@ -58,7 +59,7 @@ class _Sighting(NamedTuple, Generic[T]):
 
 
 async def find_state(
-    realm: ServingRealm, id: str, context: Context, storage_id: str | None = None
+    realm: Realm, id: str, context: Context, storage_id: str | None = None
 ) -> State:
     """Find the state with a GUID or UUID, in one storage or in any.
 
@@ -89,7 +90,7 @@ async def find_state(
 
 
 async def find_transaction(
-    realm: ServingRealm, id: str, storage_id: str | None, context: Context
+    realm: Realm, id: str, storage_id: str | None, context: Context
 ) -> Found:
     """Find the transaction with a number or UUID, in one storage or in any.
 
@@ -166,7 +167,7 @@ def transaction_json(found: Found) -> dict[str, Any]:
 class _Search:
     """Iterates the storages of a realm and records those that are unavailable."""
 
-    def __init__(self, realm: ServingRealm) -> None:
+    def __init__(self, realm: Realm) -> None:
         self._realm = realm
         self._silent: list[str] = []
 
@@ -229,7 +230,7 @@ def _transaction_number(id: str) -> int | Uuid:
 # ---- Visibility ----------------------------------------------------------------------------------
 
 
-async def _spaces_of(realm: ServingRealm, storage_id: str, collection: str) -> list[Space]:
+async def _spaces_of(realm: Realm, storage_id: str, collection: str) -> list[Space]:
     """Return the spaces that are stored in a collection."""
     registry = realm.registry
     snapshot = await registry.snapshot()
@@ -237,13 +238,13 @@ async def _spaces_of(realm: ServingRealm, storage_id: str, collection: str) -> l
 
 
 async def _shown(
-    realm: ServingRealm, space: Space, storage: Storage, state: State, context: Context
+    realm: Realm, space: Space, storage: Storage, state: State, context: Context
 ) -> State | None:
     """Return a state as a space shows it to the actor, or None.
 
     If the space has handlers that may hide or change features, the state is read through them.
     """
-    pipeline = await pipeline_of(realm, space.id)
+    pipeline = await pipeline_of(context.configured, space.id)
     if pipeline is None:
         return None
     readable = scope_in(pipeline, context.actor.rights, Right.READ_FEATURES)
@@ -277,7 +278,7 @@ def _is_same(shown: State, state: State) -> bool:
 
 
 async def _readable(
-    realm: ServingRealm, storage_id: str, transaction: Transaction, context: Context
+    realm: Realm, storage_id: str, transaction: Transaction, context: Context
 ) -> dict[str, list[str]]:
     touched = {
         signal.id for signal in transaction.signals if signal.action in (_FEATURES, _COLLECTION)
@@ -286,7 +287,7 @@ async def _readable(
     for id in touched:
         for space in await _spaces_of(realm, storage_id, id):
             # A transaction's counts and bbox cover all features, so the actor must read all.
-            if await reads_all(realm, space.id, context.actor.rights):
+            if await reads_all(context, space.id):
                 found.setdefault(id, []).append(space.id)
     return found
 

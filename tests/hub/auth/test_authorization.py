@@ -264,9 +264,9 @@ async def test_roles_are_looked_up_with_every_request(hub: HubUnderTest) -> None
     some = {"useSpaces": [{}], "readFeatures": [{"tags": "open"}]}
     await hub.realm.registry.create(Role(id="viewer", urm={"naksha": some}), ACTOR)
     assert await ids(hub, "roads", context) == ["a"]
-    first = await hub.realm.with_roles(context.actor)
-    assert first.rights is (await hub.realm.with_roles(context.actor)).rights
-    assert first.rights is (await hub.realm.with_roles(first)).rights
+    first = await hub.realm.resolved(context)
+    assert first.actor.rights is (await hub.realm.resolved(context)).actor.rights
+    assert await hub.realm.resolved(first) is first
     every: dict[str, Any] = {"useSpaces": [{}], "readFeatures": [{}]}
     await hub.realm.registry.change(
         Role, "viewer", lambda _: Role(id="viewer", urm={"naksha": every}), ACTOR
@@ -329,7 +329,7 @@ class Careless:
 async def test_what_a_handler_answers_by_itself_is_looked_at_again(
     hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("naksha.hub.pipeline.pipeline_cache.handler_class", lambda _: Careless)
+    monkeypatch.setattr("naksha.hub.pipeline.configuration.handler_class", lambda _: Careless)
     await hub.space("careless", ("read-only", {}))
     every: list[dict[str, str]] = [{}]
     some = [{"tags": "open"}]

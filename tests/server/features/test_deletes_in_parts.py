@@ -32,7 +32,8 @@ RIGHTS = parse_rights(
 async def erase(hub: HubUnderTest) -> dict[str, Any]:
     """What is told of it to somebody who may delete some features, and wants no JSON."""
     scope = {"type": "http", "headers": [], "query_string": b"eraseContent=true"}
-    context = Context(actor=Actor(realm="default", app_id="tests", rights=RIGHTS), stream_id="test")
+    actor = Actor(realm="default", app_id="tests", rights=RIGHTS)
+    context = await hub.realm.resolved(Context(actor=actor, stream_id="test"))
     asked = Asked(Request(scope), "map", hub.realm, context)
     answer = await delete_features(asked, DeleteParameters.model_validate({"eraseContent": True}))
     assert answer.status_code == 200

@@ -11,8 +11,8 @@ from naksha.catalog.entities import Edit
 from naksha.hub.config.objects import Connector, HubObject, Space
 from naksha.hub.config.reference_index import ReferenceIndex
 from naksha.hub.config.references import connectors_named, connectors_of
+from naksha.hub.pipeline.configuration import made_handler
 from naksha.hub.pipeline.pipeline import Setup, Surroundings
-from naksha.hub.pipeline.pipeline_cache import made_handler
 from naksha.hub.subscriptions.objects import Subscription
 from naksha.model.errors import NakshaError
 

@@ -1,15 +1,18 @@
-"""Request context: actor, deadline and guards, passed along with a request."""
+"""Context of a request: what is resolved when it arrives, and passed along with it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from naksha.hub.auth.rights import Rights, all_rights
 from naksha.hub.auth.row_rights import Guard, Marks
+
+if TYPE_CHECKING:
+    from naksha.hub.pipeline.configuration import Configuration
 
 DEFAULT_REALM: Final = "default"
 """The realm of tokens without a realm."""
@@ -46,9 +49,15 @@ def anonymous(realm: str = DEFAULT_REALM) -> Actor:
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """Context of one request and of all requests that handlers send for it."""
+    """Context of one request and of all requests that handlers send for it.
+
+    It is resolved on arrival (`RealmHub.resolved`); nothing below looks any of it up again.
+    """
 
     actor: Actor
+    """The actor; once the context is resolved, with the rights of their roles."""
+    configuration: Configuration | None = None
+    """The realm's configuration for the whole request; None until the context is resolved."""
     stream_id: str
     """Identifies the request in logs and responses."""
     deadline: float | None = None
@@ -61,6 +70,12 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Of a delivery: raises Fenced if the lease has moved to another instance. Called immediately
     before sending, as any wait before may have been long."""
 
+    @property
+    def configured(self) -> Configuration:
+        """The realm's configuration of a resolved context."""
+        assert self.configuration is not None, "the context is not resolved"
+        return self.configuration
+
     @classmethod
     def within(cls, actor: Actor, stream_id: str, seconds: float) -> Context:
         """Create the context of a request that begins now."""
@@ -72,10 +87,6 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         if self.deadline is None:
             return None
         return max(0.0, self.deadline - time.monotonic())
-
-    def prolonged(self, seconds: float) -> Context:
-        """Return the context with a new deadline, counted from now."""
-        return msgspec.structs.replace(self, deadline=time.monotonic() + seconds)
 
     def guarded(self, guard: Guard) -> Context:
         """Return the context with an additional guard."""

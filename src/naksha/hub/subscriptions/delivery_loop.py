@@ -15,8 +15,8 @@ from naksha.hub.config.objects import Connector, Space
 from naksha.hub.config.registry import Realm
 from naksha.hub.feed.delivery_requests import DeliverChanges
 from naksha.hub.leases import Holding, Lost
+from naksha.hub.pipeline.configuration import made_handler
 from naksha.hub.pipeline.pipeline import Pipeline, Setup, Stage
-from naksha.hub.pipeline.pipeline_cache import made_handler
 from naksha.hub.pipeline.request_context import Context
 from naksha.hub.subscriptions.deliveries import Cutter
 from naksha.hub.subscriptions.objects import Subscription

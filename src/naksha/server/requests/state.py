@@ -40,29 +40,32 @@ def server_of(request: Request) -> ServerState:
     return state
 
 
-async def context_of(request: Request) -> Context:
-    """Return the context of a request, with its authenticated actor and their roles."""
-    visit = visit_of(request)
-    if visit.actor is None:
+async def realm_of(request: Request) -> RealmHub:
+    """Return the realm of the authenticated actor."""
+    actor = visit_of(request).actor
+    if actor is None:
         raise Unauthorized("Missing or invalid token: this endpoint requires one")
-    server = server_of(request)
-    realm = await server.hub.realm(visit.actor.realm)
-    visit.actor = await realm.with_roles(visit.actor)
-    return Context.within(visit.actor, visit.stream_id, server.settings.request_seconds)
-
-
-Ctx = Annotated[Context, Depends(context_of)]
-
-
-async def realm_of(request: Request, context: Ctx) -> RealmHub:
-    """Return the realm of the actor."""
-    return await server_of(request).hub.realm(context.actor.realm)
+    return await server_of(request).hub.realm(actor.realm)
 
 
 RealmDep = Annotated[RealmHub, Depends(realm_of)]
 
 
-def prolonged(request: Request, context: Context) -> Context:
-    """Restart the request timeout, because the work makes progress; return the new context."""
+async def context_of(request: Request, realm: RealmDep) -> Context:
+    """Resolve a request: its actor with their roles, its configuration and its deadline."""
+    visit = visit_of(request)
+    assert visit.actor is not None, "checked with the realm"
+    seconds = server_of(request).settings.request_seconds
+    return await realm.resolved(Context.within(visit.actor, visit.stream_id, seconds))
+
+
+Ctx = Annotated[Context, Depends(context_of)]
+
+
+async def renewed(request: Request, realm: RealmHub) -> Context:
+    """Restart the request timeout, because the work makes progress, and resolve the request again.
+
+    So work in many parts sees changes of the configuration and of the actor's roles.
+    """
     visit_of(request).prolong()
-    return context.prolonged(server_of(request).settings.request_seconds)
+    return await context_of(request, realm)

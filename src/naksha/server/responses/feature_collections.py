@@ -83,7 +83,7 @@ class Asked:
 
     async def is_plain(self) -> bool:
         """Return whether the pipeline only reads from and writes to the storage."""
-        pipeline = await (await self.realm.pipelines()).get(self.space_id)
+        pipeline = await self.context.configured.pipeline(self.space_id)
         return all(isinstance(stage.handler, _PLAIN) for stage in pipeline.stages)
 
     async def etag(self, ref: str) -> str | None:
@@ -99,7 +99,7 @@ class Asked:
         if version is None:
             return None
         return etag_of(
-            repr((await self.realm.pipelines()).configuration).encode(),
+            repr(self.context.configured.commit).encode(),
             repr(self.context.actor.rights).encode(),
             f"{version.line}/{version.seq_number}".encode(),
             self.request.url.path.encode(),

@@ -14,7 +14,7 @@ from naksha.hub.pipeline.version_requests import ReadChanges
 from naksha.hub.pipeline.version_responses import Changes
 from naksha.server.middleware.gate import line_of
 from naksha.server.middleware.request_context import visit_of
-from naksha.server.requests.state import context_of, server_of
+from naksha.server.requests.state import context_of, realm_of, server_of
 
 
 class Feed(ABC):
@@ -58,11 +58,9 @@ class Feed(ABC):
         Raises:
             Unauthorized: The token is no longer valid.
         """
-        server = self.server
-        self.visit.actor = server.doorkeeper.actor(self.request.scope, self.visit)
-        context = await context_of(self.request)
-        realm = await server.hub.realm(context.actor.realm)
-        return await self.read(realm, asked, context)
+        self.visit.actor = self.server.doorkeeper.actor(self.request.scope, self.visit)
+        realm = await realm_of(self.request)
+        return await self.read(realm, asked, await context_of(self.request, realm))
 
     async def later(self, asked: ReadChanges, position: str) -> Changes:
         """Read the page after a position.

@@ -91,7 +91,7 @@ async def list_spaces(asked: AskedDep, parameters: Annotated[ListParameters, Que
     beside = Wanted(
         parameters.include_rights, parameters.include_connectors, parameters.include_counts
     )
-    found = await listed(asked.realm, wanted, beside, asked.actor)
+    found = await listed(asked.realm, wanted, beside, asked.context)
     if not found:  # shared spaces are visible without the right
         check_lists(Space, asked.actor)
     return json_answer(asked.request, found)
@@ -165,7 +165,7 @@ async def delete_space(
 )
 async def post_provenance(space_id: str, asked: AskedDep) -> Response:
     """Record the origin of data of a space; requires the right to create features in it."""
-    pipeline = await (await asked.realm.pipelines()).get(space_id)
+    pipeline = await asked.context.configured.pipeline(space_id)
     check_active(pipeline.space)
     if not scope_in(pipeline, asked.actor.rights, Right.CREATE_FEATURES).is_everything:
         raise forbidden(Right.CREATE_FEATURES, features(pipeline.space.resource()))

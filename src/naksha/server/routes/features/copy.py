@@ -32,7 +32,7 @@ from naksha.server.requests.parameters import (
     query_of,
     raw_query,
 )
-from naksha.server.requests.state import Ctx, RealmDep, prolonged, server_of
+from naksha.server.requests.state import Ctx, RealmDep, renewed, server_of
 from naksha.server.responses.encoding import FAILED, JSON
 from naksha.server.routing.declarations import Query, Router
 
@@ -152,7 +152,7 @@ async def copy(
         message=body.message,
         said=_said(raw_query(request)),
     )
-    copying = Copy(realm, space_id, order, context, partial(prolonged, request))
+    copying = Copy(realm, space_id, order, context, partial(renewed, request, realm))
     steps = _in_turn(server_of(request).copies, context, copying)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(aclosing(steps))
