@@ -18,6 +18,7 @@ from starlette.responses import Response, StreamingResponse
 
 from naksha.hub.pipeline.responses import Deleted, Features, Written
 from naksha.hub.render.projection import Shaping, shaped
+from naksha.model.json_text import close_object
 from naksha.model.state import XYZ, State
 from naksha.server.middleware.spool import unhurried
 
@@ -78,7 +79,7 @@ def joined(states: Sequence[State]) -> bytes:
 
 
 def _ended(tail: Mapping[str, Any]) -> bytes:
-    return b"\n]" + (b"," + msgspec.json.encode(tail)[1:] if tail else b"}")
+    return b"\n]" + close_object(tail)
 
 
 def whole(

@@ -18,6 +18,7 @@ from naksha.hub.render.projection import shaped
 from naksha.model import limits
 from naksha.model.feature_problems import invalid_struct
 from naksha.model.identity.names import check_feature_id
+from naksha.model.json_text import close_object
 from naksha.model.query import Query as Wanted
 from naksha.model.state import State
 from naksha.server.openapi.feature_schemas import BATCH_ANSWER, BATCH_REQUEST, reads, takes
@@ -103,11 +104,11 @@ async def _streamed(
                 begin = b",\n"
     finally:
         await references.aclose()
-    tail = b"}"
+    tail = {}
     if references.cursor is not None:
         handle = handle_of(references.cursor)
-        tail = b"," + msgspec.json.encode({"handle": handle, "nextPageToken": handle})[1:]
-    yield (_BEGIN if begin is _BEGIN else b"") + b"\n]" + tail
+        tail = {"handle": handle, "nextPageToken": handle}
+    yield (_BEGIN if begin is _BEGIN else b"") + b"\n]" + close_object(tail)
 
 
 async def _result(

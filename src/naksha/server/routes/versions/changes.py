@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final, Literal
 
-import msgspec
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -14,6 +13,7 @@ from naksha.hub.feed.transaction_json import published_json
 from naksha.hub.pipeline.version_requests import ReadChanges
 from naksha.hub.pipeline.version_responses import Changes
 from naksha.model import limits
+from naksha.model.json_text import close_object
 from naksha.model.query import Query as FeatureQuery
 from naksha.server.openapi import version_schemas as documents
 from naksha.server.requests.parameters import (
@@ -31,7 +31,6 @@ from naksha.versioning.feed.events import check_events
 router = Router(tags=["changes"])
 SPACE: Final = "/hub/spaces/{space_id}/changes"
 STORAGE: Final = "/hub/storages/{storage_id}/changes"
-_encode = msgspec.json.encode
 Action = Literal[
     "CREATE", "UPDATE", "DELETE", "TxComment", "TxModifyFeatures", "TxModifyCollection"
 ]
@@ -144,5 +143,5 @@ async def _page(page: Changes) -> AsyncIterator[bytes]:
     for item in page.items:
         yield begin + published_json(item, page.storage)
         begin = b",\n"
-    tail = _encode({"next": page.position, "last": page.last})[1:]
-    yield (b"" if page.items else begin) + b"\n]," + tail
+    tail = close_object({"next": page.position, "last": page.last})
+    yield (b"" if page.items else begin) + b"\n]" + tail
