@@ -114,6 +114,7 @@ class RealmHub:
             context,
             actor=await configuration.granted(context.actor),
             configuration=configuration,
+            targets={},
         )
 
     async def storage(self, id: str) -> Storage:

@@ -15,9 +15,8 @@ from naksha.hub.auth.rights import Right
 from naksha.hub.auth.row_scope import pipeline_of, reads_all, scope_in
 from naksha.hub.config.objects import Space, StorageObject
 from naksha.hub.config.registry import Realm
-from naksha.hub.handlers.authorization import Authorization, is_in
-from naksha.hub.handlers.read_only import ReadOnlyHandler
-from naksha.hub.handlers.stored.storage import StorageHandler
+from naksha.hub.handlers.authorization import is_in
+from naksha.hub.handlers.stored.storage import plain_storage
 from naksha.hub.pipeline.request_context import Context
 from naksha.hub.pipeline.requests import ReadFeatures
 from naksha.model.errors import Conflict, InvalidArgument, NakshaError, NotFound, Unavailable
@@ -31,8 +30,6 @@ from naksha.model.version import AtTxn
 from naksha.spi.storage import Storage
 
 T = TypeVar("T")
-_SHOWING_ALL: Final = (Authorization, ReadOnlyHandler, StorageHandler)
-"""Handlers that show all features of the space's collection, unchanged."""
 _FEATURES: Final = "MODIFY_FEATURES"
 _COLLECTION: Final = "MODIFY_COLLECTION"
 
@@ -250,7 +247,7 @@ async def _shown(
     readable = scope_in(pipeline, context.actor.rights, Right.READ_FEATURES)
     if readable.is_nothing or await _is_given_up(space, storage, state):
         return None
-    if all(isinstance(stage.handler, _SHOWING_ALL) for stage in pipeline.stages):
+    if plain_storage(pipeline) is not None:
         return state if is_in(readable, state) else None
     query = Query(ids=(state.id,), states=States.ALL, txn_from=state.txn, txn_to=state.txn + 1)
     try:

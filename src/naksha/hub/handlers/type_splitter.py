@@ -22,7 +22,7 @@ from naksha.hub.config.objects import Space
 from naksha.hub.config.references import Reference
 from naksha.hub.config.space_collections import Stored
 from naksha.hub.handlers.paths import path_of
-from naksha.hub.handlers.stored.storage import ANSWERS, StorageHandler
+from naksha.hub.handlers.stored.storage import StorageHandler
 from naksha.hub.handlers.views import layered_reads
 from naksha.hub.handlers.views.layers import Layer, SpaceLayer, Stack
 from naksha.hub.handlers.views.pins import storages_of
@@ -62,8 +62,7 @@ class CollectionLayer(NamedTuple):
     handler: StorageHandler
 
     async def ask(self, event: Event, request: Request[R]) -> R:
-        answer: R = await ANSWERS[type(request)](await self.handler.target(), request, event)
-        return answer
+        return await self.handler.answer(request, event)
 
 
 class Config(NamedTuple):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -66,6 +66,8 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Number of spaces that have forwarded the request."""
     guards: tuple[Guard, ...] = ()
     """Guards of the spaces that it came through; a write is checked with each of them."""
+    targets: dict[Hashable, Any] = msgspec.field(default_factory=dict)
+    """Targets at fixed versions that the request has reached, by handler and reference."""
     check_turn: Callable[[], None] | None = None
     """Of a delivery: raises Fenced if the lease has moved to another instance. Called immediately
     before sending, as any wait before may have been long."""

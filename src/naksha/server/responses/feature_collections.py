@@ -9,9 +9,9 @@ import shapely
 from starlette.requests import Request
 from starlette.responses import Response
 
-from naksha.hub.handlers.authorization import Authorization
-from naksha.hub.handlers.read_only import ReadOnlyHandler
-from naksha.hub.handlers.stored.storage import StorageHandler
+from naksha.hub.auth.rights import Right
+from naksha.hub.auth.row_scope import scope_in
+from naksha.hub.handlers.stored.storage import plain_storage
 from naksha.hub.hub import RealmHub
 from naksha.hub.pipeline import requests
 from naksha.hub.pipeline.request_context import Context
@@ -19,15 +19,13 @@ from naksha.hub.pipeline.requests import GetVersion, ReadFeatures
 from naksha.hub.pipeline.responses import Features
 from naksha.hub.query_language.selection import selection_of
 from naksha.hub.render.projection import Shaping
-from naksha.model.errors import NotImplementedHere
+from naksha.model.errors import NakshaError, NotImplementedHere
 from naksha.server.requests.parameters import ShapeParameters, raw_query
 from naksha.server.requests.state import Ctx, RealmDep
 from naksha.server.responses.encoding import etag_of, feature_collection, is_known
 from naksha.server.routing.declarations import Depends
 
 R = TypeVar("R")
-_PLAIN = (Authorization, ReadOnlyHandler, StorageHandler)
-"""Handlers that do not change features on their way."""
 
 
 def shaping_of(
@@ -83,19 +81,25 @@ class Asked:
 
     async def is_plain(self) -> bool:
         """Return whether the pipeline only reads from and writes to the storage."""
-        pipeline = await self.context.configured.pipeline(self.space_id)
-        return all(isinstance(stage.handler, _PLAIN) for stage in pipeline.stages)
+        return plain_storage(await self.context.configured.pipeline(self.space_id)) is not None
 
     async def etag(self, ref: str) -> str | None:
         """Return an entity tag for this request, if it reads a fixed version.
 
         Such a response changes only with the configuration and the rights, which the tag includes.
+        An error has none: reading reports it.
         """
         if not ref or ref == "HEAD":
             return None
-        if not await self.is_plain():
+        pipeline = await self.context.configured.pipeline(self.space_id)
+        stored = plain_storage(pipeline)
+        readable = scope_in(pipeline, self.context.actor.rights, Right.READ_FEATURES)
+        if stored is None or readable.is_nothing:
             return None
-        version = await self.send(GetVersion(ref=ref))
+        try:
+            version = (await stored.resolved(self.context, ref)).version
+        except NakshaError:
+            return None
         if version is None:
             return None
         return etag_of(

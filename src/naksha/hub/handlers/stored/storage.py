@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
@@ -11,14 +11,18 @@ from naksha.hub.config.objects import Space
 from naksha.hub.config.realm_setup import DEFAULT_STORAGE
 from naksha.hub.config.references import Reference
 from naksha.hub.config.space_collections import Stored, collection_of, scope_of, stored
+from naksha.hub.handlers.authorization import Authorization
+from naksha.hub.handlers.read_only import ReadOnlyHandler
 from naksha.hub.handlers.stored.meta import META_ANSWERS
 from naksha.hub.handlers.stored.reads import READ_ANSWERS
 from naksha.hub.handlers.stored.versions import VERSION_ANSWERS
-from naksha.hub.pipeline.pipeline import Event, Setup
+from naksha.hub.pipeline.pipeline import Event, Pipeline, Setup
+from naksha.hub.pipeline.request_context import Context
 from naksha.hub.pipeline.requests import (
     CountFeatures,
     DeleteFeatures,
     FindStorages,
+    GetVersion,
     PurgeFeatures,
     ReadFeatures,
     Request,
@@ -28,12 +32,13 @@ from naksha.hub.pipeline.responses import (
     Count,
     Deleted,
     Features,
+    FixedVersion,
     Purged,
     Whereabouts,
     Written,
     closing,
 )
-from naksha.hub.pipeline.targets import Target, check_version, place
+from naksha.hub.pipeline.targets import ResolvedTarget, Target, fixed_version, resolve
 from naksha.hub.write import delete_features, purge_features, write_features
 from naksha.hub.write.conflicted_branches import is_for_solving, shown
 from naksha.model import limits
@@ -45,6 +50,7 @@ from naksha.spi.storage import Reader
 from naksha.spi.support import chunks
 from naksha.versioning import Scope
 
+R = TypeVar("R")
 Read = Callable[[Features, Reader, str, Query, VersionSelector], AsyncIterator[Sequence[State]]]
 
 
@@ -85,10 +91,34 @@ class StorageHandler:
         return self._collection.id
 
     async def process(self, event: Event) -> Any:
-        answer = ANSWERS.get(type(event.request))
-        if answer is None:
+        kind = type(event.request)
+        if kind not in READS and kind not in ANSWERS:
             return await event.send_upstream()
-        return await answer(await self.target(), event.request, event)
+        return await self.answer(event.request, event)
+
+    async def answer(self, request: Request[R], event: Event) -> R:
+        """Return the response to a request that this handler supports."""
+        kind = type(request)
+        if kind in READS:
+            read: R = await READS[kind](
+                await self.resolved(event.context, request.ref), request, event
+            )
+            return read
+        answer: R = await ANSWERS[kind](await self.target(), request, event)
+        return answer
+
+    async def resolved(self, context: Context, ref: str) -> ResolvedTarget:
+        """Return the collection at the version of a reference.
+
+        A request resolves a reference to a fixed version once.
+        """
+        key = (self, ref)
+        known: ResolvedTarget | None = context.targets.get(key)
+        if known is None:
+            known = await resolve(await self.target(), ref)
+            if known.version is not None:
+                context.targets[key] = known
+        return known
 
     async def target(self) -> Target:
         """Return the open storage and the collection in it.
@@ -109,22 +139,22 @@ class StorageHandler:
         return self._target
 
 
-async def read_features(target: Target, request: ReadFeatures, event: Event) -> Features:
+async def read_features(resolved: ResolvedTarget, request: ReadFeatures, event: Event) -> Features:
     """Return the features of a query; none before the first write to the collection."""
-    reader, at = await place(target, request.ref)
-    query = request.query
+    target, query = resolved.target, request.query
     if query.space is None:
         query = msgspec.structs.replace(query, space=event.space.id)
-    collection = target.collection.id
     read: Read = _pages if request.paged else _some
     if is_for_solving(request.ref):
         read = _marked(read)
     if query.states is States.ALL and target.min_version:
         read = _kept(read, (await target.storage.resolve(AtSeq(target.min_version))).txn)
     try:
-        return await Features.begun(lambda answer: read(answer, reader, collection, query, at))
+        return await Features.begun(
+            lambda answer: read(answer, resolved.reader, resolved.collection_id, query, resolved.at)
+        )
     except CollectionNotFound:
-        await check_version(target, at)
+        await resolved.check_version()
         return Features.of(())
 
 
@@ -183,13 +213,12 @@ def _kept(read: Read, oldest_txn: int) -> Read:
     return states_kept
 
 
-async def count_features(target: Target, request: CountFeatures, event: Event) -> Count:
+async def count_features(read: ResolvedTarget, request: CountFeatures, event: Event) -> Count:
     """Count the features that match a query."""
-    reader, at = await place(target, request.ref)
     try:
-        return Count(await reader.count(target.collection.id, request.query, at))
+        return Count(await read.reader.count(read.collection_id, request.query, read.at))
     except CollectionNotFound:
-        await check_version(target, at)
+        await read.check_version()
         return Count(0)
 
 
@@ -213,15 +242,37 @@ async def find_storages(target: Target, request: FindStorages, event: Event) -> 
     return Whereabouts((f"{target.storage.id} ({target.storage.number})",))
 
 
-ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable[Any]]]] = {
+async def version(target: Target, request: GetVersion, event: Event) -> FixedVersion | None:
+    """Look up the version of a reference."""
+    return await fixed_version(target, request)
+
+
+READS: Final[dict[type[Request[Any]], Callable[[ResolvedTarget, Any, Event], Awaitable[Any]]]] = {
     ReadFeatures: read_features,
     CountFeatures: count_features,
+    **READ_ANSWERS,
+}
+"""Function for each request that reads one version."""
+ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable[Any]]]] = {
     FindStorages: find_storages,
+    GetVersion: version,
     WriteFeatures: write,
     DeleteFeatures: delete,
     PurgeFeatures: purge,
-    **READ_ANSWERS,
     **META_ANSWERS,
     **VERSION_ANSWERS,
 }
-"""Function for each request; other requests are sent upstream."""
+"""Function for each of the other requests; a request without any is sent upstream."""
+
+
+_PLAIN: Final = (Authorization, ReadOnlyHandler, StorageHandler)
+"""Handlers that show all features of the space's collection, unchanged."""
+
+
+def plain_storage(pipeline: Pipeline) -> StorageHandler | None:
+    """Return the storage handler of a pipeline without handlers that change or hide features."""
+    handlers = [stage.handler for stage in pipeline.stages]
+    last = handlers[-1] if handlers else None
+    if isinstance(last, StorageHandler) and all(isinstance(each, _PLAIN) for each in handlers):
+        return last
+    return None

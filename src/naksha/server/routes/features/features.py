@@ -148,10 +148,11 @@ async def get_feature(
 ) -> Response:
     """Return a feature."""
     shaping = shaping_of(asked.request, parameters)
-    ref = parse_ref(parameters.ref)
     query = Wanted(ids=(feature_id,), authors=list_of(asked.request, "author") or None)
-    if isinstance(ref, Everything):
-        return await asked.features(_all_versions(query, ref, parameters), shaping)
+    if parameters.ref.endswith("*"):
+        ref = parse_ref(parameters.ref)
+        if isinstance(ref, Everything):
+            return await asked.features(_all_versions(query, ref, parameters), shaping)
     read = ReadFeatures(query=query, ref=parameters.ref, context=parameters.context)
     found = await (await asked.send(read)).all()
     if not found:
