@@ -6,17 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from naksha.hub import lookup
 from naksha.hub.config.objects import Connector, Space, StorageObject
 from naksha.hub.config.space_changes import create_space
 from naksha.hub.hub import RealmHub
-from naksha.hub.lookup import Found, transaction_json
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.lookup import transaction_json
 from naksha.model.errors import InvalidArgument, NotFound, Unavailable
 from naksha.model.identity.guid import Guid
 from naksha.model.identity.uuids import Uuid
-from naksha.model.state import State
-from tests.hub.realms import ADMIN, AS_ADMIN, a_feature, a_realm, acting, an_actor, put
+from tests.hub.realms import (
+    ADMIN,
+    AS_ADMIN,
+    a_feature,
+    a_realm,
+    acting,
+    an_actor,
+    find_state,
+    find_transaction,
+    put,
+)
 
 
 @pytest.fixture
@@ -28,16 +35,6 @@ async def realm(tmp_path: Path) -> AsyncIterator[RealmHub]:
         there = Space.from_json({"id": "b", "storage": {"id": "other"}})
         await create_space(realm, there, ADMIN)
         yield realm
-
-
-async def find_state(realm: RealmHub, id: str, context: Context) -> State:
-    return await lookup.find_state(realm, id, await realm.resolved(context))
-
-
-async def find_transaction(
-    realm: RealmHub, id: str, storage_id: str | None, context: Context
-) -> Found:
-    return await lookup.find_transaction(realm, id, storage_id, await realm.resolved(context))
 
 
 async def uuid_form(realm: RealmHub, storage_id: str, guid: str, txn: int) -> str:

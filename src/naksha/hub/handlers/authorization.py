@@ -30,6 +30,7 @@ class Authorization:
     """Handler that checks the rights a request needs."""
 
     metric_name: ClassVar[str] = "Authorization"
+    keeps_json: ClassVar[bool] = True
 
     def __init__(self, space: Space, features: Resource) -> None:
         self._space = space.resource()

@@ -78,6 +78,7 @@ class TypeSplitterHandler:
     """Handler that combines the collections or spaces of all types."""
 
     metric_name: ClassVar[str] = "TypeSplitterHandler"
+    keeps_json: ClassVar[bool] = True
 
     def __init__(self, setup: Setup) -> None:
         config = config_of(setup.connector.properties)

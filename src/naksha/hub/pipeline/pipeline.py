@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
 from naksha.hub.config.objects import Connector, Space
 from naksha.hub.pipeline.request_context import Context
 from naksha.hub.pipeline.requests import Request, WriteFeatures
@@ -35,7 +37,8 @@ class Handler(Protocol):
     """Event handler.
 
     One instance serves all events of a space concurrently, so state of an event belongs in local
-    variables, not in the handler.
+    variables, not in the handler. A class may declare `keeps_json = True`: it puts only values into
+    features that were parsed from JSON. Features of other handlers are checked for that.
     """
 
     async def process(self, event: Event) -> Any:
@@ -99,6 +102,9 @@ class Pipeline:
         self.stages: Final = tuple(stages)
         self.hub = hub
         self.observe = observe
+        self._keeps_json = all(
+            getattr(type(stage.handler), "keeps_json", False) for stage in self.stages
+        )
 
     async def run(self, request: Request[R], context: Context) -> R:
         """Run a request and return the response.
@@ -112,6 +118,8 @@ class Pipeline:
                 f"check for a view that contains itself. The last space is {self.space.id!r}",
                 field="space",
             )
+        if context.is_json and not self._keeps_json:
+            context = msgspec.structs.replace(context, is_json=False)
         sent: Request[Any] = request
         if isinstance(request, WriteFeatures):
             sent = request.with_settled_locks(self.space.uuid_lock)

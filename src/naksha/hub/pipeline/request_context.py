@@ -60,6 +60,9 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """The realm's configuration for the whole request; None until the context is resolved."""
     stream_id: str
     """Identifies the request in logs and responses."""
+    is_json: bool = False
+    """Whether the features of the request were parsed from JSON and are still such values, so that
+    a storage need not check that."""
     deadline: float | None = None
     """Time when the client stops waiting, on the clock `time.monotonic`."""
     depth: int = 0
@@ -79,9 +82,12 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         return self.configuration
 
     @classmethod
-    def within(cls, actor: Actor, stream_id: str, seconds: float) -> Context:
+    def within(
+        cls, actor: Actor, stream_id: str, seconds: float, *, is_json: bool = False
+    ) -> Context:
         """Create the context of a request that begins now."""
-        return cls(actor=actor, stream_id=stream_id, deadline=time.monotonic() + seconds)
+        until = time.monotonic() + seconds
+        return cls(actor=actor, stream_id=stream_id, deadline=until, is_json=is_json)
 
     @property
     def seconds_left(self) -> float | None:

@@ -56,7 +56,8 @@ async def context_of(request: Request, realm: RealmDep) -> Context:
     visit = visit_of(request)
     assert visit.actor is not None, "checked with the realm"
     seconds = server_of(request).settings.request_seconds
-    return await realm.resolved(Context.within(visit.actor, visit.stream_id, seconds))
+    context = Context.within(visit.actor, visit.stream_id, seconds, is_json=True)
+    return await realm.resolved(context)
 
 
 Ctx = Annotated[Context, Depends(context_of)]

@@ -58,6 +58,7 @@ class StorageHandler:
     """Handler for all requests about one collection."""
 
     metric_name: ClassVar[str] = "StorageHandler"
+    keeps_json: ClassVar[bool] = True
 
     def __init__(self, setup: Setup) -> None:
         properties = setup.connector.properties

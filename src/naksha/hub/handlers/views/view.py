@@ -90,6 +90,7 @@ class ViewHandler:
     """Handler that combines its layers."""
 
     metric_name: ClassVar[str] = "ViewHandler"
+    keeps_json: ClassVar[bool] = True
 
     def __init__(self, setup: Setup) -> None:
         properties = setup.connector.properties
