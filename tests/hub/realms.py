@@ -9,7 +9,7 @@ from naksha.hub import lookup
 from naksha.hub.auth.rights import all_rights, parse_rights
 from naksha.hub.config.realm_setup import DefaultStorage
 from naksha.hub.hub import Hub, RealmHub
-from naksha.hub.lookup import Found
+from naksha.hub.lookup import FoundTransaction
 from naksha.hub.pipeline.request_context import Actor, Context
 from naksha.hub.pipeline.requests import IfExists, Modification, WriteFeatures
 from naksha.hub.pipeline.responses import Written
@@ -25,7 +25,7 @@ def an_actor(app_id: str = "somebody", **urm: Any) -> Actor:
 
 
 def acting(actor: Actor) -> Context:
-    """A request of somebody."""
+    """A request of an actor."""
     return Context(actor=actor, stream_id="test")
 
 
@@ -67,7 +67,7 @@ async def find_state(
 
 async def find_transaction(
     realm: RealmHub, id: str, storage_id: str | None, context: Context
-) -> Found:
+) -> FoundTransaction:
     """Find a transaction, as a request that arrives now."""
     return await lookup.find_transaction(realm, id, storage_id, await realm.resolved(context))
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from naksha.hub.auth.rights import Right
 from naksha.hub.auth.row_scope import pipeline_of, reads_all, scope_in
 from naksha.hub.config.objects import Space, StorageObject
-from naksha.hub.config.registry import Realm
+from naksha.hub.config.registry import ConfiguredRealm
 from naksha.hub.handlers.authorization import is_in
 from naksha.hub.handlers.stored.storage import plain_storage
 from naksha.hub.pipeline.request_context import Context
@@ -34,7 +34,7 @@ _FEATURES: Final = "MODIFY_FEATURES"
 _COLLECTION: Final = "MODIFY_COLLECTION"
 
 
-class Found(NamedTuple):
+class FoundTransaction(NamedTuple):
     """A transaction with its storage, and the spaces of the collections that it changed."""
 
     storage_id: str
@@ -44,7 +44,7 @@ class Found(NamedTuple):
     """By collection, the spaces that the actor may read."""
 
 
-class _Sighting(NamedTuple, Generic[T]):
+class _StorageMatch(NamedTuple, Generic[T]):
     """A result found by its id in one of the storages."""
 
     name: str
@@ -56,7 +56,7 @@ class _Sighting(NamedTuple, Generic[T]):
 
 
 async def find_state(
-    realm: Realm, id: str, context: Context, storage_id: str | None = None
+    realm: ConfiguredRealm, id: str, context: Context, storage_id: str | None = None
 ) -> State:
     """Find the state with a GUID or UUID, in one storage or in any.
 
@@ -66,8 +66,8 @@ async def find_state(
         Unavailable: It was not found, but not all storages responded.
     """
     ref = parse_state_id(id)
-    search = _Search(realm)
-    found: list[_Sighting[State]] = []
+    search = _StorageSearch(realm)
+    found: list[_StorageMatch[State]] = []
     async for thing, storage in search.storages(storage_id):
         if not storage.identity.knows(ref):
             continue
@@ -77,9 +77,9 @@ async def find_state(
             continue
         collection = Guid.parse(state.uuid).collection_id
         for space in await _spaces_of(realm, thing.id, collection):
-            shown = await _shown(realm, space, storage, state, context)
+            shown = await _state_in_space(realm, space, storage, state, context)
             if shown is not None:
-                found.append(_Sighting(thing.id, storage, not _is_present(ref, storage), shown))
+                found.append(_StorageMatch(thing.id, storage, not _is_present(ref, storage), shown))
                 break
     if not found:
         raise search.not_found("state", id)
@@ -87,8 +87,8 @@ async def find_state(
 
 
 async def find_transaction(
-    realm: Realm, id: str, storage_id: str | None, context: Context
-) -> Found:
+    realm: ConfiguredRealm, id: str, storage_id: str | None, context: Context
+) -> FoundTransaction:
     """Find the transaction with a number or UUID, in one storage or in any.
 
     Different storages use the same numbers: if the actor may read several matches, the caller must
@@ -101,8 +101,8 @@ async def find_transaction(
         Unavailable: It was not found, but not all storages responded.
     """
     number = _transaction_number(id)
-    search = _Search(realm)
-    found: list[_Sighting[Found]] = []
+    search = _StorageSearch(realm)
+    found: list[_StorageMatch[FoundTransaction]] = []
     async for thing, storage in search.storages(storage_id):
         try:
             transaction = await storage.transaction(id if isinstance(number, Uuid) else number)
@@ -111,8 +111,8 @@ async def find_transaction(
         spaces = await _readable(realm, thing.id, transaction, context)
         if spaces:
             known = storage.identity.number_at(transaction.txn)
-            made = Found(thing.id, known, transaction, spaces)
-            found.append(_Sighting(thing.id, storage, known != storage.number, made))
+            made = FoundTransaction(thing.id, known, transaction, spaces)
+            found.append(_StorageMatch(thing.id, storage, known != storage.number, made))
     if not found:
         raise search.not_found("transaction", id)
     if isinstance(number, Uuid):
@@ -134,7 +134,7 @@ def _uuid_of(txn: int, storage_number: int) -> str | None:
         return None
 
 
-def transaction_json(found: Found) -> dict[str, Any]:
+def transaction_json(found: FoundTransaction) -> dict[str, Any]:
     """Return a transaction as JSON, without collections that the actor may not read."""
     transaction = found.transaction
     return {
@@ -161,10 +161,10 @@ def transaction_json(found: Found) -> dict[str, Any]:
     }
 
 
-class _Search:
+class _StorageSearch:
     """Iterates the storages of a realm and records those that are unavailable."""
 
-    def __init__(self, realm: Realm) -> None:
+    def __init__(self, realm: ConfiguredRealm) -> None:
         self._realm = realm
         self._silent: list[str] = []
 
@@ -197,7 +197,7 @@ def _is_present(ref: StateRef, storage: Storage) -> bool:
     return ref.storage_number == storage.number
 
 
-def _only_one(found: list[_Sighting[T]], kind: str, id: str) -> T:
+def _only_one(found: list[_StorageMatch[T]], kind: str, id: str) -> T:
     """Return the match if it is unique, else raise Conflict.
 
     A storage whose current id matches takes precedence over one whose former id does: a fork also
@@ -227,15 +227,15 @@ def _transaction_number(id: str) -> int | Uuid:
 # ---- Visibility ----------------------------------------------------------------------------------
 
 
-async def _spaces_of(realm: Realm, storage_id: str, collection: str) -> list[Space]:
+async def _spaces_of(realm: ConfiguredRealm, storage_id: str, collection: str) -> list[Space]:
     """Return the spaces that are stored in a collection."""
     registry = realm.registry
     snapshot = await registry.snapshot()
     return await registry.references.spaces_stored_in(snapshot, storage_id, collection)
 
 
-async def _shown(
-    realm: Realm, space: Space, storage: Storage, state: State, context: Context
+async def _state_in_space(
+    realm: ConfiguredRealm, space: Space, storage: Storage, state: State, context: Context
 ) -> State | None:
     """Return a state as a space shows it to the actor, or None.
 
@@ -245,7 +245,7 @@ async def _shown(
     if pipeline is None:
         return None
     readable = scope_in(pipeline, context.actor.rights, Right.READ_FEATURES)
-    if readable.is_nothing or await _is_given_up(space, storage, state):
+    if readable.is_nothing or await _is_forgotten(space, storage, state):
         return None
     if plain_storage(pipeline) is not None:
         return state if is_in(readable, state) else None
@@ -257,7 +257,7 @@ async def _shown(
     return next((shown for shown in found if _is_same(shown, state)), None)
 
 
-async def _is_given_up(space: Space, storage: Storage, state: State) -> bool:
+async def _is_forgotten(space: Space, storage: Storage, state: State) -> bool:
     """Return whether a state ended before the oldest version that a space keeps."""
     end = int(state.xyz.get("txn_next") or 0)
     if not space.min_version or not end:
@@ -275,7 +275,7 @@ def _is_same(shown: State, state: State) -> bool:
 
 
 async def _readable(
-    realm: Realm, storage_id: str, transaction: Transaction, context: Context
+    realm: ConfiguredRealm, storage_id: str, transaction: Transaction, context: Context
 ) -> dict[str, list[str]]:
     touched = {
         signal.id for signal in transaction.signals if signal.action in (_FEATURES, _COLLECTION)
@@ -306,5 +306,5 @@ def _collection_json(signal: Signal, spaces: list[str]) -> dict[str, Any]:
 
 def _message_json(signal: Signal) -> dict[str, Any]:
     binary = None if signal.binary is None else base64.b64encode(signal.binary).decode()
-    told = {"id": signal.id, "text": signal.text, "json": signal.json, "binary": binary}
-    return {name: value for name, value in told.items() if value is not None}
+    members = {"id": signal.id, "text": signal.text, "json": signal.json, "binary": binary}
+    return {name: value for name, value in members.items() if value is not None}

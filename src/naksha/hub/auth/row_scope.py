@@ -5,7 +5,7 @@ The decision is the one that the space's own authorization handler makes for req
 
 from __future__ import annotations
 
-from naksha.hub.auth.rights import Right, Rights, Scope
+from naksha.hub.auth.rights import FeatureScope, Right, Rights
 from naksha.hub.handlers.authorization import NOTHING, Authorization
 from naksha.hub.pipeline.configuration import Configuration
 from naksha.hub.pipeline.pipeline import Pipeline
@@ -21,7 +21,7 @@ async def pipeline_of(configuration: Configuration, space_id: str) -> Pipeline |
         return None
 
 
-def scope_in(pipeline: Pipeline | None, rights: Rights, right: Right) -> Scope:
+def scope_in(pipeline: Pipeline | None, rights: Rights, right: Right) -> FeatureScope:
     """Return the scope of features that a right extends to in a pipeline's space."""
     if pipeline is None:
         return NOTHING

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from naksha.catalog.entities import Snapshot
+from naksha.catalog.entities import EntitySnapshot
 from naksha.catalog.objects import ObjectRef
 from naksha.hub.auth import resources
 from naksha.hub.auth.resources import Resource
@@ -38,7 +38,7 @@ class Configuration:
     """
 
     def __init__(
-        self, snapshot: Snapshot, hub: Surroundings, observe: Observe = unobserved
+        self, snapshot: EntitySnapshot, hub: Surroundings, observe: Observe = unobserved
     ) -> None:
         self.commit: Final[ObjectRef | None] = (
             None if snapshot.commit is None else snapshot.commit.ref

@@ -11,10 +11,10 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Expired
 from naksha.model.version import HEAD, AtSeq, Head, VersionSelector
 from naksha.spi.storage import Reader, Storage
-from naksha.versioning import Line, Scope, parse_ref, place_of
+from naksha.versioning import Line, NameScope, parse_ref, place_of
 from naksha.versioning.lines import line_on
 from naksha.versioning.records import MAIN_LAYERS
-from naksha.versioning.version_refs import MAIN_BRANCH, One
+from naksha.versioning.version_refs import MAIN_BRANCH, SingleRef
 
 
 class Target(NamedTuple):
@@ -23,7 +23,7 @@ class Target(NamedTuple):
     storage: Storage
     collection: CollectionInfo
     """The collection, with the settings for its creation."""
-    scope: Scope
+    scope: NameScope
     """The scope of the space's tag and branch names."""
     min_version: int = 0
     """Oldest readable version: the owner of the space gave up all earlier ones."""
@@ -63,7 +63,7 @@ async def resolve(target: Target, ref: str) -> ResolvedTarget:
     does not exist.
     """
     parsed = parse_ref(ref)
-    if isinstance(parsed, One) and parsed.branch == MAIN_BRANCH:
+    if isinstance(parsed, SingleRef) and parsed.branch == MAIN_BRANCH:
         if isinstance(parsed.point, Head):
             return ResolvedTarget(target, target.storage, HEAD, None)
         if isinstance(parsed.point, AtSeq):

@@ -11,26 +11,34 @@ from naksha.hub.jobs.service import JobService
 from naksha.hub.pipeline.request_context import Context
 from naksha.model import limits
 from naksha.model.errors import Unauthorized
-from naksha.server.middleware.admission import TurnLimits, Turns
-from naksha.server.middleware.auth import Doorkeeper
-from naksha.server.middleware.long_poll import Watchers
-from naksha.server.middleware.request_context import visit_of
-from naksha.server.process.settings import Settings
+from naksha.server.middleware.admission import AdmissionController, AdmissionLimits
+from naksha.server.middleware.auth import Authenticator
+from naksha.server.middleware.long_poll import LongPolls
+from naksha.server.middleware.request_record import record_of
+from naksha.server.process.settings import ServerSettings
 from naksha.server.routing.declarations import Depends
 
 
 class ServerState:
     """Shared state of one worker process."""
 
-    def __init__(self, hub: Hub, settings: Settings, doorkeeper: Doorkeeper, turns: Turns) -> None:
+    def __init__(
+        self,
+        hub: Hub,
+        settings: ServerSettings,
+        authenticator: Authenticator,
+        admission: AdmissionController,
+    ) -> None:
         self.hub = hub
         self.settings = settings
-        self.doorkeeper = doorkeeper
-        self.turns = turns
+        self.authenticator = authenticator
+        self.admission = admission
         # A copy reads while it writes and is not limited in time, so copies have their own limit.
         most = limits.COPIES_PARALLEL_MAX
-        self.copies = Turns(TurnLimits(most, most, settings.actor_queue, settings.queue_seconds))
-        self.watchers = Watchers()
+        self.copies = AdmissionController(
+            AdmissionLimits(most, most, settings.actor_queue, settings.queue_seconds)
+        )
+        self.long_polls = LongPolls()
         self.jobs: JobService
 
 
@@ -42,7 +50,7 @@ def server_of(request: Request) -> ServerState:
 
 async def realm_of(request: Request) -> RealmHub:
     """Return the realm of the authenticated actor."""
-    actor = visit_of(request).actor
+    actor = record_of(request).actor
     if actor is None:
         raise Unauthorized("Missing or invalid token: this endpoint requires one")
     return await server_of(request).hub.realm(actor.realm)
@@ -53,10 +61,10 @@ RealmDep = Annotated[RealmHub, Depends(realm_of)]
 
 async def context_of(request: Request, realm: RealmDep) -> Context:
     """Resolve a request: its actor with their roles, its configuration and its deadline."""
-    visit = visit_of(request)
-    assert visit.actor is not None, "checked with the realm"
+    record = record_of(request)
+    assert record.actor is not None, "checked with the realm"
     seconds = server_of(request).settings.request_seconds
-    context = Context.within(visit.actor, visit.stream_id, seconds, is_json=True)
+    context = Context.within(record.actor, record.stream_id, seconds, is_json=True)
     return await realm.resolved(context)
 
 
@@ -68,5 +76,5 @@ async def renewed(request: Request, realm: RealmHub) -> Context:
 
     So work in many parts sees changes of the configuration and of the actor's roles.
     """
-    visit_of(request).prolong()
+    record_of(request).prolong()
     return await context_of(request, realm)
