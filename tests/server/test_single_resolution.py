@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from naksha.versioning import version_refs
 SPACE = "/hub/spaces/places"
 BOX = "west=0&south=0&east=1&north=1"
 COUNT = 20
+IN_REQUEST = ContextVar("IN_REQUEST", default=False)
 
 
 def places(n: int) -> dict[str, Any]:
@@ -54,11 +56,12 @@ class HubInProcess:
         self.calls: Counter[str] = Counter()
 
     def count(self, patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
-        """Count the calls of a function or method under its name."""
+        """Count the calls of a function or method, except those of background tasks."""
         real: Callable[..., Any] = getattr(owner, name)
 
         def counted(*arguments: Any, **named: Any) -> Any:
-            self.calls[name] += 1
+            if IN_REQUEST.get():
+                self.calls[name] += 1
             return real(*arguments, **named)
 
         patch.setattr(owner, name, counted)
@@ -86,7 +89,12 @@ async def hub(
     async with serving(app) as state:
         ((_, storage),) = state.hub.storages.opened()
         assert isinstance(storage, PsqlStorage)
-        transport = httpx.ASGITransport(app)
+
+        async def request(scope: Any, receive: Any, send: Any) -> None:
+            IN_REQUEST.set(True)
+            await app(scope, receive, send)
+
+        transport = httpx.ASGITransport(request)
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             (await client.post("/hub/spaces", json={"id": "places"})).raise_for_status()
             (await client.put(f"{SPACE}/features", json=places(0))).raise_for_status()

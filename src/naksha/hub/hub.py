@@ -23,7 +23,7 @@ from naksha.hub.config.objects import POINTER, Identity, StorageObject
 from naksha.hub.config.realm_setup import DefaultStorage, set_up_realm
 from naksha.hub.config.registry import Registry
 from naksha.hub.pipeline.configuration import Configuration
-from naksha.hub.pipeline.pipeline import Observe, unobserved
+from naksha.hub.pipeline.pipeline import Observe, ignore_event
 from naksha.hub.pipeline.request_context import DEFAULT_REALM, Context
 from naksha.hub.pipeline.requests import Request
 from naksha.hub.remote.client import RemoteClient
@@ -51,7 +51,7 @@ _NUMBER: Final = "storage number"
 _log: Final = logging.getLogger(__name__)
 
 
-class Claims(Protocol):
+class StorageClaims(Protocol):
     """Cross-realm checks that keep storages and their identities exclusive to one realm."""
 
     def claimed(self, realm_id: str, thing: StorageObject) -> AbstractAsyncContextManager[None]:
@@ -73,8 +73,8 @@ class RealmHub:
         self,
         opened: OpenRealm,
         storages: OpenStorages,
-        claims: Claims,
-        observe: Observe = unobserved,
+        claims: StorageClaims,
+        observe: Observe = ignore_event,
         remotes: RemoteClient | None = None,
         files: Path | None = None,
     ) -> None:
@@ -205,7 +205,7 @@ class Hub:
         storages: OpenStorages,
         default_storage: DefaultStorage,
         tenancy: AllowedLocations,
-        observe: Observe = unobserved,
+        observe: Observe = ignore_event,
         remotes: RemoteClient | None = None,
         files: Path | None = None,
     ) -> None:
@@ -227,7 +227,7 @@ class Hub:
         *,
         catalog_options: dict[str, Any] | None = None,
         tuning: Tuning | None = None,
-        observe: Observe = unobserved,
+        observe: Observe = ignore_event,
         files: Path | None = None,
         allowed_locations: Sequence[str] | None = None,
         remote_handlers: Sequence[str] = (),
@@ -288,7 +288,7 @@ class Hub:
 
     @asynccontextmanager
     async def claimed(self, realm_id: str, thing: StorageObject) -> AsyncIterator[None]:
-        """See `Claims.claimed`."""
+        """See `StorageClaims.claimed`."""
         self._tenancy.check_allowed(realm_id, thing)
         places = set(self._tenancy.places(thing))
         async with self._claims.held(realm_id, places):
@@ -300,7 +300,7 @@ class Hub:
     async def proposed(
         self, realm_id: str, thing: StorageObject, old: StorageObject | None = None
     ) -> StorageObject:
-        """See `Claims.proposed`."""
+        """See `StorageClaims.proposed`."""
         identity = None if old is None else old.identity
         known = set() if old is None else set(self._tenancy.places(old))
         if identity is not None and known == set(self._tenancy.places(thing)):
@@ -311,7 +311,7 @@ class Hub:
 
     @asynccontextmanager
     async def unique(self, realm_id: str, thing: StorageObject) -> AsyncIterator[None]:
-        """See `Claims.unique`."""
+        """See `StorageClaims.unique`."""
         assert thing.identity is not None
         keys = (
             StorageLocation(_ID, thing.identity.id),

@@ -15,7 +15,7 @@ from naksha.hub.auth.rights import Right
 from naksha.hub.auth.row_scope import pipeline_of, reads_all, scope_in
 from naksha.hub.config.objects import Space, StorageObject
 from naksha.hub.config.registry import ConfiguredRealm
-from naksha.hub.handlers.authorization import is_in
+from naksha.hub.handlers.authorization import is_in_scope
 from naksha.hub.handlers.stored.storage import plain_storage
 from naksha.hub.pipeline.request_context import Context
 from naksha.hub.pipeline.requests import ReadFeatures
@@ -248,7 +248,7 @@ async def _state_in_space(
     if readable.is_nothing or await _is_forgotten(space, storage, state):
         return None
     if plain_storage(pipeline) is not None:
-        return state if is_in(readable, state) else None
+        return state if is_in_scope(readable, state) else None
     query = Query(ids=(state.id,), states=States.ALL, txn_from=state.txn, txn_to=state.txn + 1)
     try:
         found = await (await pipeline.run(ReadFeatures(query=query), context)).all()

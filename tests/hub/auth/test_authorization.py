@@ -11,7 +11,7 @@ from naksha.hub.auth.rights import Rights, parse_rights
 from naksha.hub.config.change_rights import is_visible
 from naksha.hub.config.objects import Role, Space, StorageObject
 from naksha.hub.handlers.authorization import Authorization
-from naksha.hub.pipeline.pipeline import Event, Pipeline, Setup, Stage, Surroundings
+from naksha.hub.pipeline.pipeline import Event, HubServices, Pipeline, Setup, Stage
 from naksha.hub.pipeline.request_context import Actor, Context
 from naksha.hub.pipeline.requests import (
     CountFeatures,
@@ -355,7 +355,7 @@ async def test_an_abandoned_response_is_closed() -> None:
     space = Space(id="roads")
     authorization = Authorization(space, features(space.resource()))
     stages = [Stage("authorization", authorization), Stage("endless", Endless())]
-    hub: Surroundings = None  # type: ignore[assignment] # nobody here needs one
+    hub: HubServices = None  # type: ignore[assignment] # nobody here needs one
     context = acting({"useSpaces": [{}], "readFeatures": [{"id": "a"}]})
     answer = await Pipeline(space, stages, hub).run(ReadFeatures(), context)
     async for states in answer:

@@ -12,7 +12,7 @@ from naksha.hub.pipeline.request_context import Actor, Context
 from naksha.model import limits
 from naksha.model.errors import Forbidden
 from naksha.server.requests.parameters import DeleteParameters
-from naksha.server.responses.feature_collections import Asked
+from naksha.server.responses.feature_collections import SpaceRequest
 from naksha.server.routes.features.features import delete_features
 from tests.hub.handlers.support import HubUnderTest, feature, open_hub
 
@@ -34,7 +34,7 @@ async def erase(hub: HubUnderTest) -> dict[str, Any]:
     scope = {"type": "http", "headers": [], "query_string": b"eraseContent=true"}
     actor = Actor(realm="default", app_id="tests", rights=RIGHTS)
     context = await hub.realm.resolved(Context(actor=actor, stream_id="test"))
-    asked = Asked(Request(scope), "map", hub.realm, context)
+    asked = SpaceRequest(Request(scope), "map", hub.realm, context)
     answer = await delete_features(asked, DeleteParameters.model_validate({"eraseContent": True}))
     assert answer.status_code == 200
     told: dict[str, Any] = json.loads(bytes(answer.body))

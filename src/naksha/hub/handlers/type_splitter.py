@@ -39,7 +39,7 @@ from naksha.hub.pipeline.requests import (
     Request,
     WriteFeatures,
 )
-from naksha.hub.pipeline.responses import Count, Features, Whereabouts, Written
+from naksha.hub.pipeline.responses import Count, Features, FeatureStorages, Written
 from naksha.hub.write import is_news, published, write_in
 from naksha.hub.write.guards import Permits
 from naksha.model import limits
@@ -124,7 +124,7 @@ class TypeSplitterHandler:
                 deletion = await deletion_of(found, request.message)
                 return deleted_by(await self._write(event, deletion))
             case FindStorages():
-                return Whereabouts(await storages_of(event, self._layers))
+                return FeatureStorages(await storages_of(event, self._layers))
             case GetVersion() as request if self._collections:
                 return await self._layers[0].send(event, request)
         raise NotImplementedHere(

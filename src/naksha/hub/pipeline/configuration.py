@@ -17,12 +17,12 @@ from naksha.hub.pipeline.default_pipeline import own_connectors, space_rules
 from naksha.hub.pipeline.handler_registry import handler_class
 from naksha.hub.pipeline.pipeline import (
     Handler,
+    HubServices,
     Observe,
     Pipeline,
     Setup,
     Stage,
-    Surroundings,
-    unobserved,
+    ignore_event,
 )
 from naksha.hub.pipeline.request_context import Actor
 from naksha.model.errors import InvalidArgument, NakshaError, NotFound
@@ -38,7 +38,7 @@ class Configuration:
     """
 
     def __init__(
-        self, snapshot: EntitySnapshot, hub: Surroundings, observe: Observe = unobserved
+        self, snapshot: EntitySnapshot, hub: HubServices, observe: Observe = ignore_event
     ) -> None:
         self.commit: Final[ObjectRef | None] = (
             None if snapshot.commit is None else snapshot.commit.ref
@@ -70,7 +70,7 @@ class Configuration:
         features = await self._features(space, connectors)
         stages = [Stage(AUTHORIZATION, Authorization(space, features))]
         stages += [
-            Stage(connector.id, made_handler(Setup(connector, space, self._hub)))
+            Stage(connector.id, construct_handler(Setup(connector, space, self._hub)))
             for connector in connectors
             if connector.active
         ]
@@ -116,7 +116,7 @@ class Configuration:
         return [*space_rules(space), *processors, *connectors]
 
 
-def made_handler(setup: Setup) -> Handler:
+def construct_handler(setup: Setup) -> Handler:
     """Construct the handler of a connector; raise InvalidArgument if its properties are invalid."""
     try:
         return handler_class(setup.connector.handler_name)(setup)

@@ -29,7 +29,7 @@ Observe = Callable[[str, bool], None]
 whether it failed."""
 
 
-def unobserved(handler: str, has_failed: bool) -> None:
+def ignore_event(handler: str, has_failed: bool) -> None:
     """Observer that does nothing."""
 
 
@@ -51,7 +51,7 @@ def metric_name(handler: Handler) -> str:
     return str(vars(kind).get("metric_name", kind.__name__))
 
 
-class Surroundings(Protocol):
+class HubServices(Protocol):
     """Interface of the hub that is available to handlers."""
 
     @property
@@ -78,7 +78,7 @@ class Setup(NamedTuple):
 
     connector: Connector
     space: Space
-    hub: Surroundings
+    hub: HubServices
 
 
 class Stage(NamedTuple):
@@ -95,8 +95,8 @@ class Pipeline:
         self,
         space: Space,
         stages: Sequence[Stage],
-        hub: Surroundings,
-        observe: Observe = unobserved,
+        hub: HubServices,
+        observe: Observe = ignore_event,
     ) -> None:
         self.space = space
         self.stages: Final = tuple(stages)

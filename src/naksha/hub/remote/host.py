@@ -21,7 +21,7 @@ import msgspec
 
 from naksha.hub.auth.rights import NO_RIGHTS
 from naksha.hub.config.objects import Connector, Space
-from naksha.hub.pipeline.pipeline import Event, Handler, Pipeline, Setup, Surroundings
+from naksha.hub.pipeline.pipeline import Event, Handler, HubServices, Pipeline, Setup
 from naksha.hub.pipeline.request_context import Actor, Context
 from naksha.hub.pipeline.requests import Request
 from naksha.hub.remote.client import RemoteClient
@@ -234,7 +234,7 @@ class HandlerHost:
         known = self._hosted.get(key)
         if known is None:
             connector, space = Connector.from_json(event.connector), Space.from_json(event.space)
-            hub: Surroundings = _RemoteSurroundings(event.realm)
+            hub: HubServices = _RemoteSurroundings(event.realm)
             try:
                 handler = self._make_handler(Setup(connector, space, hub))
             except (TypeError, ValueError, LookupError) as error:

@@ -15,7 +15,7 @@ from naksha.hub.config.objects import Connector, Space
 from naksha.hub.config.registry import ConfiguredRealm
 from naksha.hub.feed.delivery_requests import DeliverChanges
 from naksha.hub.leases import HeldLease, LeaseLost
-from naksha.hub.pipeline.configuration import made_handler
+from naksha.hub.pipeline.configuration import construct_handler
 from naksha.hub.pipeline.pipeline import Pipeline, Setup, Stage
 from naksha.hub.pipeline.request_context import Context
 from naksha.hub.subscriptions.deliveries import DeliveryBuilder
@@ -173,7 +173,7 @@ class _DeliveryLoop:
         """Build the pipeline of the delivery; handlers expect a space, so it looks like one."""
         component = Space(id=self._subscription.id, title=self._subscription.title)
         stages = [
-            Stage(one.id, made_handler(Setup(one, component, self._hub)))
+            Stage(one.id, construct_handler(Setup(one, component, self._hub)))
             for one in self._connectors
             if one.active
         ]

@@ -22,33 +22,33 @@ from naksha.hub.render.projection import StateProjection
 from naksha.model.errors import NakshaError, NotImplementedHere
 from naksha.server.requests.parameters import SelectionParameters, raw_query
 from naksha.server.requests.state import Ctx, RealmDep
-from naksha.server.responses.encoding import etag_of, feature_collection, is_known
+from naksha.server.responses.encoding import etag_of, feature_collection, is_current
 from naksha.server.routing.declarations import Depends
 
 R = TypeVar("R")
 
 
-def shaping_of(
+def projection_of(
     request: Request, parameters: SelectionParameters, clip: shapely.Geometry | None = None
 ) -> StateProjection:
-    """Build the shaping of the returned features from the parameters."""
+    """Return the projection of the returned features that the parameters ask for."""
     return StateProjection(
         selection=selection_of(raw_query(request)), force_2d=parameters.force_2d, clip=clip
     )
 
 
-class Asked:
-    """A request to a space, with its realm and context."""
+class SpaceRequest:
+    """An HTTP request to a space, with its realm and context."""
 
-    def __init__(self, request: Request, space_id: str, realm: RealmHub, context: Context) -> None:
-        self.request = request
+    def __init__(self, http: Request, space_id: str, realm: RealmHub, context: Context) -> None:
+        self.http = http
         self.space_id = space_id
         self.realm = realm
         self.context = context
 
-    async def send(self, question: requests.Request[R]) -> R:
+    async def send(self, request: requests.Request[R]) -> R:
         """Send a request through the pipeline of the space."""
-        return await self.realm.send(self.space_id, question, self.context)
+        return await self.realm.send(self.space_id, request, self.context)
 
     async def features(
         self,
@@ -58,7 +58,7 @@ class Asked:
     ) -> Response:
         """Stream features; 304 if the client's copy of a fixed version is current."""
         etag = await self.etag(read.ref)
-        if etag is not None and is_known(self.request, etag):
+        if etag is not None and is_current(self.http, etag):
             return Response(status_code=304, headers={"ETag": etag})
         found = await self.send(read)
         return feature_collection(found, shaping, etag=etag, handle=handle)
@@ -106,14 +106,16 @@ class Asked:
             repr(self.context.configured.commit).encode(),
             repr(self.context.actor.rights).encode(),
             f"{version.line}/{version.seq_number}".encode(),
-            self.request.url.path.encode(),
-            raw_query(self.request),
+            self.http.url.path.encode(),
+            raw_query(self.http),
         )
 
 
-async def asked_of(request: Request, space_id: str, realm: RealmDep, context: Ctx) -> Asked:
+async def space_request_of(
+    request: Request, space_id: str, realm: RealmDep, context: Ctx
+) -> SpaceRequest:
     """Bundle a request with its space, realm and context."""
-    return Asked(request, space_id, realm, context)
+    return SpaceRequest(request, space_id, realm, context)
 
 
-AskedDep = Annotated[Asked, Depends(asked_of)]
+SpaceRequestDep = Annotated[SpaceRequest, Depends(space_request_of)]

@@ -12,12 +12,12 @@ from naksha.hub.hub import RealmHub
 from naksha.hub.pipeline.request_context import Context
 from naksha.hub.pipeline.version_requests import ReadChanges
 from naksha.hub.pipeline.version_responses import Changes
-from naksha.server.middleware.gate import line_of
+from naksha.server.middleware.gate import admission_key
 from naksha.server.middleware.request_record import record_of
 from naksha.server.requests.state import context_of, realm_of, server_of
 
 
-class Feed(ABC):
+class FeedRequest(ABC):
     """The change feed of a request."""
 
     def __init__(self, request: Request) -> None:
@@ -42,7 +42,7 @@ class Feed(ABC):
         if found.items or not asked.wait_seconds:
             return found
         long_polls = self.server.long_polls
-        with long_polls.place(line_of(self.record)):
+        with long_polls.place(admission_key(self.record)):
             self.leave_turn()
             later = await long_polls.unless_ending(self.later(asked, found.position))
         return found if later is None else later
@@ -71,7 +71,7 @@ class Feed(ABC):
         return await self.now(msgspec.structs.replace(asked, after=position, wait_seconds=seconds))
 
 
-class SpaceFeed(Feed):
+class SpaceFeedRequest(FeedRequest):
     """The change feed of a space."""
 
     def __init__(self, request: Request, space_id: str) -> None:
@@ -82,7 +82,7 @@ class SpaceFeed(Feed):
         return await realm.send(self._space_id, asked, context)
 
 
-class StorageFeed(Feed):
+class StorageFeedRequest(FeedRequest):
     """The change feed of a storage."""
 
     def __init__(self, request: Request, storage_id: str, collections: tuple[str, ...]) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.pipeline.requests import FindFeatures, GetStatistics, ReadTile
-from naksha.hub.pipeline.responses import Content, Findings, TileBytes
+from naksha.hub.pipeline.responses import FoundFeatures, SpaceStatistics, TileBytes
 from naksha.hub.pipeline.targets import ResolvedTarget, Target
 from naksha.model.errors import CollectionNotFound
 from naksha.model.statistics import NOTHING
@@ -23,7 +23,7 @@ async def read_tile(read: ResolvedTarget, request: ReadTile, event: Event) -> Ti
     return TileBytes(made)
 
 
-async def find_features(read: ResolvedTarget, request: FindFeatures, event: Event) -> Findings:
+async def find_features(read: ResolvedTarget, request: FindFeatures, event: Event) -> FoundFeatures:
     """Return features that the database searched and sorted."""
     sort, after = request.sort, request.after
     try:
@@ -32,17 +32,17 @@ async def find_features(read: ResolvedTarget, request: FindFeatures, event: Even
         )
     except CollectionNotFound:
         found = []
-    return Findings(found)
+    return FoundFeatures(found)
 
 
-async def statistics(read: ResolvedTarget, request: GetStatistics, event: Event) -> Content:
+async def statistics(read: ResolvedTarget, request: GetStatistics, event: Event) -> SpaceStatistics:
     """Return statistics of the collection; zeros before its first write."""
     try:
         found = await read.reader.statistics(read.collection_id, read.at, fast=request.fast)
     except CollectionNotFound:
         found = NOTHING
     version = await read.reader.resolve(read.at)
-    return Content(
+    return SpaceStatistics(
         statistics=found,
         updated_at=await _updated_at(read.target, version.seq_number),
         min_version=read.target.min_version,
@@ -57,7 +57,7 @@ async def _updated_at(target: Target, seq_number: int) -> int | None:
     return last[0].started_ms if last else None
 
 
-READ_ANSWERS: Final[dict[Any, Any]] = {
+READ_FUNCTIONS: Final[dict[Any, Any]] = {
     ReadTile: read_tile,
     FindFeatures: find_features,
     GetStatistics: statistics,

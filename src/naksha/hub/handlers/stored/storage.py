@@ -18,9 +18,9 @@ from naksha.hub.config.space_collections import (
 )
 from naksha.hub.handlers.authorization import Authorization
 from naksha.hub.handlers.read_only import ReadOnlyHandler
-from naksha.hub.handlers.stored.meta import META_ANSWERS
-from naksha.hub.handlers.stored.reads import READ_ANSWERS
-from naksha.hub.handlers.stored.versions import VERSION_ANSWERS
+from naksha.hub.handlers.stored.meta import META_FUNCTIONS
+from naksha.hub.handlers.stored.reads import READ_FUNCTIONS
+from naksha.hub.handlers.stored.versions import VERSION_FUNCTIONS
 from naksha.hub.pipeline.pipeline import Event, Pipeline, Setup
 from naksha.hub.pipeline.request_context import Context
 from naksha.hub.pipeline.requests import (
@@ -37,9 +37,9 @@ from naksha.hub.pipeline.responses import (
     Count,
     Deleted,
     Features,
+    FeatureStorages,
     FixedVersion,
     Purged,
-    Whereabouts,
     Written,
     closing,
 )
@@ -100,19 +100,19 @@ class StorageHandler:
 
     async def process(self, event: Event) -> Any:
         kind = type(event.request)
-        if kind not in READS and kind not in ANSWERS:
+        if kind not in VERSION_READS and kind not in FUNCTIONS:
             return await event.send_upstream()
         return await self.answer(event.request, event)
 
     async def answer(self, request: Request[R], event: Event) -> R:
         """Return the response to a request that this handler supports."""
         kind = type(request)
-        if kind in READS:
-            read: R = await READS[kind](
+        if kind in VERSION_READS:
+            read: R = await VERSION_READS[kind](
                 await self.resolved(event.context, request.ref), request, event
             )
             return read
-        answer: R = await ANSWERS[kind](await self.target(), request, event)
+        answer: R = await FUNCTIONS[kind](await self.target(), request, event)
         return answer
 
     async def resolved(self, context: Context, ref: str) -> ResolvedTarget:
@@ -152,13 +152,13 @@ async def read_features(resolved: ResolvedTarget, request: ReadFeatures, event: 
     target, query = resolved.target, request.query
     if query.space is None:
         query = msgspec.structs.replace(query, space=event.space.id)
-    read: Read = _pages if request.paged else _some
+    read: Read = _pages if request.paged else _any_order
     if is_for_solving(request.ref):
-        read = _marked(read)
+        read = _with_conflict_marks(read)
     if query.states is States.ALL and target.min_version:
-        read = _kept(read, (await target.storage.resolve(AtSeq(target.min_version))).txn)
+        read = _ended_after(read, (await target.storage.resolve(AtSeq(target.min_version))).txn)
     try:
-        return await Features.begun(
+        return await Features.with_first_read(
             lambda answer: read(answer, resolved.reader, resolved.collection_id, query, resolved.at)
         )
     except CollectionNotFound:
@@ -166,7 +166,7 @@ async def read_features(resolved: ResolvedTarget, request: ReadFeatures, event: 
         return Features.of(())
 
 
-async def _some(
+async def _any_order(
     _: Features, reader: Reader, collection: str, query: Query, at: VersionSelector
 ) -> AsyncIterator[Sequence[State]]:
     """Yield features up to the limit, in any order."""
@@ -194,7 +194,7 @@ async def _pages(
         size = chunks.size_after(page.states)
 
 
-def _marked(read: Read) -> Read:
+def _with_conflict_marks(read: Read) -> Read:
     """Wrap a read so that features are marked for clients that resolve conflicts."""
 
     async def states_shown(
@@ -207,7 +207,7 @@ def _marked(read: Read) -> Read:
     return states_shown
 
 
-def _kept(read: Read, oldest_txn: int) -> Read:
+def _ended_after(read: Read, oldest_txn: int) -> Read:
     """Wrap a read so that states which ended before the oldest kept version are left out."""
 
     async def states_kept(
@@ -245,9 +245,9 @@ async def purge(target: Target, request: PurgeFeatures, event: Event) -> Purged:
     return await purge_features(target, request, event.context)
 
 
-async def find_storages(target: Target, request: FindStorages, event: Event) -> Whereabouts:
+async def find_storages(target: Target, request: FindStorages, event: Event) -> FeatureStorages:
     """Return the storage of the collection."""
-    return Whereabouts((f"{target.storage.id} ({target.storage.number})",))
+    return FeatureStorages((f"{target.storage.id} ({target.storage.number})",))
 
 
 async def version(target: Target, request: GetVersion, event: Event) -> FixedVersion | None:
@@ -255,20 +255,22 @@ async def version(target: Target, request: GetVersion, event: Event) -> FixedVer
     return await fixed_version(target, request)
 
 
-READS: Final[dict[type[Request[Any]], Callable[[ResolvedTarget, Any, Event], Awaitable[Any]]]] = {
+VERSION_READS: Final[
+    dict[type[Request[Any]], Callable[[ResolvedTarget, Any, Event], Awaitable[Any]]]
+] = {
     ReadFeatures: read_features,
     CountFeatures: count_features,
-    **READ_ANSWERS,
+    **READ_FUNCTIONS,
 }
 """Function for each request that reads one version."""
-ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable[Any]]]] = {
+FUNCTIONS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable[Any]]]] = {
     FindStorages: find_storages,
     GetVersion: version,
     WriteFeatures: write,
     DeleteFeatures: delete,
     PurgeFeatures: purge,
-    **META_ANSWERS,
-    **VERSION_ANSWERS,
+    **META_FUNCTIONS,
+    **VERSION_FUNCTIONS,
 }
 """Function for each of the other requests; a request without any is sent upstream."""
 

@@ -26,7 +26,7 @@ from naksha.model.errors import NakshaError
 from naksha.server.openapi.config_schemas import ProvenanceDocument, SpaceDocument, body_of, changes
 from naksha.server.requests.parameter_checks import OPERATORS
 from naksha.server.requests.parameters import DryRunSwitch, Parameters, raw_query
-from naksha.server.responses.encoding import JSON, json_answer
+from naksha.server.responses.encoding import JSON, json_response
 from naksha.server.routes.config._crud import ConfigRequestDep, ConfigRoutes, Tags, removed, shown
 from naksha.server.routing.declarations import QueryParam, Router
 
@@ -96,7 +96,7 @@ async def list_spaces(
     found = await visible_spaces(request.realm, where, beside, request.context)
     if not found:  # shared spaces are visible without the right
         check_listing(Space, request.actor)
-    return json_answer(request.http, found)
+    return json_response(request.http, found)
 
 
 @router.post(SPACES, **_spaces.makes("The space; the id is optional."))

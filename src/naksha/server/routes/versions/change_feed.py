@@ -24,7 +24,7 @@ from naksha.server.requests.parameters import (
 )
 from naksha.server.responses.encoding import JSON
 from naksha.server.responses.event_stream import EVENTS, event_stream
-from naksha.server.responses.feed_pages import Feed, SpaceFeed, StorageFeed
+from naksha.server.responses.feed_pages import FeedRequest, SpaceFeedRequest, StorageFeedRequest
 from naksha.server.routing.declarations import QueryParam, Router
 from naksha.versioning.feed.events import check_events
 
@@ -115,7 +115,7 @@ async def space_changes(space_id: str, request: Request, parameters: Changed) ->
     A change is included if the feature matches before or after it. With `Accept: text/event-stream`
     it is a stream.
     """
-    return await _answer(SpaceFeed(request, space_id), parameters.request(request))
+    return await _answer(SpaceFeedRequest(request, space_id), parameters.request(request))
 
 
 @router.get(STORAGE, responses=_ANSWERS, openapi_extra=_DOCUMENT)
@@ -128,10 +128,12 @@ async def storage_changes(
     collections.
     """
     collections = list_of(request, "collection")
-    return await _answer(StorageFeed(request, storage_id, collections), parameters.request(request))
+    return await _answer(
+        StorageFeedRequest(request, storage_id, collections), parameters.request(request)
+    )
 
 
-async def _answer(feed: Feed, read: ReadChanges) -> Response:
+async def _answer(feed: FeedRequest, read: ReadChanges) -> Response:
     if EVENTS in feed.request.headers.get("Accept", ""):
         return await event_stream(feed, read)
     page = await feed.page(read)
