@@ -24,7 +24,7 @@ from naksha.hub.config.realm_setup import DefaultStorage, set_up_realm
 from naksha.hub.config.registry import Registry
 from naksha.hub.pipeline.configuration import Configuration
 from naksha.hub.pipeline.pipeline import Observe, ignore_event
-from naksha.hub.pipeline.request_context import DEFAULT_REALM, Context
+from naksha.hub.pipeline.request_context import DEFAULT_REALM, RequestContext
 from naksha.hub.pipeline.requests import Request
 from naksha.hub.remote.client import RemoteClient
 from naksha.hub.storages.allowed_locations import AllowedLocations, StorageLocation
@@ -93,7 +93,7 @@ class RealmHub:
         """Id of the realm."""
         return self.opened.realm.id
 
-    async def send(self, space_id: str, request: Request[R], context: Context) -> R:
+    async def send(self, space_id: str, request: Request[R], context: RequestContext) -> R:
         """Send a request to a space, with the rights of the context's actor.
 
         A context that has not been resolved is resolved for this request alone.
@@ -102,7 +102,7 @@ class RealmHub:
         pipeline = await context.configured.pipeline(space_id)
         return await pipeline.run(request, context)
 
-    async def resolved(self, context: Context) -> Context:
+    async def resolved(self, context: RequestContext) -> RequestContext:
         """Add the current configuration to a context, and the rights of the actor's roles.
 
         A context that has a configuration is returned unchanged: a request is resolved once.

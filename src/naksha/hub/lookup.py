@@ -17,7 +17,7 @@ from naksha.hub.config.objects import Space, StorageObject
 from naksha.hub.config.registry import ConfiguredRealm
 from naksha.hub.handlers.authorization import is_in_scope
 from naksha.hub.handlers.stored.storage import plain_storage
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import ReadFeatures
 from naksha.model.errors import Conflict, InvalidArgument, NakshaError, NotFound, Unavailable
 from naksha.model.identity.guid import Guid
@@ -56,7 +56,7 @@ class _StorageMatch(NamedTuple, Generic[T]):
 
 
 async def find_state(
-    realm: ConfiguredRealm, id: str, context: Context, storage_id: str | None = None
+    realm: ConfiguredRealm, id: str, context: RequestContext, storage_id: str | None = None
 ) -> State:
     """Find the state with a GUID or UUID, in one storage or in any.
 
@@ -87,7 +87,7 @@ async def find_state(
 
 
 async def find_transaction(
-    realm: ConfiguredRealm, id: str, storage_id: str | None, context: Context
+    realm: ConfiguredRealm, id: str, storage_id: str | None, context: RequestContext
 ) -> FoundTransaction:
     """Find the transaction with a number or UUID, in one storage or in any.
 
@@ -235,7 +235,7 @@ async def _spaces_of(realm: ConfiguredRealm, storage_id: str, collection: str) -
 
 
 async def _state_in_space(
-    realm: ConfiguredRealm, space: Space, storage: Storage, state: State, context: Context
+    realm: ConfiguredRealm, space: Space, storage: Storage, state: State, context: RequestContext
 ) -> State | None:
     """Return a state as a space shows it to the actor, or None.
 
@@ -275,7 +275,7 @@ def _is_same(shown: State, state: State) -> bool:
 
 
 async def _readable(
-    realm: ConfiguredRealm, storage_id: str, transaction: Transaction, context: Context
+    realm: ConfiguredRealm, storage_id: str, transaction: Transaction, context: RequestContext
 ) -> dict[str, list[str]]:
     touched = {
         signal.id for signal in transaction.signals if signal.action in (_FEATURES, _COLLECTION)

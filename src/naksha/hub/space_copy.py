@@ -17,7 +17,7 @@ import msgspec
 
 from naksha.hub.config.provenance import add_provenance
 from naksha.hub.config.registry import ConfiguredRealm
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import (
     MATCH_ALL,
     GetVersion,
@@ -120,8 +120,8 @@ class CopyOperation:
         realm: ConfiguredRealm,
         source_id: str,
         order: CopySpec,
-        context: Context,
-        renewed: Callable[[], Awaitable[Context]] | None = None,
+        context: RequestContext,
+        renewed: Callable[[], Awaitable[RequestContext]] | None = None,
     ) -> None:
         """`renewed` resolves the request again for one more part, with a new deadline."""
         self._realm = realm

@@ -16,7 +16,7 @@ from naksha.hub.feed.delivery_requests import DeliverChanges
 from naksha.hub.handlers.authorization import Authorization
 from naksha.hub.pipeline.meta_requests import PutMeta
 from naksha.hub.pipeline.pipeline import Event, HubServices, Pipeline, Stage
-from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.pipeline.request_context import Actor, RequestContext
 from naksha.hub.pipeline.requests import (
     Modification,
     PurgeFeatures,
@@ -101,7 +101,7 @@ async def send(
     authorization = Authorization(space, resources.features(space.resource()))
     stages = [Stage("authorization", authorization), Stage("recorder", recorder)]
     hub: HubServices = None  # type: ignore[assignment] # nobody here needs one
-    context = Context(actor=Actor(app_id="tests", rights=rights), stream_id="1")
+    context = RequestContext(actor=Actor(app_id="tests", rights=rights), stream_id="1")
     return await Pipeline(space, stages, hub).run(request, context)
 
 

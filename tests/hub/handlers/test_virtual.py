@@ -10,7 +10,7 @@ import shapely
 
 from naksha.hub.config.objects import Space
 from naksha.hub.config.space_changes import create_space, remove_space
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import DeleteFeatures, IfExists, IfNotExists, ReadFeatures
 from naksha.model.errors import (
     FeatureNotFound,
@@ -157,12 +157,12 @@ class TestMerged:
         await joined(hub)
         read = [{"spaceId": "map"}, {"spaceId": SHAPES}]
         actor = an_actor(useSpaces=[{}], readFeatures=read)
-        somebody = Context(actor=actor, stream_id="test")
+        somebody = RequestContext(actor=actor, stream_id="test")
         with pytest.raises(Forbidden):
             await (await hub.realm.send("map", ReadFeatures(), somebody)).all()
         await hub.put(SHAPES, feature("x", tags=["open"]), feature("y"))
         actor = an_actor(useSpaces=[{}], readFeatures=[{"tags": "open"}])
-        reader = Context(actor=actor, stream_id="test")
+        reader = RequestContext(actor=actor, stream_id="test")
         found = await (await hub.realm.send("map", ReadFeatures(), reader)).all()
         assert [state.id for state in found] == ["x"]
 

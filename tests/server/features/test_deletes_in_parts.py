@@ -8,7 +8,7 @@ import pytest
 from starlette.requests import Request
 
 from naksha.hub.auth.rights import parse_rights
-from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.pipeline.request_context import Actor, RequestContext
 from naksha.model import limits
 from naksha.model.errors import Forbidden
 from naksha.server.requests.parameters import DeleteParameters
@@ -33,7 +33,7 @@ async def erase(hub: HubUnderTest) -> dict[str, Any]:
     """The response to an actor who may delete some features and does not accept JSON."""
     scope = {"type": "http", "headers": [], "query_string": b"eraseContent=true"}
     actor = Actor(realm="default", app_id="tests", rights=RIGHTS)
-    context = await hub.realm.resolved(Context(actor=actor, stream_id="test"))
+    context = await hub.realm.resolved(RequestContext(actor=actor, stream_id="test"))
     asked = SpaceRequest(Request(scope), "map", hub.realm, context)
     answer = await delete_features(asked, DeleteParameters.model_validate({"eraseContent": True}))
     assert answer.status_code == 200

@@ -9,7 +9,7 @@ from naksha.hub.auth.rights import FeatureScope, Right, Rights
 from naksha.hub.handlers.authorization import NOTHING, Authorization
 from naksha.hub.pipeline.configuration import Configuration
 from naksha.hub.pipeline.pipeline import Pipeline
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.model.errors import NakshaError
 
 
@@ -30,7 +30,7 @@ def scope_in(pipeline: Pipeline | None, rights: Rights, right: Right) -> Feature
     return first.scope(rights, right)
 
 
-async def reads_all(context: Context, space_id: str) -> bool:
+async def reads_all(context: RequestContext, space_id: str) -> bool:
     """Return whether the actor may read all features of a space."""
     pipeline = await pipeline_of(context.configured, space_id)
     return scope_in(pipeline, context.actor.rights, Right.READ_FEATURES).is_everything

@@ -14,7 +14,7 @@ from naksha.hub.config.objects import Space
 from naksha.hub.config.references import connectors_of
 from naksha.hub.config.registry import ConfiguredRealm
 from naksha.hub.config.space_names import spaces_with_tag
-from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.pipeline.request_context import Actor, RequestContext
 from naksha.hub.query_language.content_time import Test
 from naksha.hub.render.space_contents import UNKNOWN, SpaceSize, contents_updated_at, sizes
 
@@ -60,7 +60,7 @@ class SpaceListMembers(NamedTuple):
 
 
 async def visible_spaces(
-    realm: ConfiguredRealm, where: SpaceFilter, members: SpaceListMembers, context: Context
+    realm: ConfiguredRealm, where: SpaceFilter, members: SpaceListMembers, context: RequestContext
 ) -> list[dict[str, Any]]:
     """Return the spaces that the actor may see, as JSON, ordered by id."""
     actor = context.actor
@@ -92,7 +92,7 @@ async def visible_spaces(
 
 
 async def _sizes(
-    realm: ConfiguredRealm, spaces: Sequence[Space], context: Context
+    realm: ConfiguredRealm, spaces: Sequence[Space], context: RequestContext
 ) -> list[SpaceSize]:
     """Return the sizes of spaces.
 
@@ -103,7 +103,7 @@ async def _sizes(
     return [known.get(space.id, UNKNOWN) for space in spaces]
 
 
-async def _shows_all(space: Space, context: Context) -> bool:
+async def _shows_all(space: Space, context: RequestContext) -> bool:
     pipeline = await pipeline_of(context.configured, space.id)
     hides = pipeline is None or any(
         getattr(stage.handler, "hides_features", False) for stage in pipeline.stages
@@ -111,7 +111,7 @@ async def _shows_all(space: Space, context: Context) -> bool:
     return not hides and scope_in(pipeline, context.actor.rights, Right.READ_FEATURES).is_everything
 
 
-async def _rights_on(space: Space, context: Context) -> list[str]:
+async def _rights_on(space: Space, context: RequestContext) -> list[str]:
     """Return the actor's rights on a space or on some of its features."""
     resource, rights = space.resource(), context.actor.rights
     pipeline = await pipeline_of(context.configured, space.id)

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from naksha.hub.config.objects import Connector, Space
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import Request, WriteFeatures
 from naksha.hub.remote.client import RemoteClient
 from naksha.model import limits
@@ -69,7 +69,7 @@ class HubServices(Protocol):
     async def storage(self, id: str) -> Storage:
         """Return an open storage of the realm."""
 
-    async def send(self, space_id: str, request: Request[R], context: Context) -> R:
+    async def send(self, space_id: str, request: Request[R], context: RequestContext) -> R:
         """Send a request to another space, with the rights of the context's actor."""
 
 
@@ -106,7 +106,7 @@ class Pipeline:
             getattr(type(stage.handler), "keeps_json", False) for stage in self.stages
         )
 
-    async def run(self, request: Request[R], context: Context) -> R:
+    async def run(self, request: Request[R], context: RequestContext) -> R:
         """Run a request and return the response.
 
         Raises:
@@ -133,7 +133,7 @@ class Event:
     __slots__ = ("_index", "_pipeline", "context", "request")
 
     def __init__(
-        self, pipeline: Pipeline, request: Request[Any], context: Context, index: int
+        self, pipeline: Pipeline, request: Request[Any], context: RequestContext, index: int
     ) -> None:
         self.request = request
         self.context = context
@@ -151,7 +151,7 @@ class Event:
         return self._index + 1 == len(self._pipeline.stages)
 
     async def send_upstream(
-        self, request: Request[R] | None = None, *, context: Context | None = None
+        self, request: Request[R] | None = None, *, context: RequestContext | None = None
     ) -> Any:
         """Forward the same or another request to the next handler and return the response."""
         sent = self.request if request is None else request

@@ -48,7 +48,7 @@ def anonymous(realm: str = DEFAULT_REALM) -> Actor:
     return Actor(app_id=ANONYMOUS_APP, realm=realm, rights=all_rights(), is_anonymous=True)
 
 
-class Context(msgspec.Struct, frozen=True, kw_only=True):
+class RequestContext(msgspec.Struct, frozen=True, kw_only=True):
     """Context of one request and of all requests that handlers send for it.
 
     It is resolved on arrival (`RealmHub.resolved`); nothing below looks any of it up again.
@@ -71,7 +71,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Guards of the spaces that it came through; a write is checked with each of them."""
     targets: dict[Hashable, Any] = msgspec.field(default_factory=dict)
     """Targets at fixed versions that the request has reached, by handler and reference."""
-    check_turn: Callable[[], None] | None = None
+    check_lease: Callable[[], None] | None = None
     """Of a delivery: raises Fenced if the lease has moved to another instance. Called immediately
     before sending, as any wait before may have been long."""
 
@@ -84,7 +84,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def within(
         cls, actor: Actor, stream_id: str, seconds: float, *, is_json: bool = False
-    ) -> Context:
+    ) -> RequestContext:
         """Create the context of a request that begins now."""
         until = time.monotonic() + seconds
         return cls(actor=actor, stream_id=stream_id, deadline=until, is_json=is_json)
@@ -96,7 +96,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return max(0.0, self.deadline - time.monotonic())
 
-    def guarded(self, guard: RowGuard) -> Context:
+    def guarded(self, guard: RowGuard) -> RequestContext:
         """Return the context with an additional guard."""
         return msgspec.structs.replace(self, guards=(*self.guards, guard))
 
@@ -105,6 +105,6 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         for guard in self.guards:
             guard.check(old, new)
 
-    def deeper(self) -> Context:
+    def deeper(self) -> RequestContext:
         """Return the context for a request to another space, one level deeper."""
         return msgspec.structs.replace(self, depth=self.depth + 1)

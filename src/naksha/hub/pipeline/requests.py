@@ -47,7 +47,7 @@ class Request(msgspec.Struct, Generic[R], frozen=True, kw_only=True, tag_field="
     """Whether the request changes data."""
     guarded: ClassVar[bool] = False
     """Whether the executing handler passes every change of a feature to the guards of the context
-    (`Context.check_change`), so that rights on some features suffice."""
+    (`RequestContext.check_change`), so that rights on some features suffice."""
     tells_features: ClassVar[bool] = True
     """Whether the response reveals features. If not, a right on some of them suffices."""
 

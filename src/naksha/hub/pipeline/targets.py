@@ -17,7 +17,7 @@ from naksha.versioning.records import MAIN_LAYERS
 from naksha.versioning.version_refs import MAIN_BRANCH, SingleRef
 
 
-class Target(NamedTuple):
+class CollectionTarget(NamedTuple):
     """The collection of a stored space, with its storage."""
 
     storage: Storage
@@ -38,7 +38,7 @@ class Target(NamedTuple):
 class ResolvedTarget(NamedTuple):
     """A collection at the version that a request reads."""
 
-    target: Target
+    target: CollectionTarget
     reader: Reader
     """The storage, or a branch of it."""
     at: VersionSelector
@@ -56,7 +56,7 @@ class ResolvedTarget(NamedTuple):
             await self.target.storage.resolve(self.at)
 
 
-async def resolve(target: Target, ref: str) -> ResolvedTarget:
+async def resolve(target: CollectionTarget, ref: str) -> ResolvedTarget:
     """Resolve a version reference.
 
     A version of main that is named by its number is not looked up: reading it raises an error if it
@@ -76,7 +76,7 @@ async def resolve(target: Target, ref: str) -> ResolvedTarget:
     return ResolvedTarget(target, place.storage, place.at, version)
 
 
-async def fixed_version(target: Target, request: GetVersion) -> FixedVersion | None:
+async def fixed_version(target: CollectionTarget, request: GetVersion) -> FixedVersion | None:
     """Look up the version of a reference; None if it means HEAD."""
     if request.ref in ("", "HEAD") and not request.published:
         return None
@@ -86,7 +86,7 @@ async def fixed_version(target: Target, request: GetVersion) -> FixedVersion | N
     return _fixed(target, place.line, place.version.seq_number)
 
 
-def _fixed(target: Target, line: Line, seq_number: int) -> FixedVersion:
+def _fixed(target: CollectionTarget, line: Line, seq_number: int) -> FixedVersion:
     check_kept_by_owner(target, seq_number)
     layers = ",".join(f"{layer.overlay}@{layer.txn}" for layer in line.layers)
     return FixedVersion(
@@ -96,7 +96,7 @@ def _fixed(target: Target, line: Line, seq_number: int) -> FixedVersion:
     )
 
 
-def check_kept_by_owner(target: Target, seq_number: int) -> None:
+def check_kept_by_owner(target: CollectionTarget, seq_number: int) -> None:
     """Raise Expired for versions that the owner gave up; 0, the empty version, stays readable."""
     if 0 < seq_number < target.min_version:
         raise Expired(

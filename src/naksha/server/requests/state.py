@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from naksha.hub.hub import Hub, RealmHub
 from naksha.hub.jobs.service import JobService
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.model import limits
 from naksha.model.errors import Unauthorized
 from naksha.server.middleware.admission import AdmissionController, AdmissionLimits
@@ -59,19 +59,19 @@ async def realm_of(request: Request) -> RealmHub:
 RealmDep = Annotated[RealmHub, Depends(realm_of)]
 
 
-async def context_of(request: Request, realm: RealmDep) -> Context:
+async def context_of(request: Request, realm: RealmDep) -> RequestContext:
     """Resolve a request: its actor with their roles, its configuration and its deadline."""
     record = record_of(request)
     assert record.actor is not None, "checked with the realm"
     seconds = server_of(request).settings.request_seconds
-    context = Context.within(record.actor, record.stream_id, seconds, is_json=True)
+    context = RequestContext.within(record.actor, record.stream_id, seconds, is_json=True)
     return await realm.resolved(context)
 
 
-Ctx = Annotated[Context, Depends(context_of)]
+Ctx = Annotated[RequestContext, Depends(context_of)]
 
 
-async def renewed(request: Request, realm: RealmHub) -> Context:
+async def renewed(request: Request, realm: RealmHub) -> RequestContext:
     """Restart the request timeout, because the work makes progress, and resolve the request again.
 
     So work in many parts sees changes of the configuration and of the actor's roles.

@@ -14,7 +14,7 @@ from naksha.hub.auth.row_scope import scope_in
 from naksha.hub.handlers.stored.storage import plain_storage
 from naksha.hub.hub import RealmHub
 from naksha.hub.pipeline import requests
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import GetVersion, ReadFeatures
 from naksha.hub.pipeline.responses import Features
 from naksha.hub.query_language.selection import selection_of
@@ -40,7 +40,9 @@ def projection_of(
 class SpaceRequest:
     """An HTTP request to a space, with its realm and context."""
 
-    def __init__(self, http: Request, space_id: str, realm: RealmHub, context: Context) -> None:
+    def __init__(
+        self, http: Request, space_id: str, realm: RealmHub, context: RequestContext
+    ) -> None:
         self.http = http
         self.space_id = space_id
         self.realm = realm

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from naksha.hub.feed.storage_feed import read_storage_changes
 from naksha.hub.hub import RealmHub
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.version_requests import ReadChanges
 from naksha.hub.pipeline.version_responses import Changes
 from naksha.server.middleware.gate import admission_key
@@ -26,7 +26,7 @@ class FeedRequest(ABC):
         self.record = record_of(request)
 
     @abstractmethod
-    async def read(self, realm: RealmHub, asked: ReadChanges, context: Context) -> Changes:
+    async def read(self, realm: RealmHub, asked: ReadChanges, context: RequestContext) -> Changes:
         """Read a page."""
 
     async def page(self, asked: ReadChanges) -> Changes:
@@ -78,7 +78,7 @@ class SpaceFeedRequest(FeedRequest):
         super().__init__(request)
         self._space_id = space_id
 
-    async def read(self, realm: RealmHub, asked: ReadChanges, context: Context) -> Changes:
+    async def read(self, realm: RealmHub, asked: ReadChanges, context: RequestContext) -> Changes:
         return await realm.send(self._space_id, asked, context)
 
 
@@ -90,7 +90,7 @@ class StorageFeedRequest(FeedRequest):
         self._storage_id = storage_id
         self._collections = collections
 
-    async def read(self, realm: RealmHub, asked: ReadChanges, context: Context) -> Changes:
+    async def read(self, realm: RealmHub, asked: ReadChanges, context: RequestContext) -> Changes:
         return await read_storage_changes(
             realm, self._storage_id, self._collections, asked, context.actor
         )

@@ -8,7 +8,7 @@ import msgspec
 
 from naksha.hub.feed.pages import FeedSource, next_changes
 from naksha.hub.pipeline.pipeline import Event
-from naksha.hub.pipeline.targets import Target, check_kept_by_owner
+from naksha.hub.pipeline.targets import CollectionTarget, check_kept_by_owner
 from naksha.hub.pipeline.version_requests import (
     ReadChanges,
 )
@@ -18,7 +18,7 @@ from naksha.versioning.change_filters import ALL
 from naksha.versioning.changesets import CollectionEffect
 
 
-async def read_changes(target: Target, request: ReadChanges, event: Event) -> Changes:
+async def read_changes(target: CollectionTarget, request: ReadChanges, event: Event) -> Changes:
     """Return the next changes of the collection."""
     line = await line_of(target.storage, parse_ref(request.ref).branch, target.scope)
     where = FeedFilter(

@@ -11,7 +11,7 @@ from naksha.hub.pipeline import version_requests, version_responses
 from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.pipeline.requests import MATCH_ALL
 from naksha.hub.pipeline.responses import Features, with_first_read
-from naksha.hub.pipeline.targets import Target, check_kept_by_owner
+from naksha.hub.pipeline.targets import CollectionTarget, check_kept_by_owner
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotYetPublished, VersionNotFound
 from naksha.model.query import Query, States
@@ -54,7 +54,7 @@ _AFTER_FIELD: Final = "pageToken"
 
 
 async def read_changesets(
-    target: Target, request: version_requests.ReadChangesets, event: Event
+    target: CollectionTarget, request: version_requests.ReadChangesets, event: Event
 ) -> version_responses.Changesets:
     """Return a part of the log of a branch."""
     # The changes of the oldest version are kept together with it.
@@ -79,7 +79,7 @@ async def read_changesets(
 
 
 async def _changes_after(
-    target: Target,
+    target: CollectionTarget,
     last: Place,
     start: FeedPosition,
     request: version_requests.ReadChangesets,
@@ -102,7 +102,9 @@ async def _changes_after(
     return await _filtered_changes(target, last, start, request, space)
 
 
-async def _check_readable(target: Target, line: Line, chosen: Sequence[Changeset]) -> None:
+async def _check_readable(
+    target: CollectionTarget, line: Line, chosen: Sequence[Changeset]
+) -> None:
     """Raise Expired for expired features now, not in the middle of the response."""
     if chosen:
         oldest = AtSeq(chosen[0].version.seq_number)
@@ -110,7 +112,7 @@ async def _check_readable(target: Target, line: Line, chosen: Sequence[Changeset
 
 
 async def _filtered_changes(
-    target: Target,
+    target: CollectionTarget,
     last: Place,
     start: FeedPosition,
     request: version_requests.ReadChangesets,
@@ -151,7 +153,9 @@ def _in_memory(item: FeedTransaction) -> version_responses.ChangedFeatures:
     )
 
 
-async def _next_changes(target: Target, last: Place, after: int) -> tuple[list[Changeset], bool]:
+async def _next_changes(
+    target: CollectionTarget, last: Place, after: int
+) -> tuple[list[Changeset], bool]:
     """Return the next changesets that changed features, and whether the log continues.
 
     Changesets that only created or configured the collection are left out.
@@ -170,7 +174,7 @@ async def _next_changes(target: Target, last: Place, after: int) -> tuple[list[C
         after = page.after
 
 
-def _features_changed(target: Target, changeset: Changeset) -> int:
+def _features_changed(target: CollectionTarget, changeset: Changeset) -> int:
     return sum(
         touched.created + touched.updated + touched.deleted
         for touched in changeset.touched
@@ -178,7 +182,9 @@ def _features_changed(target: Target, changeset: Changeset) -> int:
     )
 
 
-def _first_within(target: Target, found: Sequence[Changeset], limit: int) -> list[Changeset]:
+def _first_within(
+    target: CollectionTarget, found: Sequence[Changeset], limit: int
+) -> list[Changeset]:
     """Return the first changesets that have at most `limit` features together."""
     chosen: list[Changeset] = []
     for each in found:
@@ -190,7 +196,7 @@ def _first_within(target: Target, found: Sequence[Changeset], limit: int) -> lis
 
 
 def _streamed_changes(
-    target: Target, line: Line, found: Changeset, space: str
+    target: CollectionTarget, line: Line, found: Changeset, space: str
 ) -> version_responses.ChangedFeatures:
     if line.branch is not None:
         # Read at the base that the branch had at that time.
@@ -205,7 +211,7 @@ def _streamed_changes(
 
 
 async def _states_of(
-    target: Target, line: Line, found: Changeset, action: str, space: str
+    target: CollectionTarget, line: Line, found: Changeset, action: str, space: str
 ) -> AsyncIterator[Sequence[State]]:
     txn = found.version.txn
     query = Query(states=States.ALL, txn_from=txn, txn_to=txn + 1, actions=(action,), space=space)
@@ -221,7 +227,7 @@ async def _states_of(
 
 
 async def read_version_span(
-    target: Target, request: version_requests.ReadVersionSpan, event: Event
+    target: CollectionTarget, request: version_requests.ReadVersionSpan, event: Event
 ) -> version_responses.VersionSpan:
     """Return the oldest version that is kept and the newest one."""
     line = (await place_of(target.storage, request.ref, target.scope)).line
@@ -235,7 +241,7 @@ async def read_version_span(
 
 
 async def forget_versions(
-    target: Target, request: version_requests.ForgetVersions, event: Event
+    target: CollectionTarget, request: version_requests.ForgetVersions, event: Event
 ) -> None:
     """Check that the versions to forget are published; the caller records the new minimum."""
     last = await target.storage.resolve(HEAD)
@@ -248,7 +254,7 @@ async def forget_versions(
 
 
 async def read_diff(
-    target: Target, request: version_requests.ReadDiff, event: Event
+    target: CollectionTarget, request: version_requests.ReadDiff, event: Event
 ) -> version_responses.Differences:
     """Return the features that differ between two versions."""
     if request.of_log:
@@ -271,7 +277,7 @@ async def read_diff(
 
 
 async def read_history(
-    target: Target, request: version_requests.ReadHistory, event: Event
+    target: CollectionTarget, request: version_requests.ReadHistory, event: Event
 ) -> version_responses.FeatureHistory:
     """Return the history of features: each change with its author."""
     first, last = await _range(target, request.ref, target.min_version)
@@ -281,7 +287,7 @@ async def read_history(
     return version_responses.FeatureHistory(await with_first_read(steps))
 
 
-async def _range(target: Target, ref: str, oldest: int) -> tuple[Place, Place]:
+async def _range(target: CollectionTarget, ref: str, oldest: int) -> tuple[Place, Place]:
     """Return the range of a reference, by default everything on the branch since `oldest`."""
     parsed = parse_ref(ref or "*")
     branch = await _bare_branch(target, parsed)
@@ -293,7 +299,7 @@ async def _range(target: Target, ref: str, oldest: int) -> tuple[Place, Place]:
 
 
 async def _log_range(
-    target: Target, ref: str, oldest: int, *, single: bool = False
+    target: CollectionTarget, ref: str, oldest: int, *, single: bool = False
 ) -> tuple[Place, Place]:
     """Return the range of the log that a reference means.
 
@@ -319,7 +325,7 @@ async def _log_range(
     return first, last
 
 
-async def _clip_to_head(target: Target, log_range: RangeRef) -> RangeRef:
+async def _clip_to_head(target: CollectionTarget, log_range: RangeRef) -> RangeRef:
     """Cut a range at the last published version."""
     first, last = log_range.first, log_range.last
     if isinstance(first, AtSeq) and isinstance(last, AtSeq) and first.seq_number > last.seq_number:
@@ -339,7 +345,7 @@ def _reversed_range(first: int, last: int) -> InvalidArgument:
     )
 
 
-async def _bare_branch(target: Target, parsed: Ref) -> str | None:
+async def _bare_branch(target: CollectionTarget, parsed: Ref) -> str | None:
     """Return the branch if the reference is only a branch: its name or its HEAD."""
     if not isinstance(parsed, SingleRef):
         return None

@@ -12,11 +12,13 @@ from naksha.hub.pipeline.meta_requests import (
     RemoveMeta,
 )
 from naksha.hub.pipeline.pipeline import Event
-from naksha.hub.pipeline.targets import Target
+from naksha.hub.pipeline.targets import CollectionTarget
 from naksha.model.errors import CollectionNotFound, NotFound
 
 
-async def list_meta(target: Target, request: ListMeta, event: Event) -> list[dict[str, Any]]:
+async def list_meta(
+    target: CollectionTarget, request: ListMeta, event: Event
+) -> list[dict[str, Any]]:
     """Return all meta features; none before the first write to the collection."""
     try:
         return await target.storage.all_meta(target.collection.id)
@@ -24,7 +26,7 @@ async def list_meta(target: Target, request: ListMeta, event: Event) -> list[dic
         return []
 
 
-async def get_meta(target: Target, request: GetMeta, event: Event) -> dict[str, Any]:
+async def get_meta(target: CollectionTarget, request: GetMeta, event: Event) -> dict[str, Any]:
     """Return one meta feature."""
     found = await target.storage.meta(target.collection.id, request.id)
     if found is None:
@@ -32,7 +34,7 @@ async def get_meta(target: Target, request: GetMeta, event: Event) -> dict[str, 
     return found
 
 
-async def put_meta(target: Target, request: PutMeta, event: Event) -> dict[str, Any]:
+async def put_meta(target: CollectionTarget, request: PutMeta, event: Event) -> dict[str, Any]:
     """Write a meta feature and return it as stored."""
     await ensure_collection(target, event.context.actor)
     await target.storage.put_meta(target.collection.id, request.feature)
@@ -40,7 +42,7 @@ async def put_meta(target: Target, request: PutMeta, event: Event) -> dict[str, 
     return await get_meta(target, GetMeta(id=id), event)
 
 
-async def remove_meta(target: Target, request: RemoveMeta, event: Event) -> None:
+async def remove_meta(target: CollectionTarget, request: RemoveMeta, event: Event) -> None:
     """Delete a meta feature."""
     if not await target.storage.remove_meta(target.collection.id, request.id):
         raise NotFound(f"The meta feature {request.id!r} does not exist", field="id")

@@ -7,7 +7,7 @@ from typing import Any, Final
 from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.pipeline.requests import FindFeatures, GetStatistics, ReadTile
 from naksha.hub.pipeline.responses import FoundFeatures, SpaceStatistics, TileBytes
-from naksha.hub.pipeline.targets import ResolvedTarget, Target
+from naksha.hub.pipeline.targets import CollectionTarget, ResolvedTarget
 from naksha.model.errors import CollectionNotFound
 from naksha.model.statistics import NOTHING
 from naksha.model.transaction import LogFilter
@@ -50,7 +50,7 @@ async def statistics(read: ResolvedTarget, request: GetStatistics, event: Event)
     )
 
 
-async def _updated_at(target: Target, seq_number: int) -> int | None:
+async def _updated_at(target: CollectionTarget, seq_number: int) -> int | None:
     """Return when the collection was last changed on main, up to a version."""
     where = LogFilter(collections=(target.collection.id,))
     last = await target.storage.transactions(seq_number + 1, 1, where, newest_first=True)

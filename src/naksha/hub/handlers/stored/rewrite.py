@@ -5,7 +5,7 @@ from __future__ import annotations
 from naksha.hub.handlers.version_author import signed_by
 from naksha.hub.pipeline import version_requests, version_responses
 from naksha.hub.pipeline.pipeline import Event
-from naksha.hub.pipeline.targets import Target, check_kept_by_owner
+from naksha.hub.pipeline.targets import CollectionTarget, check_kept_by_owner
 from naksha.hub.write.conflicted_branches import check_writable, is_for_solving, solving_branch
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotFound
@@ -34,7 +34,7 @@ from naksha.versioning.version_refs import MAIN_BRANCH
 
 
 async def roll_back(
-    target: Target, request: version_requests.RollBack, event: Event
+    target: CollectionTarget, request: version_requests.RollBack, event: Event
 ) -> version_responses.Rewritten:
     """Restore the state of an earlier version."""
     line = await _writable_line(target, request.ref)
@@ -52,7 +52,7 @@ async def roll_back(
 
 
 async def revert_version(
-    target: Target, request: version_requests.Revert, event: Event
+    target: CollectionTarget, request: version_requests.Revert, event: Event
 ) -> version_responses.Rewritten:
     """Revert the changes of one version."""
     line = await _writable_line(target, request.ref)
@@ -68,14 +68,14 @@ async def revert_version(
     return await _rewritten(target, written)
 
 
-async def _writable_line(target: Target, ref: str) -> Line:
+async def _writable_line(target: CollectionTarget, ref: str) -> Line:
     line = await line_of(target.storage, parse_ref(ref).branch, target.scope)
     check_writable(line.branch)
     return line
 
 
 async def merge_branch(
-    target: Target, request: version_requests.Merge, event: Event
+    target: CollectionTarget, request: version_requests.Merge, event: Event
 ) -> version_responses.Rewritten:
     """Merge one branch into another."""
     if is_for_solving(request.source):
@@ -98,7 +98,7 @@ async def merge_branch(
 
 
 async def _merge_resolution(
-    target: Target, request: version_requests.Merge, event: Event
+    target: CollectionTarget, request: version_requests.Merge, event: Event
 ) -> version_responses.Rewritten:
     """Merge a conflict that was resolved on its own branch."""
     written = await merge_resolution(
@@ -122,7 +122,7 @@ def _check_not_resolution_branch(branch: str) -> None:
 
 
 async def _check_not_resolving(
-    target: Target, name: str, other: str | None, policy: MergePolicy
+    target: CollectionTarget, name: str, other: str | None, policy: MergePolicy
 ) -> None:
     """Raise if a conflict of the branch is being resolved.
 
@@ -138,7 +138,7 @@ async def _check_not_resolving(
         check_writable(branch)
 
 
-async def _conflicts_only_with(target: Target, branch: Branch, other: str | None) -> bool:
+async def _conflicts_only_with(target: CollectionTarget, branch: Branch, other: str | None) -> bool:
     """Whether all conflicts of a branch come from merges with one other, or from rebases."""
     waiting = [each for each in await conflicts(target.storage) if each.id in branch.conflicts]
     if other is None:
@@ -149,7 +149,7 @@ async def _conflicts_only_with(target: Target, branch: Branch, other: str | None
 
 
 async def rebase_branch(
-    target: Target, request: version_requests.Rebase, event: Event
+    target: CollectionTarget, request: version_requests.Rebase, event: Event
 ) -> version_responses.Rewritten:
     """Rebase a branch onto another version."""
     _check_not_resolution_branch(request.branch)
@@ -169,7 +169,7 @@ async def rebase_branch(
 
 
 async def resolve_space_conflict(
-    target: Target, request: version_requests.ResolveConflict, event: Event
+    target: CollectionTarget, request: version_requests.ResolveConflict, event: Event
 ) -> version_responses.Rewritten:
     """Complete a merge with the decisions on its conflicts."""
     await _own_conflict(target, request.conflict)
@@ -185,7 +185,7 @@ async def resolve_space_conflict(
 
 
 async def abandon_conflict(
-    target: Target, request: version_requests.GiveUpConflict, event: Event
+    target: CollectionTarget, request: version_requests.GiveUpConflict, event: Event
 ) -> None:
     """Abandon a merge that is in conflict."""
     await _own_conflict(target, request.conflict)
@@ -193,7 +193,7 @@ async def abandon_conflict(
 
 
 async def read_conflicts(
-    target: Target, request: version_requests.ReadConflicts, event: Event
+    target: CollectionTarget, request: version_requests.ReadConflicts, event: Event
 ) -> version_responses.Conflicts:
     """Return the unresolved conflicts of a branch."""
     branch, _ = await branch_of(target.storage, target.scope, request.branch)
@@ -203,14 +203,14 @@ async def read_conflicts(
     )
 
 
-async def _own_conflict(target: Target, id: str) -> None:
+async def _own_conflict(target: CollectionTarget, id: str) -> None:
     """Raise NotFound for conflicts of other spaces."""
     found = await conflict_of(target.storage, id)
     if found.scope.space != target.scope.space:
         raise NotFound(f"The conflict {id!r} does not exist", field="conflict")
 
 
-async def _rewritten(target: Target, written: WriteReport) -> version_responses.Rewritten:
+async def _rewritten(target: CollectionTarget, written: WriteReport) -> version_responses.Rewritten:
     version = None
     if written.txn is not None:
         version = await target.storage.wait_published(written.txn, limits.PUBLISH_WAIT_SECONDS)

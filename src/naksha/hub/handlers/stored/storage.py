@@ -22,7 +22,7 @@ from naksha.hub.handlers.stored.meta import META_FUNCTIONS
 from naksha.hub.handlers.stored.reads import READ_FUNCTIONS
 from naksha.hub.handlers.stored.versions import VERSION_FUNCTIONS
 from naksha.hub.pipeline.pipeline import Event, Pipeline, Setup
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import (
     CountFeatures,
     DeleteFeatures,
@@ -43,7 +43,7 @@ from naksha.hub.pipeline.responses import (
     Written,
     closing,
 )
-from naksha.hub.pipeline.targets import ResolvedTarget, Target, fixed_version, resolve
+from naksha.hub.pipeline.targets import CollectionTarget, ResolvedTarget, fixed_version, resolve
 from naksha.hub.write import delete_features, purge_features, write_features
 from naksha.hub.write.conflicted_branches import is_for_solving, shown
 from naksha.model import limits
@@ -75,7 +75,7 @@ class StorageHandler:
         self._scope = NameScope(space=space, collections=(self._collection.id,))
         self._min_version = setup.space.min_version
         self._dateline = setup.space.dateline
-        self._target: Target | None = None
+        self._target: CollectionTarget | None = None
 
     @staticmethod
     def references(properties: dict[str, Any]) -> list[Reference]:
@@ -115,7 +115,7 @@ class StorageHandler:
         answer: R = await FUNCTIONS[kind](await self.target(), request, event)
         return answer
 
-    async def resolved(self, context: Context, ref: str) -> ResolvedTarget:
+    async def resolved(self, context: RequestContext, ref: str) -> ResolvedTarget:
         """Return the collection at the version of a reference.
 
         A request resolves a reference to a fixed version once.
@@ -128,14 +128,14 @@ class StorageHandler:
                 context.targets[key] = known
         return known
 
-    async def target(self) -> Target:
+    async def target(self) -> CollectionTarget:
         """Return the open storage and the collection in it.
 
         It is cached, because a change of the storage's configuration creates a new handler.
         """
         if self._target is None:
             storage = await self._hub.storage(self._storage_id)
-            self._target = Target(
+            self._target = CollectionTarget(
                 storage,
                 self._collection,
                 self._scope,
@@ -230,27 +230,31 @@ async def count_features(read: ResolvedTarget, request: CountFeatures, event: Ev
         return Count(0)
 
 
-async def write(target: Target, request: WriteFeatures, event: Event) -> Written:
+async def write(target: CollectionTarget, request: WriteFeatures, event: Event) -> Written:
     """Modify features."""
     return await write_features(target, request, event.context, event.space.id)
 
 
-async def delete(target: Target, request: DeleteFeatures, event: Event) -> Deleted:
+async def delete(target: CollectionTarget, request: DeleteFeatures, event: Event) -> Deleted:
     """Delete the features that match a query."""
     return await delete_features(target, request, event.context)
 
 
-async def purge(target: Target, request: PurgeFeatures, event: Event) -> Purged:
+async def purge(target: CollectionTarget, request: PurgeFeatures, event: Event) -> Purged:
     """Remove tombstones."""
     return await purge_features(target, request, event.context)
 
 
-async def find_storages(target: Target, request: FindStorages, event: Event) -> FeatureStorages:
+async def find_storages(
+    target: CollectionTarget, request: FindStorages, event: Event
+) -> FeatureStorages:
     """Return the storage of the collection."""
     return FeatureStorages((f"{target.storage.id} ({target.storage.number})",))
 
 
-async def version(target: Target, request: GetVersion, event: Event) -> FixedVersion | None:
+async def version(
+    target: CollectionTarget, request: GetVersion, event: Event
+) -> FixedVersion | None:
     """Look up the version of a reference."""
     return await fixed_version(target, request)
 
@@ -263,7 +267,9 @@ VERSION_READS: Final[
     **READ_FUNCTIONS,
 }
 """Function for each request that reads one version."""
-FUNCTIONS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable[Any]]]] = {
+FUNCTIONS: Final[
+    dict[type[Request[Any]], Callable[[CollectionTarget, Any, Event], Awaitable[Any]]]
+] = {
     FindStorages: find_storages,
     GetVersion: version,
     WriteFeatures: write,

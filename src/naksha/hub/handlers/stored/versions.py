@@ -9,10 +9,10 @@ from naksha.hub.handlers.stored import feed, log, refs, rewrite
 from naksha.hub.pipeline import version_requests
 from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.pipeline.requests import Request
-from naksha.hub.pipeline.targets import Target
+from naksha.hub.pipeline.targets import CollectionTarget
 
 VERSION_FUNCTIONS: Final[
-    dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable[Any]]]
+    dict[type[Request[Any]], Callable[[CollectionTarget, Any, Event], Awaitable[Any]]]
 ] = {
     version_requests.ReadChangesets: log.read_changesets,
     version_requests.ReadChanges: feed.read_changes,

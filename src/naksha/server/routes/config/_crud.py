@@ -13,7 +13,7 @@ from starlette.responses import Response
 from naksha.hub.config.change_rights import check_listing, check_visible, is_visible
 from naksha.hub.config.objects import HubObject, patched, replaced
 from naksha.hub.hub import RealmHub
-from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.pipeline.request_context import Actor, RequestContext
 from naksha.server.openapi.config_schemas import answers, body_of, changes, patch_of
 from naksha.server.requests.json_body import json_object
 from naksha.server.requests.state import Ctx, RealmDep
@@ -36,7 +36,7 @@ class ConfigRequest(NamedTuple):
 
     http: Request
     realm: RealmHub
-    context: Context
+    context: RequestContext
 
     @property
     def actor(self) -> Actor:

@@ -13,7 +13,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import IfExists, IfNotExists
 from naksha.hub.query_language.query_string import decoded, raw_pairs
 from naksha.hub.space_copy import CopyOperation, CopyReport, CopySpec
@@ -176,7 +176,7 @@ async def copy(
 
 
 async def _in_slot(
-    admission: AdmissionController, context: Context, copy_operation: CopyOperation
+    admission: AdmissionController, context: RequestContext, copy_operation: CopyOperation
 ) -> AsyncGenerator[CopyReport, None]:
     line = (context.actor.realm, context.actor.app_id, context.actor.author)
     await admission.enter(line)
@@ -189,7 +189,7 @@ async def _in_slot(
 
 
 async def _lines(
-    steps: AsyncGenerator[CopyReport, None], copy_operation: CopyOperation, context: Context
+    steps: AsyncGenerator[CopyReport, None], copy_operation: CopyOperation, context: RequestContext
 ) -> AsyncIterator[bytes]:
     """Yield the progress after each transaction, then the report or the error."""
     async with aclosing(steps):
@@ -209,7 +209,7 @@ def _line(report: CopyReport) -> bytes:
 
 
 def _failed(
-    error: NakshaError, copy_operation: CopyOperation, context: Context
+    error: NakshaError, copy_operation: CopyOperation, context: RequestContext
 ) -> tuple[int, dict[str, Any]]:
     status, envelope = error_json(error, context.stream_id)
     return status, {**envelope, "copied": msgspec.to_builtins(copy_operation.report)}
