@@ -10,7 +10,7 @@ from naksha.hub.pipeline.responses import FixedVersion
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Expired
 from naksha.model.version import HEAD, AtSeq, Head, VersionSelector
-from naksha.spi.storage import Reader, Storage
+from naksha.spi.storage import Storage, StorageReader
 from naksha.versioning import Line, NameScope, parse_ref, place_of
 from naksha.versioning.lines import line_on
 from naksha.versioning.records import MAIN_LAYERS
@@ -39,7 +39,7 @@ class ResolvedTarget(NamedTuple):
     """A collection at the version that a request reads."""
 
     target: CollectionTarget
-    reader: Reader
+    reader: StorageReader
     """The storage, or a branch of it."""
     at: VersionSelector
     version: FixedVersion | None

@@ -27,7 +27,7 @@ async def find_features(read: ResolvedTarget, request: FindFeatures, event: Even
     """Return features that the database searched and sorted."""
     sort, after = request.sort, request.after
     try:
-        found = await read.reader.found(
+        found = await read.reader.matching_states(
             read.collection_id, request.query, read.at, sort=sort, after=after
         )
     except CollectionNotFound:
