@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 
 @dataclass
@@ -33,12 +34,32 @@ class Load:
         self.received += other.received
 
 
+Ask = Callable[[int], Awaitable[int]]
+"""Sends the n-th request and waits for its response; returns the size of the response."""
+
+
+class Client(Protocol):
+    """Client of a load test, which several workers use at once."""
+
+    def worker(self) -> AbstractAsyncContextManager[Ask]: ...
+
+
 @dataclass(frozen=True)
 class Target:
-    """Server, and the n-th request to it as bytes."""
+    """Server, and the n-th request to it as bytes; each worker has its own connection."""
 
     port: int
     request: Callable[[int], bytes]
+
+    @asynccontextmanager
+    async def worker(self) -> AsyncIterator[Ask]:
+        async with connected(self.port) as (reader, writer):
+
+            async def ask(number: int) -> int:
+                writer.write(self.request(number))
+                return len(await answer(reader))
+
+            yield ask
 
 
 def get(port: int, path: str, accept: str = "*/*") -> bytes:
@@ -55,23 +76,22 @@ def send(port: int, method: str, path: str, body: bytes) -> bytes:
     return head.encode() + body
 
 
-async def load(target: Target, seconds: float, connections: int, first: int = 0) -> Load:
-    """Send requests for a time on several connections, each waiting for its responses."""
+async def load(client: Client, seconds: float, workers: int, first: int = 0) -> Load:
+    """Send requests for a time with several workers, each waiting for its responses."""
     found = Load()
     numbers = iter(range(first, 10**9))
-    start = time.perf_counter()
 
-    async def ask() -> None:
-        async with connected(target.port) as (reader, writer):
-            while time.perf_counter() < start + seconds:
-                asked = time.perf_counter()
-                writer.write(target.request(next(numbers)))
-                body = await answer(reader)
-                found.received += len(body)
-                found.milliseconds.append((time.perf_counter() - asked) * 1000)
+    async def work(ask: Ask) -> None:
+        while time.perf_counter() < start + seconds:
+            asked = time.perf_counter()
+            found.received += await ask(next(numbers))
+            found.milliseconds.append((time.perf_counter() - asked) * 1000)
 
-    await asyncio.gather(*(ask() for _ in range(connections)))
-    found.seconds = time.perf_counter() - start
+    async with AsyncExitStack() as stack:
+        asks = [await stack.enter_async_context(client.worker()) for _ in range(workers)]
+        start = time.perf_counter()
+        await asyncio.gather(*(work(ask) for ask in asks))
+        found.seconds = time.perf_counter() - start
     return found
 
 
