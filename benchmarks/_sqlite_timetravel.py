@@ -11,13 +11,14 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks._history import Plan, Txns, by_sessions
 from naksha.model.query import Bbox, Query
-from naksha.spi.storage import Storage
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.read import statements
 from naksha.sqlite.read.layers import Level
@@ -26,7 +27,6 @@ from naksha.sqlite.schema.file import connect
 
 Key = tuple[str, str, str]
 Times = dict[tuple[str, str, str, str], float]
-Build = Callable[[Storage], Awaitable[dict[str, int]]]
 File = tuple[sqlite3.Connection, dict[Key, tuple[str, list[Any]]]]
 TABLES = """
 CREATE TABLE ref AS SELECT * FROM naksha_head ORDER BY n;
@@ -63,22 +63,19 @@ TURNS, TURNS_FULL = 7, 3
 
 
 def measure(
-    builds: Sequence[Build],
-    shapes: dict[str, Bbox | None],
-    repetitions: dict[str, int],
-    now_ms: int,
+    plans: Sequence[Plan], shapes: dict[str, Bbox | None], repetitions: dict[str, int]
 ) -> tuple[list[Times], dict[str, float]]:
     """Build each size and measure all reads; then measure the growth from the first to the last."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor() as processes:
+        paths = [Path(folder) / f"bench{plan.revisions}.naksha" for plan in plans]
         found: list[Times] = []
         files: list[File] = []
-        for number, build in enumerate(builds):
-            path = Path(folder) / f"bench{number}.naksha"
-            txns = asyncio.run(_filled(path, build, now_ms))
+        for path, txns in zip(paths, processes.map(_filled, paths, plans), strict=True):
             connection = connect(path)
             connection.executescript(TABLES)
             file = (connection, _layouts(connection, txns, shapes))
             files.append(file)
+        for path, file in zip(paths, files, strict=True):
             times = _one_session(*file, repetitions)
             times |= _fresh_connections(path, file[1])
             times |= _eight_sessions(path, file[1])
@@ -105,14 +102,15 @@ def _growth(few: File, many: File, repetitions: dict[str, int]) -> dict[str, flo
     return worst
 
 
-async def _filled(path: Path, build: Build, now_ms: int) -> dict[str, int]:
-    storage = await SqliteStorage.open(path, "bench")
-    try:
-        txns = await build(storage)
-        await storage.maintain(now_ms)
-    finally:
-        await storage.close()
-    return txns
+def _filled(path: Path, plan: Plan) -> Txns:
+    async def fill() -> Txns:
+        storage = await SqliteStorage.open(path, "bench")
+        try:
+            return await by_sessions(storage, plan)
+        finally:
+            await storage.close()
+
+    return asyncio.run(fill())
 
 
 def _layouts(
