@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
+
+ROUNDS: Final = 4
 
 
 @dataclass
@@ -84,7 +87,8 @@ async def load(client: Client, seconds: float, workers: int, first: int = 0) -> 
     async def work(ask: Ask) -> None:
         while time.perf_counter() < start + seconds:
             asked = time.perf_counter()
-            found.received += await ask(next(numbers))
+            size = await ask(next(numbers))
+            found.received += size
             found.milliseconds.append((time.perf_counter() - asked) * 1000)
 
     async with AsyncExitStack() as stack:
@@ -92,6 +96,18 @@ async def load(client: Client, seconds: float, workers: int, first: int = 0) -> 
         start = time.perf_counter()
         await asyncio.gather(*(work(ask) for ask in asks))
         found.seconds = time.perf_counter() - start
+    return found
+
+
+async def alternately(clients: Sequence[Client], seconds: float, workers: int) -> list[Load]:
+    """Load servers in turns, with requests of the same numbers; the first round is a warm-up."""
+    found = [Load() for _ in clients]
+    for turn in range(ROUNDS + 1):
+        for client, total in zip(clients, found, strict=True):
+            gc.collect()
+            part = await load(client, seconds, workers, first=turn * 1_000_000)
+            if turn > 0:
+                total.add(part)
     return found
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import gc
 import json
 import random
 import tempfile
@@ -33,7 +32,7 @@ from rich.progress import track
 
 from benchmarks import _data
 from benchmarks._frame import Cell, Figure, Options, Report, postgres_database, side_by_side
-from benchmarks._http import Client, Load, Target, answer, connected, get, load, once, send
+from benchmarks._http import Client, Load, Target, alternately, answer, connected, get, once, send
 from benchmarks._rest_baselines import Inserter, LibraryWriter, bare, new_road, plain_tables, tipg
 from naksha.psql import PsqlStorage
 from naksha.testing.servers.hub_server import HubServer
@@ -41,7 +40,6 @@ from naksha.testing.servers.hub_server import HubServer
 CHUNK: Final = 10_000
 CONNECTIONS: Final = 4
 WRITERS: Final = 16
-ROUNDS: Final = 4
 BATCHES: Final = 100
 """Number of disjoint sets of 100 features that are edited."""
 SPACE: Final = "roads"
@@ -189,7 +187,7 @@ class Results:
         self, name: str, clients: Mapping[str, Client], workers: int = CONNECTIONS
     ) -> dict[str, float]:
         """Load servers alternately; return the rate of the first relative to each of the others."""
-        loads = await _turns(list(clients.values()), self.seconds, workers)
+        loads = await alternately(list(clients.values()), self.seconds, workers)
         found = dict(zip(clients, loads, strict=True))
         for who, result in found.items():
             self.rows.append(_row(f"{name}, {who}", result))
@@ -247,18 +245,6 @@ async def _writes(dsn: str, questions: Questions, results: Results) -> None:
 def _row(name: str, found: Load) -> Sequence[Cell]:
     size = found.received / max(1, len(found.milliseconds)) / 1000
     return [name, found.per_second, found.p99_ms, size]
-
-
-async def _turns(clients: Sequence[Client], seconds: float, workers: int) -> list[Load]:
-    """Load servers alternately with the same requests; the first round is a warm-up."""
-    found = [Load() for _ in clients]
-    for turn in range(ROUNDS + 1):
-        for client, total in zip(clients, found, strict=True):
-            gc.collect()
-            part = await load(client, seconds, workers, first=turn * 1_000_000)
-            if turn > 0:
-                total.add(part)
-    return found
 
 
 async def _check_same(name: str, targets: Mapping[str, Target]) -> None:
