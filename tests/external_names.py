@@ -27,7 +27,7 @@ import naksha
 from naksha.catalog import cache, objects, transfer_format
 from naksha.catalog.cluster import peer_messages
 from naksha.cli.main import app as cli
-from naksha.hub import copying, handlers
+from naksha.hub import handlers, space_copy
 from naksha.hub.auth import resources, rights, tokens
 from naksha.hub.handlers.authorization import Authorization
 from naksha.hub.handlers.views.cursor import ViewCursor
@@ -35,7 +35,7 @@ from naksha.hub.pipeline import handler_registry
 from naksha.hub.pipeline.requests import Request
 from naksha.hub.query_language.clustering import Hexbin, Quadbin
 from naksha.hub.remote import program, wire
-from naksha.hub.render.sorted_pages import After
+from naksha.hub.render.sorted_pages import SortCursor
 from naksha.model import collection, errors, query, statistics, status_codes, version
 from naksha.model.identity import storage_identity
 from naksha.redis.catalog import RedisCatalog
@@ -43,7 +43,7 @@ from naksha.server import metrics
 from naksha.server.app import create_app
 from naksha.server.process import settings_sources
 from naksha.server.process.logs import RequestLine
-from naksha.server.process.settings import Settings
+from naksha.server.process.settings import ServerSettings
 from naksha.spark.archive import archive, versions
 from naksha.spark.jobs import publish_directory, registry
 from naksha.spark.jobs.loading.spec import Mapping
@@ -92,7 +92,7 @@ def rights_names() -> Names:
         "attributes": {name: sorted(one.attributes) for name, one in made.items()},
         "capabilities": sorted(kind.capability for kind in (Hexbin, Quadbin)),
         "claims": [*tokens.APP_CLAIMS, *tokens.AUTHOR_CLAIMS],
-        "kinds of resources": sorted(resources.Kind),
+        "kinds of resources": sorted(resources.ResourceKind),
         "sections": {
             name: {right.value: [str(one) for one in implied] for right, implied in found.items()}
             for name, found in rights.SECTIONS.items()
@@ -162,9 +162,9 @@ def _named_roots() -> dict[str, Any]:
         "catalog transfer trailer": transfer_format.Trailer,
         "collection": collection.CollectionInfo,
         "collection change": collection.CollectionChange,
-        "copy order": copying.CopyOrder,
-        "copy report": copying.CopyReport,
-        "cursor of a search": After,
+        "copy order": space_copy.CopySpec,
+        "copy report": space_copy.CopyReport,
+        "cursor of a search": SortCursor,
         "cursor of a storage": cursor.Cursor,
         "cursor of a view": ViewCursor,
         "former identity of a storage": storage_identity.FormerIdentity,
@@ -196,7 +196,7 @@ def _named_roots() -> dict[str, Any]:
         "remote error": wire.WireError,
         "remote event": wire.WireEvent,
         "remote features": wire._WireFeatures,
-        "remote reply": wire.Reply,
+        "remote reply": wire.HandlerReply,
         "staged job as kept": staging._Target,
         "staged write": staging.StagedWrite,
         "statistics": statistics.Statistics,
@@ -313,7 +313,7 @@ def spark_names() -> Names:
 
 def rest_names() -> Names:
     """Paths with their parameters, and what bodies and answers have in them."""
-    return external_shapes.rest(create_app(Settings()).openapi())
+    return external_shapes.rest(create_app(ServerSettings()).openapi())
 
 
 COLLECTED: Final[dict[str, Callable[[], Names]]] = {

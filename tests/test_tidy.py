@@ -41,11 +41,9 @@ ROOM_MODULES_MAX = 24
 GERUNDS = {
     "binding": "parameter binding of endpoints",
     "clustering": "the query parameter `clustering`",
-    "copying": "a copy from space to space; `copy` is a module of Python",
     "decoding": "text decoding",
     "encoding": "response encoding",
     "fencing": "fencing of realms by an epoch",
-    "job_running": "a job in its own process, as a command runs it",
     "loading": "the parts of the job `load`",
     "mapping": "the mapping of a load",
     "opening": "storages by location",

@@ -14,7 +14,7 @@ import msgspec
 
 from naksha.api import Database
 from naksha.hub.auth.keys import KeyFile
-from naksha.hub.auth.tokens import Tokens
+from naksha.hub.auth.tokens import TokenValidator
 from naksha.hub.pipeline.request_context import Actor
 from naksha.model.errors import NakshaError
 from naksha.model.state import State
@@ -147,7 +147,7 @@ def settings_answers(path: Path) -> Answers:
 
 def token_answers(key: str, token: str) -> Answers:
     """What a token says, checked with a key."""
-    actor = Tokens([KeyFile.parse(key)]).actor(token)
+    actor = TokenValidator([KeyFile.parse(key)]).actor(token)
     return {
         "app": actor.app_id,
         "author": actor.author,

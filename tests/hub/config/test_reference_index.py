@@ -24,7 +24,7 @@ from naksha.hub.config.objects import (
     patched,
 )
 from naksha.hub.config.reference_index import ReferenceIndex, Term, owned_by
-from naksha.hub.config.references import kept_names, stored_in
+from naksha.hub.config.references import stored_in, stored_references_of
 from naksha.hub.config.space_changes import (
     change_connector,
     change_space,
@@ -33,7 +33,7 @@ from naksha.hub.config.space_changes import (
 )
 from naksha.hub.hub import RealmHub
 from naksha.hub.pipeline.request_context import Actor, UsageLimits
-from naksha.hub.subscriptions.objects import Source, Subscription
+from naksha.hub.subscriptions.objects import ChangeSource, Subscription
 from naksha.memory import MemoryCatalog
 from naksha.model.errors import Retryable
 from naksha.testing.catalog.suite_commits import persistence_on
@@ -84,7 +84,9 @@ def a_connector(id: str, choice: random.Random) -> Connector:
 
 
 def a_subscription(id: str, choice: random.Random) -> Subscription:
-    source = choice.choice([Source(space_id=choice.choice(IDS)), Source(storage_id="s")])
+    source = choice.choice(
+        [ChangeSource(space_id=choice.choice(IDS)), ChangeSource(storage_id="s")]
+    )
     handlers = tuple(choice.sample(IDS, 1))
     return Subscription(id=id, source=source, event_handler_ids=handlers)
 
@@ -101,7 +103,7 @@ async def expected(snapshot: Snapshot) -> dict[Term, set[str]]:
     found: dict[Term, set[str]] = {}
     for kind in MAKERS:
         async for key, one in snapshot.list(f"{kind.kind}/", kind):
-            terms: set[Term] = {name.key for name in kept_names(one.value)}
+            terms: set[Term] = {name.key for name in stored_references_of(one.value)}
             if isinstance(one.value, Space):
                 terms |= {owned_by(one.value.owner), *await places_of(snapshot, one.value)}
             for term in terms:
@@ -170,7 +172,7 @@ async def instances(count: int) -> list[Instance]:
     return [Instance(persistence_on(backend, "tests"), seed) for seed in range(count)]
 
 
-async def test_it_says_what_all_objects_say() -> None:
+async def test_the_index_equals_a_scan_of_all_objects() -> None:
     """Also about edits, about attempts that came to nothing, and about earlier states."""
     (only,) = await instances(1)
     kept = []

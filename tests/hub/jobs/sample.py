@@ -41,7 +41,7 @@ class Count(Spec, frozen=True, kw_only=True, tag=COUNT):
     collection: str
     """The collection that is counted."""
     steps: int = 3
-    """How often it is told how far it is."""
+    """Number of progress reports."""
     until: InputFile | None = None
     """A file that it waits for."""
     is_deaf: bool = False
@@ -54,7 +54,7 @@ class Count(Spec, frozen=True, kw_only=True, tag=COUNT):
     app_id: str = ""
     author: str | None = None
     sources: tuple[InputFile, ...] = ()
-    """Files whose sizes are told."""
+    """Files whose sizes are reported."""
     notes: int = 0
     """How many lines of `NOTE` its report has."""
     output: OutputFile | None = None
@@ -62,7 +62,7 @@ class Count(Spec, frozen=True, kw_only=True, tag=COUNT):
 
 
 class Once(Count, frozen=True, kw_only=True, tag=ONCE):
-    """The same, of which nobody may make two."""
+    """The same job, which is not repeatable."""
 
 
 class Load(Count, frozen=True, kw_only=True, tag=LOAD):

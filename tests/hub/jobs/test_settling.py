@@ -23,7 +23,7 @@ Work = Callable[..., NoReturn]
 
 
 def end_of(directory: Path, work: Work) -> object:
-    """What is told of a job that works so."""
+    """Description of a job with this behaviour."""
     place = Place(location=town(directory))
     spec = Load(place=place, collection="roads", source="/", job_id="j", app_id="test")
     run = Run(Asked(load_job._replace(run=work), spec), LineProgress(io.BytesIO()), "", {})
@@ -34,7 +34,7 @@ def end_of(directory: Path, work: Work) -> object:
     return run._news.get_nowait()
 
 
-def test_it_is_too_late_to_cancel_what_cannot_be_undone() -> None:
+def test_an_irreversible_step_cannot_be_cancelled() -> None:
     out = io.BytesIO()
     progress = LineProgress(out)
     progress.too_late()
@@ -43,7 +43,7 @@ def test_it_is_too_late_to_cancel_what_cannot_be_undone() -> None:
     assert [read_line(text) for text in out.getvalue().splitlines()] == [Late(), Phase("dropping")]
 
 
-def test_who_was_cancelled_before_does_nothing_that_cannot_be_undone() -> None:
+def test_a_cancelled_job_starts_no_irreversible_step() -> None:
     progress = LineProgress(io.BytesIO())
     assert progress.cancel()
     assert not progress.cancel()
@@ -52,7 +52,7 @@ def test_who_was_cancelled_before_does_nothing_that_cannot_be_undone() -> None:
 
 
 @pytest.mark.parametrize("error", [NotFound, Unavailable])
-def test_what_another_run_has_written_is_done(error: type[NakshaError], tmp_path: Path) -> None:
+def test_a_job_written_by_another_run_is_done(error: type[NakshaError], tmp_path: Path) -> None:
     """It was slower than a run that was believed to be gone, which dropped what both had staged."""
 
     def work(*given: Any) -> NoReturn:
@@ -65,9 +65,7 @@ def test_what_another_run_has_written_is_done(error: type[NakshaError], tmp_path
 
 
 @pytest.mark.parametrize("error", [NotFound, Unavailable, InvalidArgument])
-def test_what_nobody_has_written_is_told_as_it_failed(
-    error: type[NakshaError], tmp_path: Path
-) -> None:
+def test_an_unwritten_job_reports_its_failure(error: type[NakshaError], tmp_path: Path) -> None:
     def work(*given: Any) -> NoReturn:
         raise error("it did not even begin")
 

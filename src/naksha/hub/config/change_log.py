@@ -8,7 +8,7 @@ from naksha.catalog.catalog import OpenRealm
 from naksha.catalog.commit_log import Cursor, LogPage
 from naksha.catalog.entities import EntitiesCommit, EntityChange
 from naksha.catalog.objects import Object, ObjectRef
-from naksha.hub.config.change_rights import is_seen
+from naksha.hub.config.change_rights import is_visible
 from naksha.hub.config.objects import POINTER, Connector, HubObject, Role, Space, StorageObject
 from naksha.hub.pipeline.request_context import Actor
 from naksha.hub.subscriptions.objects import Subscription
@@ -70,6 +70,6 @@ class ConfigLog:
         if kind is None:
             return None
         found = await self._realm.persistence.fetch_many(refs, kind)
-        if not any(thing is not None and is_seen(thing.value, self._actor) for thing in found):
+        if not any(thing is not None and is_visible(thing.value, self._actor) for thing in found):
             return None
         return {"action": change.action, "kind": name, "id": id}

@@ -20,7 +20,7 @@ NOBODY: Final = Space(id="nobody")
 """Placeholder space for connectors that no space uses yet."""
 
 
-async def try_out(
+async def construct_handlers(
     edit: Edit, references: ReferenceIndex, thing: HubObject, hub: Surroundings
 ) -> None:
     """Construct every handler that the object would lead to, to validate its configuration.

@@ -32,10 +32,10 @@ class DefaultStorage(msgspec.Struct, frozen=True, kw_only=True):
 
     def for_realm(self, realm: str) -> StorageObject:
         """Return the storage configuration of a realm; each realm gets one of its own."""
-        given = self.options
+        options = self.options
         if realm != DEFAULT_REALM:
-            given = {**self.options_of_others, **given}
-            if not any("{realm}" in str(text) for text in (self.location, *given.values())):
+            options = {**self.options_of_others, **options}
+            if not any("{realm}" in str(text) for text in (self.location, *options.values())):
                 raise InvalidArgument(
                     f"The realm {realm!r} would share its features with other realms; the location "
                     "of the default storage, or one of its options, must contain {realm}",
@@ -43,7 +43,7 @@ class DefaultStorage(msgspec.Struct, frozen=True, kw_only=True):
                 )
         options = {
             name: value.format(realm=realm) if isinstance(value, str) else value
-            for name, value in given.items()
+            for name, value in options.items()
         }
         return StorageObject(
             id=DEFAULT_STORAGE,

@@ -18,8 +18,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 from naksha.catalog.entities import LIST_PAGE, Snapshot
 from naksha.hub.config.objects import Connector, HubObject, Space, key_of
-from naksha.hub.config.references import connectors_named, kept_names, stored_by, stored_in
-from naksha.hub.config.space_collections import Stored
+from naksha.hub.config.references import (
+    connectors_named,
+    stored_by,
+    stored_in,
+    stored_references_of,
+)
+from naksha.hub.config.space_collections import SpaceCollection
 from naksha.hub.pipeline.default_pipeline import own_connectors
 from naksha.hub.subscriptions.objects import Subscription
 from naksha.model.errors import NakshaError
@@ -35,7 +40,7 @@ _USERS_NAMED_MAX: Final = 5
 """An error names at most so many users of an object."""
 
 
-class _Step(NamedTuple):
+class _IndexUpdate(NamedTuple):
     """A move of the index: to a commit, or to the uncommitted changes of an edit."""
 
     commit: int | None
@@ -50,7 +55,7 @@ class ReferenceIndex:
         self._lock = asyncio.Lock()
         self._terms: dict[str, frozenset[Term]] = {}
         self._keys: dict[Term, set[str]] = {}
-        self._steps: list[_Step] = []
+        self._steps: list[_IndexUpdate] = []
 
     async def keys(self, snapshot: Snapshot, term: Term) -> set[str]:
         """Return the keys of the objects that have a term."""
@@ -79,7 +84,7 @@ class ReferenceIndex:
         named = (key.split("/", 1) for key in sorted(keys)[:_USERS_NAMED_MAX])
         return [f"{kind} {id!r}" for kind, id in named]
 
-    async def unused_without(self, snapshot: Snapshot, space: Space) -> list[Stored]:
+    async def unused_without(self, snapshot: Snapshot, space: Space) -> list[SpaceCollection]:
         """Return the collections of a space that no other space is stored in."""
         return [
             each
@@ -155,10 +160,10 @@ class ReferenceIndex:
         if snapshot.commit is None:
             return
         if not self._steps or self._steps[-1].commit != snapshot.commit.id:
-            self._steps.append(_Step(snapshot.commit.id, keys))
+            self._steps.append(_IndexUpdate(snapshot.commit.id, keys))
         if snapshot.changed_keys:
             changed = self._with_dependents(snapshot.changed_keys)
-            self._steps.append(_Step(None, frozenset(changed)))
+            self._steps.append(_IndexUpdate(None, frozenset(changed)))
         del self._steps[:-_STEPS_MAX]
 
 
@@ -186,7 +191,7 @@ async def _read(snapshot: Snapshot, keys: Sequence[str]) -> AsyncIterator[HubObj
 
 
 async def _terms_of(snapshot: Snapshot, thing: HubObject) -> frozenset[Term]:
-    terms: set[Term] = {name.key for name in kept_names(thing)}
+    terms: set[Term] = {name.key for name in stored_references_of(thing)}
     if isinstance(thing, Space):
         terms.add(owned_by(thing.owner))
         named = thing.event_handler_ids

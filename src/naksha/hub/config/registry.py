@@ -15,12 +15,12 @@ import msgspec
 
 from naksha.catalog.catalog import OpenRealm
 from naksha.catalog.entities import Edit, Snapshot
-from naksha.hub.config.change_rights import check_made, check_remade, check_removed
-from naksha.hub.config.handler_check import try_out
+from naksha.hub.config.change_rights import check_removed, check_replaced, check_written
+from naksha.hub.config.handler_check import construct_handlers
 from naksha.hub.config.objects import POINTER, HubObject, Identity, Space, StorageObject, key_of
 from naksha.hub.config.reference_index import ReferenceIndex
 from naksha.hub.config.references import check_references
-from naksha.hub.config.space_collections import Stored
+from naksha.hub.config.space_collections import SpaceCollection
 from naksha.hub.pipeline.pipeline import Surroundings
 from naksha.hub.pipeline.request_context import Actor
 from naksha.hub.storages.identities import check_unique, registered_in, with_identity
@@ -33,18 +33,18 @@ ID_LENGTH: Final = 8
 _ALPHABET: Final = string.ascii_letters + string.digits
 
 
-class Change(NamedTuple, Generic[H]):
+class ObjectChange(NamedTuple, Generic[H]):
     """An object before and after a change."""
 
     old: H
     new: H
 
 
-class Removed(NamedTuple):
+class RemovedSpace(NamedTuple):
     """A removed space, and the collections that no other space is stored in."""
 
     space: Space
-    unused: list[Stored]
+    unused: list[SpaceCollection]
 
 
 class Registry:
@@ -99,12 +99,12 @@ class Registry:
                 updated_at=now,
             )
             # First, so that Forbidden does not reveal which ids exist.
-            await check_made(edit, self.references, made, actor)
+            await check_written(edit, self.references, made, actor)
             if await edit.get(thing.key, type(thing)) is not None:
                 raise Conflict(f"The {thing.kind} {thing.id!r} already exists", field="id")
             await check_references(edit, made)
             await self._check_identity(edit, made)
-            await try_out(edit, self.references, made, self._hub)
+            await construct_handlers(edit, self.references, made, self._hub)
             edit.put(thing.key, made)
             return made
 
@@ -131,29 +131,29 @@ class Registry:
         *,
         if_match: Collection[str] | None = None,
         dry_run: bool = False,
-    ) -> Change[H]:
+    ) -> ObjectChange[H]:
         """Replace an object as `change` does, and return its old and new state.
 
         If `if_match` is given, the object's ETag must be one of it, else PreconditionFailed.
         """
 
-        async def change(edit: Edit) -> Change[H]:
+        async def change(edit: Edit) -> ObjectChange[H]:
             old = await _found(edit, kind, id, if_match)
             now = changed(old)
             kept: dict[str, Any] = {name: getattr(old, name) for name in kind.kept}
             made = msgspec.structs.replace(
                 now, owner=now.owner or old.owner, updated_at=old.updated_at, **kept
             )
-            check_remade(old, made, actor)
+            check_replaced(old, made, actor)
             if made == old:
-                return Change(old, old)
+                return ObjectChange(old, old)
             made = msgspec.structs.replace(made, updated_at=max(self._now_ms(), old.updated_at + 1))
-            await check_made(edit, self.references, made, actor, old)
+            await check_written(edit, self.references, made, actor, old)
             await check_references(edit, made)
             await self._check_identity(edit, made, old)
-            await try_out(edit, self.references, made, self._hub)
+            await construct_handlers(edit, self.references, made, self._hub)
             edit.put(made.key, made)
-            return Change(old, made)
+            return ObjectChange(old, made)
 
         return await self._commit(change, f"change {kind.kind} {id}", actor, dry_run)
 
@@ -238,12 +238,12 @@ class Registry:
         *,
         if_match: Collection[str] | None = None,
         dry_run: bool = False,
-    ) -> Removed:
+    ) -> RemovedSpace:
         """Remove a space; return it with the collections that no space is stored in any more."""
 
-        async def change(edit: Edit) -> Removed:
+        async def change(edit: Edit) -> RemovedSpace:
             space = await self._removed(edit, Space, id, actor, if_match)
-            return Removed(space, await self.references.unused_without(edit, space))
+            return RemovedSpace(space, await self.references.unused_without(edit, space))
 
         return await self._commit(change, f"remove space {id}", actor, dry_run)
 
@@ -293,7 +293,7 @@ class _DryRun(Exception):
     """Aborts the commit of a dry run."""
 
 
-class Realm(Surroundings, Protocol):
+class ConfiguredRealm(Surroundings, Protocol):
     """A realm with its configuration registry."""
 
     registry: Registry

@@ -12,7 +12,7 @@ from typing import Final
 
 from naksha.hub.config.objects import Space, StorageObject
 from naksha.hub.config.references import stored_in
-from naksha.hub.config.registry import Realm
+from naksha.hub.config.registry import ConfiguredRealm
 from naksha.hub.config.space_collections import scope_of
 from naksha.hub.pipeline.request_context import Actor
 from naksha.model.errors import InUse, NakshaError, NotFound
@@ -23,7 +23,7 @@ from naksha.versioning.records import everywhere
 _log: Final = logging.getLogger(__name__)
 
 
-async def forget_names(realm: Realm, space: Space, actor: Actor) -> None:
+async def forget_names(realm: ConfiguredRealm, space: Space, actor: Actor) -> None:
     """Delete all tags and branches of a space."""
     signed = Signed(actor.app_id, actor.author, f"remove the space {space.id}")
     scope = scope_of(realm.realm_id, space.id)
@@ -45,7 +45,7 @@ async def forget_names(realm: Realm, space: Space, actor: Actor) -> None:
             )
 
 
-async def spaces_with_tag(realm: Realm, names: Collection[str]) -> set[str]:
+async def spaces_with_tag(realm: ConfiguredRealm, names: Collection[str]) -> set[str]:
     """Return the ids of spaces with a version tag of one of these names.
 
     Storages that cannot be read are skipped.

@@ -20,7 +20,7 @@ Sees = Callable[[State], bool]
 DELETE = "DELETE"
 
 
-def seen_only(answer: Any, sees: Sees) -> Any:
+def visible_only(answer: Any, sees: Sees) -> Any:
     """Filter a response about versions by visibility; return other responses unchanged."""
     match answer:
         case Differences():

@@ -32,7 +32,7 @@ class Leftover(msgspec.Struct, frozen=True):
     removed_ms: int
 
 
-def leave(edit: Edit, leftover: Leftover) -> Leftover:
+def record_leftover(edit: Edit, leftover: Leftover) -> Leftover:
     """Record in the commit that removes a subscription what has to be cleaned up."""
     edit.put(f"{PREFIX}{leftover.progress_id}", leftover)
     return leftover

@@ -38,7 +38,7 @@ class _Flow(NamedTuple):
         )
 
 
-async def check_no_circle(snapshot: Snapshot, made: HubObject) -> None:
+async def check_no_cycle(snapshot: Snapshot, made: HubObject) -> None:
     """Raise InvalidArgument if the changed object would create a delivery cycle."""
     flows = await _flows(snapshot, {made.key: made})
     for flow in flows:

@@ -15,7 +15,7 @@ from naksha.hub.auth import resources
 from naksha.hub.auth.resources import Resource
 from naksha.hub.auth.rights import Right, Rights, forbidden, parse_rights
 from naksha.hub.config.objects import Connector, Space, StorageObject, key_of
-from naksha.hub.config.references import connectors_named, names_of
+from naksha.hub.config.references import connectors_named, references_of
 from naksha.hub.pipeline.request_context import Actor
 from naksha.hub.subscriptions.objects import Subscription
 from naksha.model.errors import Forbidden
@@ -42,7 +42,7 @@ def actor_of(realm_id: str, subscription: Subscription, connectors: Iterable[Con
 def spaces_written(connectors: Iterable[Connector]) -> Iterator[str]:
     """Yield the spaces that connectors deliver changes to."""
     for connector in connectors:
-        yield from (name.id for name in names_of(connector) if name.kind == Space.kind)
+        yield from (name.id for name in references_of(connector) if name.kind == Space.kind)
 
 
 async def check_subscription(snapshot: Snapshot, thing: Subscription, actor: Actor) -> None:
@@ -99,7 +99,7 @@ async def check_reads_storage(snapshot: Snapshot, storage_id: str, rights: Right
     if found is not None:
         rights.check(Right.USE_STORAGES, found.value.resource())
         everything = resources.features(
-            Resource(resources.Kind.SPACE, {}),
+            Resource(resources.ResourceKind.SPACE, {}),
             storage_id=storage_id,
             storage_tags=found.value.tags,
         )

@@ -6,7 +6,7 @@ from collections import Counter
 
 import msgspec
 
-from naksha.hub.feed.pages import Source, next_changes
+from naksha.hub.feed.pages import FeedSource, next_changes
 from naksha.hub.pipeline import version_requests as asked
 from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.pipeline.targets import Target, check_kept_by_owner
@@ -27,7 +27,7 @@ async def read_changes(target: Target, request: asked.ReadChanges, event: Event)
         # The changes of the oldest version are kept together with it.
         check_kept_by_owner(target, seq_number + 1)
 
-    source = Source(target.storage_id, line, where, event.space.id)
+    source = FeedSource(target.storage_id, line, where, event.space.id)
     found = await next_changes(source, request, check)
     if where.query == ALL and where.feature_actions is None:
         return found

@@ -10,7 +10,12 @@ import msgspec
 from naksha.hub.config.objects import Space
 from naksha.hub.config.realm_setup import DEFAULT_STORAGE
 from naksha.hub.config.references import Reference
-from naksha.hub.config.space_collections import Stored, collection_of, scope_of, stored
+from naksha.hub.config.space_collections import (
+    SpaceCollection,
+    collection_of,
+    scope_of,
+    space_collection,
+)
 from naksha.hub.handlers.stored.meta import META_ANSWERS
 from naksha.hub.handlers.stored.reads import READ_ANSWERS
 from naksha.hub.handlers.stored.versions import VERSION_ANSWERS
@@ -75,9 +80,11 @@ class StorageHandler:
         return [Reference("storage", id, "properties.storageId", is_implicit=not named)]
 
     @staticmethod
-    def collections(space: Space, properties: dict[str, Any]) -> list[Stored]:
+    def collections(space: Space, properties: dict[str, Any]) -> list[SpaceCollection]:
         """Return the one collection."""
-        return [stored(space, str(properties.get("storageId") or DEFAULT_STORAGE), properties)]
+        return [
+            space_collection(space, str(properties.get("storageId") or DEFAULT_STORAGE), properties)
+        ]
 
     @property
     def collection_id(self) -> str:

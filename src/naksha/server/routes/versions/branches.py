@@ -34,13 +34,13 @@ Ignored = Annotated[Any, Field(description="Set by the hub; ignored.")]
 Message = Annotated[str | None, Field(max_length=limits.DESCRIPTION_LENGTH_MAX)]
 
 
-class Body(BaseModel):
+class StrictBody(BaseModel):
     """Base of all bodies; unknown members are rejected."""
 
     model_config = ConfigDict(populate_by_name=True, extra="forbid")
 
 
-class BranchBody(Body):
+class BranchBody(StrictBody):
     """A branch in a request.
 
     Members that the hub sets itself are accepted, so that a branch can be sent back as it was
@@ -85,7 +85,7 @@ def _choice(value: Any) -> Any:
 Choice = Annotated[Literal["ours", "theirs"] | dict[str, Any], BeforeValidator(_choice)]
 
 
-class MergeOperation(Body):
+class MergeOperation(StrictBody):
     """Merge the changes of the branch into another one."""
 
     type: Literal["Merge"]
@@ -95,7 +95,7 @@ class MergeOperation(Body):
     dry_run: bool = Field(False, alias="dryRun")
 
 
-class ResolveOperation(Body):
+class ResolveOperation(StrictBody):
     """Resolve a pending merge with a choice per feature.
 
     A choice is `ours` (the state on the target branch), `theirs` (the state on the merged branch),
@@ -109,7 +109,7 @@ class ResolveOperation(Body):
     message: Message = None
 
 
-class GiveUpOperation(Body):
+class GiveUpOperation(StrictBody):
     """Abandon a pending merge."""
 
     type: Literal["GiveUp"]
