@@ -11,7 +11,7 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import median
@@ -27,7 +27,8 @@ from naksha.sqlite.schema.file import connect
 
 Key = tuple[str, str, str]
 Times = dict[tuple[str, str, str, str], float]
-File = tuple[sqlite3.Connection, dict[Key, tuple[str, list[Any]]]]
+Layouts = dict[Key, tuple[str, list[Any]]]
+File = tuple[sqlite3.Connection, Layouts]
 TABLES = """
 CREATE TABLE ref AS SELECT * FROM naksha_head ORDER BY n;
 CREATE UNIQUE INDEX ref_n ON ref (n); CREATE UNIQUE INDEX ref_i ON ref (i);
@@ -115,9 +116,9 @@ def _filled(path: Path, plan: Plan) -> Txns:
 
 def _layouts(
     connection: sqlite3.Connection, txns: dict[str, int], shapes: dict[str, Bbox | None]
-) -> dict[Key, tuple[str, list[Any]]]:
+) -> Layouts:
     roads = collection_of(connection, "roads")
-    found: dict[Key, tuple[str, list[Any]]] = {}
+    found: Layouts = {}
     for shape, box in shapes.items():
         edges = [] if box is None else [box.west, box.south, box.east, box.north]
         query = Query(spatial=box)
@@ -141,7 +142,7 @@ def _seconds(connection: sqlite3.Connection, text: str, values: list[Any]) -> fl
 
 def _one_session(
     connection: sqlite3.Connection,
-    layouts: dict[Key, tuple[str, list[Any]]],
+    layouts: Layouts,
     repetitions: dict[str, int],
 ) -> Times:
     samples: dict[Key, list[float]] = {}
@@ -155,37 +156,39 @@ def _one_session(
     return {("prepared", *key): median(values) for key, values in samples.items()}
 
 
-def _fresh_connections(path: Path, layouts: dict[Key, tuple[str, list[Any]]]) -> Times:
-    samples: dict[Key, list[float]] = {}
+def _turns(layouts: Layouts) -> Iterator[tuple[int, Key, tuple[str, list[Any]]]]:
+    """Iterate over the rounds with new connections or several sessions."""
     for turn in range(TURNS):
-        for key, (text, values) in layouts.items():
-            if key[2] == "full" and turn >= TURNS_FULL:
-                continue
-            connection = connect(path)
-            samples.setdefault(key, []).append(_seconds(connection, text, values))
-            connection.close()
+        for key, statement in layouts.items():
+            if key[0] != "gs" and (key[2] != "full" or turn < TURNS_FULL):
+                yield turn, key, statement
+
+
+def _fresh_connections(path: Path, layouts: Layouts) -> Times:
+    samples: dict[Key, list[float]] = {}
+    for _, key, (text, values) in _turns(layouts):
+        connection = connect(path)
+        samples.setdefault(key, []).append(_seconds(connection, text, values))
+        connection.close()
     return {("fresh", *key): median(values) for key, values in samples.items()}
 
 
-def _eight_sessions(path: Path, layouts: dict[Key, tuple[str, list[Any]]]) -> Times:
+def _eight_sessions(path: Path, layouts: Layouts) -> Times:
     """Time eight connections together, each in its own thread."""
     connections = [connect(path) for _ in range(SESSIONS)]
     samples: dict[Key, list[float]] = {}
-    for turn in range(TURNS):
-        for key, (text, values) in layouts.items():
-            if key[2] == "full" and turn >= TURNS_FULL:
-                continue
-            start = time.perf_counter()
-            threads = [
-                threading.Thread(target=_seconds, args=(connection, text, values))
-                for connection in connections
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            if turn:
-                samples.setdefault(key, []).append((time.perf_counter() - start) / SESSIONS)
+    for turn, key, (text, values) in _turns(layouts):
+        start = time.perf_counter()
+        threads = [
+            threading.Thread(target=_seconds, args=(connection, text, values))
+            for connection in connections
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if turn:
+            samples.setdefault(key, []).append((time.perf_counter() - start) / SESSIONS)
     for connection in connections:
         connection.close()
     return {("8 sessions", *key): median(values) for key, values in samples.items()}
