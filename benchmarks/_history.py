@@ -46,7 +46,7 @@ class Revision:
 
 
 @dataclass(frozen=True)
-class Plan:
+class HistoryPlan:
     """Size of a history; the same size always has the same features and edits."""
 
     count: int
@@ -90,7 +90,7 @@ def grid_line(number: int, count: int, rng: random.Random) -> Feature:
     }
 
 
-async def by_sessions(storage: Storage, plan: Plan) -> Txns:
+async def by_sessions(storage: Storage, plan: HistoryPlan) -> Txns:
     """Write one transaction per revision."""
     txns = {"0": await _create(storage, plan)}
     for revision in plan.edits():
@@ -104,7 +104,7 @@ async def by_sessions(storage: Storage, plan: Plan) -> Txns:
     return txns
 
 
-async def _create(storage: Storage, plan: Plan) -> int:
+async def _create(storage: Storage, plan: HistoryPlan) -> int:
     async with storage.write("bench", at_ms=START_MS) as session:
         await session.create_collection(CollectionInfo(id=COLLECTION))
         await session.create(COLLECTION, plan.first())
@@ -114,7 +114,7 @@ async def _create(storage: Storage, plan: Plan) -> int:
     return session.txn
 
 
-def _note(txns: Txns, plan: Plan, revision: Revision, txn: int) -> None:
+def _note(txns: Txns, plan: HistoryPlan, revision: Revision, txn: int) -> None:
     if revision.number == plan.revisions // 2:
         txns["middle"] = txn
     txns["last"] = txn
@@ -157,7 +157,7 @@ TO_SEQUENCES = "SELECT setval('naksha_tx_object_id_seq', $1), setval('roads_i_se
 PUBLISH = "SELECT published FROM naksha_publish()"
 
 
-async def in_bulk(dsn: str, storage: PsqlStorage, plan: Plan) -> Txns:
+async def in_bulk(dsn: str, storage: PsqlStorage, plan: HistoryPlan) -> Txns:
     """Write the same rows in a few large transactions."""
     first = await _create(storage, plan)
     async with _connected(dsn) as connection:
@@ -182,7 +182,7 @@ async def _connected(dsn: str) -> AsyncIterator[asyncpg.Connection[Any]]:
         await connection.close()
 
 
-async def _partitions(connection: asyncpg.Connection[Any], parent: str, plan: Plan) -> None:
+async def _partitions(connection: asyncpg.Connection[Any], parent: str, plan: HistoryPlan) -> None:
     """Create the partitions that sessions and maintenance leave before the last months are merged.
 
     These are months, and days in the last month and where a month has only one.
@@ -199,7 +199,7 @@ def _day(at_ms: int) -> date:
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at_ms)).date()
 
 
-async def _edited(connection: asyncpg.Connection[Any], plan: Plan, txn: int) -> Txns:
+async def _edited(connection: asyncpg.Connection[Any], plan: HistoryPlan, txn: int) -> Txns:
     txns = {"0": txn}
     i: int = await connection.fetchval(FIRST_I)
     ranks: Counter[str] = Counter()

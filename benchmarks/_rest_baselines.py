@@ -1,4 +1,4 @@
-"""What the benchmark `rest` compares the hub with: tipg, a bare handler, the library, plain tables.
+"""Baselines of the benchmark `rest`: tipg, a bare handler, the library and plain tables.
 
 The bare handler is an ASGI application with one route and one prepared statement: the least that a
 Python server must do to look a feature up and send it.
@@ -19,7 +19,7 @@ from typing import Any, Final
 import asyncpg
 
 from benchmarks import _data
-from benchmarks._http import Ask, get, once
+from benchmarks._http import SendRequest, get, once
 from naksha.model.features import check_features
 from naksha.psql import PsqlStorage
 from naksha.spi.storage import WriteSession
@@ -150,8 +150,8 @@ class LibraryWriter:
         self._some = some
 
     @asynccontextmanager
-    async def worker(self) -> AsyncIterator[Ask]:
-        async def ask(number: int) -> int:
+    async def worker(self) -> AsyncIterator[SendRequest]:
+        async def send_request(number: int) -> int:
             features = self._some(number)
 
             async def upsert(session: WriteSession) -> WriteSession:
@@ -163,7 +163,7 @@ class LibraryWriter:
             assert await self._storage.wait_published(session.txn)
             return len(features)
 
-        yield ask
+        yield send_request
 
 
 class Inserter:
@@ -173,17 +173,17 @@ class Inserter:
         self._dsn = dsn
 
     @asynccontextmanager
-    async def worker(self) -> AsyncIterator[Ask]:
+    async def worker(self) -> AsyncIterator[SendRequest]:
         connection = await asyncpg.connect(self._dsn)
         insert = await connection.prepare(_INSERT)
 
-        async def ask(number: int) -> int:
+        async def send_request(number: int) -> int:
             prepared = check_features([new_road(number)])
             await insert.fetch(*prepared.ids, *prepared.wkb, prepared.json[0].decode())
             return 1
 
         try:
-            yield ask
+            yield send_request
         finally:
             await connection.close()
 

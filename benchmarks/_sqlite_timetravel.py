@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks._history import Plan, Txns, by_sessions
+from benchmarks._history import HistoryPlan, Txns, by_sessions
 from naksha.model.query import Bbox, Query
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.read import statements
@@ -64,7 +64,7 @@ TURNS, TURNS_FULL = 7, 3
 
 
 def measure(
-    plans: Sequence[Plan], shapes: dict[str, Bbox | None], repetitions: dict[str, int]
+    plans: Sequence[HistoryPlan], shapes: dict[str, Bbox | None], repetitions: dict[str, int]
 ) -> tuple[list[Times], dict[str, float]]:
     """Build each size and measure all reads; then measure the growth from the first to the last."""
     with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor() as processes:
@@ -103,7 +103,7 @@ def _growth(few: File, many: File, repetitions: dict[str, int]) -> dict[str, flo
     return worst
 
 
-def _filled(path: Path, plan: Plan) -> Txns:
+def _filled(path: Path, plan: HistoryPlan) -> Txns:
     async def fill() -> Txns:
         storage = await SqliteStorage.open(path, "bench")
         try:

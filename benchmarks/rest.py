@@ -32,7 +32,17 @@ from rich.progress import track
 
 from benchmarks import _data
 from benchmarks._frame import Cell, Figure, Options, Report, postgres_database, side_by_side
-from benchmarks._http import Client, Load, Target, alternately, answer, connected, get, once, send
+from benchmarks._http import (
+    Client,
+    LoadResult,
+    RequestSource,
+    connected,
+    get,
+    load_alternately,
+    once,
+    read_response,
+    send,
+)
 from benchmarks._rest_baselines import Inserter, LibraryWriter, bare, new_road, plain_tables, tipg
 from naksha.psql import PsqlStorage
 from naksha.testing.servers.hub_server import HubServer
@@ -61,7 +71,7 @@ def run(options: Options) -> Report:
         asyncio.run(_fill(hub.port, _data.roads(count)))
         asyncio.run(plain_tables(dsn, SPACE))
         with tipg(dsn) as tipg_port, bare(dsn, "road-0") as bare_port:
-            questions = Questions(count, hub.port, tipg_port, bare_port)
+            questions = RequestSet(count, hub.port, tipg_port, bare_port)
             return asyncio.run(_measure(options, dsn, questions))
 
 
@@ -88,7 +98,7 @@ def _collection(features: Sequence[_data.Feature]) -> bytes:
 # ---- requests ------------------------------------------------------------------------------------
 
 
-class Questions:
+class RequestSet:
     """Requests, the same for all servers, each about another area."""
 
     def __init__(self, count: int, hub: int, tipg: int, bare: int = 0) -> None:
@@ -105,17 +115,17 @@ class Questions:
         west, south = rng.uniform(-179, 179 - width), rng.uniform(-80, 80 - height)
         return west, south, west + width, south + height
 
-    def by_id(self) -> dict[str, Target]:
+    def by_id(self) -> dict[str, RequestSource]:
         def id(number: int) -> str:
             return f"road-{random.Random(number).randrange(self.count)}"
 
         return {
             "hub": self._of_hub(lambda number: f"/features/{id(number)}"),
             "tipg": self._of_tipg(lambda number: f"/items/{id(number)}?f=geojson"),
-            "bare": Target(self._bare, lambda number: get(self._bare, f"/{id(number)}")),
+            "bare": RequestSource(self._bare, lambda number: get(self._bare, f"/{id(number)}")),
         }
 
-    def boxes(self, features: int) -> dict[str, Target]:
+    def boxes(self, features: int) -> dict[str, RequestSource]:
         def hub(number: int) -> str:
             west, south, east, north = self.box(number, features)
             box = {"west": west, "south": south, "east": east, "north": north}
@@ -127,7 +137,7 @@ class Questions:
 
         return {"hub": self._of_hub(hub), "tipg": self._of_tipg(tipg)}
 
-    def tiles(self) -> dict[str, Target]:
+    def tiles(self) -> dict[str, RequestSource]:
         def tile(number: int) -> tuple[int, int]:
             rng = random.Random(number)
             return rng.randrange(2, 14), rng.randrange(4, 12)
@@ -150,20 +160,20 @@ class Questions:
             for road in _batch(number % BATCHES)
         ]
 
-    def writes(self, some: Callable[[int], list[_data.Feature]]) -> Target:
-        return Target(self._hub, lambda number: _put(self._hub, _collection(some(number))))
+    def writes(self, some: Callable[[int], list[_data.Feature]]) -> RequestSource:
+        return RequestSource(self._hub, lambda number: _put(self._hub, _collection(some(number))))
 
-    def _of_hub(self, path: Callable[[int], str]) -> Target:
+    def _of_hub(self, path: Callable[[int], str]) -> RequestSource:
         def request(number: int) -> bytes:
             return get(self._hub, f"/hub/spaces/{SPACE}{path(number)}")
 
-        return Target(self._hub, request)
+        return RequestSource(self._hub, request)
 
-    def _of_tipg(self, path: Callable[[int], str]) -> Target:
+    def _of_tipg(self, path: Callable[[int], str]) -> RequestSource:
         def request(number: int) -> bytes:
             return get(self._tipg, f"/collections/public.plain{path(number)}")
 
-        return Target(self._tipg, request)
+        return RequestSource(self._tipg, request)
 
 
 @functools.cache
@@ -176,7 +186,7 @@ def _batch(number: int) -> list[_data.Feature]:
 
 
 @dataclass
-class Results:
+class RestResults:
     """Loads so far."""
 
     seconds: float
@@ -186,8 +196,8 @@ class Results:
     async def compare(
         self, name: str, clients: Mapping[str, Client], workers: int = CONNECTIONS
     ) -> dict[str, float]:
-        """Load servers alternately; return the rate of the first relative to each of the others."""
-        loads = await alternately(list(clients.values()), self.seconds, workers)
+        """Load servers in turns; return the rate of the first relative to each of the others."""
+        loads = await load_alternately(list(clients.values()), self.seconds, workers)
         found = dict(zip(clients, loads, strict=True))
         for who, result in found.items():
             self.rows.append(_row(f"{name}, {who}", result))
@@ -197,8 +207,8 @@ class Results:
         return {who: round(hub / result.per_second, 2) for who, result in found.items()}
 
 
-async def _measure(options: Options, dsn: str, questions: Questions) -> Report:
-    results = Results(0.5 if options.quick else 3.0)
+async def _measure(options: Options, dsn: str, questions: RequestSet) -> Report:
+    results = RestResults(0.5 if options.quick else 3.0)
     figures = results.figures
     reads = {
         "id": questions.by_id(),
@@ -226,7 +236,7 @@ async def _measure(options: Options, dsn: str, questions: Questions) -> Report:
     return Report("REST", columns, results.rows, figures, [goals, setting])
 
 
-async def _writes(dsn: str, questions: Questions, results: Results) -> None:
+async def _writes(dsn: str, questions: RequestSet, results: RestResults) -> None:
     storage = await PsqlStorage.open(dsn)
     try:
         clients: dict[str, Client] = {
@@ -242,12 +252,12 @@ async def _writes(dsn: str, questions: Questions, results: Results) -> None:
     results.figures["write1_ratio"] = ratios["plain"]
 
 
-def _row(name: str, found: Load) -> Sequence[Cell]:
+def _row(name: str, found: LoadResult) -> Sequence[Cell]:
     size = found.received / max(1, len(found.milliseconds)) / 1000
     return [name, found.per_second, found.p99_ms, size]
 
 
-async def _check_same(name: str, targets: Mapping[str, Target]) -> None:
+async def _check_same(name: str, targets: Mapping[str, RequestSource]) -> None:
     """Check that all servers return the same features, and the bare one the same bytes."""
     if name == "tile":
         return
@@ -263,7 +273,7 @@ async def _check_same(name: str, targets: Mapping[str, Target]) -> None:
         raise RuntimeError(f"{name}: {bodies['bare']!r} is not {bodies['hub']!r}")
 
 
-async def _copy_ratio(dsn: str, questions: Questions, rows: list[Sequence[Cell]]) -> float:
+async def _copy_ratio(dsn: str, questions: RequestSet, rows: list[Sequence[Cell]]) -> float:
     target = questions.boxes(5_000)["hub"]
     west, south, east, north = questions.box(1, 5_000)
     connection = await asyncpg.connect(dsn)
@@ -283,7 +293,7 @@ async def _copy_ratio(dsn: str, questions: Questions, rows: list[Sequence[Cell]]
 
         async def over_http() -> None:
             writer.write(target.request(1))
-            await answer(reader)
+            await read_response(reader)
 
         async def plain_copy() -> None:
             await connection.copy_from_query(copy[6 : -len(") TO STDOUT")], output=sink)

@@ -27,10 +27,10 @@ import msgspec
 from rich.progress import track
 
 from benchmarks._frame import Cell, Figure, Options, Report, postgres_database
-from benchmarks._http import Load, Target, alternately, get, load, once, send
+from benchmarks._http import LoadResult, RequestSource, get, load, load_alternately, once, send
 from benchmarks._memory import private_mb, resident_mb
 from benchmarks._places import Places
-from benchmarks._stores import seen
+from benchmarks._stores import version_of
 from naksha.model.collection import CollectionInfo
 from naksha.model.version import Version
 from naksha.psql import PsqlStorage
@@ -61,7 +61,7 @@ _BACKENDS: Final = """SELECT pid FROM pg_stat_activity
 
 
 @dataclass
-class Space:
+class MeasuredSpace:
     """Space with the places of one size, and what was measured of it."""
 
     places: Places
@@ -72,7 +72,7 @@ class Space:
     server_mb: float = 0.0
     versions: list[Version] = field(default_factory=list)
     """The load, and the versions with edits."""
-    loads: dict[str, Load] = field(default_factory=dict)
+    loads: dict[str, LoadResult] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -94,7 +94,7 @@ def run(options: Options) -> Report:
     sizes = sorted(options.sizes or (SIZES_QUICK if options.quick else SIZES))
     places = Places.generate(sizes[-1])
     gc.freeze()  # keeps gc.collect() before every measurement fast
-    spaces = [Space(places.first(size)) for size in sizes]
+    spaces = [MeasuredSpace(places.first(size)) for size in sizes]
     seconds = 0.3 if options.quick else 2.0
     with tempfile.TemporaryDirectory() as folder, postgres_database(tcp=True) as dsn:
 
@@ -116,7 +116,7 @@ def run(options: Options) -> Report:
 # ---- the data ------------------------------------------------------------------------------------
 
 
-async def _fill(dsn: str, port: int, space: Space) -> None:
+async def _fill(dsn: str, port: int, space: MeasuredSpace) -> None:
     document = {"id": space.name, "properties": {"collection": {"id": space.name}}}
     await once(port, get(port, "/hub/spaces"))
     storage = await PsqlStorage.open(dsn)
@@ -137,7 +137,7 @@ async def _fill(dsn: str, port: int, space: Space) -> None:
         await storage.close()
 
 
-async def _load(storage: PsqlStorage, space: Space) -> None:
+async def _load(storage: PsqlStorage, space: MeasuredSpace) -> None:
     count, seconds = space.places.count, 0.0
     writer = await storage.bulk_writer(CollectionInfo(id=space.name), "bench", exclusive=True)
     for start in track(range(0, count, CHUNK), f"{count:,} features"):
@@ -146,13 +146,13 @@ async def _load(storage: PsqlStorage, space: Space) -> None:
         await writer.add(features)
         seconds += time.perf_counter() - begin
     begin = time.perf_counter()
-    version = await seen(storage, await writer.commit())
+    version = await version_of(storage, await writer.commit())
     space.load_per_s = count / (seconds + time.perf_counter() - begin)
     space.versions.append(version)
 
 
 async def _edit(
-    storage: PsqlStorage, connection: asyncpg.Connection[Any], space: Space, plain_edit: str
+    storage: PsqlStorage, connection: asyncpg.Connection[Any], space: MeasuredSpace, plain_edit: str
 ) -> None:
     numbers = random.Random(1).sample(range(space.places.count), space.edits * VERSIONS)
     for version in range(VERSIONS):
@@ -160,11 +160,13 @@ async def _edit(
         features = [space.places.feature(number, f"edit {version}") for number in some]
         async with storage.write("bench") as session:
             await session.update(space.name, features)
-        space.versions.append(await seen(storage, session.txn))
+        space.versions.append(await version_of(storage, session.txn))
         await connection.execute(plain_edit, [feature["id"] for feature in features])
 
 
-async def _measure_disk(connection: asyncpg.Connection[Any], space: Space, plain: str) -> None:
+async def _measure_disk(
+    connection: asyncpg.Connection[Any], space: MeasuredSpace, plain: str
+) -> None:
     tables = [space.name + suffix for suffix in ("", "_hst", "_del", "_meta")]
     for table in (*tables, f"public.{plain}"):
         await connection.execute(f"VACUUM ANALYZE {table}")
@@ -179,7 +181,7 @@ async def _measure_disk(connection: asyncpg.Connection[Any], space: Space, plain
 Paths = dict[str, Callable[[int], str]]
 
 
-def _targets(space: Space, changes: int) -> Paths:
+def _targets(space: MeasuredSpace, changes: int) -> Paths:
     """Return the path of the n-th request of each kind; differences have a number of changes."""
     places, seed = space.places, space.places.count
     boxes = list(itertools.islice(places.boxes(HITS, seed), REQUESTS))
@@ -208,11 +210,13 @@ def _targets(space: Space, changes: int) -> Paths:
     }
 
 
-def _target(port: int, space: Space, path: Callable[[int], str]) -> Target:
-    return Target(port, lambda number: get(port, f"/hub/spaces/{space.name}{path(number)}"))
+def _target(port: int, space: MeasuredSpace, path: Callable[[int], str]) -> RequestSource:
+    return RequestSource(port, lambda number: get(port, f"/hub/spaces/{space.name}{path(number)}"))
 
 
-async def _memory(dsn: str, hub: HubServer, space: Space, paths: Paths, seconds: float) -> None:
+async def _memory(
+    dsn: str, hub: HubServer, space: MeasuredSpace, paths: Paths, seconds: float
+) -> None:
     """Measure the memory after all kinds of requests to one space."""
     for path in paths.values():
         await load(_target(hub.port, space, path), seconds, CONNECTIONS)
@@ -224,7 +228,7 @@ async def _memory(dsn: str, hub: HubServer, space: Space, paths: Paths, seconds:
 
 
 async def _measure(
-    port: int, spaces: Sequence[Space], paths: Sequence[Paths], seconds: float
+    port: int, spaces: Sequence[MeasuredSpace], paths: Sequence[Paths], seconds: float
 ) -> None:
     for kind in paths[0]:
         targets = [
@@ -232,12 +236,12 @@ async def _measure(
             for space, of_space in zip(spaces, paths, strict=True)
         ]
         await _check_hits(kind, targets, spaces[-1].edits)
-        loads = await alternately(targets, seconds, CONNECTIONS)
+        loads = await load_alternately(targets, seconds, CONNECTIONS)
         for space, found in zip(spaces, loads, strict=True):
             space.loads[kind] = found
 
 
-async def _check_hits(kind: str, targets: Sequence[Target], changes: int) -> None:
+async def _check_hits(kind: str, targets: Sequence[RequestSource], changes: int) -> None:
     """Check that the responses have the expected numbers of features or changes."""
     member, expected = {
         "bbox": ("features", HITS),
@@ -254,7 +258,7 @@ async def _check_hits(kind: str, targets: Sequence[Target], changes: int) -> Non
 # ---- report --------------------------------------------------------------------------------------
 
 
-def _report(spaces: Sequence[Space]) -> Report:
+def _report(spaces: Sequence[MeasuredSpace]) -> Report:
     rows: list[Sequence[Cell]] = []
     figures: dict[str, Figure] = {}
     for space in spaces:

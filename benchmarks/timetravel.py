@@ -23,7 +23,7 @@ import asyncpg
 
 from benchmarks import _history, _sqlite_timetravel
 from benchmarks._frame import Cell, Options, Report, postgres_database, side_by_side
-from benchmarks._history import Plan
+from benchmarks._history import HistoryPlan
 from naksha.model.query import Bbox, Query
 from naksha.model.version import HEAD, AtTxn
 from naksha.psql import PsqlStorage
@@ -98,8 +98,8 @@ def run(options: Options) -> Report:
     """Build and read both sizes; each ratio is the worst of its cases."""
     count = options.size(100_000, 10_000)
     plans = [
-        Plan(count, options.size(4_000, 80)),
-        Plan(count, options.size(10_000, 200)),
+        HistoryPlan(count, options.size(4_000, 80)),
+        HistoryPlan(count, options.size(10_000, 200)),
     ]
     if options.storage == "sqlite":
         both, growth = _sqlite_timetravel.measure(plans, SHAPES, REPETITIONS)
@@ -110,14 +110,14 @@ def run(options: Options) -> Report:
     return _report(results, growth, NOTES[options.storage])
 
 
-async def _on_postgres(plans: dict[str, Plan]) -> tuple[list[Times], dict[str, float]]:
+async def _on_postgres(plans: dict[str, HistoryPlan]) -> tuple[list[Times], dict[str, float]]:
     """Measure each size on its own server, and then the two against each other."""
     databases = await asyncio.gather(*(_filled(dsn, plan) for dsn, plan in plans.items()))
     return [await _measure(database) for database in databases], await _growth(*databases)
 
 
 @dataclass
-class Database:
+class FilledDatabase:
     """Filled database of one size, and its statements."""
 
     dsn: str
@@ -129,13 +129,13 @@ class Database:
         return await asyncpg.connect(self.dsn, server_settings=settings)
 
 
-async def _filled(dsn: str, plan: Plan) -> Database:
+async def _filled(dsn: str, plan: HistoryPlan) -> FilledDatabase:
     storage = await PsqlStorage.open(dsn, "bench")
     try:
         txns = await _history.in_bulk(dsn, storage, plan)
     finally:
         await storage.close()
-    database = Database(dsn, txns, _layouts(txns))
+    database = FilledDatabase(dsn, txns, _layouts(txns))
     connection = await database.connect()
     await connection.execute(REFERENCE)
     for table in ("ref", "gs", "roads", "roads_hst"):
@@ -144,7 +144,7 @@ async def _filled(dsn: str, plan: Plan) -> Database:
     return database
 
 
-async def _measure(database: Database) -> Times:
+async def _measure(database: FilledDatabase) -> Times:
     connection = await database.connect()
     times = await _one_session(connection, database.layouts)
     times |= await _fresh_connections(database.connect, database.layouts)
@@ -154,7 +154,9 @@ async def _measure(database: Database) -> Times:
     return times
 
 
-async def _through_the_library(database: Database, connection: asyncpg.Connection[Any]) -> Times:
+async def _through_the_library(
+    database: FilledDatabase, connection: asyncpg.Connection[Any]
+) -> Times:
     """Time small queries through the library, interleaved with the statements of other layouts."""
     storage = await PsqlStorage.open(database.dsn, "bench")
     samples: dict[Key, list[float]] = {}
@@ -173,7 +175,7 @@ async def _through_the_library(database: Database, connection: asyncpg.Connectio
     return {("library", *key): median(values) for key, values in samples.items()}
 
 
-async def _growth(few: Database, many: Database) -> dict[str, float]:
+async def _growth(few: FilledDatabase, many: FilledDatabase) -> dict[str, float]:
     """Return the worst slowdown of each layout with the longer history, measured interleaved."""
     connections = {id(each): await each.connect() for each in (few, many)}
     worst: dict[str, float] = {}

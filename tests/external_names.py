@@ -75,7 +75,7 @@ def load_everything() -> None:
 
 
 def rights_names() -> Names:
-    """What a rights matrix may say."""
+    """Return the actions and attributes of a rights matrix."""
     made = {
         "space": resources.space(""),
         "connector": resources.connector(""),
@@ -154,12 +154,12 @@ def shape_roots() -> dict[str, Any]:
 def _named_roots() -> dict[str, Any]:
     return {
         "archive manifest": archive.Manifest,
-        "archive export list": publish_directory._Made,
-        "catalog move between servers": peer_messages.Batch,
-        "catalog transfer header": transfer_format.Header,
+        "archive export list": publish_directory._JobFile,
+        "catalog move between servers": peer_messages.PeerMessage,
+        "catalog transfer header": transfer_format.ExportHeader,
         "catalog transfer object": transfer_format.ObjectRecord,
         "catalog transfer pointer": transfer_format.PointerRecord,
-        "catalog transfer trailer": transfer_format.Trailer,
+        "catalog transfer trailer": transfer_format.ExportTrailer,
         "collection": collection.CollectionInfo,
         "collection change": collection.CollectionChange,
         "copy order": space_copy.CopySpec,
@@ -186,11 +186,11 @@ def _named_roots() -> dict[str, Any]:
         **{
             f"version reference {one.__struct_config__.tag}": one
             for one in (
-                version_refs.Named,
-                version_refs.AtUuid,
-                version_refs.One,
-                version_refs.Range,
-                version_refs.Everything,
+                version_refs.NamedRef,
+                version_refs.UuidRef,
+                version_refs.SingleRef,
+                version_refs.RangeRef,
+                version_refs.AllRef,
             )
         },
         "remote error": wire.WireError,
@@ -227,7 +227,7 @@ def sql_names() -> Names:
 
 
 def entry_point_names() -> Names:
-    """What is found by name, and where users begin."""
+    """Return the entry points and the public API."""
     found = {
         group: sorted(one.name for one in entry_points(group=group))
         for group in entry_points().groups

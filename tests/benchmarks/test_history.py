@@ -9,7 +9,7 @@ from benchmarks import _history
 from naksha.psql import PsqlStorage
 from naksha.testing.fixtures import DatabaseFactory
 
-PLAN = _history.Plan(count=2_000, revisions=14)
+PLAN = _history.HistoryPlan(count=2_000, revisions=14)
 STATES = """SELECT tableoid::regclass::text, i, ST_AsText(geo), jsondata
     #- '{properties,@ns:com:here:xyz,rtcts}' #- '{properties,@ns:com:here:xyz,rtuts}'
   FROM TABLE ORDER BY i"""

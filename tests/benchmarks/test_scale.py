@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import scale
 from benchmarks._frame import Options
-from benchmarks._http import Load
+from benchmarks._http import LoadResult
 from benchmarks._places import Places
 
 SIZES = (2_000, 300_000)
@@ -45,11 +45,11 @@ def test_copies_of_towns_lie_near_them(places: Places) -> None:
 
 
 def test_growth_compares_the_most_features_with_the_fewest(places: Places) -> None:
-    spaces = [scale.Space(places.first(size)) for size in (200_000, 300_000)]
+    spaces = [scale.MeasuredSpace(places.first(size)) for size in (200_000, 300_000)]
     for space, rate, disk in zip(spaces, (100, 80), (1.4, 1.3), strict=True):
         space.disk_ratio = disk
-        space.loads = {kind: Load(1.0, [1.0] * rate) for kind in KINDS}
-    spaces[1].loads["tile"] = Load(1.0, [1.0] * 50)
+        space.loads = {kind: LoadResult(1.0, [1.0] * rate) for kind in KINDS}
+    spaces[1].loads["tile"] = LoadResult(1.0, [1.0] * 50)
     figures = scale._report(spaces).figures
     assert figures["id_growth"] == 1.25
     assert figures["query_growth"] == figures["tile_growth"] == 2.0

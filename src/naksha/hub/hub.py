@@ -19,7 +19,7 @@ import msgspec
 from naksha.catalog.backends import open_backend
 from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
 from naksha.catalog.objects import ObjectRef
-from naksha.catalog.realms import Status
+from naksha.catalog.realms import RealmStatus
 from naksha.hub.auth.roles import Roles
 from naksha.hub.config.objects import POINTER, Identity, StorageObject
 from naksha.hub.config.realm_setup import DefaultStorage, set_up_realm
@@ -269,7 +269,7 @@ class Hub:
                 field="realm",
             )
         known = await self.catalog.realms.recent(id)
-        if known is None or known.status in (Status.CREATED, Status.INITIALIZING):
+        if known is None or known.status in (RealmStatus.CREATED, RealmStatus.INITIALIZING):
             thing = self._default_storage.for_realm(id)
             async with self.claimed(id, thing):
                 thing = await self.proposed(id, thing)
@@ -350,7 +350,7 @@ class Hub:
     async def storages_configured(self) -> AsyncIterator[tuple[str, StorageObject]]:
         """Yield the storages of all realms, each with the id of its realm."""
         for realm in await self.catalog.realms.list():
-            if realm.status not in (Status.ACTIVE, Status.INACTIVE):
+            if realm.status not in (RealmStatus.ACTIVE, RealmStatus.INACTIVE):
                 continue
             opened = OpenRealm(await self.catalog.persistence_of(realm), realm)
             snapshot = await opened.entities(POINTER).now()

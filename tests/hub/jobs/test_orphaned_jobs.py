@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from naksha.catalog.entities import Edit
+from naksha.catalog.entities import EntityEdit
 from naksha.hub.config.objects import Space
 from naksha.hub.jobs import changes
 from naksha.hub.jobs.changes import (
@@ -153,7 +153,7 @@ async def test_old_ended_jobs_are_removed(tmp_path: Path, kinds: JobKinds) -> No
             await realm.put(seen.job, state=JobStatus.DONE, ended_ms=at)
         aged = msgspec.structs.replace(old.job, created_at=long_ago)
 
-        async def change(edit: Edit) -> None:
+        async def change(edit: EntityEdit) -> None:
             edit.put(aged.key, aged)
 
         await realm.realm.opened.entities(JOBS).commit(change)

@@ -10,11 +10,11 @@ from typing import Any, NoReturn
 import pytest
 
 from naksha.model.errors import Cancelled, InvalidArgument, NakshaError, NotFound, Unavailable
-from naksha.spark.jobs.registry import Asked
-from naksha.spark.runtime.job_thread import Run
+from naksha.spark.jobs.registry import JobRequest
+from naksha.spark.runtime.job_thread import JobRun
 from naksha.spark.runtime.progress import LineProgress
 from naksha.spark.runtime.storage_cache import close_all
-from naksha.spark.source.options import Place
+from naksha.spark.source.options import StorageRef
 from naksha.spi.jobs.messages import Done, Failed, Late, Phase, read_line
 from tests.hub.jobs.sample import Load, load, load_job
 from tests.hub.jobs.support import town
@@ -24,9 +24,9 @@ Work = Callable[..., NoReturn]
 
 def end_of(directory: Path, work: Work) -> object:
     """Description of a job with this behaviour."""
-    place = Place(location=town(directory))
+    place = StorageRef(location=town(directory))
     spec = Load(place=place, collection="roads", source="/", job_id="j", app_id="test")
-    run = Run(Asked(load_job._replace(run=work), spec), LineProgress(io.BytesIO()), "", {})
+    run = JobRun(JobRequest(load_job._replace(run=work), spec), LineProgress(io.BytesIO()), "", {})
     try:
         run._work()
     finally:
@@ -37,7 +37,7 @@ def end_of(directory: Path, work: Work) -> object:
 def test_an_irreversible_step_cannot_be_cancelled() -> None:
     out = io.BytesIO()
     progress = LineProgress(out)
-    progress.too_late()
+    progress.disable_cancellation()
     assert not progress.cancel()
     progress.phase("dropping")
     assert [read_line(text) for text in out.getvalue().splitlines()] == [Late(), Phase("dropping")]
@@ -48,7 +48,7 @@ def test_a_cancelled_job_starts_no_irreversible_step() -> None:
     assert progress.cancel()
     assert not progress.cancel()
     with pytest.raises(Cancelled):
-        progress.too_late()
+        progress.disable_cancellation()
 
 
 @pytest.mark.parametrize("error", [NotFound, Unavailable])

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from naksha.catalog.entities import Snapshot
+from naksha.catalog.entities import EntitySnapshot
 from naksha.hub.config.objects import Connector, Space
 from naksha.hub.config.registry import ConfiguredRealm
 from naksha.hub.feed.delivery_requests import DeliverChanges
@@ -35,7 +35,7 @@ _log: Final = logging.getLogger(__name__)
 
 async def serve(
     hub: ConfiguredRealm,
-    snapshot: Snapshot,
+    snapshot: EntitySnapshot,
     subscription: Subscription,
     connectors: Sequence[Connector],
     cut: str,
@@ -66,7 +66,7 @@ class _DeliveryLoop:
     def __init__(
         self,
         hub: ConfiguredRealm,
-        snapshot: Snapshot,
+        snapshot: EntitySnapshot,
         subscription: Subscription,
         connectors: Sequence[Connector],
         cut: str,

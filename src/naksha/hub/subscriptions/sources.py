@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 import shapely
 
-from naksha.catalog.entities import Snapshot
+from naksha.catalog.entities import EntitySnapshot
 from naksha.hub.config.objects import Space, key_of
 from naksha.hub.config.references import connectors_of, stored_in
 from naksha.hub.config.registry import ConfiguredRealm
@@ -37,7 +37,7 @@ class OpenSource(NamedTuple):
     read: Read
 
 
-async def storage_id_of(snapshot: Snapshot, source: ChangeSource) -> str:
+async def storage_id_of(snapshot: EntitySnapshot, source: ChangeSource) -> str:
     """Return the storage of a source.
 
     Raises:
@@ -62,7 +62,7 @@ async def storage_id_of(snapshot: Snapshot, source: ChangeSource) -> str:
     return ids.pop()
 
 
-async def cut_of(snapshot: Snapshot, subscription: Subscription) -> str:
+async def cut_of(snapshot: EntitySnapshot, subscription: Subscription) -> str:
     """Return a hash of how transactions are cut into deliveries.
 
     It depends on the subscription and on which changes its space shows.
@@ -81,7 +81,7 @@ async def cut_of(snapshot: Snapshot, subscription: Subscription) -> str:
 
 async def open_source(
     realm: ConfiguredRealm,
-    snapshot: Snapshot,
+    snapshot: EntitySnapshot,
     subscription: Subscription,
     context: Callable[[], Context],
 ) -> OpenSource:

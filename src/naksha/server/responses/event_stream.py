@@ -23,7 +23,7 @@ from naksha.model.errors import Expired, NakshaError
 from naksha.server.errors import error_json
 from naksha.server.middleware.gate import line_of
 from naksha.server.responses.feed_pages import Feed
-from naksha.versioning import FeedPosition, Published
+from naksha.versioning import FeedPosition, FeedTransaction
 
 EVENTS: Final = "text/event-stream"
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -91,7 +91,7 @@ def _told(page: Changes) -> list[bytes]:
     ]
 
 
-def _behind(item: Published) -> str:
+def _behind(item: FeedTransaction) -> str:
     """Return the position after an item that is not the last one of its page.
 
     Its version is complete: only a page's last item can be followed by another part of the same

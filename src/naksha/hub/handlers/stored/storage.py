@@ -48,7 +48,7 @@ from naksha.model.state import State
 from naksha.model.version import AtSeq, VersionSelector
 from naksha.spi.storage import Reader
 from naksha.spi.support import chunks
-from naksha.versioning import Scope
+from naksha.versioning import NameScope
 
 Read = Callable[[Features, Reader, str, Query, VersionSelector], AsyncIterator[Sequence[State]]]
 
@@ -65,7 +65,7 @@ class StorageHandler:
         self._collection = collection_of(setup.space, properties)
         self._auto_create = bool(properties.get("autoCreateCollection", True))
         space = scope_of(setup.hub.realm_id, setup.space.id)
-        self._scope = Scope(space=space, collections=(self._collection.id,))
+        self._scope = NameScope(space=space, collections=(self._collection.id,))
         self._min_version = setup.space.min_version
         self._dateline = setup.space.dateline
         self._target: Target | None = None

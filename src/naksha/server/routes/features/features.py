@@ -72,7 +72,7 @@ from naksha.server.responses.encoding import (
 )
 from naksha.server.responses.feature_collections import Asked, AskedDep, shaping_of
 from naksha.server.routing.declarations import Depends, HeaderParam, QueryParam, Router
-from naksha.versioning.version_refs import Everything, parse_ref
+from naksha.versioning.version_refs import AllRef, parse_ref
 
 router = Router(tags=["features"])
 MANY: Final = "/hub/spaces/{space_id}/features"
@@ -152,7 +152,7 @@ async def get_feature(
     shaping = shaping_of(asked.request, parameters)
     ref = parse_ref(parameters.ref)
     query = Wanted(ids=(feature_id,), authors=list_of(asked.request, "author") or None)
-    if isinstance(ref, Everything):
+    if isinstance(ref, AllRef):
         return await asked.features(_all_versions(query, ref, parameters), shaping)
     read = ReadFeatures(query=query, ref=parameters.ref, context=parameters.context)
     found = await (await asked.send(read)).all()
@@ -161,7 +161,7 @@ async def get_feature(
     return whole(asked.request, shaped(found, shaping)[0].raw, GEO_JSON)
 
 
-def _all_versions(query: Wanted, ref: Everything, parameters: AuthorParameters) -> ReadFeatures:
+def _all_versions(query: Wanted, ref: AllRef, parameters: AuthorParameters) -> ReadFeatures:
     states = msgspec.structs.replace(query, states=States.ALL, limit=limits.PAGE_MAX)
     return ReadFeatures(
         query=states, ref=f"{ref.branch}:HEAD", context=parameters.context, paged=True
