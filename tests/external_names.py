@@ -75,7 +75,7 @@ def load_everything() -> None:
 
 
 def rights_names() -> Names:
-    """What a rights matrix may say."""
+    """Return the actions and attributes of a rights matrix."""
     made = {
         "space": resources.space(""),
         "connector": resources.connector(""),
@@ -154,22 +154,22 @@ def shape_roots() -> dict[str, Any]:
 def _named_roots() -> dict[str, Any]:
     return {
         "archive manifest": archive.Manifest,
-        "archive export list": publish_directory._Made,
-        "catalog move between servers": peer_messages.Batch,
-        "catalog transfer header": transfer_format.Header,
+        "archive export list": publish_directory._JobFile,
+        "catalog move between servers": peer_messages.PeerMessage,
+        "catalog transfer header": transfer_format.ExportHeader,
         "catalog transfer object": transfer_format.ObjectRecord,
         "catalog transfer pointer": transfer_format.PointerRecord,
-        "catalog transfer trailer": transfer_format.Trailer,
+        "catalog transfer trailer": transfer_format.ExportTrailer,
         "collection": collection.CollectionInfo,
         "collection change": collection.CollectionChange,
         "copy order": space_copy.CopySpec,
         "copy report": space_copy.CopyReport,
         "cursor of a search": SortCursor,
-        "cursor of a storage": cursor.Cursor,
+        "cursor of a storage": cursor.PageCursor,
         "cursor of a view": ViewCursor,
         "former identity of a storage": storage_identity.FormerIdentity,
         "job kind": messages.JobKind,
-        **{f"job line {one.__struct_config__.tag}": one for one in messages.Line.__args__},
+        **{f"job line {one.__struct_config__.tag}": one for one in messages.JobMessage.__args__},
         "job mapping": Mapping,
         "log line of a request": RequestLine,
         "partitioning": partitioning.Partitioning,
@@ -186,18 +186,18 @@ def _named_roots() -> dict[str, Any]:
         **{
             f"version reference {one.__struct_config__.tag}": one
             for one in (
-                version_refs.Named,
-                version_refs.AtUuid,
-                version_refs.One,
-                version_refs.Range,
-                version_refs.Everything,
+                version_refs.NamedRef,
+                version_refs.UuidRef,
+                version_refs.SingleRef,
+                version_refs.RangeRef,
+                version_refs.AllRef,
             )
         },
         "remote error": wire.WireError,
         "remote event": wire.WireEvent,
         "remote features": wire._WireFeatures,
         "remote reply": wire.HandlerReply,
-        "staged job as kept": staging._Target,
+        "staged job as kept": staging._WriteTarget,
         "staged write": staging.StagedWrite,
         "statistics": statistics.Statistics,
         "stored branch": Branch,
@@ -227,7 +227,7 @@ def sql_names() -> Names:
 
 
 def entry_point_names() -> Names:
-    """What is found by name, and where users begin."""
+    """Return the entry points and the public API."""
     found = {
         group: sorted(one.name for one in entry_points(group=group))
         for group in entry_points().groups
@@ -250,8 +250,8 @@ def error_names() -> Names:
     classes = {kind.code: kind for kind in external_shapes.below(errors.NakshaError)}
     return {
         code: {
-            "http": status_codes.outward(kind).http_status,
-            "exit": status_codes.outward(kind).exit_code,
+            "http": status_codes.status_codes_of(kind).http_status,
+            "exit": status_codes.status_codes_of(kind).exit_code,
             "remote handlers": code in wire.TELLABLE,
         }
         for code, kind in classes.items()

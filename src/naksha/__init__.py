@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from naksha.api.database import connect as connect
     from naksha.catalog.backends import open_backend as open_backend
     from naksha.catalog.catalog import Catalog as Catalog
-    from naksha.catalog.entities import Edit as Edit
+    from naksha.catalog.entities import EntityEdit as EntityEdit
     from naksha.catalog.maintenance import AllRealms as AllRealms
     from naksha.catalog.maintenance import Maintenance as Maintenance
     from naksha.catalog.objects import object_type as object_type
-    from naksha.catalog.realms import Status as Status
+    from naksha.catalog.realms import RealmStatus as RealmStatus
     from naksha.hub.auth import resources as resources
     from naksha.hub.auth.keys import KeyFile as KeyFile
     from naksha.hub.auth.keys import read_signing_key as read_signing_key
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from naksha.hub.maintenance.realm_purge import HubRealms as HubRealms
     from naksha.hub.pipeline.pipeline import Event as Event
     from naksha.hub.pipeline.pipeline import Setup as Setup
-    from naksha.hub.pipeline.request_context import Context as Context
+    from naksha.hub.pipeline.request_context import RequestContext as RequestContext
     from naksha.hub.pipeline.request_context import anonymous as anonymous
     from naksha.hub.pipeline.requests import IfExists as IfExists
     from naksha.hub.pipeline.requests import Modification as Modification
@@ -101,11 +101,11 @@ if TYPE_CHECKING:
     from naksha.model.version import AtTime as AtTime
     from naksha.model.version import AtTxn as AtTxn
     from naksha.model.version import Version as Version
-    from naksha.spi.opening import open_storage as open_storage
     from naksha.spi.staging import WriteMode as WriteMode
-    from naksha.versioning import Policy as Policy
-    from naksha.versioning import Signed as Signed
-    from naksha.versioning import Snapshot as Snapshot
+    from naksha.spi.storage_factory import open_storage as open_storage
+    from naksha.versioning import Attribution as Attribution
+    from naksha.versioning import MergePolicy as MergePolicy
+    from naksha.versioning import SnapshotStep as SnapshotStep
     from naksha.versioning import import_history as import_history
     from naksha.versioning import place_of as place_of
 
@@ -118,13 +118,13 @@ _EXPORTS: Final = {
     ),
     "naksha.catalog.backends": ("open_backend",),
     "naksha.catalog.catalog": ("Catalog",),
-    "naksha.catalog.entities": ("Edit",),
+    "naksha.catalog.entities": ("EntityEdit",),
     "naksha.catalog.maintenance": (
         "AllRealms",
         "Maintenance",
     ),
     "naksha.catalog.objects": ("object_type",),
-    "naksha.catalog.realms": ("Status",),
+    "naksha.catalog.realms": ("RealmStatus",),
     "naksha.hub.auth": ("resources",),
     "naksha.hub.auth.keys": (
         "KeyFile",
@@ -224,12 +224,12 @@ _EXPORTS: Final = {
         "HEAD",
         "Version",
     ),
-    "naksha.spi.opening": ("open_storage",),
+    "naksha.spi.storage_factory": ("open_storage",),
     "naksha.spi.staging": ("WriteMode",),
     "naksha.versioning": (
-        "Policy",
-        "Signed",
-        "Snapshot",
+        "Attribution",
+        "MergePolicy",
+        "SnapshotStep",
         "import_history",
         "place_of",
     ),

@@ -182,10 +182,10 @@ def _run(job: Any, fields: list[types.Field], options: dict[str, Any]) -> None:
     as_json = options["as_json"]
     with readable_errors(as_json=as_json):
         from naksha.cli.job_process import print_report, run_job
-        from naksha.spark.source.options import place_of
+        from naksha.spark.source.options import storage_ref_of
 
         named = {"storage": options["storage"], "schema": options["schema"]}
-        place = place_of({name: value for name, value in named.items() if value is not None})
+        place = storage_ref_of({name: value for name, value in named.items() if value is not None})
         spec: dict[str, Any] = {"job": job.name, "place": msgspec.to_builtins(place)}
         for field in fields:
             value = options[field.name]

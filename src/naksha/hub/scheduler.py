@@ -9,7 +9,7 @@ import random
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Final
 
-from naksha.catalog.realms import Status
+from naksha.catalog.realms import RealmStatus
 from naksha.hub.hub import Hub, RealmHub
 from naksha.model.errors import NakshaError, RealmNotFound
 from naksha.spi.support.cancellation import check_cancelled
@@ -66,7 +66,7 @@ class RealmScanner:
 
     async def _look_everywhere(self) -> None:
         known = await self._hub.catalog.realms.list()
-        serving = [realm.id for realm in known if realm.status is Status.ACTIVE]
+        serving = [realm.id for realm in known if realm.status is RealmStatus.ACTIVE]
         if self._serving is not None:
             await self._serving(serving)
         for id in random.sample(serving, len(serving)):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from naksha.spark.jobs.diff import diff as diff
     from naksha.spark.jobs.export import Export as Export
     from naksha.spark.jobs.export import export as export
-    from naksha.spark.jobs.frame import Silent as Silent
+    from naksha.spark.jobs.frame import SilentProgress as SilentProgress
     from naksha.spark.jobs.load import load as load
     from naksha.spark.jobs.loading.spec import Load as Load
     from naksha.spark.jobs.loading.spec import Mapping as Mapping
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from naksha.spark.jobs.partition import partition as partition
     from naksha.spark.jobs.verify import Verify as Verify
     from naksha.spark.jobs.verify import verify as verify
-    from naksha.spark.source.options import Place as Place
+    from naksha.spark.source.options import StorageRef as StorageRef
 
 __all__ = [
     "NakshaSource",
@@ -49,12 +49,12 @@ _EXPORTS: Final = {
     "naksha.spark.jobs.archive": ("Archive", "archive_history"),
     "naksha.spark.jobs.diff": ("Diff", "diff"),
     "naksha.spark.jobs.export": ("Export", "export"),
-    "naksha.spark.jobs.frame": ("Silent",),
+    "naksha.spark.jobs.frame": ("SilentProgress",),
     "naksha.spark.jobs.load": ("load",),
     "naksha.spark.jobs.loading.spec": ("Load", "Mapping"),
     "naksha.spark.jobs.partition": ("Partition", "partition"),
     "naksha.spark.jobs.verify": ("Verify", "verify"),
-    "naksha.spark.source.options": ("Place",),
+    "naksha.spark.source.options": ("StorageRef",),
 }
 """Public names by the module that defines them."""
 

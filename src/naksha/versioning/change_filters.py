@@ -29,7 +29,7 @@ OF_CHANGE: Final = (
 """Fields of a query that describe the change; all others describe the feature."""
 
 
-def split(query: Query) -> tuple[Query, Query]:
+def split_query(query: Query) -> tuple[Query, Query]:
     """Return the filter on features and the filter on changes."""
     change: dict[str, Any] = {name: getattr(query, name) for name in OF_CHANGE}
     return msgspec.structs.replace(query, **dict.fromkeys(OF_CHANGE)), Query(**change)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from naksha.catalog.entities import Edit, Entities, Snapshot
+from naksha.catalog.entities import Entities, EntityEdit, EntitySnapshot
 from naksha.catalog.objects import Object, ObjectRef
 from naksha.catalog.persistence import Persistence
 from naksha.hub.auth.rights import all_rights
@@ -98,7 +98,7 @@ MAKERS: Final[dict[type[HubObject], Callable[[str, random.Random], HubObject]]] 
 }
 
 
-async def expected(snapshot: Snapshot) -> dict[Term, set[str]]:
+async def expected(snapshot: EntitySnapshot) -> dict[Term, set[str]]:
     """What all objects say, each of them read."""
     found: dict[Term, set[str]] = {}
     for kind in MAKERS:
@@ -111,7 +111,7 @@ async def expected(snapshot: Snapshot) -> dict[Term, set[str]]:
     return found
 
 
-async def places_of(snapshot: Snapshot, space: Space) -> set[Term]:
+async def places_of(snapshot: EntitySnapshot, space: Space) -> set[Term]:
     without = msgspec.structs.replace(space, processors=None)
     try:
         return {each.place for each in await stored_in(snapshot, without)}
@@ -127,7 +127,7 @@ ALL_TERMS: Final[list[Term]] = [
 ]
 
 
-async def check(index: ReferenceIndex, snapshot: Snapshot) -> None:
+async def check(index: ReferenceIndex, snapshot: EntitySnapshot) -> None:
     right = await expected(snapshot)
     assert right.keys() <= set(ALL_TERMS)
     for term in ALL_TERMS:
@@ -149,7 +149,7 @@ class Instance:
     async def change(self) -> None:
         """Change some objects; the index is asked in the middle of it."""
 
-        async def work(edit: Edit) -> None:
+        async def work(edit: EntityEdit) -> None:
             for _ in range(self.choice.randint(1, 3)):
                 kind, id = self.choice.choice([*MAKERS]), self.choice.choice(IDS)
                 key = f"{kind.kind}/{id}"

@@ -25,10 +25,10 @@ from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, InUse, InvalidArgument, NotFound, Unavailable
 from naksha.model.identity.names import check_collection_id
-from naksha.versioning import Scope, Signed, branches, create_branch, create_tag, tags
+from naksha.versioning import Attribution, NameScope, branches, create_branch, create_tag, tags
 from tests.hub.realms import ADMIN, AS_ADMIN, a_feature, a_realm, an_actor, put
 
-SIGNED = Signed("tests")
+SIGNED = Attribution("tests")
 
 
 @pytest.fixture
@@ -282,7 +282,7 @@ async def test_tags_and_branches_go_with_the_space(realm: RealmHub) -> None:
     await put(realm, "a", a_feature("x"))
     storage = await realm.storage("default")
     for id in ("a", "b"):
-        scope = Scope(space=scope_of("default", id), collections=("a",))
+        scope = NameScope(space=scope_of("default", id), collections=("a",))
         await create_tag(storage, "summer", SIGNED, scope=scope)
         await create_branch(storage, "fix", SIGNED, scope=scope)
         await create_branch(storage, "above", SIGNED, "fix:HEAD", scope=scope)
@@ -329,7 +329,7 @@ async def test_history_is_switched_with_the_versions_to_keep(realm: RealmHub) ->
 async def test_a_change_that_the_storage_refuses_is_not_made(realm: RealmHub) -> None:
     await create_space(realm, Space(id="a"), ADMIN)
     await put(realm, "a", a_feature("x"))
-    scope = Scope(space=scope_of("default", "a"), collections=("a",))
+    scope = NameScope(space=scope_of("default", "a"), collections=("a",))
     await create_tag(await realm.storage("default"), "summer", SIGNED, scope=scope)
     before = await realm.registry.get(Space, "a")
     with pytest.raises(InUse):
@@ -355,7 +355,7 @@ async def test_a_connector_change_reaches_the_collections_of_all_its_spaces(
     assert (await collection_of(realm, "shared")).id == "shared"
     await put(realm, "a", a_feature("x"))
     assert await ids_in(realm, "b") == ["x"]
-    scope = Scope(space=scope_of("default", "a"), collections=("shared",))
+    scope = NameScope(space=scope_of("default", "a"), collections=("shared",))
     await create_tag(await realm.storage("default"), "summer", SIGNED, scope=scope)
     off = storing(id="shared", historyEnabled=False)
     with pytest.raises(InUse):

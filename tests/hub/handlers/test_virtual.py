@@ -11,7 +11,7 @@ import shapely
 
 from naksha.hub.config.objects import Space
 from naksha.hub.config.space_changes import create_space, remove_space
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import DeleteFeatures, IfExists, IfNotExists, ReadFeatures
 from naksha.model.errors import (
     FeatureNotFound,
@@ -20,7 +20,7 @@ from naksha.model.errors import (
     InvalidArgument,
     NotSupported,
 )
-from naksha.model.query import Bbox, Intersects, Op, Part, Query, States
+from naksha.model.query import Bbox, Intersects, Op, Query, QueryPart, States
 from naksha.model.query import Test as PropertyTest
 from tests.hub.handlers.support import ACTOR, CONTEXT, Feature, HubUnderTest, content, feature
 from tests.hub.realms import an_actor
@@ -121,7 +121,7 @@ class TestMerged:
         for size in (1, 2, 3, 4, 5):
             pages = await hub.pages("map", Query(limit=size))
             assert [id for page in pages for id in page] == ["a", "b", "c", "d"]
-        parts = [sorted(await hub.read("map", Query(part=Part(n, 2)))) for n in (1, 2)]
+        parts = [sorted(await hub.read("map", Query(part=QueryPart(n, 2)))) for n in (1, 2)]
         assert sorted(parts[0] + parts[1]) == ["a", "b", "c", "d"]
 
     async def test_pages_show_one_version(self, hub: HubUnderTest) -> None:
@@ -168,12 +168,12 @@ class TestMerged:
         await joined(hub)
         read = [{"spaceId": "map"}, {"spaceId": SHAPES}]
         actor = an_actor(useSpaces=[{}], readFeatures=read)
-        somebody = Context(actor=actor, stream_id="test")
+        somebody = RequestContext(actor=actor, stream_id="test")
         with pytest.raises(Forbidden):
             await (await hub.realm.send("map", ReadFeatures(), somebody)).all()
         await hub.put(SHAPES, feature("x", tags=["open"]), feature("y"))
         actor = an_actor(useSpaces=[{}], readFeatures=[{"tags": "open"}])
-        reader = Context(actor=actor, stream_id="test")
+        reader = RequestContext(actor=actor, stream_id="test")
         found = await (await hub.realm.send("map", ReadFeatures(), reader)).all()
         assert [state.id for state in found] == ["x"]
 

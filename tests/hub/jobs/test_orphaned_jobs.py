@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from naksha.catalog.entities import Edit
+from naksha.catalog.entities import EntityEdit
 from naksha.hub.config.objects import Space
 from naksha.hub.jobs import changes
 from naksha.hub.jobs.changes import (
@@ -29,7 +29,7 @@ from naksha.hub.jobs.service import running_jobs
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.spi.staging import StagedWrite, WriteMode
-from naksha.testing.storage.given_batches import given_batch
+from naksha.testing.storage.input_batches import given_batch
 from naksha.testing.storage.suite_support import point
 from tests.hub.jobs.realms import Realm, a_realm, has_ended, held, is_alone
 from tests.hub.jobs.sample import COUNT, LOAD, ONCE
@@ -153,7 +153,7 @@ async def test_old_ended_jobs_are_removed(tmp_path: Path, kinds: JobKinds) -> No
             await realm.put(seen.job, state=JobStatus.DONE, ended_ms=at)
         aged = msgspec.structs.replace(old.job, created_at=long_ago)
 
-        async def change(edit: Edit) -> None:
+        async def change(edit: EntityEdit) -> None:
             edit.put(aged.key, aged)
 
         await realm.realm.opened.entities(JOBS).commit(change)

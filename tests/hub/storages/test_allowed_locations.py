@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from naksha.catalog.realms import Status
+from naksha.catalog.realms import RealmStatus
 from naksha.hub.config.objects import Identity, StorageObject
 from naksha.hub.config.realm_setup import DefaultStorage
 from naksha.hub.hub import Hub, RealmHub
@@ -140,7 +140,7 @@ async def test_locations_of_other_realms_are_always_refused(tmp_path: Path) -> N
             with pytest.raises(Forbidden) as caught:
                 await make(b, location)
             assert "'a'" not in caught.value.message
-        await hub.catalog.realms.update(await hub.catalog.realms.get("a"), Status.INACTIVE)
+        await hub.catalog.realms.update(await hub.catalog.realms.get("a"), RealmStatus.INACTIVE)
         with pytest.raises(Forbidden):
             await make(b, "file:town.naksha")
         await make(b, "file:other.naksha")

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from naksha.catalog.realms import Status
+from naksha.catalog.realms import RealmStatus
 from naksha.hub.config.objects import Connector, Space, StorageChoice
 from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.subscriptions.changes import remove_subscription, reset_subscription
@@ -249,7 +249,7 @@ async def test_a_realm_that_does_not_serve_delivers_nothing(file_hub: Delivering
     await hub.caught_up(found)
     assert hub.service is not None
     realms = hub.hub.catalog.realms
-    await realms.update(await realms.get("default"), Status.INACTIVE)
+    await realms.update(await realms.get("default"), RealmStatus.INACTIVE)
 
     async def is_given_up() -> bool:
         return not hub.service.held()  # type: ignore[union-attr]

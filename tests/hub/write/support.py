@@ -8,7 +8,7 @@ from naksha.hub.auth.rights import all_rights
 from naksha.hub.config.realm_setup import DEFAULT_STORAGE
 from naksha.hub.config.space_collections import derived_collection_id, scope_of
 from naksha.hub.hub import RealmHub
-from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.pipeline.request_context import Actor, RequestContext
 from naksha.hub.pipeline.requests import (
     DeleteFeatures,
     IfExists,
@@ -22,11 +22,11 @@ from naksha.hub.pipeline.responses import Deleted, Written
 from naksha.model.query import Query
 from naksha.model.state import XYZ, State
 from naksha.spi.storage import Storage
-from naksha.versioning import Scope
+from naksha.versioning import NameScope
 
 Feature = dict[str, Any]
 ACTOR = Actor(realm="default", app_id="tests", author="ann", rights=all_rights())
-CONTEXT = Context(actor=ACTOR, stream_id="test")
+CONTEXT = RequestContext(actor=ACTOR, stream_id="test")
 HERE = {"type": "Point", "coordinates": [8.5, 50.0]}
 
 
@@ -65,9 +65,9 @@ class Desk:
         self.space_id = space_id
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> NameScope:
         """Where its branches have their names."""
-        return Scope(
+        return NameScope(
             space=scope_of(self.realm.realm_id, self.space_id),
             collections=(derived_collection_id(self.space_id),),
         )

@@ -13,7 +13,7 @@ from naksha.model import limits
 from naksha.model.errors import Conflict, FeatureExists
 from naksha.model.query import Query
 from naksha.versioning import create_branch, rebase
-from naksha.versioning.records import Signed
+from naksha.versioning.records import Attribution
 from tests.hub.write.support import Desk, feature, properties_of
 
 
@@ -147,7 +147,7 @@ async def test_repeated_conflicts_end_with_the_write_gate(
 
 async def test_a_rebased_branch_is_reopened(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     await desk.put(feature("a"))
-    storage, signed = await desk.storage(), Signed("tests", None)
+    storage, signed = await desk.storage(), Attribution("tests", None)
     scope = desk.scope
     await create_branch(storage, "fix", signed, scope=scope)
     await desk.write(feature("b"), ref="fix")

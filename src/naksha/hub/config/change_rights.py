@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from naksha.catalog.entities import Edit
+from naksha.catalog.entities import EntityEdit
 from naksha.hub.auth.rights import Right, forbidden
 from naksha.hub.config.objects import (
     Connector,
@@ -70,7 +70,7 @@ def check_replaced(old: HubObject, new: HubObject, actor: Actor) -> None:
 
 
 async def check_written(
-    edit: Edit,
+    edit: EntityEdit,
     references: ReferenceIndex,
     made: HubObject,
     actor: Actor,
@@ -97,7 +97,7 @@ async def check_written(
 
 
 async def _check_delivered(
-    edit: Edit, made: HubObject, actor: Actor, old: HubObject | None
+    edit: EntityEdit, made: HubObject, actor: Actor, old: HubObject | None
 ) -> None:
     """Check that the actor may read everything that affected subscriptions would then deliver."""
     if isinstance(made, Subscription):
@@ -109,7 +109,7 @@ async def _check_delivered(
         await check_no_cycle(edit, made)
 
 
-async def _check_named(edit: Edit, name: Reference, actor: Actor) -> None:
+async def _check_named(edit: EntityEdit, name: Reference, actor: Actor) -> None:
     kind = KINDS[name.kind]
     found = await edit.get(name.key, kind)
     if found is None:
@@ -121,7 +121,7 @@ async def _check_named(edit: Edit, name: Reference, actor: Actor) -> None:
         raise
 
 
-async def _reached_into(edit: Edit, made: HubObject, old: HubObject | None) -> set[str]:
+async def _reached_into(edit: EntityEdit, made: HubObject, old: HubObject | None) -> set[str]:
     """Return the storages in which an object newly names a collection.
 
     Naming a collection gives access to data that others have stored there. Collections named by a
@@ -132,7 +132,7 @@ async def _reached_into(edit: Edit, made: HubObject, old: HubObject | None) -> s
     return {storage_id for storage_id, _ in named - known}
 
 
-async def _named_collections(edit: Edit, thing: HubObject) -> set[tuple[str, str]]:
+async def _named_collections(edit: EntityEdit, thing: HubObject) -> set[tuple[str, str]]:
     if isinstance(thing, Connector):
         return {each.place for each in stored_by(Space(id="any"), [thing]) if not each.is_own}
     if not isinstance(thing, Space):
@@ -144,7 +144,7 @@ async def _named_collections(edit: Edit, thing: HubObject) -> set[tuple[str, str
 
 
 async def _check_count(
-    edit: Edit, references: ReferenceIndex, made: HubObject, actor: Actor
+    edit: EntityEdit, references: ReferenceIndex, made: HubObject, actor: Actor
 ) -> None:
     """Check the number of subscriptions per realm, and of spaces per owner as the token allows."""
     if isinstance(made, Subscription):

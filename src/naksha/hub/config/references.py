@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from naksha.catalog.entities import Edit, Snapshot
+from naksha.catalog.entities import EntityEdit, EntitySnapshot
 from naksha.hub.config.objects import Connector, HubObject, Role, Space, StorageObject, key_of
 from naksha.hub.config.space_collections import SpaceCollection
 from naksha.hub.pipeline.default_pipeline import (
@@ -30,7 +30,7 @@ from naksha.hub.pipeline.default_pipeline import (
     own_connectors,
     own_processor,
 )
-from naksha.hub.pipeline.handler_registry import found_class
+from naksha.hub.pipeline.handler_registry import find_handler_class
 from naksha.hub.subscriptions.objects import Subscription
 from naksha.model.errors import InvalidArgument, NakshaError
 
@@ -108,7 +108,7 @@ def _names_of_subscription(subscription: Subscription) -> list[Reference]:
 
 
 def _names_of_connector(connector: Connector) -> list[Reference]:
-    says = getattr(found_class(connector.handler_name), "references", None)
+    says = getattr(find_handler_class(connector.handler_name), "references", None)
     if says is None:
         return list(_named_in(connector.properties, "properties"))
     with _told_as_invalid(connector):
@@ -144,7 +144,7 @@ def _named_in(value: object, field: str) -> Iterator[Reference]:
                         yield Reference(kind, id, f"{field}.{key}[{place}]")
 
 
-async def check_references(edit: Edit, thing: HubObject) -> None:
+async def check_references(edit: EntityEdit, thing: HubObject) -> None:
     """Raise InvalidArgument if a reference is missing or leads back to the object itself."""
     for name in references_of(thing):
         if await edit.ref(name.key) is None and name.key != thing.key:
@@ -159,7 +159,7 @@ async def check_references(edit: Edit, thing: HubObject) -> None:
             )
 
 
-async def _leads_to(edit: Edit, name: Reference, thing: HubObject) -> bool:
+async def _leads_to(edit: EntityEdit, name: Reference, thing: HubObject) -> bool:
     """Return whether a reference leads to an object, directly or through other objects."""
     waiting, seen = [name], {name.key}
     while waiting:
@@ -192,14 +192,14 @@ def stored_by(space: Space, connectors: Iterable[Connector]) -> list[SpaceCollec
     """Return the collections that a pipeline stores into, including inactive connectors."""
     found: list[SpaceCollection] = []
     for connector in connectors:
-        says = getattr(found_class(connector.handler_name), "collections", None)
+        says = getattr(find_handler_class(connector.handler_name), "collections", None)
         if says is not None:
             with _told_as_invalid(connector):
                 found += says(space, connector.properties)
     return found
 
 
-async def connectors_of(snapshot: Snapshot, space: Space) -> Sequence[Connector]:
+async def connectors_of(snapshot: EntitySnapshot, space: Space) -> Sequence[Connector]:
     """Return the connectors of a space or its default pipeline; missing ones are skipped."""
     processors = await processors_of(snapshot, space)
     if not space.event_handler_ids:
@@ -207,7 +207,7 @@ async def connectors_of(snapshot: Snapshot, space: Space) -> Sequence[Connector]
     return [*processors, *await connectors_named(snapshot, space.event_handler_ids)]
 
 
-async def processors_of(snapshot: Snapshot, space: Space) -> list[Connector]:
+async def processors_of(snapshot: EntitySnapshot, space: Space) -> list[Connector]:
     """Return a space's processors with their parameters applied; missing ones are skipped.
 
     Processors are connectors that run before the others.
@@ -261,18 +261,18 @@ def _with_params(connector: Connector, params: Mapping[str, Any]) -> Connector:
     return merged
 
 
-async def connectors_named(snapshot: Snapshot, ids: Sequence[str]) -> Sequence[Connector]:
+async def connectors_named(snapshot: EntitySnapshot, ids: Sequence[str]) -> Sequence[Connector]:
     """Return the connectors with the given ids; missing ones are skipped."""
     found = await snapshot.get_many([key_of(Connector, id) for id in ids], Connector)
     return [one.value for one in found if one is not None]
 
 
-async def stored_in(snapshot: Snapshot, space: Space) -> list[SpaceCollection]:
+async def stored_in(snapshot: EntitySnapshot, space: Space) -> list[SpaceCollection]:
     """Return the collections that a space is stored in."""
     return stored_by(space, await connectors_of(snapshot, space))
 
 
-async def spaces_below(snapshot: Snapshot, space: Space) -> list[Space]:
+async def spaces_below(snapshot: EntitySnapshot, space: Space) -> list[Space]:
     """Return the spaces that a space reads, directly or through other spaces.
 
     Every layer of a view is included.

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from naksha.versioning import Published
+from naksha.versioning import FeedTransaction
 
 _encode = msgspec.json.encode
 
 
-def published_json(item: Published, storage: str) -> bytes:
+def published_json(item: FeedTransaction, storage: str) -> bytes:
     """Encode a published transaction, or a part of one; unknown members are left out.
 
     `collections` summarizes the whole transaction, `features` contains only this part.
@@ -34,15 +34,18 @@ def published_json(item: Published, storage: str) -> bytes:
     if changeset.message is not None:
         head["message"] = changeset.message
     head |= {"part": item.part, "isLast": item.is_last, "collections": _collections(item)}
-    features = b",".join(
-        b'{"action":"%b","collection":"%b","feature":%b}'
-        % (change.action.encode(), change.collection.encode(), change.state.raw)
+    features = [
+        {
+            "action": change.action,
+            "collection": change.collection,
+            "feature": msgspec.Raw(change.state.raw),
+        }
         for change in item.changes
-    )
-    return _encode(head)[:-1] + b',"features":[' + features + b"]}"
+    ]
+    return _encode({**head, "features": features})
 
 
-def _collections(item: Published) -> list[dict[str, Any]]:
+def _collections(item: FeedTransaction) -> list[dict[str, Any]]:
     """Summarize the changes per collection; `changed` means that its settings changed."""
     changeset = item.changeset
     found: dict[str, dict[str, Any]] = {}

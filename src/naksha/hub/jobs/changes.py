@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from naksha.catalog.entities import Edit, Entities, Snapshot
+from naksha.catalog.entities import Entities, EntityEdit, EntitySnapshot
 from naksha.hub.config.change_rights import check_listing, check_removed, check_visible, is_visible
 from naksha.hub.config.objects import key_of
 from naksha.hub.hub import RealmHub
@@ -55,7 +55,7 @@ class JobWithState(msgspec.Struct, frozen=True):
     state: JobState
 
 
-async def snapshot_of(realm: RealmHub) -> Snapshot | None:
+async def snapshot_of(realm: RealmHub) -> EntitySnapshot | None:
     """Return a recent snapshot of a realm's jobs, or None if it never had one."""
     try:
         return await _entities(realm).recent()
@@ -189,7 +189,7 @@ async def remove_job(
 async def drop_job(realm: RealmHub, job: JobObject, app_id: str, author: str | None) -> None:
     """Remove a job with its state and its log."""
 
-    async def change(edit: Edit) -> None:
+    async def change(edit: EntityEdit) -> None:
         found = await edit.get(job.key, JobObject)
         if found is not None and found.value.own == job.own:
             edit.remove(job.key)
@@ -206,7 +206,7 @@ def _entities(realm: RealmHub) -> Entities:
     return realm.opened.entities(JOBS)
 
 
-async def _snapshot_now(realm: RealmHub) -> Snapshot | None:
+async def _snapshot_now(realm: RealmHub) -> EntitySnapshot | None:
     try:
         return await _entities(realm).now()
     except PointerNotFound:
@@ -227,7 +227,7 @@ def _made(job: JobObject, actor: Actor, table: JobTable) -> JobObject:
 
 
 async def _keep(realm: RealmHub, job: JobObject, actor: Actor) -> None:
-    async def change(edit: Edit) -> None:
+    async def change(edit: EntityEdit) -> None:
         if await edit.ref(job.key) is not None:
             raise Conflict(f"A job {job.id!r} already exists", field="id")
         edit.put(job.key, job)

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from naksha.catalog.entities import Snapshot
+from naksha.catalog.entities import EntitySnapshot
 from naksha.hub.auth import resources
 from naksha.hub.auth.resources import Resource
 from naksha.hub.auth.rights import Right, Rights
@@ -58,7 +58,7 @@ class JobTarget(NamedTuple):
         )
 
 
-async def target_of(snapshot: Snapshot, job: JobObject, kind: JobKind) -> JobTarget:
+async def target_of(snapshot: EntitySnapshot, job: JobObject, kind: JobKind) -> JobTarget:
     """Resolve the target of a job in the configuration.
 
     Raises:
@@ -76,7 +76,7 @@ async def target_of(snapshot: Snapshot, job: JobObject, kind: JobKind) -> JobTar
     return JobTarget(storage, stored.collection.id, space, stored)
 
 
-async def _storage(snapshot: Snapshot, id: str) -> StorageObject:
+async def _storage(snapshot: EntitySnapshot, id: str) -> StorageObject:
     found = await snapshot.get(key_of(StorageObject, id), StorageObject)
     if found is None:
         raise NotFound(f"The storage {id!r} does not exist", field="storageId")
@@ -85,7 +85,7 @@ async def _storage(snapshot: Snapshot, id: str) -> StorageObject:
     return found.value
 
 
-async def _stored(snapshot: Snapshot, space: Space, access: str) -> SpaceCollection:
+async def _stored(snapshot: EntitySnapshot, space: Space, access: str) -> SpaceCollection:
     """Return the only collection of a space that has no handlers before its storage."""
     if not space.active:
         raise Inactive(f"The space {space.id!r} is not active", field="spaceId")

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from naksha.catalog.entities import Snapshot
+from naksha.catalog.entities import EntitySnapshot
 from naksha.hub.config.objects import Identity, StorageObject
 from naksha.hub.pipeline.request_context import DEFAULT_REALM
 from naksha.model import limits
@@ -36,7 +36,7 @@ class RegisteredStorage(NamedTuple):
     identity: Identity | None
 
 
-async def registered_in(realm: str, snapshot: Snapshot) -> list[RegisteredStorage]:
+async def registered_in(realm: str, snapshot: EntitySnapshot) -> list[RegisteredStorage]:
     """Return the storages of a realm."""
     found = snapshot.list(f"{StorageObject.kind}/", StorageObject)
     return [RegisteredStorage(realm, each.value.id, each.value.identity) async for _, each in found]

@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from naksha.catalog.entities import Edit, Entities
+from naksha.catalog.entities import Entities, EntityEdit
 from naksha.catalog.objects import object_type
 from naksha.catalog.persistence import Persistence
 from naksha.hub.storages.allowed_locations import StorageLocation
@@ -78,7 +78,7 @@ class LocationClaims:
         now = self._system.clock.now_ms()
         oldest = now - limits.STORAGE_CLAIM_SECONDS * 1_000
 
-        async def change(edit: Edit) -> None:
+        async def change(edit: EntityEdit) -> None:
             for key in keys:
                 found = await edit.get(key, LocationClaim)
                 others = {} if found is None else found.value.since(oldest)
@@ -91,7 +91,7 @@ class LocationClaims:
         await self._entities.commit(change, message=f"claim for {realm}")
 
     async def _give_back(self, keys: Iterable[str], attempt: str) -> None:
-        async def change(edit: Edit) -> None:
+        async def change(edit: EntityEdit) -> None:
             for key in keys:
                 found = await edit.get(key, LocationClaim)
                 if found is None or attempt not in found.value.attempts:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from naksha.catalog.entities import Edit
+from naksha.catalog.entities import EntityEdit
 from naksha.hub.config.change_rights import check_removed, check_visible
 from naksha.hub.hub import RealmHub
 from naksha.hub.pipeline.request_context import Actor
@@ -72,7 +72,7 @@ async def remove_subscription(
     table = ProgressTable(realm.opened.persistence)
     left: Leftover | None = None
 
-    async def leaving(edit: Edit, removed: Subscription) -> None:
+    async def leaving(edit: EntityEdit, removed: Subscription) -> None:
         nonlocal left
         kept = await table.get(removed.progress_id)
         storage_id = removed.started_in if kept is None else kept.value.storage_id

@@ -18,7 +18,7 @@ from naksha.hub.render.projection import StateProjection, shaped
 from naksha.hub.subscriptions.delivery_fence import DeliveryFence
 from naksha.hub.subscriptions.objects import Granularity, SpatialFilter, Subscription
 from naksha.hub.subscriptions.progress import SubscriptionProgress
-from naksha.versioning import FeatureChange, Published
+from naksha.versioning import FeatureChange, FeedTransaction
 
 PARTS: Final = 1_000_000
 """Greater than the number of features in a part of a transaction."""
@@ -37,7 +37,7 @@ class DeliveryBuilder:
         self._last_seq_number = 0
 
     async def deliveries(
-        self, item: Published, progress: SubscriptionProgress
+        self, item: FeedTransaction, progress: SubscriptionProgress
     ) -> Sequence[DeliverChanges]:
         """Return the deliveries of an item; none if no change matches."""
         if self._path is None and self._clip is None:
@@ -45,7 +45,9 @@ class DeliveryBuilder:
         # Features may be large, so this must not block the event loop.
         return await asyncio.to_thread(self._cut, item, progress)
 
-    def _cut(self, item: Published, progress: SubscriptionProgress) -> Sequence[DeliverChanges]:
+    def _cut(
+        self, item: FeedTransaction, progress: SubscriptionProgress
+    ) -> Sequence[DeliverChanges]:
         changes = item.changes
         if self._path is not None:
             changes = tuple(one for one in changes if self._path.finds(one.state.feature))
@@ -80,7 +82,7 @@ class DeliveryBuilder:
 
     def _delivery(
         self,
-        item: Published,
+        item: FeedTransaction,
         changes: Sequence[FeatureChange],
         progress: SubscriptionProgress,
         part: int,

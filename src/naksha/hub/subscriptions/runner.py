@@ -22,7 +22,7 @@ from naksha.hub.subscriptions.sources import OpenSource
 from naksha.model import limits
 from naksha.model.errors import Expired, Fenced, HandlerFailed, NakshaError, Unavailable
 from naksha.spi.support.cancellation import check_cancelled
-from naksha.versioning import FeedPage, FeedPosition, Published
+from naksha.versioning import FeedPage, FeedPosition, FeedTransaction
 
 _log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -109,7 +109,7 @@ class DeliveryRunner:
             await self._pinning.drop()
             return await stay_expired(self._holding, error, self._position)
 
-    async def _cut(self, item: Published) -> Sequence[DeliverChanges]:
+    async def _cut(self, item: FeedTransaction) -> Sequence[DeliverChanges]:
         return await self._cutter.deliveries(item, self._holding.value)
 
     async def _hand_over(self, delivery: DeliverChanges) -> None:
@@ -234,7 +234,7 @@ def _moved(old: SubscriptionProgress, position: FeedPosition) -> SubscriptionPro
     return msgspec.structs.replace(old, position=position, moved_ms=_now_ms())
 
 
-def _after(item: Published) -> FeedPosition:
+def _after(item: FeedTransaction) -> FeedPosition:
     return FeedPosition(item.changeset.version.seq_number)
 
 

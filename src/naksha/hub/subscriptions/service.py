@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequen
 from typing import Final, NamedTuple
 
 from naksha.catalog.cluster.nodes import LeaseTimes
-from naksha.catalog.entities import Snapshot
+from naksha.catalog.entities import EntitySnapshot
 from naksha.catalog.objects import ObjectRef
 from naksha.hub.config.objects import Connector, StorageObject, key_of
 from naksha.hub.config.references import connectors_named
@@ -110,7 +110,9 @@ class SubscriptionService:
         free = [plan for id, plan in plans.items() if (realm.realm_id, id) not in self._held]
         await self._take(realm, snapshot, free)
 
-    async def _plans_of(self, realm_id: str, snapshot: Snapshot) -> Mapping[str, DeliveryPlan]:
+    async def _plans_of(
+        self, realm_id: str, snapshot: EntitySnapshot
+    ) -> Mapping[str, DeliveryPlan]:
         """Return the plans, rebuilt only on changed configuration: there may be thousands."""
         of = None if snapshot.commit is None else snapshot.commit.ref
         known = self._plans.get(realm_id)
@@ -120,7 +122,7 @@ class SubscriptionService:
         return known.plans
 
     async def _take(
-        self, realm: RealmHub, snapshot: Snapshot, plans: Sequence[DeliveryPlan]
+        self, realm: RealmHub, snapshot: EntitySnapshot, plans: Sequence[DeliveryPlan]
     ) -> None:
         table = ProgressTable(realm.opened.persistence)
         for some in _some_at_a_time(plans):
@@ -141,7 +143,7 @@ class SubscriptionService:
     def _start(
         self,
         realm: RealmHub,
-        snapshot: Snapshot,
+        snapshot: EntitySnapshot,
         plan: DeliveryPlan,
         holding: HeldLease[SubscriptionProgress],
     ) -> None:
@@ -198,7 +200,7 @@ async def begin(table: ProgressTable, subscription: Subscription) -> None:
     await table.create(subscription.progress_id, progress)
 
 
-async def _plans(snapshot: Snapshot) -> AsyncIterator[DeliveryPlan]:
+async def _plans(snapshot: EntitySnapshot) -> AsyncIterator[DeliveryPlan]:
     async for _, found in snapshot.list(f"{Subscription.kind}/", Subscription):
         subscription = found.value
         connectors = await connectors_named(snapshot, subscription.event_handler_ids)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from naksha.model.query import Query, SortKey
-from naksha.model.state import Found
+from naksha.model.state import MatchingState
 from naksha.psql.read.printer import Statement
 from naksha.psql.read.statements import LayerTables, source_rows, there
 from naksha.psql.sql import sql
@@ -18,7 +18,7 @@ def found_statement(
     layers: Sequence[LayerTables],
     query: Query,
     sort: Sequence[SortKey],
-    after: Found | None,
+    after: MatchingState | None,
     *,
     if_there: str | None = None,
 ) -> tuple[str, list[Any]]:

@@ -18,7 +18,7 @@ from naksha.model.identity.guid import Guid
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.identity.uuids import Uuid, parse_state_id
 from naksha.model.query import Query, SortKey, States
-from naksha.model.state import Found, State
+from naksha.model.state import MatchingState, State
 from naksha.model.statistics import Statistics
 from naksha.model.version import HEAD, AtSeq, AtTxn, Head, Version, VersionSelector
 from naksha.psql.connection.driver import Connection, Rows
@@ -28,16 +28,16 @@ from naksha.psql.read.id_queries import found_statement
 from naksha.psql.read.layers import NO_BRANCH, Branch, sources_of
 from naksha.psql.read.partition_retry import SteadyHistory
 from naksha.psql.read.statements import LayerTables
-from naksha.psql.read.statistics import part_to_read, statistics_of, statistics_statement
+from naksha.psql.read.statistics import sample_fraction, statistics_of, statistics_statement
 from naksha.psql.read.tiles import tile_statement
 from naksha.psql.read.versions import check_histories, check_history, check_log, resolve
 from naksha.psql.sql import ident, queries, sql
-from naksha.spi.cursor import Cursor, decode_cursor
+from naksha.spi.cursor import PageCursor, decode_cursor
 from naksha.spi.query.sort_keys import check_matching_query
 from naksha.spi.query.values import end_of_prefix
-from naksha.spi.storage import KeptObject, Page
+from naksha.spi.storage import StatePage, StoredObject
 from naksha.spi.support import chunks
-from naksha.spi.support.write_input import check_kept
+from naksha.spi.support.write_input import check_stored_object
 
 T = TypeVar("T")
 PREFETCH: Final = 500
@@ -156,16 +156,16 @@ class PsqlReader(ABC):
         )
         return info
 
-    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> Page:
+    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> StatePage:
         cursor = decode_cursor(query.cursor)
         moment = await self._moment(collection, query, at, cursor)
         text, values = statements.layered_states(moment.sources, query, cursor)
         found = _states(await self._fetched(query, moment, text, values))
         if query.limit is None or len(found) <= query.limit:
-            return Page(found, None)
+            return StatePage(found, None)
         del found[query.limit :]
         last = found[-1]
-        return Page(found, Cursor(moment.txn or 0, last.id, last.txn).encoded())
+        return StatePage(found, PageCursor(moment.txn or 0, last.id, last.txn).encoded())
 
     async def states(
         self, collection: str, query: Query, at: VersionSelector = HEAD
@@ -273,21 +273,21 @@ class PsqlReader(ABC):
                 )
             yield rows
 
-    async def found(
+    async def matching_states(
         self,
         collection: str,
         query: Query,
         at: VersionSelector = HEAD,
         *,
         sort: Sequence[SortKey] = (),
-        after: Found | None = None,
-    ) -> list[Found]:
+        after: MatchingState | None = None,
+    ) -> list[MatchingState]:
         check_matching_query(query, sort, after)
         moment = await self._present(collection, query, at)
         text, values = found_statement(moment.sources, query, sort, after, if_there=moment.if_there)
         rows = await self._fetched(query, moment, text, values)
         return [
-            Found(id, uuid, tuple(None if value == "null" else value for value in found))
+            MatchingState(id, uuid, tuple(None if value == "null" else value for value in found))
             for id, uuid, *found in rows
         ]
 
@@ -323,7 +323,7 @@ class PsqlReader(ABC):
         query = Query()
         moment = await self._moment(collection, query, at, None)
         async with self._connection_at(moment.txn) as connection:
-            part = await part_to_read(connection, moment.sources) if fast else 1.0
+            part = await sample_fraction(connection, moment.sources) if fast else 1.0
             text, values = statistics_statement(moment.sources, part)
             rows = await self._steady(
                 connection, query, moment, lambda: connection.fetch(text, *values)
@@ -412,14 +412,14 @@ class PsqlReader(ABC):
                 await check_histories(connection, [(s.table, s.at) for s in sources])
             return version
 
-    async def kept(self, kind: str, id: str) -> KeptObject | None:
-        check_kept(kind, id)
+    async def stored_object(self, kind: str, id: str) -> StoredObject | None:
+        check_stored_object(kind, id)
         async with self._connection() as connection:
             row = await connection.fetchrow(queries()["kept"], kind, id)
         return None if row is None else _kept(row)
 
-    async def all_kept(self, kind: str, prefix: str = "") -> list[KeptObject]:
-        check_kept(kind, prefix or "any")
+    async def stored_objects(self, kind: str, prefix: str = "") -> list[StoredObject]:
+        check_stored_object(kind, prefix or "any")
         end = end_of_prefix(prefix)
         values = (kind, prefix) if end is None else (kind, prefix, end)
         name = "all_kept" if end is None else "kept_between"
@@ -437,7 +437,7 @@ class PsqlReader(ABC):
         await check_log(connection, version.txn)
 
     async def _moment(
-        self, collection: str, query: Query, at: VersionSelector, cursor: Cursor | None
+        self, collection: str, query: Query, at: VersionSelector, cursor: PageCursor | None
     ) -> Moment:
         """Return the time of a read, after checking that the collection and its history exist."""
         if cursor is not None and cursor.at == 0:
@@ -447,7 +447,7 @@ class PsqlReader(ABC):
         return await self._published(at, lambda: self._moment_now(collection, query, at, None))
 
     async def _moment_now(
-        self, collection: str, query: Query, at: VersionSelector, cursor: Cursor | None
+        self, collection: str, query: Query, at: VersionSelector, cursor: PageCursor | None
     ) -> Moment:
         async with self._connection() as connection:
             info = await self._info_of(connection, collection)
@@ -501,5 +501,5 @@ def _states(rows: Sequence[Any]) -> list[State]:
     return [State(id, feature) for id, feature in rows]
 
 
-def _kept(row: Any) -> KeptObject:
-    return KeptObject(row["kind"], row["id"], msgspec.json.decode(row["value"]), row["revision"])
+def _kept(row: Any) -> StoredObject:
+    return StoredObject(row["kind"], row["id"], msgspec.json.decode(row["value"]), row["revision"])

@@ -13,7 +13,7 @@ from naksha.model.query import Query, States, id_hash
 from naksha.model.state import XYZ
 from naksha.psql.read.printer import Statement
 from naksha.psql.sql import ident, sql
-from naksha.spi.cursor import Cursor
+from naksha.spi.cursor import PageCursor
 from naksha.spi.query.plan import AtLeast, Plan, Scan, Table, conditions_of, plan_of
 from naksha.spi.query.plan import first_txn as first_txn_of
 from naksha.spi.query.printer import joined
@@ -66,14 +66,14 @@ def depends_on_values(query: Query) -> bool:
 
 
 def states(
-    collection: str, query: Query, at: int | None, cursor: Cursor | None = None
+    collection: str, query: Query, at: int | None, cursor: PageCursor | None = None
 ) -> tuple[str, list[Any]]:
     """Return the statement that selects (id, feature) of all states of the query."""
     return layered_states([LayerTables(collection, at)], query, cursor)
 
 
 def layered_states(
-    layers: Sequence[LayerTables], query: Query, cursor: Cursor | None = None
+    layers: Sequence[LayerTables], query: Query, cursor: PageCursor | None = None
 ) -> tuple[str, list[Any]]:
     """Return the same statement for a collection in several layers, topmost first."""
     statement, plan = Statement(), plan_of(query, cursor)
@@ -258,13 +258,20 @@ def _rows(
     elif txn is None or at is None:
         yield sql(scan.rows)
     elif scan.rows == "valid":
-        by_start = scan.kind is States.DELETED or plan.has(AtLeast, "txn")
-        yield sql("valid_by_start" if by_start else "valid", at=at)
+        yield sql("valid_by_start" if _is_by_start(plan, scan) else "valid", at=at)
         yield _from_day(txn)
     else:
         yield sql(scan.rows + "_at", at=at)
     if scan.kind is not States.ALL:
         yield sql("alive" if scan.kind is States.LIVE else "dead")
+
+
+def _is_by_start(plan: Plan, scan: Scan) -> bool:
+    """Whether states valid at a version are found otherwise than by the index on boxes and spans.
+
+    A generic plan overrates what that index narrows down: it would be used for ids as well.
+    """
+    return scan.kind is States.DELETED or plan.ids is not None or plan.has(AtLeast, "txn")
 
 
 def _unmasked(scan: Scan, masks: Sequence[str], at: str | None) -> Iterable[str]:

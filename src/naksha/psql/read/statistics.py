@@ -16,7 +16,7 @@ from naksha.spi.query.areas import union_of
 from naksha.spi.query.plan import plan_of
 
 
-async def part_to_read(connection: Connection, sources: Sequence[LayerTables]) -> float:
+async def sample_fraction(connection: Connection, sources: Sequence[LayerTables]) -> float:
     """Return the fraction of the tables to read for fast statistics, at most 1."""
     names = [ident(source.table) for source in sources]
     names += [ident(source.table + HISTORY) for source in sources if source.at is not None]

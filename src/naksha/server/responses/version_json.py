@@ -16,7 +16,8 @@ from naksha.hub.pipeline.version_responses import (
     Differences,
     Rewritten,
 )
-from naksha.versioning import Action, Change, Step, Tag, Undecided
+from naksha.model.json_text import open_object
+from naksha.versioning import DiffAction, FeatureDiff, HistoryStep, Tag, UndecidedFeature
 from naksha.versioning.version_refs import MAIN_BRANCH
 
 _encode = msgspec.json.encode
@@ -68,7 +69,7 @@ def rewritten_json(done: Rewritten) -> dict[str, Any]:
     return body
 
 
-def undecided_json(one: Undecided) -> dict[str, Any]:
+def undecided_json(one: UndecidedFeature) -> dict[str, Any]:
     """Return the JSON of a feature with a merge conflict."""
     return {
         "id": one.id,
@@ -79,29 +80,26 @@ def undecided_json(one: Undecided) -> dict[str, Any]:
     }
 
 
-def step_json(step: Step) -> bytes:
+def step_json(step: HistoryStep) -> bytes:
     """Encode a step in the history of a feature: a state and its changes."""
-    author, app_id = step.who
+    author, app_id = step.actor
     about = {
         "id": step.id,
         "action": step.action,
         "author": author,
         "appId": app_id,
-        "at": step.when_ms,
+        "at": step.started_ms,
         "patch": step.patch(),
     }
-    return _encode(about)[:-1] + b',"feature":' + step.state.raw + b"}"
+    return _encode({**about, "feature": msgspec.Raw(step.state.raw)})
 
 
-def change_json(change: Change) -> bytes:
+def change_json(change: FeatureDiff) -> bytes:
     """Encode a feature that differs, with both sides as they are stored."""
     about = {"id": change.id, "action": change.action.value, "paths": change.paths()}
-    sides = [(b"old", change.old), (b"new", change.new)]
-    return (
-        _encode(about)[:-1]
-        + b"".join(b',"%b":%b' % (name, side.raw) for name, side in sides if side is not None)
-        + b"}"
-    )
+    sides = {"old": change.old, "new": change.new}
+    raw = {name: msgspec.Raw(side.raw) for name, side in sides.items() if side is not None}
+    return _encode({**about, **raw})
 
 
 async def changesets_bytes(page: Changesets) -> AsyncIterator[bytes]:
@@ -113,7 +111,7 @@ async def changesets_bytes(page: Changesets) -> AsyncIterator[bytes]:
     }
     if page.after is not None:
         head["nextPageToken"] = page.after
-    yield _encode(head)[:-1] + b',"versions":{'
+    yield open_object(head) + b',"versions":{'
     separator = b""
     for changed in page.changesets:
         yield separator + b'\n"%d":' % changed.changeset.version.seq_number
@@ -141,7 +139,7 @@ async def changeset_bytes(
         head["message"] = found.message
     if next_page_token is not None:
         head["nextPageToken"] = next_page_token
-    yield _encode(head)[:-1]
+    yield open_object(head)
     for name in ("inserted", "updated", "deleted"):
         yield b',"%b":' % name.encode()
         async for part in collection_bytes(getattr(changed, name)):
@@ -166,7 +164,7 @@ async def differences_bytes(found: Differences) -> AsyncIterator[bytes]:
         "startVersion": found.start_version,
         "endVersion": found.end_version,
     }
-    yield _encode(head)[:-1] + b',"changes":['
+    yield open_object(head) + b',"changes":['
     separator = b"\n"
     async for change in found.changes:
         yield separator + change_json(change)
@@ -174,7 +172,7 @@ async def differences_bytes(found: Differences) -> AsyncIterator[bytes]:
     yield b"]}"
 
 
-_LETTERS: Final = {Action.CREATED: "I", Action.UPDATED: "U", Action.DELETED: "D"}
+_LETTERS: Final = {DiffAction.CREATED: "I", DiffAction.UPDATED: "U", DiffAction.DELETED: "D"}
 
 
 async def squashed_bytes(
@@ -186,15 +184,15 @@ async def squashed_bytes(
     """
     head = {"type": kind, "startVersion": found.start_version, "endVersion": found.end_version}
     with SpooledTemporaryFile(SPOOL_BYTES) as updated, SpooledTemporaryFile(SPOOL_BYTES) as deleted:
-        later = {Action.UPDATED: updated, Action.DELETED: deleted}
-        yield _encode(head)[:-1] + b',"inserted":{"type":"FeatureCollection","features":['
+        later = {DiffAction.UPDATED: updated, DiffAction.DELETED: deleted}
+        yield open_object(head) + b',"inserted":{"type":"FeatureCollection","features":['
         separator = b""
         async for change in found.changes:
             if operations and _LETTERS[change.action] not in operations:
                 continue
             state = change.new or change.old
             assert state is not None
-            if change.action is Action.CREATED:
+            if change.action is DiffAction.CREATED:
                 yield separator + state.raw
                 separator = b","
             else:

@@ -16,7 +16,7 @@ import msgspec
 
 from naksha.model import errors
 from naksha.model.errors import InvalidArgument, NakshaError
-from naksha.spi.jobs.messages import Failed, errors_by_code
+from naksha.spi.jobs.messages import FailedMessage, errors_by_code
 
 MARK: Final = "naksha-error:"
 """Prefix of a note."""
@@ -99,10 +99,10 @@ def ours(error: BaseException) -> BaseException:
     return found
 
 
-def failure_of(error: BaseException) -> Failed | None:
-    """Convert an exception to a `Failed` line; None if it does not contain a Naksha error."""
+def failure_of(error: BaseException) -> FailedMessage | None:
+    """Convert an exception to a `FailedMessage`; None if it contains no Naksha error."""
     found = ours(error)
-    return Failed.of(found) if isinstance(found, NakshaError) else None
+    return FailedMessage.of(found) if isinstance(found, NakshaError) else None
 
 
 def _noted(text: str) -> _Failure | None:
@@ -128,17 +128,17 @@ def _raised(text: str) -> _Failure | None:
     found = _RAISED.findall(text)
     if not found:
         return None
-    name, said = found[-1]
+    name, arguments = found[-1]
     code = getattr(getattr(errors, name, NakshaError), "code", NakshaError.code)
-    where = _WHERE.match(said.strip())
+    where = _WHERE.match(arguments.strip())
     if where is None:
-        return _Failure(code, said.strip())
-    told = {name: literal_eval(value) for name, value in _PART.findall(where[2])}
+        return _Failure(code, arguments.strip())
+    parts = {name: literal_eval(value) for name, value in _PART.findall(where[2])}
     return _Failure(
         code,
         where[1],
-        told.get("field"),
-        told.get("feature"),
-        told.get("collection"),
-        told.get("position"),
+        parts.get("field"),
+        parts.get("feature"),
+        parts.get("collection"),
+        parts.get("position"),
     )

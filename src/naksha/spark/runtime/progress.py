@@ -10,7 +10,14 @@ import msgspec
 
 from naksha.model import limits
 from naksha.model.errors import Cancelled
-from naksha.spi.jobs.messages import Done, Late, Line, Moved, Phase, Said
+from naksha.spi.jobs.messages import (
+    DoneMessage,
+    JobMessage,
+    LogMessage,
+    PhaseMessage,
+    ProgressMessage,
+    UncancellableMessage,
+)
 from naksha.spi.jobs.reports import fitting
 
 PAUSE_SECONDS: Final = 0.2
@@ -37,9 +44,9 @@ class LineProgress:
     def phase(self, name: str, total: int | None = None) -> None:
         """Report the start of a phase."""
         with self._lock:
-            self._tell_moved()
+            self._report_progress()
             self._done = self._told = 0
-            self._tell(Phase(name, total))
+            self._write_line(PhaseMessage(name, total))
         self.check()
 
     def advance(self, count: int = 1) -> None:
@@ -47,28 +54,28 @@ class LineProgress:
         with self._lock:
             self._done += count
             if time.monotonic() - self._told_at >= PAUSE_SECONDS:
-                self._tell_moved()
+                self._report_progress()
         self.check()
 
     def say(self, text: str) -> None:
         """Report a text for the log."""
         with self._lock:
-            self._tell(Said(text[: limits.JOB_SAID_LENGTH_MAX]))
+            self._write_line(LogMessage(text[: limits.JOB_SAID_LENGTH_MAX]))
         self.check()
 
-    def too_late(self) -> None:
+    def disable_cancellation(self) -> None:
         """Reject cancellation from now on.
 
         Raises:
             Cancelled: The job was cancelled before.
         """
-        # `too_late` and `cancel` each set their own flag before they read the other one, so both
+        # This method and `cancel` each set their own flag before they read the other one, so both
         # cannot succeed.
         self._is_late = True
         if self.is_cancelled:
             raise Cancelled("The job was cancelled")
         with self._lock:
-            self._tell(Late())
+            self._write_line(UncancellableMessage())
 
     def cancel(self) -> bool:
         """Cancel the job with its next call; False if it was cancelled before or is too late."""
@@ -79,28 +86,28 @@ class LineProgress:
             self.is_cancelled = False
         return self.is_cancelled
 
-    def end(self, line: Line) -> None:
+    def end(self, line: JobMessage) -> None:
         """Write the last line, with the report cut to the maximum size of a line.
 
         The reader rejects longer lines and would take the job for one that ended without a result.
         """
-        if isinstance(line, Done):
+        if isinstance(line, DoneMessage):
             report = fitting(line.report, limits.JOB_LINE_BYTES_MAX - _AROUND_BYTES)
             line = msgspec.structs.replace(line, report=report)
         with self._lock:
-            self._tell_moved()
-            self._tell(line)
+            self._report_progress()
+            self._write_line(line)
 
     def check(self) -> None:
         """Raise Cancelled if the job was cancelled."""
         if self.is_cancelled:
             raise Cancelled("The job was cancelled")
 
-    def _tell_moved(self) -> None:
+    def _report_progress(self) -> None:
         if self._done != self._told:
             self._told, self._told_at = self._done, time.monotonic()
-            self._tell(Moved(self._done))
+            self._write_line(ProgressMessage(self._done))
 
-    def _tell(self, line: Line) -> None:
+    def _write_line(self, line: JobMessage) -> None:
         self._out.write(msgspec.json.encode(line) + b"\n")
         self._out.flush()

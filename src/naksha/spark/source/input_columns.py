@@ -1,4 +1,4 @@
-"""Conversion of the columns of a written DataFrame to features (`naksha.spi.arrow.GIVEN`)."""
+"""Conversion of the columns of a written DataFrame to features (`naksha.spi.arrow.INPUT`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 
 from naksha.model.errors import InvalidArgument
-from naksha.spi.arrow import GIVEN, as_given
+from naksha.spi.arrow import INPUT, as_input
 
 SRIDS: Final = (4326, 0)
 """Accepted SRIDs: WGS 84, or unspecified, which means WGS 84."""
@@ -62,7 +62,9 @@ def check_columns(schema: StructType) -> None:
         )
     for name in names:
         if names.count(name) > 1:
-            raise InvalidArgument(f"The column {name!r} occurs more than once", field=name)
+            raise InvalidArgument(
+                f"The column {name!r} occurs more than once; rename or drop one of them", field=name
+            )
     for field in schema.fields:
         fits, expected = COLUMNS[field.name]
         if not fits(field.dataType):
@@ -73,15 +75,15 @@ def check_columns(schema: StructType) -> None:
             )
 
 
-def given_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+def feature_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Convert a batch of such columns to features."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     geometry = columns.get("geometry")
     if geometry is not None and pa.types.is_struct(geometry.type):
         columns["geometry"] = _wkb(geometry)
     if not columns:
-        return pa.RecordBatch.from_pylist([{}] * batch.num_rows, schema=GIVEN)
-    return as_given(pa.RecordBatch.from_pydict(columns))
+        return pa.RecordBatch.from_pylist([{}] * batch.num_rows, schema=INPUT)
+    return as_input(pa.RecordBatch.from_pydict(columns))
 
 
 def _wkb(geometry: pa.StructArray) -> pa.Array:
@@ -90,6 +92,8 @@ def _wkb(geometry: pa.StructArray) -> pa.Array:
     for srid in srids:
         if srid is not None and srid not in SRIDS:
             raise InvalidArgument(
-                f"Geometries must have SRID {SRIDS[0]} (or none), not {srid}", field="geometry"
+                f"Geometries must have SRID {SRIDS[0]} (or none), not {srid}; transform them to"
+                " longitude and latitude",
+                field="geometry",
             )
     return pc.struct_field(geometry, "wkb")

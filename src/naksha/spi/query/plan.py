@@ -25,7 +25,7 @@ from naksha.model.query import (
     Query,
     States,
 )
-from naksha.spi.cursor import Cursor
+from naksha.spi.cursor import PageCursor
 from naksha.spi.query.areas import Area, area_of
 from naksha.spi.query.values import end_of_prefix
 
@@ -183,7 +183,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     states: States
     replaced_since: int | None
     limit: int | None
-    after: Cursor | None
+    after: PageCursor | None
     """End of the previous page."""
     space: str | None
 
@@ -219,7 +219,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return (_HEAD, _DELETED, *(Scan("hst", rows, kind, shows_end=True) for kind in kinds))
 
 
-def plan_of(query: Query, after: Cursor | None = None) -> Plan:
+def plan_of(query: Query, after: PageCursor | None = None) -> Plan:
     """Compile a query, to be continued after the end of a page."""
     part, spatial = query.part, query.spatial
     return Plan(

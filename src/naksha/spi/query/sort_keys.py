@@ -11,7 +11,7 @@ import msgspec
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.query import Query, SortKey, States
-from naksha.model.state import Found
+from naksha.model.state import MatchingState
 from naksha.spi.query.printer import Printer
 
 MISSING: Final = 4
@@ -32,7 +32,9 @@ class SortPosition(NamedTuple):
     json: str
 
 
-def check_matching_query(query: Query, sort: Sequence[SortKey], after: Found | None) -> None:
+def check_matching_query(
+    query: Query, sort: Sequence[SortKey], after: MatchingState | None
+) -> None:
     """Refuse arguments that `Reader.found` does not support."""
     if query.states is States.ALL or query.replaced_since is not None:
         raise InvalidArgument(
@@ -54,7 +56,7 @@ def check_matching_query(query: Query, sort: Sequence[SortKey], after: Found | N
 
 
 def sort_position_of(json: str | None, key: SortKey) -> SortPosition:
-    """Return the position of a value of `Found.values`."""
+    """Return the position of a value of `MatchingState.values`."""
     if json is None:
         return SortPosition(MISSING, None, "null")
     try:
@@ -101,7 +103,7 @@ def _check_number(json: str) -> None:
 
 
 def json_values(values: Iterable[Any]) -> tuple[str | None, ...]:
-    """Convert values to the form of `Found.values`."""
+    """Convert values to the form of `MatchingState.values`."""
     return tuple(
         None
         if value is None
@@ -131,7 +133,7 @@ def order_by(printer: Printer, sort: Sequence[SortKey]) -> str:
     )
 
 
-def sorted_after(printer: Printer, sort: Sequence[SortKey], after: Found) -> str:
+def sorted_after(printer: Printer, sort: Sequence[SortKey], after: MatchingState) -> str:
     """Return the condition that a state comes after the last one of a page."""
     condition = printer.fill("found_after_id", id=printer.text(after.id))
     last = list(enumerate(zip(sort, after.values, strict=True)))

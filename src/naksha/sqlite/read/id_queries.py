@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from naksha.model.query import Query, SortKey
-from naksha.model.state import Found
+from naksha.model.state import MatchingState
 from naksha.spi.query.plan import plan_of
 from naksha.spi.query.sort_keys import order_by, sorted_after
 from naksha.spi.query.values import check_text, json_text
-from naksha.sqlite.read.layers import Level
+from naksha.sqlite.read.layers import LayerRows
 from naksha.sqlite.read.printer import Statement, json_path
 from naksha.sqlite.read.statements import sources_of
 from naksha.sqlite.sql import sql
@@ -21,7 +21,7 @@ _NESTED = ("array", "object")
 
 
 def found_statement(
-    levels: Sequence[Level], query: Query, sort: Sequence[SortKey], after: Found | None
+    levels: Sequence[LayerRows], query: Query, sort: Sequence[SortKey], after: MatchingState | None
 ) -> tuple[str, list[Any]]:
     """Build the statement that finds states and returns its text and parameters.
 
@@ -51,10 +51,10 @@ def found_statement(
     return text, statement.values
 
 
-def found_of(row: Sequence[Any], *, with_geometry: bool) -> Found:
+def found_of(row: Sequence[Any], *, with_geometry: bool) -> MatchingState:
     """Convert a row of the statement."""
     values = row[3:] if with_geometry else row[2:]
-    return Found(row[0], row[1], tuple(_jsons(values)))
+    return MatchingState(row[0], row[1], tuple(_jsons(values)))
 
 
 def _jsons(values: Sequence[Any]) -> Iterator[str | None]:

@@ -15,12 +15,12 @@ from typing import Any, Final, NamedTuple
 from naksha.model import limits
 from naksha.model.query import Query, States
 from naksha.model.state import XYZ
-from naksha.spi.cursor import Cursor
+from naksha.spi.cursor import PageCursor
 from naksha.spi.query.areas import Box
 from naksha.spi.query.plan import AtLeast, Below, Plan, Scan, Table, plan_of
 from naksha.spi.query.printer import joined
 from naksha.spi.query.values import json_text
-from naksha.sqlite.read.layers import Level
+from naksha.sqlite.read.layers import LayerRows
 from naksha.sqlite.read.printer import Statement, geometry
 from naksha.sqlite.sql import sql
 
@@ -57,9 +57,9 @@ def indices_of(scan: Scan) -> TableIndices:
 
 
 def states(
-    levels: Sequence[Level],
+    levels: Sequence[LayerRows],
     query: Query,
-    cursor: Cursor | None = None,
+    cursor: PageCursor | None = None,
     *,
     within: Box | None = None,
     geometries: bool = False,
@@ -81,7 +81,7 @@ def states(
     return sql("select_states", sources=sources, order=order, geo=geo), statement.values
 
 
-def count(levels: Sequence[Level], query: Query) -> tuple[str, list[Any]]:
+def count(levels: Sequence[LayerRows], query: Query) -> tuple[str, list[Any]]:
     """Build the statement that counts states; not for queries that need an exact test."""
     statement = Statement()
     sources = sources_of(statement, levels, plan_of(query), "source")
@@ -90,7 +90,7 @@ def count(levels: Sequence[Level], query: Query) -> tuple[str, list[Any]]:
 
 def sources_of(
     statement: Statement,
-    levels: Sequence[Level],
+    levels: Sequence[LayerRows],
     plan: Plan,
     source: str,
     *conditions: str,
@@ -191,7 +191,9 @@ def _is_indexed(scan: Scan) -> bool:
     return scan.rows in ("replaced", "valid") or scan.kind is not States.ALL
 
 
-def _unmasked(statement: Statement, level: Level, scan: Scan, version: str | None) -> Iterator[str]:
+def _unmasked(
+    statement: Statement, level: LayerRows, scan: Scan, version: str | None
+) -> Iterator[str]:
     """Yield the conditions that exclude features that a layer above has.
 
     That layer begins with the state that was valid at this layer's version. States that ended

@@ -45,8 +45,8 @@ async def read(stack: LayerStack, query: Query, *, paged: bool) -> Features:
     """Read the merged features of all layers; paged, in the order of their ids."""
     check_query(query)
     if paged:
-        return await Features.begun(lambda answer: _pages(answer, stack, query))
-    return await Features.begun(lambda _: _some(stack, query))
+        return await Features.with_first_read(lambda answer: _pages(answer, stack, query))
+    return await Features.with_first_read(lambda _: _some(stack, query))
 
 
 async def count(stack: LayerStack, query: Query) -> int:

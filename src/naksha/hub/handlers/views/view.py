@@ -50,8 +50,8 @@ from naksha.hub.pipeline.responses import (
     Count,
     Deleted,
     Features,
+    FeatureStorages,
     FixedVersion,
-    Whereabouts,
     Written,
 )
 from naksha.model import limits
@@ -63,7 +63,7 @@ from naksha.model.errors import (
 )
 from naksha.model.query import Query, States
 from naksha.model.version import Head
-from naksha.versioning.version_refs import MAIN_BRANCH, Named, One, parse_ref
+from naksha.versioning.version_refs import MAIN_BRANCH, NamedRef, SingleRef, parse_ref
 
 _OF_OWN_FEATURES: Final = (
     version_requests.ReadChangesets,
@@ -96,6 +96,7 @@ class ViewHandler:
     """Handler that combines its layers."""
 
     metric_name: ClassVar[str] = "ViewHandler"
+    keeps_json: ClassVar[bool] = True
 
     def __init__(self, setup: Setup) -> None:
         properties = setup.connector.properties
@@ -136,7 +137,7 @@ class ViewHandler:
             case GetVersion() as request:
                 return await self._version(event, request)
             case FindStorages():
-                return Whereabouts(await storages_of(event, self._layers))
+                return FeatureStorages(await storages_of(event, self._layers))
         if self._has_own and isinstance(event.request, _OF_OWN_FEATURES):
             return await event.send_upstream()
         raise NotImplementedHere(
@@ -233,7 +234,7 @@ class ViewHandler:
     async def _untagged(self, event: Event, ref: str) -> str:
         """Replace a tag of the space in a version reference by its version number."""
         parsed = parse_ref(ref)
-        is_name = isinstance(parsed, One) and isinstance(parsed.point, Named)
+        is_name = isinstance(parsed, SingleRef) and isinstance(parsed.point, NamedRef)
         if not self._has_own or not is_name:
             return ref
         fixed = await event.send_upstream(GetVersion(ref=ref))
@@ -365,19 +366,21 @@ def is_head(ref: str) -> bool:
         return True
     parsed = parse_ref(ref)
     return (
-        isinstance(parsed, One) and parsed.branch == MAIN_BRANCH and isinstance(parsed.point, Head)
+        isinstance(parsed, SingleRef)
+        and parsed.branch == MAIN_BRANCH
+        and isinstance(parsed.point, Head)
     )
 
 
 async def check_version(event: Event, layers: Sequence[ViewLayer], ref: str) -> None:
     """Raise an error for a version that does not mean the same in all layers."""
     parsed = parse_ref(ref)
-    if not isinstance(parsed, One):
+    if not isinstance(parsed, SingleRef):
         raise InvalidArgument(
             f"A view is read at one version, but {ref!r:.80} is a range of versions",
             field="versionRef",
         )
-    if parsed.branch != MAIN_BRANCH or isinstance(parsed.point, Named):
+    if parsed.branch != MAIN_BRANCH or isinstance(parsed.point, NamedRef):
         raise NotSupported(
             "Tags and branches belong to one space; give the number or time of the version, or "
             "send the request to the space that has the tag or branch",

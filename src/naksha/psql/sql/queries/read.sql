@@ -101,7 +101,7 @@ naksha_xyz_txn(jsondata) < naksha_xyz_txn_next(jsondata) AND naksha_xyz_txn(json
 naksha_span(jsondata) @> {{at}} AND naksha_xyz_txn_next(jsondata) > {{at}}
 
 -- name: valid_by_start
--- The same for states that are found by their beginning, and for tombstones.
+-- The same for states that are found by their id or beginning, and for tombstones.
 naksha_xyz_txn(jsondata) <= {{at}} AND naksha_xyz_txn_next(jsondata) > {{at}}
 
 -- name: from_day

@@ -26,7 +26,7 @@ from naksha.server.openapi.feature_schemas import listed
 from naksha.server.requests.state import Ctx, RealmDep
 from naksha.server.responses.version_json import branch_json, rewritten_json, undecided_json
 from naksha.server.routing.declarations import Router
-from naksha.versioning import Policy
+from naksha.versioning import MergePolicy
 
 router = Router(prefix="/hub/spaces/{space_id}/branches", tags=["versions"])
 
@@ -73,7 +73,7 @@ class BranchChange(BranchBody):
     id: str | None = None
     base_ref: str | None = Field(None, alias="baseRef")
     description: Message = None
-    policy: Policy = Policy.FAIL
+    policy: MergePolicy = MergePolicy.FAIL
 
 
 def _choice(value: Any) -> Any:
@@ -90,7 +90,7 @@ class MergeOperation(StrictBody):
 
     type: Literal["Merge"]
     target_branch_id: str = Field("main", alias="targetBranchId")
-    policy: Policy = Policy.FAIL
+    policy: MergePolicy = MergePolicy.FAIL
     message: Message = None
     dry_run: bool = Field(False, alias="dryRun")
 
@@ -105,7 +105,7 @@ class ResolveOperation(StrictBody):
     type: Literal["Resolve"]
     conflict_id: str = Field(alias="conflictId")
     choices: dict[str, Choice] = Field({}, description="Choices by feature id.")
-    policy: Policy = Policy.FAIL
+    policy: MergePolicy = MergePolicy.FAIL
     message: Message = None
 
 
