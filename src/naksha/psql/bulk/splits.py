@@ -127,7 +127,7 @@ async def plan(
     if query.replaced_since is not None:
         # Like a read at that transaction, but only of states that have ended since.
         whole = msgspec.structs.replace(whole, at=query.replaced_since, published=version.txn)
-        await versions.check_history(connection, collection, whole.at)
+        await versions.check_histories(connection, [(collection, whole.at)])
     parts = await _parts(connection, collection, whole) if whole.leaves else []
     return [_split(storage, collection, part) for part in parts]
 
