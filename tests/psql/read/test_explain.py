@@ -234,6 +234,16 @@ async def test_a_version_prunes_the_days_before_it(filled: Direct, txn: int) -> 
     assert once_for_all.sequential == set()
 
 
+@pytest.mark.parametrize("ids", [("r77",), ("r77", "r78")])
+async def test_an_id_at_a_version_is_found_by_the_index_on_ids(
+    filled: Direct, txn: int, ids: tuple[str, ...]
+) -> None:
+    """Not by the one on spans, of which the planner cannot know how many meet a version."""
+    text, values = statements.states("roads", Query(ids=ids), txn)
+    plan = await explain_generic(filled, text, values)
+    assert {name[-3:] for name in plan.indices if "_hst_" in name} == {"_id"}
+
+
 async def test_a_plan_of_a_version_makes_features_above_its_partitions(
     filled: Direct, txn: int
 ) -> None:

@@ -99,7 +99,7 @@ AND naksha_xyz_action(jsondata) <> 'DELETE'
 naksha_xyz_txn_next(jsondata) >= {{first}}
 
 -- name: begun_hst_at
--- The same for states that began after a transaction, which are found by their beginning.
+-- The same for states that are found by their ids, or by their beginning after a transaction.
 naksha_xyz_txn(jsondata) <= {{at}} AND naksha_xyz_txn_next(jsondata) > {{at}}
 AND naksha_xyz_action(jsondata) <> 'DELETE'
 
