@@ -239,6 +239,29 @@ async def test_a_branch_is_one_statement_once_its_tables_are_known(watched: Watc
         assert await watched.trips_again(counting) == 1
 
 
+@pytest.mark.parametrize("states", States)
+async def test_a_new_day_of_the_history_costs_no_second_look(
+    watched: Watched, states: States
+) -> None:
+    """A connection notices it before it plans, and what reads no history depends on no day."""
+    one = await watched.write("a", "b")
+    branch = await new_branch(watched.storage)
+    await put(branch.storage, point("a", n="branch"))
+    query = Query(states=states)
+    reads = [
+        partial(reader.count, "roads", query, at)
+        for reader in (watched.storage, branch.storage)
+        for at in (HEAD, AtTxn(one.txn))
+    ]
+    for read in reads:
+        await read()
+    await watched.write("a")
+    watched.day += 1
+    await put(branch.storage, point("a", n="branch again"))
+    for read in reads:
+        assert await watched.trips(read()) == 1
+
+
 async def test_a_session_asks_once_whether_a_collection_exists(watched: Watched) -> None:
     one = await watched.write("a", "b")
     async with watched.storage.write("app") as session:

@@ -77,15 +77,14 @@ class CollectionRead(NamedTuple):
         """Return the tables whose history is read, each with the transaction it is needed from.
 
         The layers below the top of a branch are read at a version even if the branch is read at
-        HEAD.
+        HEAD. A plan notices the partitions of these histories only, so no others can be checked.
         """
-        is_past = any(source.at is not None for source in sources)
         query = self.query
-        if not (is_past or query.states is not States.LIVE or query.replaced_since is not None):
-            return []
-        if not self.needs_history:
-            return [(source.table, None) for source in sources]
-        return statements.needs(sources, query)
+        every = query.states is States.ALL or query.replaced_since is not None
+        read = [source for source in sources if every or source.at is not None]
+        if self.needs_history:
+            return statements.needs(read, query)
+        return [(source.table, None) for source in read]
 
 
 class PositionedRead(NamedTuple):
