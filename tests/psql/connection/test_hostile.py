@@ -33,6 +33,7 @@ from tests.psql.support import (
     check_log,
     connect_to,
     insert,
+    publish,
     published,
     until,
 )
@@ -113,7 +114,9 @@ async def test_nasty_texts_are_only_texts(storage: PsqlStorage, connect: Connect
     assert await roads_of(storage, Query(states=States.DELETED)) == sorted(texts)
     await storage.run(lambda s: s.restore("roads", texts), "app")
     assert await roads_of(storage, Query()) == sorted(texts)
-    await check_log(await connect())
+    watcher = await connect()
+    await publish(watcher)
+    await check_log(watcher)
 
 
 async def test_the_namespace_is_nobodys_property(storage: PsqlStorage) -> None:
