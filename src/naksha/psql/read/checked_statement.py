@@ -17,8 +17,8 @@ import asyncpg
 
 from naksha.model import limits
 from naksha.psql.connection.driver import Connection, Prepared, Rows, planned_for_values
-from naksha.psql.read.statements import Statement
-from naksha.psql.sql import literal, sql
+from naksha.psql.read.statements import HISTORY, Statement
+from naksha.psql.sql import ident, literal, sql
 
 Reason: TypeAlias = Literal["collection", "tables", "version", "overlays", "partitions", "floor"]
 """Obstacles to a read.
@@ -120,19 +120,32 @@ class CheckedStatement(NamedTuple):
 
 
 def _obstacle(statement: Statement, check: Check) -> str:
-    """Return the expression of the obstacle, an empty text if there is none."""
-    if not check.history:
-        return "''"
-    # A literal, so that the planner evaluates the function of it.
-    tables = literal([table for table, _ in check.history]) + "::text[]"
-    return sql(
-        "obstacle",
-        version=statement.value(check.version, "int8"),
-        overlays=statement.value(list(check.overlays), "int4[]"),
-        overlay_tables=statement.value(list(check.overlays.values()), "text[]"),
-        tables=tables,
-        since=statement.value([since for _, since in check.history], "int8[]"),
-    )
+    """Return the expression of the obstacle."""
+    cases = []
+    if check.version is not None:
+        cases.append(sql("version_obstacle", version=statement.value(check.version, "int8")))
+    if check.overlays:
+        cases.append(
+            sql(
+                "overlays_obstacle",
+                overlays=statement.value(list(check.overlays), "int4[]"),
+                tables=statement.value(list(check.overlays.values()), "text[]"),
+            )
+        )
+    if check.history:
+        # Literals, so that the planner evaluates the function of them.
+        histories = [literal(ident(table + HISTORY)) + "::regclass" for table, _ in check.history]
+        cases.append(sql("partitions_obstacle", histories=f"ARRAY[{', '.join(histories)}]"))
+    cases += [
+        sql(
+            "floor_obstacle",
+            table=statement.value(table, "text"),
+            since=statement.value(since, "int8"),
+        )
+        for table, since in check.history
+        if since is not None
+    ]
+    return sql("obstacle", cases="\n".join(cases)) if cases else "''"
 
 
 def _checked(rows: list[Any]) -> list[Any]:

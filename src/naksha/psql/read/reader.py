@@ -343,6 +343,9 @@ class PsqlReader(ABC):
                 await self.resolve(read.at)
             case "overlays":
                 self._facts.forget(read.collection)
+            case "partitions":
+                async with self._connection() as connection:
+                    await connection.fetchval(queries()["notice_partitions"])
             case "floor":
                 async with self._connection() as connection:
                     await check_histories(connection, read.history(at.sources))

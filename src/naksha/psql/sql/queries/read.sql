@@ -274,5 +274,31 @@ UNION ALL
 SELECT NULL, s.* FROM ({{statement}}) AS s WHERE EXISTS (SELECT FROM check_ WHERE obstacle = '')
 
 -- name: obstacle
-naksha_read_obstacle({{version}}, c.id, {{overlays}}, {{overlay_tables}}, {{tables}}, {{since}},
-                     naksha_planned_partitions({{tables}}))
+-- Empty if there is none.
+CASE {{cases}} ELSE '' END
+
+-- name: version_obstacle
+WHEN NOT EXISTS (SELECT FROM naksha_version AS v WHERE v.txn = {{version}}) THEN 'version'
+
+-- name: overlays_obstacle
+-- An overlay without tables of the collection has an empty name, and one that is gone has none.
+WHEN {{tables}} IS DISTINCT FROM ARRAY(
+     SELECT CASE WHEN o.number IS NOT NULL THEN coalesce(h.id, '') END
+       FROM unnest({{overlays}}) WITH ORDINALITY AS l(number, n)
+       LEFT JOIN naksha_overlay AS o ON o.number = l.number
+       LEFT JOIN naksha_collection AS h ON h.base = c.id AND h.overlay = l.number
+      ORDER BY l.n) THEN 'overlays'
+
+-- name: partitions_obstacle
+WHEN naksha_planned_partitions({{histories}}) <> ARRAY(
+     SELECT p.inhrelid FROM pg_inherits AS p
+      WHERE p.inhparent = ANY({{histories}}::oid[]) ORDER BY p.inhrelid) THEN 'partitions'
+
+-- name: floor_obstacle
+WHEN {{since}} < (SELECT CASE WHEN h.off_since IS NULL THEN h.floor_txn ELSE naksha_floor(h.id) END
+                    FROM naksha_collection AS h WHERE h.id = {{table}}) THEN 'floor'
+
+-- name: notice_partitions
+-- Reading the size of a table that is not locked makes the session notice changes of its tables by
+-- others, so that its next statements are planned for them.
+SELECT pg_relation_size('naksha_migration')
