@@ -20,7 +20,7 @@ from naksha.model.query import Bbox, Query
 from naksha.spi.storage import Storage
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.read import statements
-from naksha.sqlite.read.layers import Level
+from naksha.sqlite.read.layers import LayerRows
 from naksha.sqlite.read.rows import collection_of
 from naksha.sqlite.schema.file import connect
 
@@ -126,12 +126,12 @@ def _layouts(
         found["ref", "HEAD", shape] = (REF if box is None else REF_BOX + BOX, edges)
         head = GS + HEAD if box is None else f"{GS_BOX}{BOX} AND {HEAD}"
         found["gs", "HEAD", shape] = (head, edges)
-        found["ours", "HEAD", shape] = statements.states([Level(roads, None)], query)
+        found["ours", "HEAD", shape] = statements.states([LayerRows(roads, None)], query)
         for version, txn in txns.items():
             past = PAST.format(n=len(edges) + 1)
             text = GS + past if box is None else f"{GS_BOX}{BOX} AND {past}"
             found["gs", version, shape] = (text, [*edges, txn])
-            found["ours", version, shape] = statements.states([Level(roads, txn)], query)
+            found["ours", version, shape] = statements.states([LayerRows(roads, txn)], query)
     return found
 
 

@@ -18,7 +18,7 @@ from naksha.model.query import And, Bbox, Intersects, Not, Op, Query, Tile
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ, State
 from naksha.model.version import Version
-from naksha.spi.storage import Reader, Storage
+from naksha.spi.storage import Storage, StorageReader
 from naksha.versioning import (
     Attribution,
     Line,
@@ -179,7 +179,7 @@ async def test_filter_on_the_time_of_changes(line: Line) -> None:
 class CountingStorage:
     """A storage that counts the states that are read from it."""
 
-    def __init__(self, storage: Reader) -> None:
+    def __init__(self, storage: StorageReader) -> None:
         self._storage = storage
         self.count = 0
 

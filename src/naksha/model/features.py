@@ -18,7 +18,7 @@ import numpy as np
 
 from naksha.model.damage import DAMAGED
 from naksha.model.errors import LimitExceeded
-from naksha.model.feature_problems import Broken, Problem, invalid_feature, readable_id
+from naksha.model.feature_problems import FeatureProblem, ProblemError, invalid_feature, readable_id
 from naksha.model.gc_pause import uncollected
 from naksha.model.geo.geometry import encode_geometries
 from naksha.model.identity.names import text_problem
@@ -126,10 +126,12 @@ def generate_ids(count: int) -> list[str]:
 def _check_envelopes(features: Sequence[object]) -> None:
     for position, feature in enumerate(features):
         if not isinstance(feature, _OBJECT):
-            problem = Problem("", f"must be a GeoJSON object, not {value_text(feature)}")
+            problem = FeatureProblem("", f"must be a GeoJSON object, not {value_text(feature)}")
             raise invalid_feature(problem, {}, position)
         if feature.get("type") != "Feature":
-            problem = Problem("type", f"must be 'Feature', not {value_text(feature.get('type'))}")
+            problem = FeatureProblem(
+                "type", f"must be 'Feature', not {value_text(feature.get('type'))}"
+            )
             raise invalid_feature(problem, feature, position)
 
 
@@ -167,7 +169,7 @@ def _id_of(value: object, prefix: str, feature: Feature, position: int) -> str:
         if value != prefix or not prefix:
             return value.removeprefix(prefix)
         problem = f"must be longer than the id prefix {prefix!r} of the collection"
-    raise invalid_feature(Problem("id", problem), feature, position)
+    raise invalid_feature(FeatureProblem("id", problem), feature, position)
 
 
 # ---- JSON ----------------------------------------------------------------------------------------
@@ -188,7 +190,7 @@ def _bodies_of(features: Sequence[Feature], ids: list[str]) -> tuple[list[bytes]
             body["properties"] = {}
         elif not isinstance(properties, _OBJECT):
             problem = f"must be an object, not {value_text(properties)}"
-            raise invalid_feature(Problem("properties", problem), feature, position)
+            raise invalid_feature(FeatureProblem("properties", problem), feature, position)
         elif NAMESPACE in properties or type(properties) is not dict:
             body["properties"] = properties = {**properties}
             namespaces[position] = properties.pop(NAMESPACE, None)
@@ -211,7 +213,7 @@ def _json_of(body: dict[str, Any], feature: Feature, position: int) -> bytes:
         text, failure = b"", error
     problem = json_problem(body)
     if problem is None and failure is not None:
-        problem = Problem("", f"cannot be written as JSON: {failure}")
+        problem = FeatureProblem("", f"cannot be written as JSON: {failure}")
     if problem is not None:
         raise invalid_feature(problem, feature, position)
     return text
@@ -248,7 +250,7 @@ def _parts_of(
     for position, namespace in namespaces.items():
         try:
             _read_namespace(prepared, position, namespace)
-        except Broken as broken:
+        except ProblemError as broken:
             problem = broken.problem.below(f"properties.{NAMESPACE}")
             raise invalid_feature(problem, features[position], position) from None
     return prepared
@@ -259,7 +261,7 @@ def _read_namespace(prepared: PreparedFeatures, position: int, given: object) ->
     if given is None:
         return
     if not isinstance(given, _OBJECT):
-        raise Broken("", f"must be an object, not {value_text(given)}")
+        raise ProblemError("", f"must be an object, not {value_text(given)}")
     tags, version = given.get("tags"), given.get("version")
     if tags is not None:
         prepared.tags[position] = _tags(tags)
@@ -275,23 +277,25 @@ def _text(namespace: Mapping[str, Any], name: str, bytes_max: int) -> str | None
     value: str | None = namespace.get(name)
     message = None if value is None else text_problem(value, bytes_max)
     if message is not None:
-        raise Broken(name, message)
+        raise ProblemError(name, message)
     return value
 
 
 def _tags(tags: object) -> list[str]:
     try:
         return checked_tags(tags)
-    except Broken as broken:
+    except ProblemError as broken:
         problem = broken.problem.below("tags")
-        raise Broken(problem.path, problem.message) from None
+        raise ProblemError(problem.path, problem.message) from None
 
 
 def _version(version: object) -> int:
     if isinstance(version, bool) or not isinstance(version, int):
-        raise Broken("version", f"must be an integer, not {value_text(version)}")
+        raise ProblemError("version", f"must be an integer, not {value_text(version)}")
     if not 0 <= version <= INT8_MAX:
-        raise Broken("version", f"must be between 0 and {INT8_MAX}, not {value_text(version)}")
+        raise ProblemError(
+            "version", f"must be between 0 and {INT8_MAX}, not {value_text(version)}"
+        )
     return version
 
 
@@ -302,7 +306,9 @@ def _check_sizes(features: Sequence[Feature], prepared: PreparedFeatures) -> Non
         total += size
         if size > FEATURE_BYTES_MAX:
             field, id_ = f"features[{position}]", readable_id(features[position].get("id"))
-            problem = Problem("", f"has {size} bytes, but at most {FEATURE_BYTES_MAX} are allowed")
+            problem = FeatureProblem(
+                "", f"has {size} bytes, but at most {FEATURE_BYTES_MAX} are allowed"
+            )
             message = problem.sentence(field) if id_ is None else problem.sentence_of(id_)
             raise LimitExceeded(message, field=field, feature_id=id_)
     if total > WRITE_BYTES_MAX:

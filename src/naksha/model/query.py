@@ -103,7 +103,7 @@ _HASHES: Final = 16**8
 """Number of possible values of the first eight digits of an id's hash, which are used for parts."""
 
 
-class Part(msgspec.Struct, frozen=True):
+class QueryPart(msgspec.Struct, frozen=True):
     """One of `total` parts of about the same size, counted from 1.
 
     The part of a feature depends on its id only, so the parts of all pages, versions and storages
@@ -195,7 +195,7 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     txn_from: int | None = None
     txn_to: int | None = None
     replaced_since: int | None = None
-    part: Part | None = None
+    part: QueryPart | None = None
     states: States = States.LIVE
     limit: int | None = None
     cursor: str | None = None

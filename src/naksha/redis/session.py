@@ -38,7 +38,7 @@ _REFUSALS: Final = (
 
 
 class RedisSession:
-    """Session on a Redis server; see `naksha.spi.support.server_calls.Session`."""
+    """Session on a Redis server; see `naksha.spi.support.server_calls.ServerSession`."""
 
     def __init__(self, connection: AbstractConnection) -> None:
         self._connection = connection
@@ -105,7 +105,7 @@ def _of(error: exceptions.ResponseError) -> NakshaError:
     return StorageCorrupt(f"Unexpected Redis error in the catalog: {error}")
 
 
-class Address:
+class RedisAddress:
     """Address of a Redis server, parsed from a location that may contain the prefix of all keys.
 
     redis://[user:password@]host[:port][/db][?prefix=…]

@@ -19,7 +19,7 @@ from naksha.model.errors import (
     InvalidArgument,
     NotSupported,
 )
-from naksha.model.query import Bbox, Intersects, Op, Part, Query, States
+from naksha.model.query import Bbox, Intersects, Op, Query, QueryPart, States
 from naksha.model.query import Test as PropertyTest
 from tests.hub.handlers.support import ACTOR, CONTEXT, Feature, HubUnderTest, content, feature
 from tests.hub.realms import an_actor
@@ -110,7 +110,7 @@ class TestMerged:
         for size in (1, 2, 3, 4, 5):
             pages = await hub.pages("map", Query(limit=size))
             assert [id for page in pages for id in page] == ["a", "b", "c", "d"]
-        parts = [sorted(await hub.read("map", Query(part=Part(n, 2)))) for n in (1, 2)]
+        parts = [sorted(await hub.read("map", Query(part=QueryPart(n, 2)))) for n in (1, 2)]
         assert sorted(parts[0] + parts[1]) == ["a", "b", "c", "d"]
 
     async def test_pages_show_one_version(self, hub: HubUnderTest) -> None:

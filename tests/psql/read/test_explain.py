@@ -18,9 +18,9 @@ import shapely
 
 from naksha.model.geo.tiles import VectorTile
 from naksha.model.identity.guid import Guid
-from naksha.model.query import Bbox, Intersects, Op, Part, Query, SortKey, States, Tile
+from naksha.model.query import Bbox, Intersects, Op, Query, QueryPart, SortKey, States, Tile
 from naksha.model.query import Test as PropertyTest
-from naksha.model.state import Found
+from naksha.model.state import MatchingState
 from naksha.psql import PsqlStorage
 from naksha.psql.connection.driver import Direct, StorageConnection
 from naksha.psql.read import statements
@@ -194,9 +194,10 @@ async def test_ids_touch_only_their_leaves(filled: Direct) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "leaves"), [(Part(1, 16), "0"), (Part(3, 8), "45"), (Part(2, 3), "56789a")]
+    ("part", "leaves"),
+    [(QueryPart(1, 16), "0"), (QueryPart(3, 8), "45"), (QueryPart(2, 3), "56789a")],
 )
-async def test_a_part_touches_only_its_leaves(filled: Direct, part: Part, leaves: str) -> None:
+async def test_a_part_touches_only_its_leaves(filled: Direct, part: QueryPart, leaves: str) -> None:
     layers = [statements.Source("roads", None, partitions=16)]
     query = Query(part=part, limit=50)
     by_property = (SortKey(("properties", "n")),)
@@ -212,7 +213,7 @@ async def test_a_part_touches_only_its_leaves(filled: Direct, part: Part, leaves
 
 
 async def test_what_is_deleted_is_found_along_the_ids(filled: Direct) -> None:
-    after = Found("r5", "")
+    after = MatchingState("r5", "")
     layers = [statements.Source("roads", None)]
     text, values = found_statement(layers, Query(limit=50), (), after)
     plan = await explain_generic(filled, text, values)

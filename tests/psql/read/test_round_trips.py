@@ -23,7 +23,7 @@ from naksha.model.query import Bbox, Query, States
 from naksha.model.version import HEAD, AtSeq, AtTime, AtTxn, Version, VersionSelector
 from naksha.psql import PsqlStorage
 from naksha.psql.read.checked_statement import KnownFacts
-from naksha.spi.storage import Reader, WriteSession
+from naksha.spi.storage import StorageReader, WriteSession
 from naksha.spi.support import chunks
 from naksha.testing.servers.postgres import PostgresCluster
 from naksha.testing.storage.suite_support import point
@@ -34,7 +34,7 @@ FIRST_DAY = datetime(2031, 3, 1, 12, tzinfo=UTC)
 MANY = 3 * chunks.FIRST
 QUIET_S = 0.1
 TILE = VectorTile.web(0, 0, 0)
-Read = Callable[[Reader, VersionSelector], Awaitable[object]]
+Read = Callable[[StorageReader, VersionSelector], Awaitable[object]]
 
 
 class CountingProxy(Proxy):
@@ -121,31 +121,31 @@ async def watched(postgres_cluster: PostgresCluster, bare: str) -> AsyncIterator
         await watched.storage.close()
 
 
-async def by_page(reader: Reader, at: VersionSelector) -> object:
+async def by_page(reader: StorageReader, at: VersionSelector) -> object:
     return await reader.page("roads", Query(ids=("a",)), at)
 
 
-async def by_box(reader: Reader, at: VersionSelector) -> object:
+async def by_box(reader: StorageReader, at: VersionSelector) -> object:
     return [c async for c in reader.chunks("roads", Query(spatial=Bbox(0, 0, 1, 1)), at)]
 
 
-async def by_empty_box(reader: Reader, at: VersionSelector) -> object:
+async def by_empty_box(reader: StorageReader, at: VersionSelector) -> object:
     return [c async for c in reader.chunks("roads", Query(spatial=Bbox(80, 80, 81, 81)), at)]
 
 
-async def by_found(reader: Reader, at: VersionSelector) -> object:
-    return await reader.found("roads", Query(), at)
+async def by_found(reader: StorageReader, at: VersionSelector) -> object:
+    return await reader.matching_states("roads", Query(), at)
 
 
-async def by_count(reader: Reader, at: VersionSelector) -> object:
+async def by_count(reader: StorageReader, at: VersionSelector) -> object:
     return await reader.count("roads", Query(states=States.ALL), at)
 
 
-async def by_tile(reader: Reader, at: VersionSelector) -> object:
+async def by_tile(reader: StorageReader, at: VersionSelector) -> object:
     return await reader.tile("roads", Query(), at, TILE)
 
 
-async def by_statistics(reader: Reader, at: VersionSelector) -> object:
+async def by_statistics(reader: StorageReader, at: VersionSelector) -> object:
     return await reader.statistics("roads", at)
 
 

@@ -17,9 +17,9 @@ from naksha.model.version import HEAD, AtSeq
 from naksha.psql import PsqlStorage
 from naksha.psql.connection.driver import Direct
 from naksha.psql.schema import install as installer
-from naksha.spi.storage import Layer
+from naksha.spi.storage import BranchLayer
 from naksha.testing.servers.postgres import PostgresCluster
-from naksha.testing.storage.branch_support import new_overlay
+from naksha.testing.storage.branch_case import new_overlay
 from naksha.testing.storage.bulk.suite_bulk import load
 from naksha.testing.storage.bulk.suite_staging import written
 from naksha.testing.storage.suite_support import (
@@ -115,7 +115,7 @@ class TestWriter:
         await grant(bare, role, "writer")
         writer = await PsqlStorage.open(as_role(bare, role), "test")
         overlay = await new_overlay(writer)
-        branch = writer.on_branch([Layer(overlay, None), Layer(0, version.txn)])
+        branch = writer.on_branch([BranchLayer(overlay, None), BranchLayer(0, version.txn)])
         async with branch.write(APP) as session:
             await session.upsert("roads", [point("a", n=2)])
         (state,) = (await branch.page("roads", Query())).states

@@ -16,7 +16,7 @@ from naksha.model import limits
 from naksha.model.collection import CollectionChange
 from naksha.model.errors import Conflict, Expired, FeatureNotFound, Retryable
 from naksha.model.query import Query, States
-from naksha.model.state import Outcome
+from naksha.model.state import WriteOutcome
 from naksha.model.version import AtSeq
 from naksha.psql import PsqlStorage
 from naksha.psql.connection.driver import Direct
@@ -56,8 +56,8 @@ class Storm:
         self.deeds: list[Deed] = []
         self.retries = 0
 
-    async def work(self, session: WriteSession) -> list[tuple[str, Outcome]]:
-        done: list[tuple[str, Outcome]] = []
+    async def work(self, session: WriteSession) -> list[tuple[str, WriteOutcome]]:
+        done: list[tuple[str, WriteOutcome]] = []
         for _ in range(self.dice.randrange(1, 4)):
             collection = self.dice.choice(COLLECTIONS)
             ids = self.dice.sample(HOT, self.dice.randrange(1, 4))
@@ -65,7 +65,9 @@ class Storm:
             done += [(collection, outcome) for outcome in outcomes]
         return done
 
-    async def step(self, session: WriteSession, collection: str, ids: list[str]) -> list[Outcome]:
+    async def step(
+        self, session: WriteSession, collection: str, ids: list[str]
+    ) -> list[WriteOutcome]:
         features = [point(key, n=self.dice.random()) for key in ids]
         match self.dice.choice(["create", "update", "upsert", "upsert", "delete", "rest", "purge"]):
             case "create":
@@ -85,7 +87,7 @@ class Storm:
         """One transaction, whatever becomes of it."""
         txn: list[int | None] = []
 
-        async def work(session: WriteSession) -> list[tuple[str, Outcome]]:
+        async def work(session: WriteSession) -> list[tuple[str, WriteOutcome]]:
             done = await self.work(session)
             txn.append(session.txn)
             return done
@@ -411,7 +413,7 @@ async def test_a_feature_created_between_lock_and_write_is_not_written_over(
     holders = asyncio.create_task(gate.execute(f"SELECT pg_advisory_lock({gate_key})"))
     await until_blocked(watcher, gate)
 
-    async def write() -> list[Outcome]:
+    async def write() -> list[WriteOutcome]:
         async with storage.write("late") as session:
             if late == "upsert":
                 return await session.upsert("roads", [point("a", by="late")])

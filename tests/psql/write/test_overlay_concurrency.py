@@ -166,7 +166,7 @@ async def test_a_dropped_overlay_is_gone_with_its_tables(
     assert await storage.run(lambda s: s.new_overlay(), APP) > branch.overlay
 
 
-async def test_whoever_drops_an_overlay_waits_for_its_writers(
+async def test_dropping_an_overlay_waits_for_its_writers(
     storage: PsqlStorage, branch: Branch, connect: Connect
 ) -> None:
     shell, dropper = await connect(), await connect()

@@ -41,8 +41,8 @@ from naksha.spark.jobs.frame import JobProgress, SilentProgress
 from naksha.spark.jobs.verify import Verify, verify
 from naksha.spark.runtime.storage_cache import close_all, shared_storage
 from naksha.spark.source.options import StorageRef
-from naksha.spi.opening import open_storage
 from naksha.spi.storage import Storage, WriteSession
+from naksha.spi.storage_factory import open_storage
 from naksha.testing.fixtures import DatabaseFactory
 from naksha.versioning import Attribution, EditStep, import_history
 from tests.spark.jobs.geoparquet_rules import check_file

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from naksha.model.errors import StorageCorrupt
 from naksha.model.query import id_hash
-from naksha.model.status_codes import outward
+from naksha.model.status_codes import status_codes_of
 from naksha.spark.jobs.frame import SilentProgress
 from naksha.spark.jobs.verify import JOB, Verified, Verify, verify
 from tests.spark.jobs.town import Town, point
@@ -70,7 +70,7 @@ async def test_writes_that_escaped_the_history_are_told(
         (ids[1], str(escaped), "the state before version 2 is missing"),
     }
     assert JOB.exit_code is not None
-    assert JOB.exit_code(report) == outward(StorageCorrupt).exit_code
+    assert JOB.exit_code(report) == status_codes_of(StorageCorrupt).exit_code
 
 
 def reported(report: Verified) -> set[tuple[str | None, str | None, str]]:

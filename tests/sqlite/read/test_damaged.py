@@ -46,7 +46,7 @@ async def test_what_is_damaged_is_read(storage: SqliteStorage, path: Path, kind:
         where = Query(where=PropertyTest(("properties", "n"), Op.CONTAINS, 1))
         assert "bad" in ids_of(await roads.states(where, at))
         odd = (SortKey(("properties", 'a "name"')),)
-        assert len(await storage.found("roads", Query(), at, sort=odd)) == 3
+        assert len(await storage.matching_states("roads", Query(), at, sort=odd)) == 3
         rows = [
             row
             for split in await storage.plan("roads", Query(), at)

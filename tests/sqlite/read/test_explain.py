@@ -22,7 +22,7 @@ from naksha.sqlite.read.log import statement_of
 from naksha.sqlite.read.rows import collection_of
 from naksha.sqlite.schema.file import connect
 from naksha.sqlite.sql import queries
-from naksha.testing.storage.branch_support import branch_of
+from naksha.testing.storage.branch_case import branch_of
 from naksha.testing.storage.suite_support import Handle, point, with_xyz
 from tests.sqlite.support import opened
 

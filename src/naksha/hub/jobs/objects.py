@@ -21,7 +21,7 @@ from naksha.hub.leases import Leased, LeasedTable, read_objects
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.identity.names import check_collection_id
-from naksha.spi.jobs.messages import Failed
+from naksha.spi.jobs.messages import FailedMessage
 
 JOBS: Final = "jobs"
 """Name of the pointer of jobs."""
@@ -130,7 +130,7 @@ class JobState(Leased, frozen=True, kw_only=True):
     cancelled_by: str = ""
     """The actor who requested the cancellation, if any."""
     report: dict[str, Any] | None = None
-    error: Failed | None = None
+    error: FailedMessage | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Convert to JSON for clients."""
@@ -151,7 +151,7 @@ class JobState(Leased, frozen=True, kw_only=True):
         return {name: value for name, value in status.items() if value is not None}
 
 
-def _error_json(failed: Failed) -> dict[str, Any]:
+def _error_json(failed: FailedMessage) -> dict[str, Any]:
     status = {
         "code": failed.code,
         "message": failed.message,

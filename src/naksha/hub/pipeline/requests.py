@@ -28,7 +28,7 @@ from naksha.hub.pipeline.responses import (
 from naksha.hub.subscriptions.delivery_fence import DeliveryFence
 from naksha.model.geo.tiles import VectorTile
 from naksha.model.query import Not, Op, Predicate, Query, SortKey, States, Test
-from naksha.model.state import XYZ, Found
+from naksha.model.state import XYZ, MatchingState
 
 R = TypeVar("R")
 MATCH_ALL = Query()
@@ -97,13 +97,14 @@ class ReadFeatures(Request[Features], frozen=True, kw_only=True, tag="ReadFeatur
 class FindFeatures(Request[Findings], frozen=True, kw_only=True, tag="FindFeatures"):
     """Find the states of a query without their content, ordered by sort keys and then by id.
 
-    Returns at most `limit` states after the state `after` (see `Reader.found`). Handlers that
-    transform features do not support it; the result is then derived from `ReadFeatures`.
+    Returns at most `limit` states after the state `after`, see `StorageReader.matching_states`.
+    Handlers that transform features do not support it; the result is then derived from
+    `ReadFeatures`.
     """
 
     query: Query = MATCH_ALL
     sort: tuple[SortKey, ...] = ()
-    after: Found | None = None
+    after: MatchingState | None = None
 
     def narrowed(self, allowed: Predicate) -> Self:
         return msgspec.structs.replace(self, query=narrowed(self.query, allowed))

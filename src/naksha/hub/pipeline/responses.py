@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from naksha.model.state import Found, State
+from naksha.model.state import MatchingState, State
 from naksha.model.statistics import Statistics
 
 T = TypeVar("T")
@@ -186,7 +186,7 @@ class FixedVersion(msgspec.Struct, frozen=True):
 class Findings(msgspec.Struct, frozen=True):
     """States without their content."""
 
-    found: list[Found]
+    found: list[MatchingState]
 
 
 class TileBytes(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from naksha.hub.pipeline.responses import FixedVersion
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Expired
 from naksha.model.version import HEAD, AtSeq, Head, VersionSelector
-from naksha.spi.storage import Reader, Storage
+from naksha.spi.storage import Storage, StorageReader
 from naksha.versioning import NameScope, parse_ref, place_of
 from naksha.versioning.version_refs import MAIN_BRANCH, SingleRef
 
@@ -33,7 +33,7 @@ class Target(NamedTuple):
     """Handling of geometries that cross the date line."""
 
 
-async def place(target: Target, ref: str) -> tuple[Reader, VersionSelector]:
+async def place(target: Target, ref: str) -> tuple[StorageReader, VersionSelector]:
     """Resolve a version reference to a reader and a version selector."""
     if not ref or ref == "HEAD":
         return target.storage, HEAD

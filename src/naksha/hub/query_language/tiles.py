@@ -20,7 +20,7 @@ import numpy as np
 import shapely
 
 from naksha.model.errors import InvalidArgument
-from naksha.model.geo.dateline import mended_geometry
+from naksha.model.geo.dateline import bounded_geometry
 from naksha.model.limits import TILE_LEVEL_MAX, TILE_MARGIN_PIXELS_MAX
 from naksha.model.query import Bbox
 
@@ -194,7 +194,7 @@ def hexagon(index: str) -> shapely.Geometry:
     ring = [[lon, lat] for lat, lon in (*boundary, boundary[0])]
     if max(abs(lat) for lat, _ in boundary) > _POLAR_LATITUDE:
         ring = _along_great_circles(ring)
-    mended = mended_geometry({"type": "Polygon", "coordinates": [ring]}, shortest=True)
+    mended = bounded_geometry({"type": "Polygon", "coordinates": [ring]}, shortest=True)
     return shapely.from_geojson(msgspec.json.encode(mended.geometry))
 
 

@@ -21,11 +21,13 @@ from naksha.hub.query_language.properties import property_path
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Query, SortKey
-from naksha.model.state import Found, State
+from naksha.model.state import MatchingState, State
 from naksha.spi.support.sort_keys import json_values, rank_of
 
 Send = Callable[[ReadFeatures], Awaitable[Features]]
-Find = Callable[[ReadFeatures, Sequence[SortKey], Found | None, int], Awaitable[list[Found]]]
+Find = Callable[
+    [ReadFeatures, Sequence[SortKey], MatchingState | None, int], Awaitable[list[MatchingState]]
+]
 """Returns the first features of a read, up to a number, after a given one."""
 _DIRECTIONS: Final = ("asc", "desc")
 
@@ -34,7 +36,7 @@ class SortCursor(msgspec.Struct, frozen=True, array_like=True):
     """The last feature of a page, and the version that it was read at."""
 
     ref: str
-    last: Found
+    last: MatchingState
 
 
 class _Reversed:
@@ -55,7 +57,7 @@ class _Reversed:
         return hash((_Reversed, self.value))
 
 
-Ranked = tuple[tuple[Any, ...], str, Found]
+Ranked = tuple[tuple[Any, ...], str, MatchingState]
 """The key of a feature, its id, and the found entry; ids are unique."""
 
 
@@ -122,8 +124,8 @@ def sort_in_storage(find: Callable[[FindFeatures], Awaitable[Findings]]) -> Find
     """Return a function that sorts in the storage."""
 
     async def found(
-        read: ReadFeatures, keys: Sequence[SortKey], after: Found | None, count: int
-    ) -> list[Found]:
+        read: ReadFeatures, keys: Sequence[SortKey], after: MatchingState | None, count: int
+    ) -> list[MatchingState]:
         query = msgspec.structs.replace(read.query, limit=count)
         request = FindFeatures(query=query, ref=read.ref, sort=tuple(keys), after=after)
         return (await find(request)).found
@@ -135,8 +137,8 @@ def sort_in_memory(send: Send) -> Find:
     """Return a function that sorts the features that the pipeline returns."""
 
     async def found(
-        read: ReadFeatures, keys: Sequence[SortKey], after: Found | None, count: int
-    ) -> list[Found]:
+        read: ReadFeatures, keys: Sequence[SortKey], after: MatchingState | None, count: int
+    ) -> list[MatchingState]:
         begin = None if after is None else (_key_of(after, keys), after.id)
         unpaged = msgspec.structs.replace(read.query, limit=None, cursor=None)
         answer = await send(msgspec.structs.replace(read, query=unpaged, paged=False))
@@ -146,7 +148,7 @@ def sort_in_memory(send: Send) -> Find:
                 values = _values(state, keys)
                 key = _key(values, keys)
                 if begin is None or begin < (key, state.id):
-                    best.append((key, state.id, Found(state.id, "", json_values(values))))
+                    best.append((key, state.id, MatchingState(state.id, "", json_values(values))))
             if len(best) > 2 * count:
                 best = _first(best, count)
         return [one for _, _, one in _first(best, count)]
@@ -171,7 +173,7 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
     return value
 
 
-def _key_of(found: Found, keys: Sequence[SortKey]) -> tuple[Any, ...]:
+def _key_of(found: MatchingState, keys: Sequence[SortKey]) -> tuple[Any, ...]:
     try:
         values = [None if one is None else msgspec.json.decode(one) for one in found.values]
     except (msgspec.DecodeError, UnicodeEncodeError):

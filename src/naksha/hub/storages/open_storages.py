@@ -18,8 +18,8 @@ from naksha.hub.storages.locations import location_of
 from naksha.model import limits
 from naksha.model.errors import NakshaError, Unavailable
 from naksha.spi.locations import FILE, STORAGES, path_of, redacted
-from naksha.spi.opening import open_storage
 from naksha.spi.storage import Storage
+from naksha.spi.storage_factory import open_storage
 
 _log: Final = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from naksha.model.errors import (
     Retryable,
 )
 from naksha.model.query import Query, States
-from naksha.model.state import Found
+from naksha.model.state import MatchingState
 from naksha.spi.storage import WriteSession
 from naksha.versioning.changesets import MESSAGE
 
@@ -99,8 +99,8 @@ class _Delete:
         return Deleted(count=done.count, ids=tuple(done.ids), txn=session.txn)
 
     async def _delete_all(self, session: WriteSession, query: Query, done: _Done) -> None:
-        last: Found | None = None
-        while found := await session.found(self._collection, query, after=last):
+        last: MatchingState | None = None
+        while found := await session.matching_states(self._collection, query, after=last):
             if self._permits:
                 await self._check(session, query, found)
             done.count += await self._delete(session, query, found)
@@ -109,14 +109,18 @@ class _Delete:
             if len(found) < limits.READ_CHUNK_FEATURES:
                 break
 
-    async def _check(self, session: WriteSession, query: Query, found: Sequence[Found]) -> None:
+    async def _check(
+        self, session: WriteSession, query: Query, found: Sequence[MatchingState]
+    ) -> None:
         """Check permits against whole states. If a state changes afterwards, its lock fails."""
         ids = tuple(one.id for one in found)
         page = await session.page(self._collection, Query(ids=ids, states=query.states))
         for state in page.states:
             self._permits.check(state, None)
 
-    async def _delete(self, session: WriteSession, query: Query, found: Sequence[Found]) -> int:
+    async def _delete(
+        self, session: WriteSession, query: Query, found: Sequence[MatchingState]
+    ) -> int:
         """Delete features; retry if one changed, since it may not match the query any more."""
         ids = [one.id for one in found]
         uuids = [one.uuid for one in found] if self._depends_on_content else None

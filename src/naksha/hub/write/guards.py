@@ -15,7 +15,7 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Forbidden
 from naksha.model.query import Query
 from naksha.model.state import State
-from naksha.spi.storage import Reader
+from naksha.spi.storage import StorageReader
 
 
 class Permits:
@@ -46,7 +46,7 @@ class Permits:
         """
         return self._context.actor.limits.max_features_per_space is not None
 
-    async def check_count(self, reader: Reader, collections: Iterable[str]) -> None:
+    async def check_count(self, reader: StorageReader, collections: Iterable[str]) -> None:
         """Raise Forbidden if a space's collections have more features than the token allows."""
         most = self._context.actor.limits.max_features_per_space
         if most is None:

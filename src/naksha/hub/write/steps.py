@@ -30,7 +30,7 @@ from naksha.model.errors import (
 )
 from naksha.model.features import check_features
 from naksha.model.query import Query, States
-from naksha.model.state import Outcome, State
+from naksha.model.state import State, WriteOutcome
 from naksha.model.write_checks import check_points
 from naksha.spi.storage import WriteSession
 from naksha.spi.support.predicates import holds
@@ -82,7 +82,7 @@ class Steps:
         self._done(outcomes, entries)
 
     async def _delete(self, rules: Rules, entries: Entries) -> None:
-        outcomes = [Outcome(id, RETAINED, None, None) for id in entries]
+        outcomes = [WriteOutcome(id, RETAINED, None, None) for id in entries]
         if rules.collection is not None:
             outcomes = await self._session.delete(
                 rules.collection.id,
@@ -229,7 +229,7 @@ class Steps:
             return valid
         return planned
 
-    def _done(self, outcomes: list[Outcome], entries: Entries) -> None:
+    def _done(self, outcomes: list[WriteOutcome], entries: Entries) -> None:
         for outcome in outcomes:
             position = entries[outcome.id].position
             self._report.add(outcome.id, position, outcome.action, outcome.state)

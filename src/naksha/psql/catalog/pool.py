@@ -63,7 +63,7 @@ class CatalogPool:
                 max_queries=QUERIES_MAX,
                 timeout=CONNECT_S,
                 init=lambda connection: connection.execute(set_up),
-                reset=_nothing,
+                reset=_no_reset,
             )
         return cls(pool, call_s)
 
@@ -95,7 +95,7 @@ class CatalogPool:
                 except asyncpg.DeadlockDetectedError:
                     continue
                 except DRIVER_ERRORS as error:
-                    raise _as_ours(error, lost) from error
+                    raise _naksha_error(error, lost) from error
         raise Unavailable(
             f"The statement was aborted by a deadlock {DEADLOCKS_MAX} times in a row; retry later"
         )
@@ -104,7 +104,7 @@ class CatalogPool:
     async def _acquired(self) -> AsyncIterator[Connection]:
         """Acquire a connection for a block; errors raised inside the block pass unchanged."""
         if self._is_closed:
-            raise Unavailable("The catalog is closed")
+            raise Unavailable("The catalog is closed; open it again")
         try:
             connection = await self._pool.acquire(timeout=ACQUIRE_S)
         except TimeoutError as error:
@@ -123,7 +123,7 @@ class CatalogPool:
                 await self._pool.release(connection, timeout=RELEASE_S)
 
 
-async def _nothing(connection: Connection) -> None:
+async def _no_reset(connection: Connection) -> None:
     """Do nothing, instead of the driver's reset.
 
     The reset would double the duration of each call, and no statement of the catalog leaves
@@ -131,7 +131,7 @@ async def _nothing(connection: Connection) -> None:
     """
 
 
-def _as_ours(error: BaseException, lost: type[NakshaError]) -> NakshaError:
+def _naksha_error(error: BaseException, lost: type[NakshaError]) -> NakshaError:
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
         if state.startswith(_LOST):

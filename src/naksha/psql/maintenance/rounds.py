@@ -98,13 +98,13 @@ async def maintain(
     """
     async with alone(connection):
         now: int = await connection.fetchval(queries()["maintain_now"], now_ms)
-        await Round(connection, now, memory).run()
+        await MaintenanceRound(connection, now, memory).run()
 
 
 async def expire(connection: Connection, collection: str, cutoff: int) -> None:
     """Expire the history of a collection; see `Storage.expire`."""
     async with alone(connection):
-        await Round(connection, 0).expire_before(collection, cutoff)
+        await MaintenanceRound(connection, 0).expire_before(collection, cutoff)
 
 
 @asynccontextmanager
@@ -126,7 +126,7 @@ async def alone(connection: Connection) -> Any:
             await connection.fetchval(queries()["unlock"], MAINTENANCE)
 
 
-class Round:
+class MaintenanceRound:
     """One round on one connection, which holds the maintenance lock."""
 
     def __init__(

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from naksha.model.query import Query, SortKey
-from naksha.model.state import Found
+from naksha.model.state import MatchingState
 from naksha.psql.read.statements import Source, Statement, path_of, source_rows, there
 from naksha.psql.sql import sql
-from naksha.spi.support.sort_keys import Last, behind, place_of
+from naksha.spi.support.sort_keys import SortBound, after_bound, sort_position_of
 
 
 def found_statement(
     layers: Sequence[Source],
     query: Query,
     sort: Sequence[SortKey],
-    after: Found | None,
+    after: MatchingState | None,
     *,
     if_there: str | None = None,
 ) -> tuple[str, list[Any]]:
@@ -45,7 +45,7 @@ def _sorted(
     layers: Sequence[Source],
     query: Query,
     sort: Sequence[SortKey],
-    after: Found | None,
+    after: MatchingState | None,
     conditions: Sequence[str],
     limit: str,
 ) -> str:
@@ -88,24 +88,24 @@ def _rank(n: int, key: SortKey) -> str:
     return sql("sort_rank_descending" if key.descending else "sort_rank", n=str(n))
 
 
-def _behind(statement: Statement, sort: Sequence[SortKey], after: Found) -> str:
+def _behind(statement: Statement, sort: Sequence[SortKey], after: MatchingState) -> str:
     last = [
         _last(statement, n, key, json)
         for n, (key, json) in enumerate(zip(sort, after.values, strict=True))
     ]
     rest = sql("found_after_id", id=statement.value(after.id, "text"))
-    return behind(sql, last, rest)
+    return after_bound(sql, last, rest)
 
 
-def _last(statement: Statement, n: int, key: SortKey, json: str | None) -> Last:
-    place = place_of(json, key)
+def _last(statement: Statement, n: int, key: SortKey, json: str | None) -> SortBound:
+    place = sort_position_of(json, key)
     rank = _rank(n, key)
     if place.value is None:
-        return Last(key, rank, None, place.rank, "")
+        return SortBound(key, rank, None, place.rank, "")
     if isinstance(place.value, str):
         then = statement.value(place.value, "text")
-        return Last(key, rank, sql("sort_text", n=str(n)), place.rank, then)
+        return SortBound(key, rank, sql("sort_text", n=str(n)), place.rank, then)
     number = str(int(place.value)) if isinstance(place.value, bool) else place.json
     # As text: a JSON number may be more precise than any number type of the driver.
     then = statement.value(number, "text") + "::numeric"
-    return Last(key, rank, sql("sort_number", n=str(n)), place.rank, then)
+    return SortBound(key, rank, sql("sort_number", n=str(n)), place.rank, then)

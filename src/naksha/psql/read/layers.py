@@ -15,10 +15,10 @@ from naksha.model.transaction import MAIN
 from naksha.psql.connection.driver import Connection
 from naksha.psql.read.statements import Source, Statement
 from naksha.psql.sql import ident, queries, sql
-from naksha.spi.storage import Layer
+from naksha.spi.storage import BranchLayer
 
-Branch = tuple[Layer, ...]
-NO_BRANCH: Final[Branch] = (Layer(MAIN, None),)
+Branch = tuple[BranchLayer, ...]
+NO_BRANCH: Final[Branch] = (BranchLayer(MAIN, None),)
 """The layers of main."""
 OVERLAY_MAX: Final = 2**31 - 1
 """Greatest overlay number, an int4."""
@@ -29,7 +29,7 @@ def is_overlay(number: int) -> bool:
     return 0 < number <= OVERLAY_MAX
 
 
-def check_layers(layers: Sequence[Layer]) -> Branch:
+def check_layers(layers: Sequence[BranchLayer]) -> Branch:
     """Check that the layers can be those of a branch."""
     if len(layers) > limits.LAYERS_MAX:
         raise LimitExceeded(
@@ -73,7 +73,7 @@ def visible(branch: Branch, txn: int | None) -> Branch:
         below += 1
     top = branch[below]
     at = txn if top.txn is None else min(txn, top.txn)
-    return (Layer(top.overlay, at), *branch[below + 1 :])
+    return (BranchLayer(top.overlay, at), *branch[below + 1 :])
 
 
 async def overlay_tables(

@@ -18,7 +18,7 @@ from naksha.model.identity.guid import Guid
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.identity.uuids import Uuid, parse_state_id
 from naksha.model.query import Query, SortKey, States
-from naksha.model.state import Found, State
+from naksha.model.state import MatchingState, State
 from naksha.model.statistics import Statistics
 from naksha.model.version import HEAD, AtSeq, AtTxn, Head, Version, VersionSelector
 from naksha.psql.connection.driver import Connection, Rows
@@ -35,16 +35,16 @@ from naksha.psql.read.layers import (
     visible,
 )
 from naksha.psql.read.statements import Source
-from naksha.psql.read.statistics import part_to_read, statistics_of, statistics_statement
+from naksha.psql.read.statistics import sample_fraction, statistics_of, statistics_statement
 from naksha.psql.read.tiles import tile_statement
 from naksha.psql.read.versions import check_histories, check_log, resolve
 from naksha.psql.sql import queries
-from naksha.spi.cursor import Cursor, decode_cursor
-from naksha.spi.storage import KeptObject, Page
+from naksha.spi.cursor import PageCursor, decode_cursor
+from naksha.spi.storage import StatePage, StoredObject
 from naksha.spi.support import chunks
 from naksha.spi.support.query_parts import end_of_prefix
-from naksha.spi.support.sort_keys import check_found
-from naksha.spi.support.write_input import check_kept
+from naksha.spi.support.sort_keys import check_matching_query
+from naksha.spi.support.write_input import check_stored_object
 
 PREFETCH: Final = 500
 """Rows fetched ahead while states are streamed."""
@@ -67,7 +67,7 @@ class CollectionRead(NamedTuple):
     columns: Columns
     build: Callable[[Sequence[Source]], tuple[str, list[Any]]]
     """Return the statement that selects the columns from some tables."""
-    cursor: Cursor | None = None
+    cursor: PageCursor | None = None
     pins_head: bool = False
     """Whether HEAD means the last published version."""
     needs_history: bool = True
@@ -183,15 +183,15 @@ class PsqlReader(ABC):
         )
         return info
 
-    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> Page:
+    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> StatePage:
         read = self._paged(collection, query, at)
         txn, rows = await self._rows(read)
         found = _states(rows)
         if query.limit is None or len(found) <= query.limit:
-            return Page(found, None)
+            return StatePage(found, None)
         del found[query.limit :]
         last = found[-1]
-        return Page(found, Cursor(txn or 0, last.id, last.txn).encoded())
+        return StatePage(found, PageCursor(txn or 0, last.id, last.txn).encoded())
 
     async def states(
         self, collection: str, query: Query, at: VersionSelector = HEAD
@@ -350,16 +350,16 @@ class PsqlReader(ABC):
                 async with self._connection() as connection:
                     await check_histories(connection, read.history(at.sources))
 
-    async def found(
+    async def matching_states(
         self,
         collection: str,
         query: Query,
         at: VersionSelector = HEAD,
         *,
         sort: Sequence[SortKey] = (),
-        after: Found | None = None,
-    ) -> list[Found]:
-        check_found(query, sort, after)
+        after: MatchingState | None = None,
+    ) -> list[MatchingState]:
+        check_matching_query(query, sort, after)
         columns = ("id", "uuid", *(f"value_{n}" for n in range(len(sort))))
         _, rows = await self._rows(
             CollectionRead(
@@ -371,7 +371,7 @@ class PsqlReader(ABC):
             )
         )
         return [
-            Found(id, uuid, tuple(None if value == "null" else value for value in values))
+            MatchingState(id, uuid, tuple(None if value == "null" else value for value in values))
             for _, id, uuid, *values in rows
         ]
 
@@ -431,7 +431,7 @@ class PsqlReader(ABC):
         if fast:
             position = await self._positioned(read)
             async with self._connection_at(position.txn) as connection:
-                part = await part_to_read(connection, position.sources)
+                part = await sample_fraction(connection, position.sources)
         _, rows = await self._rows(read)
         return statistics_of(rows, part)
 
@@ -496,14 +496,14 @@ class PsqlReader(ABC):
                 await check_histories(connection, [(s.table, s.at) for s in sources])
             return version
 
-    async def kept(self, kind: str, id: str) -> KeptObject | None:
-        check_kept(kind, id)
+    async def stored_object(self, kind: str, id: str) -> StoredObject | None:
+        check_stored_object(kind, id)
         async with self._connection() as connection:
             row = await connection.fetchrow(queries()["kept"], kind, id)
         return None if row is None else _kept(row)
 
-    async def all_kept(self, kind: str, prefix: str = "") -> list[KeptObject]:
-        check_kept(kind, prefix or "any")
+    async def stored_objects(self, kind: str, prefix: str = "") -> list[StoredObject]:
+        check_stored_object(kind, prefix or "any")
         end = end_of_prefix(prefix)
         values = (kind, prefix) if end is None else (kind, prefix, end)
         name = "all_kept" if end is None else "kept_between"
@@ -538,5 +538,5 @@ def _states(rows: Sequence[Any]) -> list[State]:
     return [State(id, feature) for _, id, feature in rows]
 
 
-def _kept(row: Any) -> KeptObject:
-    return KeptObject(row["kind"], row["id"], msgspec.json.decode(row["value"]), row["revision"])
+def _kept(row: Any) -> StoredObject:
+    return StoredObject(row["kind"], row["id"], msgspec.json.decode(row["value"]), row["revision"])

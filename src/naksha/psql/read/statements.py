@@ -16,7 +16,7 @@ from naksha.model.query import GEOMETRY_TYPE, Bbox, Intersects, Op, Query, Spati
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ
 from naksha.psql.sql import ident, sql
-from naksha.spi.cursor import Cursor
+from naksha.spi.cursor import PageCursor
 from naksha.spi.support.query_parts import (
     ORDER,
     Box,
@@ -89,14 +89,14 @@ def leaf_of(feature_id: str) -> str:
 
 
 def states(
-    collection: str, query: Query, at: int | None, cursor: Cursor | None = None
+    collection: str, query: Query, at: int | None, cursor: PageCursor | None = None
 ) -> tuple[str, list[Any]]:
     """Return the statement that selects (id, feature) of all states of the query."""
     return layered_states([Source(collection, at)], query, cursor)
 
 
 def layered_states(
-    layers: Sequence[Source], query: Query, cursor: Cursor | None = None
+    layers: Sequence[Source], query: Query, cursor: PageCursor | None = None
 ) -> tuple[str, list[Any]]:
     """Return the same statement for a collection in several layers, topmost first."""
     statement = Statement()
@@ -161,7 +161,7 @@ def rows_of(
     query: Query,
     given: str,
     *conditions: str,
-    cursor: Cursor | None = None,
+    cursor: PageCursor | None = None,
     limit: int | None = None,
 ) -> tuple[str, str]:
     """Return the rows of the requested states, and their order if there is a limit.
@@ -209,7 +209,7 @@ def source_rows(
     statement: Statement,
     layers: Sequence[Source],
     query: Query,
-    cursor: Cursor | None,
+    cursor: PageCursor | None,
     source: str,
     given: str,
     conditions: Sequence[str],

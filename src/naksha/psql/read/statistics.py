@@ -14,7 +14,7 @@ from naksha.psql.sql import ident, queries, sql
 from naksha.spi.support.query_parts import union_of
 
 
-async def part_to_read(connection: Connection, sources: Sequence[Source]) -> float:
+async def sample_fraction(connection: Connection, sources: Sequence[Source]) -> float:
     """Return the fraction of the tables to read for fast statistics, at most 1."""
     names = [ident(source.table) for source in sources]
     names += [ident(source.table + HISTORY) for source in sources if source.at is not None]

@@ -13,8 +13,8 @@ from naksha.model.errors import CollectionNotFound
 from naksha.model.query import Query
 from naksha.model.version import HEAD, VersionSelector
 from naksha.psql.bulk import splits
-from naksha.psql.bulk.apply_staged import Applying
-from naksha.psql.connection.servers import Server
+from naksha.psql.bulk.apply_staged import StagedWrites
+from naksha.psql.connection.servers import DatabaseServer
 from naksha.psql.maintenance.partitioning import sampled_size
 from naksha.psql.read import versions
 from naksha.psql.read.layers import Branch, sources_of
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from naksha.psql.storage import PsqlStorage
 
 
-class PsqlBranch(BranchView, Applying):
+class PsqlBranch(BranchView, StagedWrites):
     """Storage as seen from a branch; see `Storage.on_branch`.
 
     Replicas are not used: one that knows a version may still lack the tables of an overlay.
@@ -57,7 +57,7 @@ class PsqlBranch(BranchView, Applying):
         return self._branch[0].overlay
 
     @property
-    def _server(self) -> Server:
+    def _server(self) -> DatabaseServer:
         return self._main._server
 
     async def _byte_size(self, collection: str, txn: int) -> int:

@@ -15,7 +15,7 @@ from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import NotSupported
 from naksha.model.identity.names import check_collection_id
 from naksha.model.identity.storage_identity import StorageIdentity
-from naksha.model.state import Outcome, State
+from naksha.model.state import State, WriteOutcome
 from naksha.model.version import Version
 from naksha.psql.connection.driver import Connection, Direct
 from naksha.psql.connection.errors import translated
@@ -25,7 +25,7 @@ from naksha.psql.read.layers import NO_BRANCH, Branch, check_layers, is_overlay
 from naksha.psql.read.reader import PsqlReader
 from naksha.psql.sql import queries
 from naksha.psql.write.batch import Batch
-from naksha.spi.storage import Layer, Reader
+from naksha.spi.storage import BranchLayer, StorageReader
 from naksha.spi.support.write_input import CheckedSession, Locks, Mode, WriteBatch
 
 _INFO: Final = msgspec.json.Decoder(CollectionInfo)
@@ -166,17 +166,17 @@ class PsqlSession(PsqlReader, CheckedSession):
         for collection in sorted(collections):
             await self.call_features("close_gate", collection, collection)
 
-    def on_branch(self, layers: Sequence[Layer]) -> Reader:
+    def on_branch(self, layers: Sequence[BranchLayer]) -> StorageReader:
         return InSession(self, check_layers(layers))
 
-    async def branch_off(self, below: Sequence[Layer]) -> int:
+    async def branch_off(self, below: Sequence[BranchLayer]) -> int:
         if self._branch != NO_BRANCH or self.collections_written or self._txn is not None:
             raise NotSupported(
                 "A branch can only be created by a session on main that has not written yet",
                 field="below",
             )
         overlay = await self.new_overlay()
-        branch = check_layers((Layer(overlay, None), *below))
+        branch = check_layers((BranchLayer(overlay, None), *below))
         overlays, txns = [each.overlay for each in branch], [each.txn for each in branch]
         await self.call("tx_branch", None, overlays, txns)
         # This session creates the overlay's tables itself: no other session can wait for them.
@@ -205,7 +205,7 @@ class PsqlSession(PsqlReader, CheckedSession):
 
     async def _write(
         self, collection: str, mode: Mode, batch: WriteBatch, returning: bool
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         rows = Batch.of(batch.prepared.ids)
         columns = Batch.columns(batch)
         values = (mode, rows.counts, *(rows.pick(column) for column in columns), returning)
@@ -219,14 +219,16 @@ class PsqlSession(PsqlReader, CheckedSession):
         locks: Locks,
         returning: bool,
         masks: bool = True,
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         mode = "delete" if masks else "unmask"
         return await self._by_ids("delete", collection, ids, locks, values=(returning, mode))
 
-    async def _restore(self, collection: str, ids: list[str], returning: bool) -> list[Outcome]:
+    async def _restore(
+        self, collection: str, ids: list[str], returning: bool
+    ) -> list[WriteOutcome]:
         return await self._by_ids("restore", collection, ids, values=(returning,))
 
-    async def _purge(self, collection: str, ids: list[str]) -> list[Outcome]:
+    async def _purge(self, collection: str, ids: list[str]) -> list[WriteOutcome]:
         return await self._by_ids("purge", collection, ids)
 
     async def _by_ids(
@@ -236,7 +238,7 @@ class PsqlSession(PsqlReader, CheckedSession):
         ids: list[str],
         *columns: Sequence[Any],
         values: Sequence[Any] = (),
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         rows = Batch.of(ids)
         picked = [rows.pick(column) for column in (ids, *columns)]
         found = await self.call_features(
@@ -253,12 +255,12 @@ class PsqlSession(PsqlReader, CheckedSession):
     ) -> None:
         await self.call("tx_message", None, id, text, attachment, binary)
 
-    async def _keep(self, kind: str, id: str, json: str, expected: int | None) -> int:
+    async def _store_object(self, kind: str, id: str, json: str, expected: int | None) -> int:
         rows = await self.call("keep", None, kind, id, json, expected)
         revision: int = rows[0][0]
         return revision
 
-    async def _forget(self, kind: str, id: str, expected: int | None) -> None:
+    async def _remove_object(self, kind: str, id: str, expected: int | None) -> None:
         await self.call("forget", None, kind, id, expected)
 
     async def _pin(self, name: str, at: Version, collection: str | None, guards: bool) -> None:
@@ -311,10 +313,10 @@ class InSession(PsqlReader):
         """Do nothing: inside a transaction the published versions do not change."""
 
 
-def _outcomes(rows: Sequence[Any], ids: Sequence[str]) -> list[Outcome]:
+def _outcomes(rows: Sequence[Any], ids: Sequence[str]) -> list[WriteOutcome]:
     """Return the outcomes in the order of the input."""
     by_id = {
-        row["id"]: Outcome(
+        row["id"]: WriteOutcome(
             row["id"],
             row["action"],
             row["uuid"],

@@ -21,8 +21,8 @@ from naksha.model.query import Query
 from naksha.model.version import Version
 from naksha.psql.connection.driver import Connection, Connections, Direct, acquired, reading
 from naksha.psql.connection.errors import DRIVER_ERRORS, LockTimeout, PoolExhausted, translated
-from naksha.psql.maintenance.days import Days
-from naksha.psql.maintenance.growth import Growth
+from naksha.psql.maintenance.daily_partitions import DailyPartitions
+from naksha.psql.maintenance.growth import GrowthTask
 from naksha.psql.maintenance.sequencer import Sequencer
 from naksha.psql.read.layers import NO_BRANCH
 from naksha.psql.read.reader import PsqlReader
@@ -30,7 +30,7 @@ from naksha.psql.sql import queries
 from naksha.psql.write.session import PsqlSession
 from naksha.spi.clock import Clock
 from naksha.spi.storage import WriteSession
-from naksha.spi.support.stream_limit import Streams
+from naksha.spi.support.stream_limit import StreamLimit
 from naksha.spi.support.write_input import check_days
 
 T = TypeVar("T")
@@ -41,13 +41,13 @@ class Writing(PsqlReader):
     """Reader and writer on a pool of connections."""
 
     _connections: Connections
-    _streams: Streams
+    _streams: StreamLimit
     _info: StorageIdentity
     _sequencer: Sequencer
     _clock: Clock | None
     _connect: Callable[[], Awaitable[Direct]]
-    _days: Days
-    _growth: Growth
+    _days: DailyPartitions
+    _growth: GrowthTask
     _scope: Collection[str] | None = None
 
     @property
@@ -70,7 +70,7 @@ class Writing(PsqlReader):
         return reading(self._connections)
 
     def _turn_to_stream(self, query: Query) -> AbstractAsyncContextManager[object]:
-        return self._streams.turn(query)
+        return self._streams.slot(query)
 
     async def _publish(self) -> None:
         with translated():

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from naksha.model import limits
 from naksha.model.errors import NakshaError, Unavailable
-from naksha.model.status_codes import outward
+from naksha.model.status_codes import status_codes_of
 from naksha.server.metrics import forget_worker
 from naksha.server.process.heartbeat import Heartbeat, WorkerWatch, look_seconds
 from naksha.server.process.logs import set_up_logs
@@ -190,7 +190,7 @@ def work(
         _log.error("Worker cannot serve: %s", error)
         if ready is not None and not ready.closed:
             ready.send(str(error))
-        sys.exit(outward(error).exit_code)
+        sys.exit(status_codes_of(error).exit_code)
 
 
 def _end_with_parent() -> None:

@@ -31,7 +31,7 @@ from naksha.spark.source.json_numbers import (
 from naksha.spark.source.options import StorageRef, storage_ref_of
 from naksha.spark.source.write import applied_job
 from naksha.spark.source.write_options import WriteOptions, options_of
-from naksha.spi.staging import Applied, StagedWrite, WriteMode, check_write
+from naksha.spi.staging import AppliedWrite, StagedWrite, WriteMode, check_write
 from naksha.versioning.version_refs import MAIN_BRANCH
 
 JSON_COLUMNS: Final = ("properties", "members")
@@ -52,7 +52,7 @@ def write(
     job: str | None = None,
     branch: str = MAIN_BRANCH,
     schema: str | None = None,
-) -> Applied:
+) -> AppliedWrite:
     """Write a DataFrame as features of a collection with one transaction, and return the result.
 
     `df.write.format("naksha")` does the same without a result.
@@ -97,7 +97,9 @@ def write(
     return msgspec.structs.replace(done, repeated=False)
 
 
-def _written(place: StorageRef, write: StagedWrite, branch: str, error: BaseException) -> Applied:
+def _written(
+    place: StorageRef, write: StagedWrite, branch: str, error: BaseException
+) -> AppliedWrite:
     """Determine the result of a write that Spark reported as failed: it may have been applied.
 
     Raises:

@@ -39,7 +39,7 @@ from naksha.spark.runtime.storage_cache import close, existing_storage
 from naksha.spark.source.columns import CHANGES, Projection
 from naksha.spark.source.read import place_at
 from naksha.spark.source.read_options import StreamOptions, check_file_exists
-from naksha.spi.storage import Layer, Split, Storage
+from naksha.spi.storage import BranchLayer, Split, Storage
 from naksha.versioning.lines import Line, line_of, line_of_branch
 from naksha.versioning.version_refs import MAIN_BRANCH
 
@@ -55,7 +55,7 @@ class ChangeSplits(msgspec.Struct, frozen=True):
     """
 
     splits: tuple[Split, ...]
-    layers: tuple[Layer, ...]
+    layers: tuple[BranchLayer, ...]
     first: int
 
 

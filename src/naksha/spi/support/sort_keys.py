@@ -11,7 +11,7 @@ import msgspec
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.query import Query, SortKey, States
-from naksha.model.state import Found
+from naksha.model.state import MatchingState
 
 MISSING: Final = 4
 """Rank of a null or absent value, in either direction."""
@@ -23,7 +23,7 @@ Fill: TypeAlias = Callable[..., str]
 """Fills a named SQL fragment of a storage."""
 
 
-class Place(NamedTuple):
+class SortPosition(NamedTuple):
     """Position of a value in the order of a key: by rank, then by value if the rank has values.
 
     `json` is the value as given.
@@ -34,8 +34,10 @@ class Place(NamedTuple):
     json: str
 
 
-def check_found(query: Query, sort: Sequence[SortKey], after: Found | None) -> None:
-    """Refuse arguments that `Reader.found` does not support."""
+def check_matching_query(
+    query: Query, sort: Sequence[SortKey], after: MatchingState | None
+) -> None:
+    """Refuse arguments that `StorageReader.matching_states` does not support."""
     if query.states is States.ALL or query.replaced_since is not None:
         raise InvalidArgument(
             "A sorted query returns one state of each feature; it supports neither all states nor "
@@ -55,10 +57,10 @@ def check_found(query: Query, sort: Sequence[SortKey], after: Found | None) -> N
         )
 
 
-def place_of(json: str | None, key: SortKey) -> Place:
-    """Return the place of a value of `Found.values`."""
+def sort_position_of(json: str | None, key: SortKey) -> SortPosition:
+    """Return the place of a value of `MatchingState.values`."""
     if json is None:
-        return Place(MISSING, None, "null")
+        return SortPosition(MISSING, None, "null")
     try:
         value = msgspec.json.decode(json)
     except (msgspec.DecodeError, UnicodeEncodeError):
@@ -69,12 +71,12 @@ def place_of(json: str | None, key: SortKey) -> Place:
         ) from None
     rank = rank_of(value)
     if rank == MISSING:
-        return Place(MISSING, None, "null")
+        return SortPosition(MISSING, None, "null")
     if rank == _NUMBER:
         _check_number(json)
     if isinstance(value, list | dict):
         value = None
-    return Place(_NESTED - rank if key.descending else rank, value, json)
+    return SortPosition(_NESTED - rank if key.descending else rank, value, json)
 
 
 def rank_of(value: Any) -> int:
@@ -102,7 +104,7 @@ def _check_number(json: str) -> None:
         )
 
 
-class Last(NamedTuple):
+class SortBound(NamedTuple):
     """Sort key in SQL, with the last state's rank and value.
 
     The SQL has the rank and, where that is not sufficient, the value.
@@ -115,7 +117,7 @@ class Last(NamedTuple):
     then_value: str
 
 
-def behind(fill: Fill, last: Sequence[Last], rest: str) -> str:
+def after_bound(fill: Fill, last: Sequence[SortBound], rest: str) -> str:
     """Build the condition that a state comes after the last one; `rest` decides between equals."""
     condition = rest
     for key, rank, value, then_rank, then_value in reversed(last):
@@ -129,7 +131,7 @@ def behind(fill: Fill, last: Sequence[Last], rest: str) -> str:
 
 
 def json_values(values: Iterable[Any]) -> tuple[str | None, ...]:
-    """Convert values to the form of `Found.values`."""
+    """Convert values to the form of `MatchingState.values`."""
     return tuple(
         None
         if value is None

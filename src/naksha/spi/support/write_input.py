@@ -19,11 +19,11 @@ from naksha.model.features import PreparedFeatures, check_features
 from naksha.model.identity.names import check_feature_id, check_text
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.json_rules import json_problem
-from naksha.model.state import Outcome
+from naksha.model.state import WriteOutcome
 from naksha.model.version import Version
 from naksha.model.write_checks import check_points, lock_of
-from naksha.spi.storage import Feature, KeptObject
-from naksha.spi.support.write_merge import Source, merge_into_head
+from naksha.spi.storage import Feature, StoredObject
+from naksha.spi.support.write_merge import StateReader, merge_into_head
 
 Mode: TypeAlias = Literal["create", "update", "upsert"]
 Locks: TypeAlias = list[int | None]
@@ -73,7 +73,7 @@ class CheckedSession(ABC):
         """Id and number of the storage."""
 
     @abstractmethod
-    def _reader(self) -> Source:
+    def _reader(self) -> StateReader:
         """Return the reader of HEAD and states, as the session sees them."""
 
     @abstractmethod
@@ -82,7 +82,7 @@ class CheckedSession(ABC):
     @abstractmethod
     async def _write(
         self, collection: str, mode: Mode, batch: WriteBatch, returning: bool
-    ) -> list[Outcome]: ...
+    ) -> list[WriteOutcome]: ...
 
     @abstractmethod
     async def _delete(
@@ -92,13 +92,15 @@ class CheckedSession(ABC):
         locks: Locks,
         returning: bool,
         masks: bool = True,
-    ) -> list[Outcome]: ...
+    ) -> list[WriteOutcome]: ...
 
     @abstractmethod
-    async def _restore(self, collection: str, ids: list[str], returning: bool) -> list[Outcome]: ...
+    async def _restore(
+        self, collection: str, ids: list[str], returning: bool
+    ) -> list[WriteOutcome]: ...
 
     @abstractmethod
-    async def _purge(self, collection: str, ids: list[str]) -> list[Outcome]: ...
+    async def _purge(self, collection: str, ids: list[str]) -> list[WriteOutcome]: ...
 
     @abstractmethod
     async def _message(
@@ -106,11 +108,11 @@ class CheckedSession(ABC):
     ) -> None: ...
 
     @abstractmethod
-    async def _keep(self, kind: str, id: str, json: str, expected: int | None) -> int:
+    async def _store_object(self, kind: str, id: str, json: str, expected: int | None) -> int:
         """Store an object and return its new revision."""
 
     @abstractmethod
-    async def _forget(self, kind: str, id: str, expected: int | None) -> None: ...
+    async def _remove_object(self, kind: str, id: str, expected: int | None) -> None: ...
 
     @abstractmethod
     async def _pin(self, name: str, at: Version, collection: str | None, guards: bool) -> None: ...
@@ -132,7 +134,7 @@ class CheckedSession(ABC):
         lock: bool = True,
         after: Sequence[int] | None = None,
         returning: bool = False,
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         if after is not None:
             check_versions(after, len(features))
         return await self._put(collection, "create", features, returning, lock=lock, after=after)
@@ -145,7 +147,7 @@ class CheckedSession(ABC):
         merge: bool = False,
         lock: bool = True,
         returning: bool = False,
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         return await self._put(collection, "update", features, returning, merge=merge, lock=lock)
 
     async def upsert(
@@ -157,7 +159,7 @@ class CheckedSession(ABC):
         muuids: Sequence[str | None] | None = None,
         lock: bool = True,
         returning: bool = False,
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         if muuids is not None:
             check_muuids(muuids, len(features), merge)
         return await self._put(
@@ -172,7 +174,7 @@ class CheckedSession(ABC):
         uuids: Sequence[str | None] | None = None,
         masks: bool = True,
         returning: bool = False,
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         info = await self._open(collection)
         if uuids is not None and len(uuids) != len(ids):
             raise InvalidArgument(
@@ -192,11 +194,11 @@ class CheckedSession(ABC):
 
     async def restore(
         self, collection: str, ids: Sequence[str], *, returning: bool = False
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         plain = plain_ids(ids, (await self._open(collection)).id_prefix)
         return await self._restore(collection, plain, returning)
 
-    async def purge(self, collection: str, ids: Sequence[str]) -> list[Outcome]:
+    async def purge(self, collection: str, ids: Sequence[str]) -> list[WriteOutcome]:
         plain = plain_ids(ids, (await self._open(collection)).id_prefix)
         return await self._purge(collection, plain)
 
@@ -222,17 +224,17 @@ class CheckedSession(ABC):
             )
         await self._message(id, text, attachment, binary)
 
-    async def keep(
+    async def store_object(
         self, kind: str, id: str, value: Any, *, expected: int | None = None
-    ) -> KeptObject:
-        check_kept(kind, id, expected)
+    ) -> StoredObject:
+        check_stored_object(kind, id, expected)
         json = checked_json(value, limits.KEPT_JSON_BYTES_MAX, field="value")
-        revision = await self._keep(kind, id, json, expected)
-        return KeptObject(kind, id, msgspec.json.decode(json), revision)
+        revision = await self._store_object(kind, id, json, expected)
+        return StoredObject(kind, id, msgspec.json.decode(json), revision)
 
-    async def forget(self, kind: str, id: str, *, expected: int | None = None) -> None:
-        check_kept(kind, id, expected)
-        await self._forget(kind, id, expected)
+    async def remove_object(self, kind: str, id: str, *, expected: int | None = None) -> None:
+        check_stored_object(kind, id, expected)
+        await self._remove_object(kind, id, expected)
 
     async def pin(
         self, name: str, at: Version, collection: str | None = None, *, guards: bool = False
@@ -270,7 +272,7 @@ class CheckedSession(ABC):
         lock: bool = True,
         muuids: Sequence[str | None] | None = None,
         after: Sequence[int] | None = None,
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         info = await self._open(collection)
         prepared = check_features(features, id_prefix=info.id_prefix, generate_ids=mode != "update")
         check_points(prepared, info)
@@ -353,7 +355,7 @@ def check_versions(after: Sequence[int], count: int) -> None:
             )
 
 
-def check_kept(kind: str, id: str, expected: int | None = None) -> None:
+def check_stored_object(kind: str, id: str, expected: int | None = None) -> None:
     """Check the kind, id and expected revision of a stored object."""
     check_text(kind, limits.KEPT_KIND_BYTES_MAX, field="kind")
     check_text(id, limits.KEPT_ID_BYTES_MAX, field="id")

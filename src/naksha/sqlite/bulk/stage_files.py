@@ -27,7 +27,7 @@ _ATTEMPTS_MAX: Final = 10
 """Attempts to create a file: the directory may be removed in between, with its last file."""
 
 
-class StageFiles:
+class StagingFiles:
     """All staging files of one storage; times are the storage's, in ms."""
 
     def __init__(self, storage: Path) -> None:

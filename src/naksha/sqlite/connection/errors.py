@@ -10,12 +10,12 @@ from typing import Final
 from naksha.model import errors
 
 
-class Locked(errors.Unavailable):
+class WriteLockTimeout(errors.Unavailable):
     """Another process held the write lock for longer than the timeout, so do not retry at once."""
 
 
 _MESSAGES: Final[dict[str, tuple[type[errors.NakshaError], str]]] = {
-    "SQLITE_BUSY": (Locked, "Another process is writing to the file; retry later"),
+    "SQLITE_BUSY": (WriteLockTimeout, "Another process is writing to the file; retry later"),
     "SQLITE_LOCKED": (errors.Retryable, "Another connection is changing the file; repeat the call"),
     "SQLITE_FULL": (errors.Unavailable, "The disk is full; nothing was written"),
     "SQLITE_READONLY": (errors.NotSupported, "The file or its disk is read-only"),
@@ -62,5 +62,5 @@ def of(error: sqlite3.Error) -> errors.NakshaError:
     if str(error).startswith(_TOO_MUCH):
         return errors.LimitExceeded(f"The query is too complex for SQLite; simplify it ({error})")
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
-        return errors.Unavailable("The storage is closed")
+        return errors.Unavailable("The storage is closed; open it again")
     return errors.StorageCorrupt(f"Unexpected SQLite error {name or type(error).__name__}: {error}")

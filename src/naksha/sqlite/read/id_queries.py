@@ -9,10 +9,10 @@ import msgspec
 
 from naksha.model.limits import INT8_MAX
 from naksha.model.query import Intersects, Query, SortKey
-from naksha.model.state import Found
+from naksha.model.state import MatchingState
 from naksha.spi.support.query_parts import check_text, json_text
-from naksha.spi.support.sort_keys import Last, behind, place_of
-from naksha.sqlite.read.layers import Level
+from naksha.spi.support.sort_keys import SortBound, after_bound, sort_position_of
+from naksha.sqlite.read.layers import LayerRows
 from naksha.sqlite.read.statements import Statement, json_path, sources_of
 from naksha.sqlite.sql import sql
 
@@ -20,7 +20,7 @@ _NESTED = ("array", "object")
 
 
 def found_statement(
-    levels: Sequence[Level], query: Query, sort: Sequence[SortKey], after: Found | None
+    levels: Sequence[LayerRows], query: Query, sort: Sequence[SortKey], after: MatchingState | None
 ) -> tuple[str, list[Any]]:
     """Build the statement that finds states and returns its text and parameters.
 
@@ -59,10 +59,10 @@ def found_statement(
     return text, statement.values
 
 
-def found_of(row: Sequence[Any], *, with_geometry: bool) -> Found:
+def found_of(row: Sequence[Any], *, with_geometry: bool) -> MatchingState:
     """Convert a row of the statement."""
     values = row[3:] if with_geometry else row[2:]
-    return Found(row[0], row[1], tuple(_jsons(values)))
+    return MatchingState(row[0], row[1], tuple(_jsons(values)))
 
 
 def _jsons(values: Sequence[Any]) -> Iterator[str | None]:
@@ -96,20 +96,20 @@ def _rank(n: int, key: SortKey) -> str:
     return sql("sort_rank_descending" if key.descending else "sort_rank", n=str(n))
 
 
-def _behind(statement: Statement, sort: Sequence[SortKey], after: Found) -> str:
+def _behind(statement: Statement, sort: Sequence[SortKey], after: MatchingState) -> str:
     last = [
         _last(statement, n, key, json)
         for n, (key, json) in enumerate(zip(sort, after.values, strict=True))
     ]
-    return behind(sql, last, sql("found_after_id", id=statement.value(after.id)))
+    return after_bound(sql, last, sql("found_after_id", id=statement.value(after.id)))
 
 
-def _last(statement: Statement, n: int, key: SortKey, json: str | None) -> Last:
-    place = place_of(json, key)
+def _last(statement: Statement, n: int, key: SortKey, json: str | None) -> SortBound:
+    place = sort_position_of(json, key)
     value: Any = place.value
     if value is None:
-        return Last(key, _rank(n, key), None, place.rank, "")
+        return SortBound(key, _rank(n, key), None, place.rank, "")
     if isinstance(value, int) and abs(value) > INT8_MAX:
         value = float(value)  # SQLite reads large integers in JSON as floats.
     then = statement.value(value)
-    return Last(key, _rank(n, key), sql("sort_value", n=str(n)), place.rank, then)
+    return SortBound(key, _rank(n, key), sql("sort_value", n=str(n)), place.rank, then)

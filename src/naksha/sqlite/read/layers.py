@@ -16,29 +16,29 @@ from naksha.model import limits
 from naksha.model.errors import CollectionNotFound, InvalidArgument, LimitExceeded, NotFound
 from naksha.model.transaction import MAIN
 from naksha.model.version import Version, VersionSelector
-from naksha.spi.storage import Layer
+from naksha.spi.storage import BranchLayer
 from naksha.sqlite.read import versions
-from naksha.sqlite.read.rows import Collection, collection_of
+from naksha.sqlite.read.rows import CollectionRow, collection_of
 from naksha.sqlite.sql import queries
 
-Layers = tuple[Layer, ...]
-MAIN_ONLY: Final[Layers] = (Layer(MAIN, None),)
+Layers = tuple[BranchLayer, ...]
+MAIN_ONLY: Final[Layers] = (BranchLayer(MAIN, None),)
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class LayerRows:
     """A layer of one collection.
 
     It has the collection's rows in that layer, the transaction they are read at (None: HEAD), and
     the table numbers of the layers above, whose ids mask the rows of this one.
     """
 
-    collection: Collection
+    collection: CollectionRow
     at: int | None
     masks: tuple[int, ...] = ()
 
 
-def checked(layers: Sequence[Layer]) -> Layers:
+def checked_layers(layers: Sequence[BranchLayer]) -> Layers:
     """Validate the layers of a branch, topmost first.
 
     Raises:
@@ -73,21 +73,21 @@ def checked(layers: Sequence[Layer]) -> Layers:
 
 def collection_on(
     connection: sqlite3.Connection, layers: Layers, name: str, *, dropped: bool = False
-) -> Collection:
+) -> CollectionRow:
     """Return the collection as main has it.
 
     Raises:
         CollectionNotFound: It does not exist, or was created after the branch began.
     """
     found = collection_of(connection, name, dropped=dropped)
-    if not is_seen(layers, found):
+    if not existed_at_base(layers, found):
         raise CollectionNotFound(
             f"The collection {name!r} does not exist on the branch", collection_id=name
         )
     return found
 
 
-def is_seen(layers: Layers, c: Collection) -> bool:
+def existed_at_base(layers: Layers, c: CollectionRow) -> bool:
     """Return whether the collection existed when the branch began."""
     begin = layers[-1].txn
     return begin is None or c.created <= begin
@@ -112,8 +112,8 @@ def resolve(
 
 
 def readable(
-    connection: sqlite3.Connection, layers: Layers, c: Collection, at: int | None
-) -> list[Level]:
+    connection: sqlite3.Connection, layers: Layers, c: CollectionRow, at: int | None
+) -> list[LayerRows]:
     """Return the levels to read, topmost first.
 
     Raises:
@@ -128,7 +128,7 @@ def readable(
     return found
 
 
-def check_kept_since(connection: sqlite3.Connection, found: Sequence[Level], txn: int) -> None:
+def check_kept_since(connection: sqlite3.Connection, found: Sequence[LayerRows], txn: int) -> None:
     """Check that states that ended after a transaction are still there.
 
     Raises:
@@ -140,19 +140,19 @@ def check_kept_since(connection: sqlite3.Connection, found: Sequence[Level], txn
 
 
 def levels(
-    connection: sqlite3.Connection, layers: Layers, c: Collection, at: int | None
-) -> list[Level]:
+    connection: sqlite3.Connection, layers: Layers, c: CollectionRow, at: int | None
+) -> list[LayerRows]:
     """Return the levels to read, topmost first, without checking for expired history."""
     overlaid = _overlaid(connection, layers, c)
-    found: list[Level] = []
+    found: list[LayerRows] = []
     masks: tuple[int, ...] = ()
     for layer in _read_at(layers, at):
         if layer.overlay in overlaid:
             here = overlaid[layer.overlay]
-            found.append(Level(here, layer.txn, masks))
+            found.append(LayerRows(here, layer.txn, masks))
             masks = (*masks, here.t)
         elif layer.overlay == MAIN:
-            found.append(Level(c, layer.txn, masks))
+            found.append(LayerRows(c, layer.txn, masks))
     return found
 
 
@@ -168,12 +168,12 @@ def _read_at(layers: Layers, at: int | None) -> Layers:
         first += 1
     top = layers[first]
     end = at if top.txn is None else min(at, top.txn)
-    return (Layer(top.overlay, end), *layers[first + 1 :])
+    return (BranchLayer(top.overlay, end), *layers[first + 1 :])
 
 
 def _overlaid(
-    connection: sqlite3.Connection, layers: Layers, c: Collection
-) -> dict[int, Collection]:
+    connection: sqlite3.Connection, layers: Layers, c: CollectionRow
+) -> dict[int, CollectionRow]:
     """Return the overlays that have rows of a collection.
 
     Raises:
@@ -191,6 +191,6 @@ def _overlaid(
     return {number: overlay_of(c, *row) for number, row in found.items() if row[1] is not None}
 
 
-def overlay_of(c: Collection, overlay: int, floor_txn: int, t: int) -> Collection:
+def overlay_of(c: CollectionRow, overlay: int, floor_txn: int, t: int) -> CollectionRow:
     """Return the collection with its rows in an overlay, which always have history."""
     return replace(c, overlay=overlay, floor_txn=floor_txn, t=t, off_since=None)

@@ -20,7 +20,7 @@ from naksha.model.errors import LimitExceeded
 from naksha.model.query import GEOMETRY_TYPE, Intersects, Op, Query, States
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ
-from naksha.spi.cursor import Cursor
+from naksha.spi.cursor import PageCursor
 from naksha.spi.support.query_parts import (
     ORDER,
     Box,
@@ -32,7 +32,7 @@ from naksha.spi.support.query_parts import (
     json_text,
     predicate_sql,
 )
-from naksha.sqlite.read.layers import Level
+from naksha.sqlite.read.layers import LayerRows
 from naksha.sqlite.sql import sql, text_literal
 
 _PLAIN_KEY: Final = re.compile(r'[^"\\\x00-\x1f]+')
@@ -86,9 +86,9 @@ class Statement:
 
 
 def states(
-    levels: Sequence[Level],
+    levels: Sequence[LayerRows],
     query: Query,
-    cursor: Cursor | None = None,
+    cursor: PageCursor | None = None,
     *,
     within: Box | None = None,
     geometries: bool = False,
@@ -114,7 +114,7 @@ def states(
     return sql("select_states", sources=sources, order=order, geo=geo), statement.values
 
 
-def count(levels: Sequence[Level], query: Query) -> tuple[str, list[Any]]:
+def count(levels: Sequence[LayerRows], query: Query) -> tuple[str, list[Any]]:
     """Build the statement that counts states; not for queries that need an exact test."""
     statement = Statement()
     sources = sources_of(statement, levels, query, None, "source")
@@ -123,9 +123,9 @@ def count(levels: Sequence[Level], query: Query) -> tuple[str, list[Any]]:
 
 def sources_of(
     statement: Statement,
-    levels: Sequence[Level],
+    levels: Sequence[LayerRows],
     query: Query,
-    cursor: Cursor | None,
+    cursor: PageCursor | None,
     source: str,
     *conditions: str,
     hidden: bool = False,
@@ -205,7 +205,9 @@ def geometry_or_null() -> str:
     return sql("geometry_or_null", readable=sql("geometry_readable"))
 
 
-def _masks(statement: Statement, level: Level, closed: bool, version: str | None) -> Iterator[str]:
+def _masks(
+    statement: Statement, level: LayerRows, closed: bool, version: str | None
+) -> Iterator[str]:
     """Yield the condition that excludes features that a layer above has.
 
     That layer begins with the state that was valid at this layer's version. States that ended

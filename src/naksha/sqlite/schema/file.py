@@ -10,9 +10,9 @@ from typing import Final
 
 from naksha.model.errors import Conflict, InvalidArgument, NotFound, NotSupported
 from naksha.model.identity.storage_identity import StorageIdentity, check_fork, parse_identity
-from naksha.sqlite.connection.decoding import Connection
 from naksha.sqlite.connection.errors import is_busy, translated
 from naksha.sqlite.connection.functions import add_functions
+from naksha.sqlite.connection.tolerant_cursor import TolerantConnection
 from naksha.sqlite.schema.planner_statistics import is_changed, restore_statistics
 from naksha.sqlite.schema.upgrade import add_views, check_upgrade, move_collections, shrink
 from naksha.sqlite.sql import ident, queries, schema_files, sql, statements_of, text_literal
@@ -77,7 +77,7 @@ def connect(path: Path, busy_s: float = BUSY_S, *, read_only: bool = False) -> s
         isolation_level=None,
         check_same_thread=False,
         cached_statements=CACHED_STATEMENTS,
-        factory=Connection,
+        factory=TolerantConnection,
     )
     try:
         for pragma in _PRAGMAS:
@@ -120,13 +120,16 @@ def open_file(
             found = _owner_of(connection, path)
             if found is None:
                 if must_exist:
-                    raise NotFound(f"The file {path} holds no storage", field="storage")
+                    raise NotFound(
+                        f"The file {path} is empty and holds no storage; correct its path",
+                        field="storage",
+                    )
                 connection.execute(queries()["auto_vacuum"])
                 use_wal(connection, busy_s)
                 found = _create(connection, path, made)
             if storage_id is not None and found != storage_id:
                 raise InvalidArgument(
-                    f"The file holds storage {found!r}, not {storage_id!r}; "
+                    f"The file {path} holds storage {found!r}, not {storage_id!r}; "
                     "correct the location or the id",
                     field="storage_id",
                 )

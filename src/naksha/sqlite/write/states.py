@@ -22,7 +22,7 @@ _XYZ: Final = f'"{NAMESPACE}":'
 
 
 @dataclass(frozen=True, slots=True)
-class Shapes:
+class StoredGeometries:
     """Geometries of prepared features in their stored forms."""
 
     geometry: list[str | None]
@@ -30,14 +30,14 @@ class Shapes:
 
 
 @uncollected
-def shapes_of(prepared: PreparedFeatures) -> Shapes:
+def stored_geometries_of(prepared: PreparedFeatures) -> StoredGeometries:
     """Compute the GeoJSON texts and boxes of the geometries."""
     shapes = shapely.from_wkb(np.array(prepared.wkb, dtype=object))
     edges = shapely.bounds(shapes).reshape(-1, 4).T.tolist()
     boxes: list[Box | None] = [*zip(*edges, strict=True)]
     if None in prepared.wkb:
         boxes = [None if w is None else box for w, box in zip(prepared.wkb, boxes, strict=True)]
-    return Shapes(shapely.to_geojson(shapes).tolist(), boxes)
+    return StoredGeometries(shapely.to_geojson(shapes).tolist(), boxes)
 
 
 def union(boxes: Iterable[Box | None]) -> Box | None:
@@ -49,7 +49,7 @@ def union(boxes: Iterable[Box | None]) -> Box | None:
     return (min(wests), min(souths), max(easts), max(norths))
 
 
-class Xyz(msgspec.Struct, frozen=True, rename={"created_at": "createdAt"}):
+class StateNamespace(msgspec.Struct, frozen=True, rename={"created_at": "createdAt"}):
     """Members of an old state's namespace that a following state uses."""
 
     uuid: str
@@ -63,7 +63,7 @@ class Xyz(msgspec.Struct, frozen=True, rename={"created_at": "createdAt"}):
 
 
 class _Properties(msgspec.Struct, frozen=True, rename={"xyz": NAMESPACE}):
-    xyz: Xyz
+    xyz: StateNamespace
 
 
 class _Document(msgspec.Struct, frozen=True):
@@ -73,7 +73,7 @@ class _Document(msgspec.Struct, frozen=True):
 _decode_xyz = msgspec.json.Decoder(_Document).decode
 
 
-class Old(NamedTuple):
+class OldState(NamedTuple):
     """A row of HEAD or of the deletion table."""
 
     id: str
@@ -99,7 +99,7 @@ class Old(NamedTuple):
             return None
         return west, south, east, north
 
-    def xyz(self) -> Xyz:
+    def xyz(self) -> StateNamespace:
         """Decode the namespace."""
         try:
             return _decode_xyz(self.jsondata).properties.xyz
@@ -121,7 +121,7 @@ class Old(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class TransactionStamp:
     """Values that all states of a transaction in one collection share."""
 
     txn: int
@@ -134,7 +134,7 @@ class Signature:
 
 
 def namespace(
-    by: Signature,
+    by: TransactionStamp,
     i: int,
     action: str,
     version: int,

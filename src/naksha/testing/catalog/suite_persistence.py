@@ -126,7 +126,7 @@ class TestTypedObjects:
             fresh = persistence_on(catalog_backend, realm)
             await fresh.fetch_many([ObjectRef("test-blob", kept.id)], Blob)
 
-    async def test_a_type_that_nobody_knows_survives(
+    async def test_an_unknown_type_survives(
         self, catalog_backend: CatalogBackend, realm: str, persistence: Persistence
     ) -> None:
         raw = msgspec.msgpack.encode({"from": "the future", "list": [1, None, {"a": b"\0"}]})
@@ -209,7 +209,7 @@ class TestTypedPointers:
             pointer = moved
         assert await persistence.pointer_now("main") == pointer
 
-    async def test_one_that_was_made_anew_is_another_one(self, persistence: Persistence) -> None:
+    async def test_a_recreated_object_is_another_one(self, persistence: Persistence) -> None:
         old = await persistence.create_pointer("main")
         assert await persistence.delete_pointer(old)
         assert not await persistence.delete_pointer(old)

@@ -192,7 +192,7 @@ class TestFenceInDoubt:
         assert await keys_of(catalog, realm) == {"a"}
 
     @pytest.mark.parametrize("seed", range(3))
-    async def test_what_is_said_of_a_change_is_true(
+    async def test_the_reported_outcome_of_a_change_is_true(
         self, catalog: Catalog, faulty_node: Catalog, faults: FaultyCatalog, seed: int
     ) -> None:
         realm = await with_config(catalog)

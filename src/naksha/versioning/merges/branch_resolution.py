@@ -318,8 +318,8 @@ async def _take_over(
 async def _forget_name(session: WriteSession, stored: StoredConflict, branch: Branch) -> None:
     """Remove the conflict and the record of the resolving branch, but keep its overlay."""
     _, revision = await branch_of(session, branch.scope, branch.name)
-    await session.forget(REF, branch.scope.key(branch.name), expected=revision)
-    await session.keep(
+    await session.remove_object(REF, branch.scope.key(branch.name), expected=revision)
+    await session.store_object(
         CONFLICT, stored.id, as_json_value(msgspec.structs.replace(stored, solving=None))
     )
     await forget_conflict(session, stored.id)

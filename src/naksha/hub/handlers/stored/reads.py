@@ -29,7 +29,9 @@ async def find_features(target: Target, request: FindFeatures, event: Event) -> 
     reader, at = await place(target, request.ref)
     sort, after = request.sort, request.after
     try:
-        found = await reader.found(target.collection.id, request.query, at, sort=sort, after=after)
+        found = await reader.matching_states(
+            target.collection.id, request.query, at, sort=sort, after=after
+        )
     except CollectionNotFound:
         found = []
     return Findings(found)

@@ -46,11 +46,13 @@ from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.model.query import Query, States
 from naksha.model.state import State
 from naksha.model.version import AtSeq, VersionSelector
-from naksha.spi.storage import Reader
+from naksha.spi.storage import StorageReader
 from naksha.spi.support import chunks
 from naksha.versioning import NameScope
 
-Read = Callable[[Features, Reader, str, Query, VersionSelector], AsyncIterator[Sequence[State]]]
+Read = Callable[
+    [Features, StorageReader, str, Query, VersionSelector], AsyncIterator[Sequence[State]]
+]
 
 
 class StorageHandler:
@@ -136,7 +138,7 @@ async def read_features(target: Target, request: ReadFeatures, event: Event) -> 
 
 
 async def _some(
-    _: Features, reader: Reader, collection: str, query: Query, at: VersionSelector
+    _: Features, reader: StorageReader, collection: str, query: Query, at: VersionSelector
 ) -> AsyncIterator[Sequence[State]]:
     """Yield features up to the limit, in any order."""
     async with closing(reader.chunks(collection, query, at)) as found:
@@ -145,7 +147,7 @@ async def _some(
 
 
 async def _pages(
-    answer: Features, reader: Reader, collection: str, query: Query, at: VersionSelector
+    answer: Features, reader: StorageReader, collection: str, query: Query, at: VersionSelector
 ) -> AsyncIterator[Sequence[State]]:
     """Yield features by id in pages of growing size; the last page sets the cursor."""
     left = limits.PAGE_DEFAULT if query.limit is None else query.limit
@@ -167,7 +169,7 @@ def _marked(read: Read) -> Read:
     """Wrap a read so that features are marked for clients that resolve conflicts."""
 
     async def states_shown(
-        answer: Features, reader: Reader, collection: str, query: Query, at: VersionSelector
+        answer: Features, reader: StorageReader, collection: str, query: Query, at: VersionSelector
     ) -> AsyncIterator[Sequence[State]]:
         async with closing(read(answer, reader, collection, query, at)) as found:
             async for states in found:
@@ -180,7 +182,7 @@ def _kept(read: Read, oldest_txn: int) -> Read:
     """Wrap a read so that states which ended before the oldest kept version are left out."""
 
     async def states_kept(
-        answer: Features, reader: Reader, collection: str, query: Query, at: VersionSelector
+        answer: Features, reader: StorageReader, collection: str, query: Query, at: VersionSelector
     ) -> AsyncIterator[Sequence[State]]:
         async with closing(read(answer, reader, collection, query, at)) as found:
             async for states in found:
