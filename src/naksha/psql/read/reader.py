@@ -53,7 +53,6 @@ LEAVES_MAX: Final = 16
 STATISTICS_COLUMNS: Final = ("kind", "key", "count", "bytes", "west", "south", "east", "north")
 _CHANGING: Final = "The tables of collection {!r} were changed during the read; retry later"
 
-
 Columns: TypeAlias = Sequence[str]
 STATE: Final[Columns] = ("id", "feature")
 
@@ -197,8 +196,6 @@ class PsqlReader(ABC):
         self, collection: str, query: Query, at: VersionSelector = HEAD
     ) -> AsyncIterator[State]:
         left = limits.INT8_MAX if query.limit is None else query.limit
-        if left == 0:
-            return
         read = self._paged(collection, query, at)
         async with self._opened(read, min(PREFETCH, left)) as (found, rows):
             while found:
@@ -249,7 +246,7 @@ class PsqlReader(ABC):
                 async with self._connection_at(at.txn) as connection:
                     return at.txn, await at.statement.fetch(connection)
             except ObstacleError as obstacle:
-                await self._remove(obstacle, read, at, is_first=attempt == 0)
+                await self._handle(obstacle, read, at, is_first=attempt == 0)
         raise Retryable(_CHANGING.format(read.collection))
 
     @asynccontextmanager
@@ -268,7 +265,7 @@ class PsqlReader(ABC):
                     yield await at.statement.open(connection, size)
                 return
             except ObstacleError as obstacle:
-                await self._remove(obstacle, read, at, is_first=attempt == 0)
+                await self._handle(obstacle, read, at, is_first=attempt == 0)
         raise Retryable(_CHANGING.format(read.collection))
 
     async def _positioned(self, read: CollectionRead) -> PositionedRead:
@@ -320,7 +317,7 @@ class PsqlReader(ABC):
             facts.add_overlay_tables(collection, tables)
         return tables
 
-    async def _remove(
+    async def _handle(
         self, obstacle: ObstacleError, read: CollectionRead, at: PositionedRead, *, is_first: bool
     ) -> None:
         """Raise the error that an obstacle stands for, unless the read is to be repeated."""
