@@ -314,7 +314,9 @@ def _tables(query: Query, at: str | None, hidden: bool) -> list[tuple[Suffix, st
         kinds = (sql("hst_live"), sql("hst_dead"))
         return [*live, *dead, *((HISTORY, f"{past} AND {kind}") for kind in kinds)]
     if at is not None:
-        valid = "live_hst_at" if query.txn_from is None else "begun_hst_at"
+        # The planner cannot know how many states are valid at a version, and assumes few.
+        is_found_otherwise = query.txn_from is not None or query.ids is not None
+        valid = "begun_hst_at" if is_found_otherwise else "live_hst_at"
         live.append(("_hst", sql(valid, at=at)))
         dead.append(("_hst", sql("dead_hst_at", at=at)))
     return live if query.states is States.LIVE else dead
