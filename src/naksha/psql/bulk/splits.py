@@ -127,7 +127,7 @@ async def plan(
     if query.replaced_since is not None:
         # Like a read at that transaction, but only of states that have ended since.
         payload = msgspec.structs.replace(payload, at=query.replaced_since, published=version.txn)
-        await versions.check_history(connection, collection, payload.at)
+        await versions.check_histories(connection, [(collection, payload.at)])
     payloads = await _parts(connection, collection, payload) if payload.leaves else []
     return [_split(storage, collection, payload) for payload in payloads]
 

@@ -8,7 +8,7 @@ from typing import Any
 from naksha.model.query import Query, SortKey
 from naksha.model.state import MatchingState
 from naksha.psql.read.printer import Statement
-from naksha.psql.read.statements import LayerTables, source_rows, there
+from naksha.psql.read.statements import LayerTables, source_rows
 from naksha.psql.sql import sql
 from naksha.spi.query.plan import plan_of
 from naksha.spi.query.sort_keys import order_by, sorted_after
@@ -19,15 +19,10 @@ def found_statement(
     query: Query,
     sort: Sequence[SortKey],
     after: MatchingState | None,
-    *,
-    if_there: str | None = None,
 ) -> tuple[str, list[Any]]:
-    """Return the statement that selects id, uuid and the values of the sort keys, as JSON.
-
-    With `if_there` it returns nothing unless that collection exists.
-    """
+    """Return the statement that selects id, uuid and the values of the sort keys, as JSON."""
     statement, plan = Statement(), plan_of(query)
-    conditions = list(there(statement, if_there))
+    conditions = []
     limit = "" if plan.limit is None else sql("cut", limit=str(plan.limit))
     if not sort and after is not None:
         conditions.append(sql("found_after", id=statement.text(after.id)))

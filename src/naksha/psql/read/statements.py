@@ -85,22 +85,14 @@ def layered_states(
 
 
 def some_states(
-    layers: Sequence[LayerTables], query: Query, limit: int | None, *, if_there: str | None = None
+    layers: Sequence[LayerTables], query: Query, limit: int | None
 ) -> tuple[str, list[Any]]:
-    """Return the statement that selects (id, feature) of up to `limit` states, in any order.
-
-    With `if_there` it selects none unless that collection exists.
-    """
+    """Return the statement that selects (id, feature) of up to `limit` states, in any order."""
     statement, plan = Statement(), plan_of(query)
     content = _content(layers, plan)
-    sources, _ = rows_of(statement, layers, plan, content, *there(statement, if_there))
+    sources, _ = rows_of(statement, layers, plan, content)
     cut = "" if limit is None else sql("cut", limit=statement.number(limit))
     return _select(statement, plan, content, sources, cut), statement.values
-
-
-def there(statement: Statement, collection: str | None) -> Sequence[str]:
-    """Return the condition that a collection exists; none for None."""
-    return () if collection is None else (sql("there", id=statement.text(collection)),)
 
 
 def _content(layers: Sequence[LayerTables], plan: Plan) -> str:
@@ -152,17 +144,10 @@ def rows_of(
     return sources, sql("order_page", then=then, limit=str(limit))
 
 
-def layered_count(
-    layers: Sequence[LayerTables], query: Query, *, if_there: str | None = None
-) -> tuple[str, list[Any]]:
-    """Return the statement that counts the states of a query.
-
-    With `if_there` it counts nothing unless that collection exists.
-    """
+def layered_count(layers: Sequence[LayerTables], query: Query) -> tuple[str, list[Any]]:
+    """Return the statement that counts the states of a query."""
     statement = Statement()
-    conditions = there(statement, if_there)
-    plan = plan_of(query)
-    sources = source_rows(statement, layers, plan, "source_count", "feature", *conditions)
+    sources = source_rows(statement, layers, plan_of(query), "source_count", "feature")
     return sql("select_count", sources=sources), statement.values
 
 
@@ -267,9 +252,9 @@ def _rows(
 
 
 def _is_by_start(plan: Plan, scan: Scan) -> bool:
-    """Whether states valid at a version are found otherwise than by the index on boxes and spans.
+    """Whether states valid at a version are found otherwise than by the index on their spans.
 
-    A generic plan overrates what that index narrows down: it would be used for ids as well.
+    The planner cannot know how many states are valid at a version, and assumes few.
     """
     return scan.kind is States.DELETED or plan.ids is not None or plan.has(AtLeast, "txn")
 

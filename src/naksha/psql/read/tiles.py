@@ -11,7 +11,7 @@ from naksha.model.geo.tiles import VectorTile
 from naksha.model.query import Query
 from naksha.model.state import XYZ
 from naksha.psql.read.printer import Statement
-from naksha.psql.read.statements import LayerTables, rows_of, there
+from naksha.psql.read.statements import LayerTables, rows_of
 from naksha.psql.sql import sql
 from naksha.spi.query.plan import plan_of
 
@@ -38,15 +38,14 @@ def tile_statement(
     tile: VectorTile,
     *,
     ordered: bool,
-    if_there: str | None = None,
 ) -> tuple[str, list[Any]]:
     """Return the statement that selects a tile and the number of features found for it.
 
     Unless `ordered`, any features within the limit are used, and one more is read to detect that
-    the limit was exceeded. With `if_there` nothing is found unless that collection exists.
+    the limit was exceeded.
     """
     statement = Statement()
-    within = list(there(statement, if_there))
+    within = []
     if query.spatial is None:
         query = msgspec.structs.replace(query, spatial=tile.box())
     else:

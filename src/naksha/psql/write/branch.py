@@ -36,7 +36,7 @@ class PsqlBranch(BranchView, StagedWrites):
     def __init__(
         self, main: PsqlStorage, branch: Branch, collections: Collection[str] | None
     ) -> None:
-        super().__init__()
+        super().__init__(main._facts)
         self._main: PsqlStorage = main
         self._branch = branch
         self._scope = collections

@@ -78,10 +78,6 @@ geo, jsondata, {{at}} AS seen
 -- In the order of the sources, so that they only need to be merged.
 ORDER BY s.id USING ~<~{{then}} LIMIT {{limit}}
 
--- name: there
--- Whether the collection exists: looked up once, not for every row.
-(SELECT true FROM naksha_collection AS c WHERE c.id = {{id}} AND c.dropped_at = 0 AND c.overlay = 0)
-
 -- name: cut
 LIMIT {{limit}}
 
@@ -237,25 +233,65 @@ to_jsonb(replace(ST_GeometryType(geo), 'ST_', ''))
 (jsonb_typeof({{path}}) = 'string'
  AND ({{path}} #>> '{}') COLLATE "C" {{operator}} {{value}}::text COLLATE "C")
 
--- name: plan_for_values
--- The next statements are planned for their values, or once for all values.
-SELECT set_config('plan_cache_mode',
-                  CASE WHEN $1 THEN 'force_custom_plan' ELSE 'force_generic_plan' END, true)
-
 -- name: state_seen_at
 -- As seen from a version, if it existed then.
 CASE WHEN naksha_xyz_txn(jsondata) > {{at}} THEN naksha_feature(geo, jsondata)
      ELSE naksha_feature_at(geo, jsondata, {{at}}) END
 
 -- name: state_by_i
-SELECT jsondata->>'id' AS id, naksha_feature(geo, jsondata) AS feature FROM {{head}} WHERE i = $1
+SELECT {{layer}} AS layer, jsondata->>'id' AS id, naksha_feature(geo, jsondata) AS feature
+  FROM {{head}} WHERE i = {{i}}
 UNION ALL
-SELECT jsondata->>'id', naksha_feature(geo, jsondata) FROM {{del_}} WHERE i = $1
+SELECT {{layer}}, jsondata->>'id', naksha_feature(geo, jsondata) FROM {{del_}} WHERE i = {{i}}
 UNION ALL
-SELECT jsondata->>'id', {{seen}} FROM {{hst}}
- WHERE i = $1 AND naksha_xyz_txn_next(jsondata) >= $2
-LIMIT 1
+SELECT {{layer}}, jsondata->>'id', {{seen}} FROM {{hst}}
+ WHERE i = {{i}} AND naksha_xyz_txn_next(jsondata) >= {{since}}
+
+-- name: topmost_state
+SELECT s.id, s.feature FROM ({{sources}}) AS s {{order}} LIMIT 1
 
 -- name: unmasked
 -- Not hidden by a layer above.
 NOT EXISTS (SELECT FROM {{ids}} AS mask WHERE mask.id = jsondata->>'id')
+
+-- ---- Checked statements (naksha.psql.read.checked_statement) -------------------------------------
+
+-- name: checked
+-- Nothing is read if there is an obstacle, and no row is selected without the collection.
+WITH check_ AS MATERIALIZED (
+    SELECT {{obstacle}} AS obstacle FROM naksha_collection AS c
+     WHERE c.id = {{collection}} AND c.dropped_at = 0 AND c.overlay = 0
+       AND c.created_txn <= {{last_seen}})
+SELECT obstacle, {{columns}} FROM check_
+UNION ALL
+SELECT NULL, s.* FROM ({{statement}}) AS s WHERE EXISTS (SELECT FROM check_ WHERE obstacle = '')
+
+-- name: obstacle
+-- Empty if there is none.
+CASE {{cases}} ELSE '' END
+
+-- name: version_obstacle
+WHEN NOT EXISTS (SELECT FROM naksha_version AS v WHERE v.txn = {{version}}) THEN 'version'
+
+-- name: overlays_obstacle
+-- An overlay without tables of the collection has an empty name, and one that is gone has none.
+WHEN {{tables}} IS DISTINCT FROM ARRAY(
+     SELECT CASE WHEN o.number IS NOT NULL THEN coalesce(h.id, '') END
+       FROM unnest({{overlays}}) WITH ORDINALITY AS l(number, n)
+       LEFT JOIN naksha_overlay AS o ON o.number = l.number
+       LEFT JOIN naksha_collection AS h ON h.base = c.id AND h.overlay = l.number
+      ORDER BY l.n) THEN 'overlays'
+
+-- name: partitions_obstacle
+WHEN naksha_planned_partitions({{histories}}) <> ARRAY(
+     SELECT p.inhrelid FROM pg_inherits AS p
+      WHERE p.inhparent = ANY({{histories}}::oid[]) ORDER BY p.inhrelid) THEN 'partitions'
+
+-- name: floor_obstacle
+WHEN {{since}} < (SELECT CASE WHEN h.off_since IS NULL THEN h.floor_txn ELSE naksha_floor(h.id) END
+                    FROM naksha_collection AS h WHERE h.id = {{table}}) THEN 'floor'
+
+-- name: notice_partitions
+-- Reading the size of a table that is not locked makes the session notice changes of its tables by
+-- others, so that its next statements are planned for them.
+SELECT pg_relation_size('naksha_migration')

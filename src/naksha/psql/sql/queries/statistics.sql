@@ -33,5 +33,5 @@ SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{content}}
 -- The bytes to read of some tables and their partitions.
 SELECT coalesce(sum(pg_relation_size(t.oid)), 0)::int8
   FROM unnest($1::text[]) AS n, LATERAL (
-       SELECT n::regclass::oid AS oid
-       UNION SELECT p.relid::oid FROM pg_partition_tree(n::regclass) AS p) AS t
+       SELECT to_regclass(n)::oid AS oid
+       UNION SELECT p.relid::oid FROM pg_partition_tree(to_regclass(n)) AS p) AS t
