@@ -254,7 +254,7 @@ SELECT s.id, s.feature FROM ({{sources}}) AS s {{order}} LIMIT 1
 -- Not hidden by a layer above.
 NOT EXISTS (SELECT FROM {{ids}} AS mask WHERE mask.id = jsondata->>'id')
 
--- ---- Checked statements (naksha.psql.read.checked_statement) -------------------------------------
+-- ---- Checked statements (naksha.psql.read.checked_statement) --------------------------
 
 -- name: checked
 -- Nothing is read if there is an obstacle, and no row is selected without the collection.
