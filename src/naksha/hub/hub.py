@@ -259,7 +259,8 @@ class Hub:
         """Create a realm if it does not exist, and return it."""
         if id == CATALOG:
             raise InvalidArgument(
-                f"{id!r} is not a valid realm id: its schema would be that of the catalog",
+                f"{id!r} is not a valid realm id, because its schema would be that of the "
+                "catalog; choose another id",
                 field="realm",
             )
         known = await self.catalog.realms.recent(id)

@@ -187,7 +187,9 @@ class _StorageSearch:
                 f"The {kind} {id!r:.80} was not found, but not all storages of the realm are "
                 f"available; retry later"
             )
-        return NotFound(f"There is no {kind} {id!r:.80}", field=kind)
+        return NotFound(
+            f"The {kind} {id!r:.80} does not exist in any storage of the realm", field=kind
+        )
 
 
 def _is_present(ref: StateRef, storage: Storage) -> bool:
@@ -220,7 +222,11 @@ def _transaction_number(id: str) -> int | Uuid:
         return parse_txn(id)
     found = Uuid.parse(id)
     if found.type != TYPE_TRANSACTION:
-        raise InvalidArgument(f"{id} is not the UUID of a transaction", field="transaction")
+        raise InvalidArgument(
+            f"The UUID {id} is not that of a transaction; use the UUID or the number of a "
+            "transaction",
+            field="transaction",
+        )
     return found
 
 

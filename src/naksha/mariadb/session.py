@@ -146,9 +146,14 @@ def _of(number: int, message: str) -> NakshaError:
     if number == ER.DUP_ENTRY:
         return DuplicateKey(message)
     if number in _BUSY:
-        return TransactionConflict(f"Conflict with another transaction; repeat the call: {message}")
+        return TransactionConflict(
+            "MariaDB rolled the transaction back because of another one; repeat the call: "
+            f"{message}"
+        )
     if number in _REFUSED:
-        return Unavailable(f"MariaDB refused the statement: {message}")
+        return Unavailable(
+            f"MariaDB refused the statement; its operator has to correct the cause: {message}"
+        )
     if number == ER.DATA_TOO_LONG:
         return InvalidArgument(f"A value is too long for MariaDB: {message}")
     return StorageCorrupt(f"Unexpected MariaDB error in the catalog: {message}")

@@ -79,7 +79,7 @@ class MemoryCatalog:
     async def _locked(self) -> AsyncIterator[_Tables]:
         await asyncio.sleep(0)  # Let other tasks run, as with any database.
         if self._is_closed:
-            raise Unavailable("The catalog is closed")
+            raise Unavailable("The catalog is closed; open it again")
         with self._tables.lock:
             yield self._tables
 

@@ -101,7 +101,9 @@ def _of(error: exceptions.ResponseError) -> NakshaError:
     text = str(error)
     is_refusal = text.startswith(_REFUSALS) or any(f"-{code} " in text for code in _REFUSALS)
     if isinstance(error, known) or is_refusal:
-        return Unavailable(f"Redis refused the command: {error}")
+        return Unavailable(
+            f"Redis refused the command; its operator has to correct the cause: {error}"
+        )
     return StorageCorrupt(f"Unexpected Redis error in the catalog: {error}")
 
 

@@ -48,7 +48,10 @@ class LoopThread:
         try:
             return future.result()
         except CancelledError:
-            raise Cancelled("The call to the storage was cancelled") from None
+            raise Cancelled(
+                "The call to the storage was interrupted, because the job was cancelled; check "
+                "whether a write took effect before you repeat it"
+            ) from None
         except BaseException:
             future.cancel()
             raise

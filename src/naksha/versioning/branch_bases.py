@@ -56,7 +56,9 @@ async def stand_on(session: WriteSession, line: Line) -> None:
         return
     known = await branch_over(session, line.overlay)
     if known is None:
-        raise NotFound(f"Branch {line.name!r} does not exist", field="branch")
+        raise NotFound(
+            f"Branch {line.name!r} does not exist any more; use another base", field="branch"
+        )
     if known[0].solves is not None:
         raise NotSupported(
             f"Branch {line.name!r} only exists until its conflict is resolved; use another base",

@@ -232,7 +232,11 @@ async def _named(storage: Storage, branch: str, name: str, scope: NameScope) -> 
         raise NotFound(f"Tag or branch {name!r} does not exist", field="versionRef")
     if isinstance(known.record, Branch):
         if branch != MAIN_BRANCH:
-            raise InvalidArgument(f"{name!r} is a branch, not a version", field="versionRef")
+            raise InvalidArgument(
+                f"{name!r} is a branch and cannot follow another branch name; use {name!r} alone, "
+                "or with a version after it",
+                field="versionRef",
+            )
         return await at(line_of_branch(storage, known.record), HEAD)
     tagged = await place_of_tag(storage, known.record)
     if branch != MAIN_BRANCH:

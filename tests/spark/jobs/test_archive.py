@@ -230,7 +230,7 @@ def test_who_adds_to_an_archive_is_alone(
     imported(location, EDITS)
     with (
         locked_archive(tmp_path / "archive"),
-        pytest.raises(Busy, match="is locked by another job"),
+        pytest.raises(Busy, match="Another job is using the archive"),
     ):
         archived(spark, location, tmp_path / "archive")
     assert content(location, 1) == {"a": 1, "b": 1, "c": 1}

@@ -41,7 +41,10 @@ async def test_writes_that_escaped_the_history_are_told(
     )
     try:
         await attached_by_hand(connection, "places_p3")
-        lacking = "the leaf places_p3 lacks triggers: statements that name it escape the history"
+        lacking = (
+            "table places_p3 lacks triggers, so that the history does not record direct writes to "
+            "it; maintenance installs them"
+        )
         assert [each.message for each in checked(spark, town).found] == [lacking]
         await connection.execute("BEGIN")
         await connection.execute("SELECT naksha_tx_start('by-hand')")
@@ -54,7 +57,7 @@ async def test_writes_that_escaped_the_history_are_told(
     finally:
         await connection.close()
     lost = "the log counts 1 created, 0 updated, 0 deleted, but there are 0, 0, 0"
-    unlogged = "the log does not know the write that made it, which escaped the history"
+    unlogged = "the log has no entry for the write of the state, which bypassed the history"
     wanted = {
         (None, None, lacking),
         (None, str(changed), lost),

@@ -127,7 +127,9 @@ async def test_a_damaged_row_of_plain_sql_is_completed(
     assert state.feature[DAMAGED]["field"] == ("geometry" if kind == "geometry" else "document")
     assert (state.feature["geometry"] is None) == (kind == "geometry")
     (found,) = await storage.mismatches("places", 9)
-    assert found.message.startswith(f"its {state.feature[DAMAGED]['field']} is damaged: ")
+    assert found.message.startswith(
+        f"the {state.feature[DAMAGED]['field']} of the state is damaged: "
+    )
     (outcome,) = await places.update(point("bad", text="good"))
     assert outcome.uuid != state.uuid
     assert content(await places.get("bad")) == point("bad", text="good")

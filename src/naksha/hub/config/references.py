@@ -122,7 +122,8 @@ def _told_as_invalid(connector: Connector) -> Iterator[None]:
         yield
     except (TypeError, ValueError, LookupError, AttributeError) as error:
         raise InvalidArgument(
-            f"The connector {connector.id!r} has invalid properties: {error!r}", field="properties"
+            f"The connector {connector.id!r} has invalid properties; correct them: {error!r}",
+            field="properties",
         ) from error
 
 
@@ -149,7 +150,9 @@ async def check_references(edit: EntityEdit, thing: HubObject) -> None:
     for name in references_of(thing):
         if await edit.ref(name.key) is None and name.key != thing.key:
             raise InvalidArgument(
-                f"There is no {name.kind} {name.id!r}; create it first", field=name.field
+                f"The {name.kind} {name.id!r} does not exist; create it first, or correct the "
+                "reference",
+                field=name.field,
             )
         if await _leads_to(edit, name, thing):
             raise InvalidArgument(

@@ -101,7 +101,11 @@ class Registry:
             # First, so that Forbidden does not reveal which ids exist.
             await check_written(edit, self.references, made, actor)
             if await edit.get(thing.key, type(thing)) is not None:
-                raise Conflict(f"The {thing.kind} {thing.id!r} already exists", field="id")
+                raise Conflict(
+                    f"The {thing.kind} {thing.id!r} already exists; choose another id, or change "
+                    f"the existing {thing.kind}",
+                    field="id",
+                )
             await check_references(edit, made)
             await self._check_identity(edit, made)
             await construct_handlers(edit, self.references, made, self._hub)
@@ -323,4 +327,6 @@ async def _found(edit: EntityEdit, kind: type[H], id: str, if_match: Collection[
 
 
 def _not_found(kind: type[Any], id: str) -> NotFound:
-    return NotFound(f"There is no {kind.kind} {id!r}", field=kind.kind)
+    return NotFound(
+        f"The {kind.kind} {id!r} does not exist; correct its id, or create it", field=kind.kind
+    )

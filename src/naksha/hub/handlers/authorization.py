@@ -105,9 +105,9 @@ class Authorization:
     ) -> Forbidden:
         right = Right.READ_FEATURES if readable is not None else next(iter(partial))
         return Forbidden(
-            f"The right {right.value} is granted for only some features of the space "
-            f"{event.space.id!r}, but {type(event.request).__name__} needs it for all of them; "
-            "use a token or a role that grants it for all features",
+            f"The right {right.value!r} is granted for only some features of the space "
+            f"{event.space.id!r}, but the request {type(event.request).__name__} needs it for all "
+            "of them; use a token or a role that grants it for all features",
             right=right.value,
             resource=str(self._features),
         )
@@ -149,7 +149,7 @@ def check_active(space: Space) -> None:
     """Raise Inactive if the space is not active."""
     if not space.active:
         raise Inactive(
-            f"The space {space.id!r} is not active; an owner has to activate it", field="space"
+            f"The space {space.id!r} is not active; its owner has to activate it", field="space"
         )
 
 

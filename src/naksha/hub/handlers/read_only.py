@@ -19,5 +19,8 @@ class ReadOnlyHandler:
 
     async def process(self, event: Event) -> Any:
         if event.request.changes:
-            raise ReadOnly(f"The space {self._space_id!r} is read-only", field="space")
+            raise ReadOnly(
+                f"The space {self._space_id!r} is read-only; its owner can make it writable",
+                field="space",
+            )
         return await event.send_upstream()

@@ -51,6 +51,7 @@ from naksha.model.errors import (
 )
 from naksha.model.query import Query
 from naksha.model.state import State
+from naksha.model.value_text import value_text
 from naksha.spi.storage import WriteSession
 
 R = TypeVar("R")
@@ -128,7 +129,8 @@ class TypeSplitterHandler:
             case GetVersion() as request if self._collections:
                 return await self._layers[0].send(event, request)
         raise NotImplementedHere(
-            f"A space that splits features by type does not support {type(event.request).__name__}"
+            "A space that splits features by type does not support the request "
+            f"{type(event.request).__name__}; send it to one of its collections or spaces"
         )
 
     async def _read(self, event: Event, request: ReadFeatures) -> Features:
@@ -248,7 +250,7 @@ def config_of(properties: dict[str, Any]) -> TypeSplitterConfig:
     if otherwise is not None and not isinstance(otherwise, str):
         raise InvalidArgument(
             "properties.otherwise must be the name of a collection or space, not "
-            f"{type(otherwise).__name__}",
+            f"{value_text(otherwise)}",
             field="properties.otherwise",
         )
     names = list(dict.fromkeys([*names_by_type.values(), *([otherwise] if otherwise else [])]))

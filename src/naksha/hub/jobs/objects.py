@@ -76,7 +76,7 @@ class JobObject(HubObject, frozen=True, kw_only=True, rename="camel"):
             check_collection_id(self.collection, field="collection")
         if len(msgspec.json.encode(self.spec)) > limits.JOB_SPEC_BYTES_MAX:
             raise LimitExceeded(
-                f"The spec of the job exceeds the maximum of {limits.JOB_SPEC_BYTES_MAX} bytes",
+                f"The spec of the job has more than {limits.JOB_SPEC_BYTES_MAX} bytes; shorten it",
                 field="spec",
             )
 

@@ -185,11 +185,15 @@ class JobService:
         lost = f"The instance {state.holder or 'that ran it'} is gone"
         if state.attempt >= limits.JOB_ATTEMPTS_MAX:
             return FailedMessage(
-                _LOST, f"{lost}, and the job was already started {state.attempt} times"
+                _LOST,
+                f"{lost}, and the job was already started {state.attempt} times; submit it "
+                "again under a new id",
             )
         if not await self._is_repeatable(job):
             return FailedMessage(
-                _LOST, f"{lost}, and a job of this kind must not be started a second time"
+                _LOST,
+                f"{lost}, and a job of this kind must not be started a second time; check its "
+                "result and submit it again under a new id",
             )
         return None
 
@@ -227,7 +231,9 @@ class JobService:
         try:
             await self._how.kinds.get(job.job)
         except InvalidArgument as error:
-            _log.warning("job %s cannot be run here: %s", job.id, error)
+            _log.warning(
+                "Job %s cannot run on this instance and waits for another one: %s", job.id, error
+            )
             return False
         return True
 

@@ -64,7 +64,10 @@ class Configuration:
     async def _build(self, space_id: str) -> Pipeline:
         found = await self._snapshot.get(key_of(Space, space_id), Space)
         if found is None:
-            raise NotFound(f"There is no space {space_id!r}", field="space")
+            raise NotFound(
+                f"The space {space_id!r} does not exist; correct its id, or create it",
+                field="space",
+            )
         space = found.value
         connectors = await self._connectors(space)
         features = await self._features(space, connectors)

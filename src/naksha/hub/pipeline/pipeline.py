@@ -183,7 +183,7 @@ class Event:
         """Run the current handler and return its response."""
         if self._index == len(self._pipeline.stages):
             raise NotImplementedHere(
-                f"No handler of the space {self.space.id!r} supports "
+                f"No handler of the space {self.space.id!r} supports the request "
                 f"{type(self.request).__name__}; its handlers are: "
                 f"{', '.join(stage.name for stage in self._pipeline.stages) or 'none'}"
             )
@@ -198,8 +198,8 @@ class Event:
             raise
         except Exception as error:
             failed = HandlerFailed(
-                f"The handler {stage.name!r} of the space {self.space.id!r} failed; "
-                "see the log for the reason"
+                f"The handler {stage.name!r} of the space {self.space.id!r} failed; the operator "
+                "of the hub finds the reason in its log"
             )
             failed.handler = stage.name
             raise failed from error

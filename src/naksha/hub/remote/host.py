@@ -94,7 +94,9 @@ class _Exchange:
             reply = HandlerReply(error=encode_error(error))
         except Exception:  # noqa: BLE001 - reported to the hub
             _log.exception("The remote handler raised an exception")
-            failed = HandlerFailed("The handler failed; see the log of its host")
+            failed = HandlerFailed(
+                "The remote handler failed; its operator finds the reason in the log of its host"
+            )
             reply = HandlerReply(error=encode_error(failed))
         self._replies.put_nowait(reply)
 
@@ -157,7 +159,9 @@ class HostedEvent(Event):
             raise decode_error(answer.error)
         if not bytes(answer.response):
             raise InvalidArgument(
-                "The hub's event has neither a response nor an error", field="response"
+                "The hub sent an event with neither a response nor an error; use the same "
+                "release for hub and host",
+                field="response",
             )
         return decode_response(answer.response, response_type(type(request)))
 
@@ -189,7 +193,9 @@ class HandlerHost:
     def _exchange(self, event: WireEvent) -> _Exchange:
         if event.protocol != PROTOCOL:
             raise NotSupported(
-                f"This host supports only version {PROTOCOL} of the protocol", field="protocol"
+                f"This host supports only version {PROTOCOL} of the protocol, not "
+                f"{event.protocol}; use the same release for hub and host",
+                field="protocol",
             )
         if event.continuation is None:
             return self._begun(event)
@@ -227,7 +233,9 @@ class HandlerHost:
             self._cancel(exchange)
             if isinstance(error, asyncio.CancelledError):
                 raise
-            raise HandlerFailed("The handler timed out") from None
+            raise HandlerFailed(
+                "The remote handler did not finish in time; its developer has to make it faster"
+            ) from None
         if reply.send is not None:
             self._waiting[exchange.continuation] = exchange
         return reply

@@ -91,7 +91,8 @@ def decode_after(text: str) -> SortCursor:
         return msgspec.json.decode(text, type=SortCursor)
     except msgspec.DecodeError:
         raise InvalidArgument(
-            "The handle is not one of a sorted iteration; restart without it", field="handle"
+            "The handle does not come from a sorted iteration; restart without a handle",
+            field="handle",
         ) from None
 
 
@@ -106,7 +107,7 @@ async def read_sorted(
     last = None if after is None else after.last
     if last is not None and len(last.values) != len(keys):
         raise InvalidArgument(
-            "The handle belongs to an iteration with another sort; restart without it",
+            "The handle comes from an iteration with another sort; restart without a handle",
             field="handle",
         )
     page_size = read.query.limit or limits.PAGE_DEFAULT
@@ -180,7 +181,8 @@ def _key_of(found: MatchingState, keys: Sequence[SortKey]) -> tuple[Any, ...]:
         values = [None if one is None else msgspec.json.decode(one) for one in found.values]
     except (msgspec.DecodeError, UnicodeEncodeError):
         raise InvalidArgument(
-            "The handle is not one of a sorted iteration; restart without it", field="handle"
+            "The handle does not come from a sorted iteration; restart without a handle",
+            field="handle",
         ) from None
     return _key(values, keys)
 

@@ -99,7 +99,8 @@ class OpenStorages:
     async def _get(self, user: StorageUser, thing: StorageObject) -> Storage:
         if not thing.active:
             raise Unavailable(
-                f"The storage {thing.id!r} is inactive; activate it first", field="storage"
+                f"The storage {thing.id!r} is inactive; its owner has to activate it",
+                field="storage",
             )
         if self._is_closed:
             raise Unavailable("The hub is shutting down; retry later")

@@ -123,7 +123,10 @@ def _only_of(
         page = await read(after)
         now = await storage_id_of(await realm.registry.snapshot(), source)
         if now != storage_id or (await realm.storage(now)).number != storage_number:
-            raise Unavailable("The source was just moved to another storage; retrying")
+            raise Unavailable(
+                "The source of the subscription was just moved to another storage; the hub "
+                "retries the delivery"
+            )
         return page
 
     return read_here

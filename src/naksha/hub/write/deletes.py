@@ -136,5 +136,8 @@ class _Delete:
         except (Conflict, FeatureNotFound) as error:
             if error.feature_id is None:
                 raise
-            raise Retryable("A feature was changed by another writer; retry the request") from error
+            raise Retryable(
+                f"Another writer changed feature {error.feature_id!r:.64} during the deletion; "
+                "retry the request"
+            ) from error
         return sum(outcome.action == "DELETED" for outcome in outcomes)

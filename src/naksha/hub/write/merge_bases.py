@@ -73,7 +73,9 @@ async def _states_by_uuid(
                 continue
             if state.id != entry.id:
                 raise InvalidArgument(
-                    f"The uuid belongs to the feature {state.id!r}", field=f"{PLACE}.uuid"
+                    f"The uuid of feature {entry.id!r:.64} is that of a state of feature "
+                    f"{state.id!r:.64}; send the uuid that was read with the feature",
+                    field=f"{PLACE}.uuid",
                 )
             found[entry.id] = state
     return found

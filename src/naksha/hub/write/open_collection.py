@@ -34,5 +34,7 @@ async def open_collection(
         try:
             return await session.create_collection(target.collection)
         except CollectionExists as error:
-            raise Retryable("Another writer created the collection; retry the request") from error
+            raise Retryable(
+                f"Another writer created collection {id!r} during the write; retry the request"
+            ) from error
     return await session.restore_collection(id)

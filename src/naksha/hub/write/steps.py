@@ -95,7 +95,13 @@ class Steps:
             if outcome.action != RETAINED:
                 self._done([outcome], entries)
             elif rules.modification.if_not_exists is IfNotExists.ERROR:
-                self._failures.add(FeatureNotFound("The feature does not exist", field="id"), entry)
+                self._failures.add(
+                    FeatureNotFound(
+                        f"Feature {entry.id!r:.64} does not exist; create it, or correct its id",
+                        field="id",
+                    ),
+                    entry,
+                )
             else:
                 self._report.add(entry.id, entry.position, RETAINED, None)
 
@@ -122,7 +128,10 @@ class Steps:
         heads = await self._heads(rules.collection, entries)
         asked_for = rules.modification
         if heads and asked_for.never_there and asked_for.if_exists is IfExists.ERROR:
-            raise PreconditionFailed("Another writer created a feature; retry the request")
+            raise PreconditionFailed(
+                f"Another writer created feature {next(iter(heads))!r:.64} during the write; "
+                "retry the request"
+            )
         known = {id: Known(heads.get(id), read=read.get(id)) for id in entries}
         failed_before = len(self._failures.errors)
         if rules.is_merge:
@@ -184,7 +193,10 @@ class Steps:
             # Versions continue after a tombstone, so a gap shows that one appeared in between.
             for version, outcome in zip(after, outcomes, strict=True):
                 if outcome.version != version + before.get(outcome.id, 0) + 1:
-                    raise PreconditionFailed("Another writer deleted a feature; retry the request")
+                    raise PreconditionFailed(
+                        f"Another writer deleted feature {outcome.id!r:.64} during the write; "
+                        "retry the request"
+                    )
         self._done(outcomes, entries)
 
     async def _tombstones(self, rules: Rules, ids: list[str]) -> dict[str, int]:
@@ -192,7 +204,9 @@ class Steps:
         query = Query(ids=tuple(ids), states=States.DELETED)
         page = await self._session.page(_id_of(rules), query)
         if any(holds(state.feature, MASKS) for state in page.states):
-            raise PreconditionFailed("Another writer deleted a feature; retry the request")
+            raise PreconditionFailed(
+                "Another writer deleted one of the features during the write; retry the request"
+            )
         return {state.id: state.xyz["version"] for state in page.states}
 
     async def _write(self, rules: Rules, plan: Plan, entries: Entries) -> None:
@@ -213,7 +227,9 @@ class Steps:
                 collection, ids, uuids=uuids, masks=masks, returning=self._returning
             )
             if any(outcome.action == RETAINED for outcome in outcomes):
-                raise Retryable("Another writer deleted a feature; retry the request")
+                raise Retryable(
+                    "Another writer deleted one of the features during the write; retry the request"
+                )
             self._done(outcomes, entries)
 
     def _valid(self, planned: list[Planned], info: CollectionInfo) -> list[Planned]:
@@ -279,5 +295,7 @@ def _overtaken() -> Iterator[None]:
         if error.feature_id is None:
             raise
         raise Retryable(
-            "Another writer changed the feature; retry the request", feature_id=error.feature_id
+            f"Another writer changed feature {error.feature_id!r:.64} during the write; retry the "
+            "request",
+            feature_id=error.feature_id,
         ) from error

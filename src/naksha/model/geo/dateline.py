@@ -241,7 +241,7 @@ def _cut_polygon(rings: Rings, shortest: bool) -> list[Rings]:
     if not shortest and _is_literal(rings):
         return [rings]
     if not all(map(_is_ring, rings)):
-        raise ValueError("a ring of the polygon is not closed")
+        raise ValueError("a ring of the polygon is not closed: its first and last positions differ")
     shell = _closed_over_pole(_unrolled(rings[0], full_turns=False))
     holes = [_beside(_unrolled(ring, full_turns=False), shell) for ring in rings[1:]]
     lons = [position[0] for position in shell]

@@ -96,7 +96,11 @@ def payload_of(split: Split) -> SplitPayload:
     try:
         return msgspec.msgpack.decode(split.payload, type=SplitPayload)
     except msgspec.DecodeError as error:
-        raise InvalidArgument("The split was not planned by this storage", field="split") from error
+        raise InvalidArgument(
+            "The split was not planned by a PostgreSQL storage; read it with the storage that "
+            "planned it",
+            field="split",
+        ) from error
 
 
 async def plan(
@@ -177,7 +181,10 @@ async def _size(connection: Connection, *tables: str) -> int:
 
 def _check_query(query: Query) -> None:
     if query.limit is not None or query.cursor is not None:
-        raise InvalidArgument("A bulk read supports neither limit nor cursor", field="limit")
+        raise InvalidArgument(
+            "A bulk read supports neither limit nor cursor; remove them from the query",
+            field="limit",
+        )
     if query.space is not None:
         raise InvalidArgument(
             "A bulk read does not support a space; omit it from the query", field="space"

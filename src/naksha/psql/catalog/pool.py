@@ -109,11 +109,11 @@ class CatalogPool:
             connection = await self._pool.acquire(timeout=ACQUIRE_S)
         except TimeoutError as error:
             raise Unavailable(
-                f"No database connection was available within {ACQUIRE_S:g} s; all "
-                f"{self._pool.get_max_size()} connections of the catalog may be in use"
+                f"No connection to the catalog's database was available within {ACQUIRE_S:g} s, "
+                f"because all {self._pool.get_max_size()} may be in use; retry later"
             ) from error
         except DRIVER_ERRORS as error:
-            raise Unavailable(f"The database cannot be reached: {error}") from error
+            raise Unavailable(f"The catalog's database cannot be reached: {error}") from error
         try:
             yield connection
         finally:
@@ -137,7 +137,9 @@ def _naksha_error(error: BaseException, lost: type[NakshaError]) -> NakshaError:
         if state.startswith(_LOST):
             return lost(f"The connection to the database was lost: {error}")
         if state == _READ_ONLY:
-            return Unavailable(f"The database is read-only: {error}")
+            return Unavailable(
+                f"The catalog's database is read-only; use the location of its primary: {error}"
+            )
         ours = of(error)
         return Unavailable(ours.message) if isinstance(ours, Retryable) else ours
     if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):

@@ -189,8 +189,8 @@ class Connections:
             return await self.pool.acquire(timeout=POOL_WAIT_S)
         except TimeoutError as error:
             raise PoolExhausted(
-                f"No database connection was available within {POOL_WAIT_S:g} s; all "
-                f"{self.pool.get_max_size()} connections of the storage are in use"
+                f"No database connection was available within {POOL_WAIT_S:g} s, because all "
+                f"{self.pool.get_max_size()} of the storage are in use; retry later"
             ) from error
         finally:
             self._waiting -= 1

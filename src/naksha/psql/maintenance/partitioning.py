@@ -78,7 +78,10 @@ class CellReader:
             if number is None:
                 number = await self._count(self._primary, query, *values)
         if number is None:
-            raise Expired("The version being partitioned was removed from the transaction log")
+            raise Expired(
+                "The version whose partitioning is computed was removed from the transaction "
+                "log; compute it for a later version"
+            )
         return number
 
     async def _count(self, source: Source, query: str, *values: str | int | None) -> int | None:

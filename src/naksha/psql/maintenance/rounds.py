@@ -151,7 +151,10 @@ class MaintenanceRound:
         await self._try("preparing the log", lambda: self._prepare(LOG_TABLE))
         if self._failures:
             reasons = "; ".join(f"{what}: {error}" for what, error in self._failures)
-            raise type(self._failures[0][1])(f"Maintenance is incomplete: {reasons}")
+            raise type(self._failures[0][1])(
+                "Maintenance of the storage is incomplete and continues in the next round: "
+                f"{reasons}"
+            )
 
     async def _collection(self, collection: Any) -> None:
         name: str = collection["id"]

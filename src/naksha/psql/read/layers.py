@@ -34,28 +34,36 @@ def check_layers(layers: Sequence[BranchLayer]) -> Branch:
     """Check that the layers can be those of a branch."""
     if len(layers) > limits.LAYERS_MAX:
         raise LimitExceeded(
-            f"The branch has {len(layers)} layers; at most {limits.LAYERS_MAX} are accepted",
+            f"The branch has {len(layers)} layers, but at most {limits.LAYERS_MAX} are accepted; "
+            "merge it into its parent first",
             field="layers",
         )
     overlays = [layer.overlay for layer in layers]
     if not layers or overlays[-1] != MAIN or MAIN in overlays[:-1]:
         raise InvalidArgument(
-            "The last layer of a branch, and no other, must be main", field="layers"
+            "The layers of a branch must end with main, and no other layer may be main; pass "
+            "main once, as the last layer",
+            field="layers",
         )
     if len(set(overlays)) != len(overlays) or not all(map(is_overlay, overlays[:-1])):
         raise InvalidArgument(
-            "The overlays of a branch must be distinct positive int4 numbers", field="layers"
+            "The layers of a branch above main must have overlay numbers from 1 to 2147483647, "
+            f"each of them once, not {overlays[:-1]}",
+            field="layers",
         )
     txns = [layer.txn for layer in layers]
     fixed = [txn for txn in txns if txn is not None]
     if None in txns[1:]:
         raise InvalidArgument(
-            "Only the topmost layer of a branch can be read at HEAD; give each layer below a txn",
+            "Only the topmost layer of a branch is read at HEAD; give every layer below it the "
+            "txn at which it is read",
             field="layers",
         )
     if fixed != sorted(fixed, reverse=True):
         raise InvalidArgument(
-            "The txn of a layer must not be greater than that of the layer above it", field="layers"
+            "Each layer of a branch must be read at the same txn as the layer above it or at an "
+            f"earlier one, not at {fixed}; correct the txns",
+            field="layers",
         )
     return tuple(layers)
 
@@ -89,7 +97,7 @@ async def overlay_tables(
     tables = {row["overlay"]: row["table"] or "" for row in rows}
     for overlay in overlays:
         if overlay not in tables:
-            raise NotFound(f"Overlay {overlay} does not exist")
+            raise NotFound(f"The branch does not exist any more: its overlay {overlay} was deleted")
     return tables
 
 

@@ -454,7 +454,10 @@ class PsqlReader(ABC):
                     queries()["overlay_state"], collection, reference.i, reference.txn_min
                 )
         if not rows:
-            raise NotFound(f"The state {state_id!r} does not exist", collection_id=collection)
+            raise NotFound(
+                f"The state {state_id!r} does not exist or has expired; correct its id",
+                collection_id=collection,
+            )
         return State(rows[0]["id"], rows[0]["feature"])
 
     async def _collection_of(self, reference: Guid | Uuid, state_id: str) -> str:
@@ -471,7 +474,10 @@ class PsqlReader(ABC):
         return known
 
     def _not_in_storage(self, state_id: str) -> NotFound:
-        return NotFound(f"The state {state_id!r} does not exist in storage {self._storage.id!r}")
+        return NotFound(
+            f"The state {state_id!r} was not written by storage {self._storage.id!r}, or its "
+            "collection was dropped; correct its id"
+        )
 
     async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
         if not isinstance(at, Head):

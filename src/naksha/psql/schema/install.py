@@ -58,14 +58,21 @@ async def search_path(connection: Connection, schema: str) -> str:
     """
     postgis = await connection.fetchval(queries()["postgis_schema"])
     if postgis is None:
-        raise NotSupported("PostGIS is not installed in the database; run CREATE EXTENSION postgis")
+        raise NotSupported(
+            "PostGIS is not installed in the database; its administrator has to run CREATE "
+            "EXTENSION postgis"
+        )
     return f"{ident(schema)}, {ident(postgis)}, pg_temp"
 
 
 async def check_installed(connection: Connection, schema: str, place: str) -> None:
     """Raise NotFound if the schema holds no storage; `place` names the database in the message."""
     if not await connection.fetchval(queries()["schema_installed_in"], schema):
-        raise NotFound(f"Schema {schema!r} of {place} holds no storage", field="storage")
+        raise NotFound(
+            f"Schema {schema!r} of {place} holds no storage; correct the location, or open it "
+            "without must_exist",
+            field="storage",
+        )
 
 
 class SchemaPrivileges(NamedTuple):
@@ -201,7 +208,8 @@ async def _need_postgis(connection: Connection) -> None:
             await connection.execute(queries()["postgis_create"])
     except asyncpg.PostgresError as error:
         raise NotSupported(
-            f"PostGIS is not installed in the database and cannot be created: {error}"
+            "PostGIS is not installed in the database and this role cannot create it; the "
+            f"administrator has to run CREATE EXTENSION postgis: {error}"
         ) from error
 
 

@@ -143,7 +143,11 @@ class Gate:
 async def _respond(error: NakshaError, scope: Scope, receive: Receive, send: Send) -> None:
     record = record_of(scope)
     if record.status:
-        _log.warning("Response to request %s was cut off: %s", record.stream_id, error)
+        _log.warning(
+            "The response to request %s was cut off after its status was sent: %s",
+            record.stream_id,
+            error,
+        )
     else:
         await error_response(error, record.stream_id)(scope, receive, send)
 

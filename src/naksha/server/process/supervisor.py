@@ -107,7 +107,10 @@ class Supervisor:
         worker = self._start(its)
         its.close()
         if not mine.poll(limits.WORKER_START_SECONDS_MAX):
-            raise Unavailable("The first worker did not start in time; see the log")
+            raise Unavailable(
+                f"The first worker did not start within {limits.WORKER_START_SECONDS_MAX} s; see "
+                "the log of the server"
+            )
         try:
             failure = mine.recv()
         except EOFError:
@@ -141,7 +144,8 @@ class Supervisor:
         for worker, known in self._workers.items():
             if known.watch.look(now - self._looked):
                 _log.error(
-                    "Worker %s hangs: no heartbeat for %g seconds; killing it",
+                    "Worker %s has sent no heartbeat for %g seconds; the supervisor kills it "
+                    "and, unless the server is stopping, starts another one",
                     worker.pid,
                     self._settings.worker_seconds,
                 )

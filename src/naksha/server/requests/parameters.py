@@ -501,7 +501,9 @@ def once(request: Request, *names: str) -> None:
     """Reject parameters that are given more than once."""
     for name in names:
         if len(raw_values(raw_query(request), name)) > 1:
-            raise InvalidArgument(f'Parameter "{name}" is given more than once', field=name)
+            raise InvalidArgument(
+                f'Parameter "{name}" is given more than once; pass it once', field=name
+            )
 
 
 def list_of(request: Request, name: str) -> tuple[str, ...]:

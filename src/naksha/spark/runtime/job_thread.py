@@ -216,7 +216,10 @@ def _unknown_outcome(failed: FailedMessage) -> FailedMessage:
     if failed.code not in _UNSURE:
         return failed
     return FailedMessage.of(
-        OutcomeUnknown(f"{failed.message}; the storage did not report whether it was written")
+        OutcomeUnknown(
+            f"{failed.message}; the storage did not report whether the job's result was written, "
+            "so check before you repeat the job"
+        )
     )
 
 

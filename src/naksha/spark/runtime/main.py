@@ -104,7 +104,8 @@ def _read(name: str) -> bytes:
         return Path(name).read_bytes()
     except OSError as error:
         raise InvalidArgument(
-            f"The specification {name!r} cannot be read: {error.strerror}", field="spec"
+            f"The file {name!r} with the specification of the job cannot be read: {error.strerror}",
+            field="spec",
         ) from error
 
 

@@ -91,7 +91,8 @@ def write(
     done = applied_job(shared_storage(place), staged.job, info.id, branch)
     if done is None:
         raise OutcomeUnknown(
-            "Spark reported a successful write, but the storage has no record of the job",
+            "Spark reported a successful write, but the storage has no record of job "
+            f"{staged.job!r}; check the collection before you repeat the write",
             field="job",
         )
     return msgspec.structs.replace(done, repeated=False)
@@ -112,7 +113,9 @@ def _written(
         if isinstance(error, NakshaError) and not isinstance(error, Unavailable):
             raise error from error.__cause__
         raise OutcomeUnknown(
-            f"{error!s:.500}; the storage did not report whether it was written", field="job"
+            f"{error!s:.500}; the storage did not report whether the features were written, so "
+            "check before you repeat the write",
+            field="job",
         ) from reason
     if done is None:
         raise error from error.__cause__

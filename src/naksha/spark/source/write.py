@@ -110,7 +110,8 @@ def _local_property(name: str) -> str:
     value = None if context is None else context.getLocalProperty(name)
     if value is None:
         raise NotSupported(
-            f"Spark does not provide the local property {name!r}, which streaming writes require",
+            f"This Spark does not provide the local property {name!r}, which streaming writes "
+            "require; use a supported version of Spark",
             field="job",
         )
     return value

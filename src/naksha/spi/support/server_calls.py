@@ -155,8 +155,8 @@ class CallProgress:
         except Unavailable as error:
             if self._has_changed:
                 raise OutcomeUnknown(
-                    "The call to the catalog was executed only in part; check its result before "
-                    f"repeating it: {error}"
+                    "The call to the catalog was executed only in part; read the object back "
+                    f"before you repeat the call: {error}"
                 ) from error
             raise
         self._has_changed = True

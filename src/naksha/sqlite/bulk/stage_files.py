@@ -44,7 +44,10 @@ class StagingFiles:
                 file = path.open("xb")
                 fcntl.flock(file, fcntl.LOCK_EX)
                 return path, file
-        raise Unavailable(f"No staging file could be created in {self._directory}")
+        raise Unavailable(
+            f"No staging file could be created in {self._directory}, because it is deleted again "
+            "and again; retry later"
+        )
 
     def path_of(self, part: StagedPart, now_ms: int) -> Path:
         """Return the file of a part and renew its lease."""

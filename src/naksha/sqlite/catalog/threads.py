@@ -175,7 +175,8 @@ class CatalogWriter:
             if getattr(error, "sqlite_errorname", "").startswith(_NOTHING_WRITTEN):
                 raise
             raise OutcomeUnknown(
-                f"The disk failed during a commit, which may or may not be stored: {error}"
+                "The disk failed during a commit, which may or may not be stored; read the "
+                f"object back before you repeat the write: {error}"
             ) from error
 
     def _roll_back(self) -> None:

@@ -40,10 +40,14 @@ def translated() -> Iterator[None]:
     except sqlite3.Error as error:
         raise of(error) from error
     except OverflowError as error:
-        raise errors.InvalidArgument(f"A number is too large for SQLite: {error}") from error
+        raise errors.InvalidArgument(
+            "A number of the request is too large for SQLite, which stores 64-bit integers: "
+            f"{error}"
+        ) from error
     except UnicodeEncodeError as error:
         raise errors.InvalidArgument(
-            f"A text cannot be encoded as UTF-8: {error.reason}"
+            f"A text of the request cannot be encoded as UTF-8: {error.reason}; remove unpaired "
+            "surrogates"
         ) from error
 
 

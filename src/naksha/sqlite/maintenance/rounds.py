@@ -72,7 +72,9 @@ async def maintain(writer: WriterThread, read: SnapshotRead, now_ms: int) -> Non
     await attempt("expiry of the log", expire_log)
     if failures:
         reasons = "; ".join(f"{what}: {error}" for what, error in failures)
-        raise type(failures[0][1])(f"Maintenance is incomplete: {reasons}")
+        raise type(failures[0][1])(
+            f"Maintenance of the storage is incomplete and continues in the next round: {reasons}"
+        )
 
 
 async def _restore_statistics(writer: WriterThread, read: SnapshotRead) -> None:

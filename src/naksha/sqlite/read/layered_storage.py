@@ -269,7 +269,8 @@ class LayeredStorage:
         check_author(author)
         if self._layers[0].txn is not None:
             raise NotSupported(
-                "A storage opened at a fixed version cannot be written to; open its branch at HEAD"
+                "The storage was opened at a past version and cannot be written to; open its "
+                "branch at HEAD"
             )
         start_ms = self._now_ms()
         if at_ms is not None:

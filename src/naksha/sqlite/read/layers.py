@@ -46,26 +46,35 @@ def checked_layers(layers: Sequence[BranchLayer]) -> Layers:
         LimitExceeded: There are too many.
     """
     if not layers or layers[-1].overlay != MAIN:
-        raise InvalidArgument("The last layer of a branch must be main", field="layers")
+        raise InvalidArgument(
+            "The layers of a branch must end with main; pass main once, as the last layer",
+            field="layers",
+        )
     if len(layers) > limits.LAYERS_MAX:
         raise LimitExceeded(
-            f"The branch has {len(layers)} layers; at most {limits.LAYERS_MAX} are supported",
+            f"The branch has {len(layers)} layers, but at most {limits.LAYERS_MAX} are accepted; "
+            "merge it into its parent first",
             field="layers",
         )
     numbers = [layer.overlay for layer in layers]
     if min(numbers[:-1], default=1) <= MAIN or len(set(numbers)) < len(numbers):
         raise InvalidArgument(
-            "The layers of a branch above main must be distinct overlays", field="layers"
+            "The layers of a branch above main must have overlay numbers of 1 or more, each of "
+            f"them once, not {numbers[:-1]}",
+            field="layers",
         )
 
     below = [layer.txn for layer in layers[1:] if layer.txn is not None]
     if len(below) < len(layers) - 1:
         raise InvalidArgument(
-            "All layers of a branch below the topmost one must have a txn", field="layers"
+            "Only the topmost layer of a branch is read at HEAD; give every layer below it the "
+            "txn at which it is read",
+            field="layers",
         )
     if below != sorted(below, reverse=True):
         raise InvalidArgument(
-            "A layer of a branch must not have a greater txn than the layer above it",
+            "Each layer of a branch must be read at the same txn as the layer above it or at an "
+            f"earlier one, not at {below}; correct the txns",
             field="layers",
         )
     return tuple(layers)
@@ -187,7 +196,7 @@ def _overlaid(
     found = {row[0]: row for row in rows}
     for number in numbers:
         if number not in found:
-            raise NotFound(f"The overlay {number} does not exist")
+            raise NotFound(f"The branch does not exist any more: its overlay {number} was deleted")
     return {number: overlay_of(c, *row) for number, row in found.items() if row[1] is not None}
 
 

@@ -53,8 +53,8 @@ def _checked(connection: sqlite3.Connection, kind: str, id: str, expected: int |
     revision = 0 if known is None else known.revision
     if expected is not None and expected != revision:
         raise Conflict(
-            f"Revision {expected} of {kind} {id!r} was expected, but its revision is {revision}; "
-            "read it again",
+            f"The {kind} {id!r} has revision {revision}, not {expected} as expected: another "
+            "writer changed it; read it again and repeat the change",
             field="expected",
         )
     return revision

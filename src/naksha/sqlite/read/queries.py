@@ -181,7 +181,10 @@ def state(
     reference = parse_state_id(state_id)
     known = _collection_of(connection, storage, reference)
     if known is None or known.dropped_at:
-        raise NotFound(f"The state {state_id!r} does not exist in storage {storage.id!r}")
+        raise NotFound(
+            f"The state {state_id!r} was not written by storage {storage.id!r}, or its collection "
+            "was dropped; correct its id"
+        )
     seen = [(level.collection, level.at) for level in levels(connection, layers, known, None)]
     rows = connection.execute(queries()["overlays_of"], (known.number,))
     others = [known, *(overlay_of(known, *row) for row in rows)]
@@ -195,7 +198,10 @@ def state(
         row = connection.execute(text, (collection.t, reference.i, end)).fetchone()
         if row is not None:
             return state_of(*row)
-    raise NotFound(f"The state {state_id!r} does not exist or has expired", collection_id=known.id)
+    raise NotFound(
+        f"The state {state_id!r} does not exist or has expired; correct its id",
+        collection_id=known.id,
+    )
 
 
 def _collection_of(

@@ -113,7 +113,7 @@ def open_file(
     """
     must_exist = must_exist or read_only
     if must_exist and not path.exists():
-        raise NotFound(f"The storage file {path} does not exist", field="storage")
+        raise NotFound(f"The storage file {path} does not exist; correct the path", field="storage")
     with translated():
         connection = connect(path, busy_s, read_only=read_only)
         try:
@@ -235,7 +235,9 @@ def _owner_of(connection: sqlite3.Connection, path: Path) -> str | None:
     if tables == 0 and application in (0, APPLICATION_ID):
         return None
     if application != APPLICATION_ID:
-        raise NotSupported(f"{path} is an SQLite file but not a Naksha storage", field="file")
+        raise NotSupported(
+            f"{path} is an SQLite file but not a Naksha storage; choose another path", field="file"
+        )
     if version > SCHEMA_VERSION:
         raise NotSupported(
             f"{path} was written by a newer Naksha (schema {version}, this version supports up to "

@@ -37,7 +37,9 @@ def add_view(connection: sqlite3.Connection, c: CollectionRow) -> None:
         return
     if connection.execute(queries()["view_exists"], (c.id,)).fetchone()[0]:
         raise InvalidArgument(
-            f"The file already has a table, view or index named {c.id!r}", field="collection"
+            f"The file already has a table, view or index named {c.id!r}; choose another "
+            "collection id, or rename it",
+            field="collection",
         )
     slots = {"view": ident(c.id), "t": str(c.t), "collection": text_literal(c.id)}
     events = {event: _trigger(c, event) for event in ("insert", "update", "delete")}

@@ -24,7 +24,9 @@ def create(transaction: WriteTransaction, info: CollectionInfo) -> CollectionInf
     _check_delete_at(info.delete_at)
     _check_partitions(info.partitions)
     if connection.execute(queries()["collection"], (info.id,)).fetchone() is not None:
-        raise CollectionExists(f"The collection {info.id!r} already exists", collection_id=info.id)
+        raise CollectionExists(
+            f"The collection {info.id!r} already exists; choose another id", collection_id=info.id
+        )
     txn = transaction.txn
     number = transaction.take_collection()
     connection.execute(
@@ -115,7 +117,8 @@ def _check_max_age(days: int) -> None:
 def _check_delete_at(time_ms: int) -> None:
     if not 0 <= time_ms <= INT8_MAX:
         raise InvalidArgument(
-            "deleteAt must be a time in milliseconds since 1970, or 0 for never", field="deleteAt"
+            f"deleteAt must be a time in milliseconds since 1970, or 0 for never, not {time_ms}",
+            field="deleteAt",
         )
 
 

@@ -77,7 +77,9 @@ def open_tables(transaction: WriteTransaction, name: str, ids: Sequence[str]) ->
     asked = (as_json([transaction.overlay]), c.number)
     row = connection.execute(queries()["overlays"], asked).fetchone()
     if row is None:
-        raise NotFound(f"The branch was deleted: its overlay {transaction.overlay} does not exist")
+        raise NotFound(
+            f"The branch does not exist any more: its overlay {transaction.overlay} was deleted"
+        )
     if connection.execute(queries()["overlay_is_frozen"], (transaction.overlay,)).fetchone()[0]:
         raise Conflict("The branch was rebased; open it again", field="layers")
     _, floor, t = row

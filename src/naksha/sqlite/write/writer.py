@@ -210,7 +210,12 @@ class WriterThread:
         self._roll_back_all()
         ended, self._ended = self._ended, []
         for job in ended:
-            job.future.set_exception(Unavailable(f"The storage file could not be written: {error}"))
+            job.future.set_exception(
+                Unavailable(
+                    "The storage file could not be written; its operator has to correct the disk: "
+                    f"{error}"
+                )
+            )
 
     def _receive(self) -> Iterator[_WriterCall]:
         while True:
@@ -421,7 +426,12 @@ class WriterThread:
         if self._is_first or not self._connection.in_transaction:
             # Either the transaction is the first of its group, so nothing else is lost, or a full
             # or broken disk made SQLite roll back everything, also transactions that had ended.
-            self._fail(Unavailable("SQLite rolled back the transaction, because the disk failed"))
+            self._fail(
+                Unavailable(
+                    "SQLite rolled back the transaction, because the disk failed or is full; "
+                    "correct the disk and repeat the transaction"
+                )
+            )
             return
         self._connection.execute(queries()["rollback_to"])
         self._connection.execute(queries()["release"])

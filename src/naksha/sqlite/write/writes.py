@@ -80,15 +80,24 @@ def _check(
     is_merged = batch.is_merged and batch.muuids[position] is not None
     if is_merged and (old is None or old.i != lock):
         raise Retryable(
-            "HEAD changed after the merge; repeat the merge", feature_id=id_, collection_id=name
+            f"HEAD of feature {id_!r:.64} changed after the merge; repeat the merge",
+            feature_id=id_,
+            collection_id=name,
         )
     if mode == "create" and old is not None:
         head = _feature(tables, old)
         raise FeatureExists(
-            "The feature already exists", feature_id=id_, collection_id=name, head=head
+            f"Feature {id_!r:.64} already exists; update it, or choose another id",
+            feature_id=id_,
+            collection_id=name,
+            head=head,
         )
     if mode == "update" and old is None:
-        raise FeatureNotFound("The feature does not exist", feature_id=id_, collection_id=name)
+        raise FeatureNotFound(
+            f"Feature {id_!r:.64} does not exist; create it, or correct its id",
+            feature_id=id_,
+            collection_id=name,
+        )
     if lock is not None:
         check_lock(tables, id_, old, lock)
 
@@ -102,7 +111,7 @@ def check_lock(tables: CollectionTables, id_: str, old: OldState | None, lock: i
     if lock is None or (old is not None and old.i == lock):
         return
     raise Conflict(
-        "The feature was changed since it was read",
+        f"Feature {id_!r:.64} was changed since it was read; merge it with the head in this error",
         field="uuid",
         feature_id=id_,
         collection_id=tables.collection.id,
@@ -336,7 +345,10 @@ def restore(
     for id_ in ids:
         if id_ not in tombs:
             raise FeatureNotFound(
-                "The feature does not exist or is not deleted", feature_id=id_, collection_id=name
+                f"Feature {id_!r:.64} does not exist or is not deleted; only a deleted feature "
+                "can be restored",
+                feature_id=id_,
+                collection_id=name,
             )
     olds = [tombs[id_] for id_ in ids]
     outcomes: dict[str, WriteOutcome] = {}
@@ -359,7 +371,7 @@ def purge(transaction: WriteTransaction, name: str, ids: Sequence[str]) -> list[
     tables = open_tables(transaction, name, ids)
     for id_ in tables.old("heads", ids):
         raise Conflict(
-            "The feature is not deleted; delete it before purging it",
+            f"Feature {id_!r:.64} is not deleted; delete it before you purge it",
             feature_id=id_,
             collection_id=name,
         )

@@ -173,7 +173,8 @@ class CollectionFeed:
                     return
                 # The version itself is kept, but the states that it replaced are not.
                 raise Expired(
-                    f"The states that version {each.seq_number} replaced are no longer kept",
+                    f"The states that version {each.seq_number} of collection "
+                    f"{self._collection!r} replaced have expired; start at a later version",
                     oldest=each.seq_number + 1,
                     collection_id=self._collection,
                 )

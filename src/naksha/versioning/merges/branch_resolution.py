@@ -118,8 +118,8 @@ async def _still_open(
     left = set(ids)
     reports = [each async for each in undecided_of(storage, stored.id) if each.id in left]
     return MergeConflict(
-        f"{len(left)} feature(s) are still marked as conflicting; write or delete each of them to"
-        " decide it",
+        f"Conflict {stored.id!r} still has {len(left)} undecided feature(s); write or delete each "
+        "of them on the branch",
         undecided=[msgspec.to_builtins(each) for each in reports],
         id=stored.id,
     )

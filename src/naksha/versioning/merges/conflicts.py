@@ -254,7 +254,9 @@ def _part_id(id: str, number: int) -> str:
 
 
 def _unknown(id: str) -> NotFound:
-    return NotFound(f"Conflict {id!r} does not exist", field="conflict")
+    return NotFound(
+        f"Conflict {id!r} does not exist; it may have been resolved or given up", field="conflict"
+    )
 
 
 def _number(line: Line) -> int:

@@ -141,7 +141,8 @@ class ViewHandler:
         if self._has_own and isinstance(event.request, _OF_OWN_FEATURES):
             return await event.send_upstream()
         raise NotImplementedHere(
-            f"A view does not support {type(event.request).__name__}; send it to one of its spaces"
+            f"A view does not support the request {type(event.request).__name__}; send it to one "
+            "of its spaces"
         )
 
     @property
@@ -223,7 +224,7 @@ class ViewHandler:
         }
         if context not in parts:
             raise InvalidArgument(
-                f"{context!r:.40} is not a valid context; use one of {', '.join(parts)}",
+                f"context={context!r:.40} is not valid; use one of {', '.join(parts)}",
                 field="context",
             )
         if not is_head(ref):

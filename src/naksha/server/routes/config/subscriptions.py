@@ -22,6 +22,7 @@ from naksha.hub.subscriptions.changes import (
 )
 from naksha.hub.subscriptions.objects import BEGINNING, NOW, Subscription
 from naksha.model.errors import InvalidArgument, NotFound, PreconditionFailed
+from naksha.model.value_text import value_text
 from naksha.server.openapi.config_schemas import ID_PATTERN, body_of, changes
 from naksha.server.openapi.subscription_schemas import SubscriptionDocument
 from naksha.server.requests.json_body import exact_object
@@ -215,7 +216,10 @@ async def post_move(subscription_id: Id, request: ConfigRequestDep) -> Response:
     """Move a subscription to another instance of the hub."""
     instance = (await exact_object(request.http, SubscriptionMove)).get("instance")
     if not isinstance(instance, str):
-        raise InvalidArgument("instance must be the id of an instance", field="instance")
+        raise InvalidArgument(
+            f"instance must be the id of an instance of the hub, not {value_text(instance)}",
+            field="instance",
+        )
     living = await server_of(request.http).hub.catalog.node.living()
     names = {lease.holder for lease in living}
     thing = await move_subscription(request.realm, subscription_id, instance, request.actor, names)

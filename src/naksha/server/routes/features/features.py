@@ -243,7 +243,8 @@ def _check_locks(modifications: tuple[Modification, ...]) -> None:
 
 def _not_locked(id: str | None) -> Conflict:
     return Conflict(
-        "If-Match requires the uuid of the current state in every feature, and a feature has none",
+        "If-Match requires the uuid of the current state in every feature, and "
+        f"{'a feature' if id is None else f'feature {id!r:.64}'} has none",
         field="If-Match",
         feature_id=id,
     )
@@ -276,7 +277,7 @@ async def put_feature(
         return await _write_one(request, parameters, id, rules, None)
     except Conflict as error:
         raise PreconditionFailed(
-            f"The feature {id!r} already exists; its current state is in `head`",
+            f"Feature {id!r:.64} already exists; its current state is in `head`",
             field="If-None-Match",
             feature_id=id,
             head=error.head,
@@ -337,9 +338,10 @@ async def _matched(request: SpaceRequest, place: TargetParameters, id: str, if_m
 
 def _not_matched(head: dict[str, Any] | None) -> PreconditionFailed:
     return PreconditionFailed(
-        "The feature does not exist"
+        "The feature does not exist, so no state of it matches If-Match"
         if head is None
-        else "The feature has changed since it was read; its current state is in `head`",
+        else f"Feature {head['id']!r:.64} has changed since it was read; "
+        "its current state is in `head`",
         field="If-Match",
         head=head,
     )

@@ -203,8 +203,9 @@ def _check_types(mapping: Mapping, rows: DataFrame, cast: Callable[[str, str], C
             _ = rows.select(cast(name, to)).schema
         except AnalysisException as error:
             raise InvalidArgument(
-                f"The column {name!r} cannot be read as {to!r:.64}; use a type of Spark such as "
-                "int, double or timestamp",
+                f"The mapping gives column {name!r} the type {to!r:.64}, which Spark does not "
+                "know or cannot convert the column to; use a type such as int, double or "
+                "timestamp",
                 field=f"mapping.types.{name}",
             ) from error
 
