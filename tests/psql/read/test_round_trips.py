@@ -63,7 +63,7 @@ class CountingProxy(Proxy):
 
 
 class _Requests(asyncio.StreamReader):
-    """What a client sends; calls back for each part."""
+    """The messages that a client sends; calls back for each part."""
 
     def __init__(self, source: asyncio.StreamReader, received: Callable[[], None]) -> None:
         super().__init__()

@@ -34,7 +34,7 @@ from naksha.psql.read.statements import (
     needs,
 )
 from naksha.psql.sql import ident, inlined, queries, sql
-from naksha.spi.query.plan import Plan, plan_of
+from naksha.spi.query.plan import QueryPlan, plan_of
 from naksha.spi.storage import Split
 
 LEAVES: Final = "0123456789abcdef"
@@ -112,7 +112,7 @@ async def plan(
     *,
     hidden: bool,
 ) -> list[Split]:
-    """Plan a bulk read; see `Storage.plan`. The caller has published what can be."""
+    """QueryPlan a bulk read; see `Storage.plan`. The caller has published what can be."""
     _check_query(query)
     info = await connection.fetchval(queries()["collection"], collection, False, limits.INT8_MAX)
     if info is None:
@@ -154,7 +154,7 @@ async def plan_layers(
     *,
     hidden: bool,
 ) -> list[Split]:
-    """Plan a read through several layers: a split reads some leaves of all layers at once.
+    """QueryPlan a read through several layers: a split reads some leaves of all layers at once.
 
     All layers are read in one snapshot. A feature that is written to on a branch for the first time
     moves to a layer above, so layers that are read one after the other might both contain it, or
@@ -298,7 +298,7 @@ def _column(name: str, at: str | None) -> str:
 
 
 def _tables(
-    statement: Statement, collection: str, payload: SplitPayload, query: Plan
+    statement: Statement, collection: str, payload: SplitPayload, query: QueryPlan
 ) -> Iterator[tuple[str, str | None, list[str]]]:
     """Yield the tables of a split with their conditions.
 

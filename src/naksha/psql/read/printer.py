@@ -10,7 +10,7 @@ from naksha.model.query import GEOMETRY_TYPE, MEMBERS, RANGES, Bbox, Op
 from naksha.model.query import Test as PropertyTest
 from naksha.psql.sql import sql
 from naksha.spi.query.areas import Area, Box, area_of
-from naksha.spi.query.plan import Plan
+from naksha.spi.query.plan import QueryPlan
 from naksha.spi.query.printer import ORDER, Printer, joined
 from naksha.spi.query.values import check_text, json_text
 
@@ -57,11 +57,11 @@ class Statement(Printer):
         """Return the value at a path of a document."""
         return sql("path", steps="".join(sql("step", key=self.text(key)) for key in path))
 
-    def filters(self, plan: Plan) -> list[str]:
+    def filters(self, plan: QueryPlan) -> list[str]:
         """Return the conditions of a plan that do not depend on the table."""
         return list(self._filters(plan))
 
-    def _filters(self, plan: Plan) -> Iterator[str]:
+    def _filters(self, plan: QueryPlan) -> Iterator[str]:
         if plan.area is not None:
             yield self._area(plan.area)
         if plan.tags is not None:

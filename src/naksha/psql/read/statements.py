@@ -14,7 +14,7 @@ from naksha.model.state import XYZ
 from naksha.psql.read.printer import Statement
 from naksha.psql.sql import ident, sql
 from naksha.spi.cursor import PageCursor
-from naksha.spi.query.plan import AtLeast, Plan, Scan, Table, conditions_of, plan_of
+from naksha.spi.query.plan import AtLeast, QueryPlan, Scan, Table, conditions_of, plan_of
 from naksha.spi.query.plan import first_txn as first_txn_of
 from naksha.spi.query.printer import joined
 from naksha.spi.query.values import check_text, json_text
@@ -95,7 +95,7 @@ def some_states(
     return _select(statement, plan, content, sources, cut), statement.values
 
 
-def _content(layers: Sequence[LayerTables], plan: Plan) -> str:
+def _content(layers: Sequence[LayerTables], plan: QueryPlan) -> str:
     """Return the fragment of the columns that a source selects.
 
     "row" selects columns from which the document is built after all sources were combined. A read
@@ -106,7 +106,7 @@ def _content(layers: Sequence[LayerTables], plan: Plan) -> str:
     return "row" if is_whole_past or plan.space is not None else "feature"
 
 
-def _select(statement: Statement, plan: Plan, content: str, sources: str, order: str) -> str:
+def _select(statement: Statement, plan: QueryPlan, content: str, sources: str, order: str) -> str:
     if content == "feature":
         return sql("select_states", sources=sources, order=order)
     if plan.space is None:
@@ -126,7 +126,7 @@ def _select(statement: Statement, plan: Plan, content: str, sources: str, order:
 def rows_of(
     statement: Statement,
     layers: Sequence[LayerTables],
-    plan: Plan,
+    plan: QueryPlan,
     content: str,
     *conditions: str,
     limit: int | None = None,
@@ -157,7 +157,7 @@ def layered_count(layers: Sequence[LayerTables], query: Query) -> tuple[str, lis
 def source_rows(
     statement: Statement,
     layers: Sequence[LayerTables],
-    plan: Plan,
+    plan: QueryPlan,
     source: str,
     content: str,
     *conditions: str,
@@ -200,9 +200,9 @@ class LayerTable(NamedTuple):
 
 
 def layer_tables(
-    statement: Statement, layer: LayerTables, plan: Plan, *, hidden: bool = False
+    statement: Statement, layer: LayerTables, plan: QueryPlan, *, hidden: bool = False
 ) -> Iterable[LayerTable]:
-    """Yield the tables of a layer that may hold states of the query; see `Plan.scans`."""
+    """Yield the tables of a layer that may hold states of the query; see `QueryPlan.scans`."""
     at = None if layer.at is None else statement.number(layer.at)
     masks = [sql("unmasked", ids=ident(ids)) for ids in layer.masks]
     by_kind = plan.states is States.ALL and _misses_tombstones(plan)
@@ -217,7 +217,7 @@ def layer_tables(
         yield LayerTable(layer.table + suffix, suffix, form, at, conditions)
 
 
-def _misses_tombstones(plan: Plan) -> bool:
+def _misses_tombstones(plan: QueryPlan) -> bool:
     """Whether the states are found by an index that lacks the tombstones of the history.
 
     Then those tombstones are searched for separately, by their action.
@@ -231,7 +231,7 @@ def _misses_tombstones(plan: Plan) -> bool:
 
 
 def _rows(
-    statement: Statement, plan: Plan, scan: Scan, txn: int | None, at: str | None
+    statement: Statement, plan: QueryPlan, scan: Scan, txn: int | None, at: str | None
 ) -> Iterable[str]:
     """Yield the conditions on the rows of a table that are read at a transaction."""
     if scan.rows == "replaced":
@@ -251,7 +251,7 @@ def _rows(
         yield sql("alive" if scan.kind is States.LIVE else "dead")
 
 
-def _is_by_start(plan: Plan, scan: Scan) -> bool:
+def _is_by_start(plan: QueryPlan, scan: Scan) -> bool:
     """Whether states valid at a version are found otherwise than by the index on their spans.
 
     The planner cannot know how many states are valid at a version, and assumes few.
@@ -309,7 +309,7 @@ def in_part(statement: Statement, hashes: tuple[str, str], leaf: str = "") -> It
         yield sql("part_last", last=statement.text(last))
 
 
-def _leaves(plan: Plan, layer: LayerTables) -> Iterable[tuple[str, str]]:
+def _leaves(plan: QueryPlan, layer: LayerTables) -> Iterable[tuple[str, str]]:
     """Yield the leaves of HEAD that overlap the requested part, with their names.
 
     Without a part it is the whole table. The planner does not know the hashes, so the tables are

@@ -1,4 +1,4 @@
-"""Plan of a query: the conditions on states, and the tables that may hold them.
+"""QueryPlan of a query: the conditions on states, and the tables that may hold them.
 
 Nothing here depends on a storage. A storage prints the conditions in its SQL (`printer`), and
 `predicates` evaluates them in Python. A filter that compares a column of the namespace is one entry
@@ -166,7 +166,7 @@ _DELETED_AT: Final = (_DELETED, Scan("hst", "valid", States.DELETED))
 # ---- The plan --------------------------------------------------------------------------------
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class QueryPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A query in the form that storages print.
 
     `first_txn` follows from other conditions; it helps where there is an index on txn. With a
@@ -219,10 +219,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return (_HEAD, _DELETED, *(Scan("hst", rows, kind, shows_end=True) for kind in kinds))
 
 
-def plan_of(query: Query, after: PageCursor | None = None) -> Plan:
+def plan_of(query: Query, after: PageCursor | None = None) -> QueryPlan:
     """Compile a query, to be continued after the end of a page."""
     part, spatial = query.part, query.spatial
-    return Plan(
+    return QueryPlan(
         ids=query.ids,
         hashes=None if part is None or part.is_whole else part.hashes(),
         area=None if spatial is None else area_of(spatial),

@@ -14,13 +14,13 @@ from naksha.spi.query.plan import (
     Below,
     Condition,
     OneOf,
-    Plan,
+    QueryPlan,
     StartsWith,
     Where,
 )
 
 
-def matches(feature: Mapping[str, Any], plan: Plan) -> bool:
+def matches(feature: Mapping[str, Any], plan: QueryPlan) -> bool:
     """Return whether a feature with namespace has the tags and meets the conditions of a plan."""
     namespace = feature["properties"][XYZ]
     tags = set(namespace.get("tags") or ())

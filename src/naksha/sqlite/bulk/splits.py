@@ -24,7 +24,7 @@ from naksha.model.geo.wkb_rules import stored_shapes
 from naksha.model.query import Intersects, Query, States
 from naksha.model.version import VersionSelector
 from naksha.spi.arrow import schema_of
-from naksha.spi.query.plan import Plan, Scan, Table, check_hidden, plan_of
+from naksha.spi.query.plan import QueryPlan, Scan, Table, check_hidden, plan_of
 from naksha.spi.query.printer import joined
 from naksha.spi.storage import Split
 from naksha.spi.support.batches import batches as in_batches
@@ -319,7 +319,7 @@ def _statement(c: CollectionRow, payload: SplitPayload, columns: str) -> tuple[s
 
 
 def _tables(
-    statement: Statement, payload: SplitPayload, query: Plan, at: str, t: str
+    statement: Statement, payload: SplitPayload, query: QueryPlan, at: str, t: str
 ) -> Iterator[tuple[Table, list[str]]]:
     """Yield the tables that a split reads and the conditions on each."""
     ids, of_table = _range(statement, payload), sql("of_table", t=t)

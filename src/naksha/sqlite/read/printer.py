@@ -13,7 +13,7 @@ from naksha.model.damage import BROKEN_GEOMETRY
 from naksha.model.query import GEOMETRY_TYPE, Op
 from naksha.model.query import Test as PropertyTest
 from naksha.spi.query.areas import Box
-from naksha.spi.query.plan import Plan
+from naksha.spi.query.plan import QueryPlan
 from naksha.spi.query.printer import ORDER, Printer, joined
 from naksha.spi.query.values import check_text, json_text
 from naksha.sqlite.sql import sql, text_literal
@@ -67,11 +67,11 @@ class Statement(Printer):
     def column(self, name: str) -> str:
         return sql(f"column_{name}")
 
-    def filters(self, plan: Plan) -> list[str]:
+    def filters(self, plan: QueryPlan) -> list[str]:
         """Return the conditions of a plan that do not depend on the table."""
         return list(self._filters(plan))
 
-    def _filters(self, plan: Plan) -> Iterator[str]:
+    def _filters(self, plan: QueryPlan) -> Iterator[str]:
         if plan.ids is not None:
             yield sql("ids", ids=self.texts(plan.ids))
         if plan.hashes is not None:
@@ -81,7 +81,7 @@ class Statement(Printer):
         if plan.after is not None:
             yield sql("after_cursor", id=self.text(plan.after.id), txn=self.number(plan.after.txn))
 
-    def tags(self, plan: Plan, t: str, tags: str | None) -> Iterator[str]:
+    def tags(self, plan: QueryPlan, t: str, tags: str | None) -> Iterator[str]:
         """Yield the condition on tags of the table `t`.
 
         They are looked up in a table of tags, or without one in the documents.

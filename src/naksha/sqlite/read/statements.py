@@ -17,7 +17,7 @@ from naksha.model.query import Query, States
 from naksha.model.state import XYZ
 from naksha.spi.cursor import PageCursor
 from naksha.spi.query.areas import Box
-from naksha.spi.query.plan import AtLeast, Below, Plan, Scan, Table, plan_of
+from naksha.spi.query.plan import AtLeast, Below, QueryPlan, Scan, Table, plan_of
 from naksha.spi.query.printer import joined
 from naksha.spi.query.values import json_text
 from naksha.sqlite.read.layers import LayerRows
@@ -91,7 +91,7 @@ def count(levels: Sequence[LayerRows], query: Query) -> tuple[str, list[Any]]:
 def sources_of(
     statement: Statement,
     levels: Sequence[LayerRows],
-    plan: Plan,
+    plan: QueryPlan,
     source: str,
     *conditions: str,
     hidden: bool = False,
@@ -128,7 +128,7 @@ def sources_of(
 # ---- Columns ---------------------------------------------------------------------------------
 
 
-def _space(statement: Statement, plan: Plan) -> dict[str, str] | None:
+def _space(statement: Statement, plan: QueryPlan) -> dict[str, str] | None:
     """Return the slots for features that contain the name of their space."""
     if plan.space is None:
         return None
@@ -172,7 +172,7 @@ def feature_sql(closed_at: str | None = None) -> str:
 # ---- Rows ------------------------------------------------------------------------------------
 
 
-def _rows(statement: Statement, plan: Plan, scan: Scan, at: str | None) -> Iterator[str]:
+def _rows(statement: Statement, plan: QueryPlan, scan: Scan, at: str | None) -> Iterator[str]:
     """Yield the conditions on the rows of a table that are read."""
     if scan.rows == "replaced":
         assert plan.replaced_since is not None
@@ -211,7 +211,7 @@ def _unmasked(
 
 def _from(
     statement: Statement,
-    plan: Plan,
+    plan: QueryPlan,
     scan: Scan,
     rows: Sequence[str],
     box: Box | None,
@@ -244,13 +244,13 @@ def _from(
     return sql("from_table", table=table), f"{first} AND {condition}"
 
 
-def is_unselective(plan: Plan) -> bool:
+def is_unselective(plan: QueryPlan) -> bool:
     """Return whether no index except the one on time is useful; pages use the index on ids."""
     is_indexed = plan.is_on(_INDEXED) or plan.has(AtLeast, "txn")
     return plan.limit is None and plan.tags is None and not is_indexed
 
 
-def _since(statement: Statement, plan: Plan) -> list[str]:
+def _since(statement: Statement, plan: QueryPlan) -> list[str]:
     """Return the condition on txn, which has an index, that follows from conditions on times.
 
     It is left out where another condition is narrower, and for pages: these use the index on ids,
@@ -263,7 +263,7 @@ def _since(statement: Statement, plan: Plan) -> list[str]:
     return [] if narrowed else [statement.at_least("txn", plan.first_txn)]
 
 
-def _until(plan: Plan, at: str | None, since: list[str]) -> list[str]:
+def _until(plan: QueryPlan, at: str | None, since: list[str]) -> list[str]:
     """Return the upper bound of an open range of txn: states after the version are not read.
 
     Pages use the index on ids, so they do not need it.
