@@ -333,5 +333,5 @@ def _report(timings: dict[str, Timing], count: int, memory: dict[str, float]) ->
         "partition_s": round(seconds["partition"], 2),
         "executor_mb": round(memory["executor_mb"]),
     }
-    report.notes.append("Goals: load_ratio ≤ 1.6, read_ratio ≥ 1.0.")
+    report.notes.append("Goals: load_ratio ≤ 1.5, read_ratio ≥ 1.0.")
     return report

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from naksha.hub.maintenance.realm_purge import HubRealms as HubRealms
     from naksha.hub.pipeline.pipeline import Event as Event
     from naksha.hub.pipeline.pipeline import Setup as Setup
-    from naksha.hub.pipeline.request_context import Context as Context
+    from naksha.hub.pipeline.request_context import RequestContext as RequestContext
     from naksha.hub.pipeline.request_context import anonymous as anonymous
     from naksha.hub.pipeline.requests import IfExists as IfExists
     from naksha.hub.pipeline.requests import Modification as Modification

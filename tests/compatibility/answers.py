@@ -146,7 +146,7 @@ def settings_answers(path: Path) -> Answers:
 
 
 def token_answers(key: str, token: str) -> Answers:
-    """What a token says, checked with a key."""
+    """The claims of a token, checked with a key."""
     actor = TokenValidator([KeyFile.parse(key)]).actor(token)
     return {
         "app": actor.app_id,

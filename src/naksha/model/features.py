@@ -91,7 +91,11 @@ class PreparedFeatures:
 
 @uncollected
 def check_features(
-    features: Sequence[Feature], *, id_prefix: str | None = None, generate_ids: bool = False
+    features: Sequence[Feature],
+    *,
+    id_prefix: str | None = None,
+    generate_ids: bool = False,
+    is_json: bool = False,
 ) -> PreparedFeatures:
     """Check features and split them into columns; of features with the same id the last one wins.
 
@@ -99,6 +103,8 @@ def check_features(
         features: GeoJSON features; an integer id is converted to decimal text.
         id_prefix: Prefix that is removed from ids that start with it.
         generate_ids: Whether to generate missing ids instead of refusing the feature.
+        is_json: Whether all values were parsed from JSON. Otherwise the JSON of each feature is
+            parsed again, to find values that it does not express.
     """
     if len(features) > WRITE_FEATURES_MAX:
         raise LimitExceeded(
@@ -107,7 +113,7 @@ def check_features(
         )
     _check_envelopes(features)
     ids = _ids_of(features, id_prefix, generate_ids)
-    bodies, namespaces = _bodies_of(features, ids)
+    bodies, namespaces = _bodies_of(features, ids, is_json)
     prepared = _parts_of(features, ids, bodies, namespaces)
     _check_sizes(features, prepared)
     return _without_duplicates(prepared)
@@ -175,7 +181,9 @@ def _id_of(value: object, prefix: str, feature: Feature, position: int) -> str:
 # ---- JSON ----------------------------------------------------------------------------------------
 
 
-def _bodies_of(features: Sequence[Feature], ids: list[str]) -> tuple[list[bytes], dict[int, Any]]:
+def _bodies_of(
+    features: Sequence[Feature], ids: list[str], is_json: bool
+) -> tuple[list[bytes], dict[int, Any]]:
     """Return the JSON of every feature, and the given namespaces by position."""
     bodies: list[bytes] = []
     namespaces: dict[int, Any] = {}
@@ -194,11 +202,11 @@ def _bodies_of(features: Sequence[Feature], ids: list[str]) -> tuple[list[bytes]
         elif NAMESPACE in properties or type(properties) is not dict:
             body["properties"] = properties = {**properties}
             namespaces[position] = properties.pop(NAMESPACE, None)
-        bodies.append(_json_of(body, feature, position))
+        bodies.append(_json_of(body, feature, position, is_json))
     return bodies, namespaces
 
 
-def _json_of(body: dict[str, Any], feature: Feature, position: int) -> bytes:
+def _json_of(body: dict[str, Any], feature: Feature, position: int, is_json: bool) -> bytes:
     """Encode a feature as JSON that decodes to the same value, or raise an error.
 
     msgspec encodes NaN as null, and silently converts numeric member names and dates to strings.
@@ -206,7 +214,7 @@ def _json_of(body: dict[str, Any], feature: Feature, position: int) -> bytes:
     """
     try:
         text = _encode(body)
-        if b"\\u0000" not in text and not is_deep(text) and _decode(text) == body:
+        if b"\\u0000" not in text and not is_deep(text) and (is_json or _decode(text) == body):
             return text
         failure = None
     except (TypeError, ValueError, OverflowError, RecursionError) as error:

@@ -10,7 +10,7 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.query import Bbox, Spatial
 from naksha.model.transaction import Signal, Transaction
 from naksha.model.version import Version
-from naksha.spi.support.query_parts import boxes_of
+from naksha.spi.query.areas import boxes_of
 from naksha.versioning.lines import Line
 
 MESSAGE: Final = "message"

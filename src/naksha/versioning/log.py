@@ -18,7 +18,7 @@ from naksha.model.errors import CollectionNotFound, Expired, InvalidArgument
 from naksha.model.query import Intersects, Query, Spatial
 from naksha.model.transaction import MAIN_LOG, LogFilter
 from naksha.model.version import AtSeq
-from naksha.spi.support.query_parts import geometry_of
+from naksha.spi.query.areas import geometry_of
 from naksha.versioning.change_filters import ALL, split_query
 from naksha.versioning.changesets import Changeset, box_of, changeset_of
 from naksha.versioning.feed.events import FeedFilter

@@ -13,7 +13,7 @@ import pytest
 from naksha.hub.config.objects import Connector
 from naksha.hub.config.realm_setup import DefaultStorage
 from naksha.hub.hub import Hub
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import CountFeatures
 from naksha.hub.remote.signatures import check_signature
 from naksha.model import limits
@@ -286,7 +286,7 @@ async def test_a_slow_handler_is_given_up(tmp_path: Path) -> None:
         assert len(service.calls) <= 1, "it is not called again"
         with pytest.raises(OutcomeUnknown, match="read them before you retry"):
             await hub.put("roads", feature("a"))
-        context = Context.within(ACTOR, "test", 0.1)
+        context = RequestContext.within(ACTOR, "test", 0.1)
         with pytest.raises(TimedOut):
             await hub.realm.send("roads", CountFeatures(), context)
 

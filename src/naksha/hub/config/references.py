@@ -30,7 +30,7 @@ from naksha.hub.pipeline.default_pipeline import (
     own_connectors,
     own_processor,
 )
-from naksha.hub.pipeline.handler_registry import found_class
+from naksha.hub.pipeline.handler_registry import find_handler_class
 from naksha.hub.subscriptions.objects import Subscription
 from naksha.model.errors import InvalidArgument, NakshaError
 
@@ -108,7 +108,7 @@ def _names_of_subscription(subscription: Subscription) -> list[Reference]:
 
 
 def _names_of_connector(connector: Connector) -> list[Reference]:
-    says = getattr(found_class(connector.handler_name), "references", None)
+    says = getattr(find_handler_class(connector.handler_name), "references", None)
     if says is None:
         return list(_named_in(connector.properties, "properties"))
     with _told_as_invalid(connector):
@@ -195,7 +195,7 @@ def stored_by(space: Space, connectors: Iterable[Connector]) -> list[SpaceCollec
     """Return the collections that a pipeline stores into, including inactive connectors."""
     found: list[SpaceCollection] = []
     for connector in connectors:
-        says = getattr(found_class(connector.handler_name), "collections", None)
+        says = getattr(find_handler_class(connector.handler_name), "collections", None)
         if says is not None:
             with _told_as_invalid(connector):
                 found += says(space, connector.properties)

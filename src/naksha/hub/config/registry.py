@@ -21,7 +21,7 @@ from naksha.hub.config.objects import POINTER, HubObject, Identity, Space, Stora
 from naksha.hub.config.reference_index import ReferenceIndex
 from naksha.hub.config.references import check_references
 from naksha.hub.config.space_collections import SpaceCollection
-from naksha.hub.pipeline.pipeline import Surroundings
+from naksha.hub.pipeline.pipeline import HubServices
 from naksha.hub.pipeline.request_context import Actor
 from naksha.hub.storages.identities import check_unique, registered_in, with_identity
 from naksha.model.errors import Conflict, InUse, NotFound, PreconditionFailed
@@ -50,7 +50,7 @@ class RemovedSpace(NamedTuple):
 class Registry:
     """Storages, connectors, spaces and roles of a realm."""
 
-    def __init__(self, realm: OpenRealm, hub: Surroundings) -> None:
+    def __init__(self, realm: OpenRealm, hub: HubServices) -> None:
         self._realm = realm
         self._hub = hub
         self._entities = realm.entities(POINTER)
@@ -302,7 +302,7 @@ class _DryRun(Exception):
     """Aborts the commit of a dry run."""
 
 
-class ConfiguredRealm(Surroundings, Protocol):
+class ConfiguredRealm(HubServices, Protocol):
     """A realm with its configuration registry."""
 
     registry: Registry

@@ -58,7 +58,9 @@ class ActivityLogHandler:
         match request:
             case ReadFeatures(query=query):
                 found = await event.send_to(self._space_id, _of_all_states(request, query))
-                return await Features.begun(lambda answer: self._logged(answer, event, found))
+                return await Features.with_first_read(
+                    lambda answer: self._logged(answer, event, found)
+                )
             case CountFeatures(query=query):
                 return await event.send_to(self._space_id, _of_all_states(request, query))
             case GetVersion() | FindStorages():

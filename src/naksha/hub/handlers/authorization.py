@@ -35,6 +35,7 @@ class Authorization:
     """Handler that checks the rights a request needs."""
 
     metric_name: ClassVar[str] = "Authorization"
+    keeps_json: ClassVar[bool] = True
 
     def __init__(self, space: Space, features: Resource) -> None:
         self._space = space.resource()
@@ -134,8 +135,10 @@ class Authorization:
         own = {*answer.inserted, *answer.updated}
         return msgspec.structs.replace(
             answer,
-            states=tuple(one for one in answer.states if one.id in own or is_in(readable, one)),
-            tombstones=tuple(one for one in answer.tombstones if is_in(readable, one)),
+            states=tuple(
+                one for one in answer.states if one.id in own or is_in_scope(readable, one)
+            ),
+            tombstones=tuple(one for one in answer.tombstones if is_in_scope(readable, one)),
         )
 
     def _reads(self, readable: FeatureScope, head: dict[str, Any]) -> bool:
@@ -150,7 +153,7 @@ def check_active(space: Space) -> None:
         )
 
 
-def is_in(scope: FeatureScope, state: State) -> bool:
+def is_in_scope(scope: FeatureScope, state: State) -> bool:
     """Whether a state is within a scope."""
     marks = rights_attributes_of(state)
     return scope.allows(
@@ -160,12 +163,14 @@ def is_in(scope: FeatureScope, state: State) -> bool:
 
 def _readable(answer: Features, scope: FeatureScope) -> Features:
     """Keep only the features of a response that are within a scope."""
-    return _changed(answer, lambda states: [state for state in states if is_in(scope, state)])
+    return _map_states(
+        answer, lambda states: [state for state in states if is_in_scope(scope, state)]
+    )
 
 
 def _only_ids(answer: Features) -> Features:
     """Reduce each feature of a response to its id and type."""
-    return _changed(
+    return _map_states(
         answer,
         lambda states: [
             State(state.id, msgspec.json.encode({"id": state.id, "type": "Feature"}))
@@ -174,7 +179,7 @@ def _only_ids(answer: Features) -> Features:
     )
 
 
-def _changed(answer: Features, change: Callable[[Sequence[State]], Sequence[State]]) -> Features:
+def _map_states(answer: Features, change: Callable[[Sequence[State]], Sequence[State]]) -> Features:
     async def read(outer: Features) -> AsyncIterator[Sequence[State]]:
         try:
             async for states in answer:

@@ -70,4 +70,4 @@ async def with_states(found: Features, change: Callable[[State], State]) -> Feat
                 yield [change(state) for state in states]
         answer.cursor = found.cursor
 
-    return await Features.begun(read)
+    return await Features.with_first_read(read)

@@ -12,6 +12,7 @@ class ReadOnlyHandler:
     """Handler that refuses every change, regardless of the actor's rights."""
 
     metric_name: ClassVar[str] = "ReadOnlyHandler"
+    keeps_json: ClassVar[bool] = True
 
     def __init__(self, setup: Setup) -> None:
         self._space_id = setup.space.id

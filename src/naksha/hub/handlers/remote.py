@@ -53,6 +53,7 @@ class RemoteHandler:
     """Handler that forwards events to a remote server."""
 
     metric_name: ClassVar[str] = "RemoteHandler"
+    keeps_json: ClassVar[bool] = True
 
     def __init__(self, setup: Setup) -> None:
         self._name = setup.connector.id

@@ -22,7 +22,7 @@ from naksha.hub.config.objects import Space
 from naksha.hub.config.references import Reference
 from naksha.hub.config.space_collections import SpaceCollection
 from naksha.hub.handlers.paths import path_of
-from naksha.hub.handlers.stored.storage import ANSWERS, StorageHandler
+from naksha.hub.handlers.stored.storage import StorageHandler
 from naksha.hub.handlers.views import layered_reads
 from naksha.hub.handlers.views.layer_pins import storages_of
 from naksha.hub.handlers.views.layers import LayerStack, SpaceLayer, ViewLayer
@@ -39,7 +39,7 @@ from naksha.hub.pipeline.requests import (
     Request,
     WriteFeatures,
 )
-from naksha.hub.pipeline.responses import Count, Features, Whereabouts, Written
+from naksha.hub.pipeline.responses import Count, Features, FeatureStorages, Written
 from naksha.hub.write import is_news, published, write_in
 from naksha.hub.write.guards import Permits
 from naksha.model import limits
@@ -63,8 +63,7 @@ class CollectionLayer(NamedTuple):
     handler: StorageHandler
 
     async def send(self, event: Event, request: Request[R]) -> R:
-        answer: R = await ANSWERS[type(request)](await self.handler.target(), request, event)
-        return answer
+        return await self.handler.answer(request, event)
 
 
 class TypeSplitterConfig(NamedTuple):
@@ -80,6 +79,7 @@ class TypeSplitterHandler:
     """Handler that combines the collections or spaces of all types."""
 
     metric_name: ClassVar[str] = "TypeSplitterHandler"
+    keeps_json: ClassVar[bool] = True
 
     def __init__(self, setup: Setup) -> None:
         config = config_of(setup.connector.properties)
@@ -125,7 +125,7 @@ class TypeSplitterHandler:
                 deletion = await deletion_of(found, request.message)
                 return deleted_by(await self._write(event, deletion))
             case FindStorages():
-                return Whereabouts(await storages_of(event, self._layers))
+                return FeatureStorages(await storages_of(event, self._layers))
             case GetVersion() as request if self._collections:
                 return await self._layers[0].send(event, request)
         raise NotImplementedHere(

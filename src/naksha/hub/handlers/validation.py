@@ -63,6 +63,7 @@ class ValidationHandler:
     """Handler that validates every written feature."""
 
     metric_name: ClassVar[str] = "ValidationHandler"
+    keeps_json: ClassVar[bool] = True
 
     def __init__(self, setup: Setup) -> None:
         properties = setup.connector.properties

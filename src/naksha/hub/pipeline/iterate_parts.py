@@ -32,12 +32,12 @@ def parse_part(text: str) -> QueryPart:
     return QueryPart(*map(int, found.groups()))
 
 
-def only(part: QueryPart, send: Send) -> Send:
+def restrict_to_part(part: QueryPart, send: Send) -> Send:
     """Wrap a send function to filter out features of other parts."""
 
     async def send_part(read: ReadFeatures) -> Features:
         whole = await send(read)
-        return await Features.begun(lambda answer: _pages(answer, whole, part))
+        return await Features.with_first_read(lambda answer: _pages(answer, whole, part))
 
     return send_part
 

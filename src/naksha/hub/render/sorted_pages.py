@@ -16,13 +16,13 @@ from typing import Any, Final
 import msgspec
 
 from naksha.hub.pipeline.requests import FindFeatures, ReadFeatures
-from naksha.hub.pipeline.responses import Features, Findings
+from naksha.hub.pipeline.responses import Features, FoundFeatures
 from naksha.hub.query_language.properties import property_path
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Query, SortKey
 from naksha.model.state import MatchingState, State
-from naksha.spi.support.sort_keys import json_values, rank_of
+from naksha.spi.query.sort_keys import json_values, rank_of
 
 Send = Callable[[ReadFeatures], Awaitable[Features]]
 Find = Callable[
@@ -115,13 +115,15 @@ async def read_sorted(
     read_size = min(page_size + 1, limits.PAGE_MAX)
     best = await find(read, keys, last, read_size)
     more, best = len(best) > page_size or len(best) == limits.PAGE_MAX, best[:page_size]
-    answer = await Features.begun(lambda _: _in_order(send, read, [one.id for one in best]))
+    answer = await Features.with_first_read(
+        lambda _: _in_order(send, read, [one.id for one in best])
+    )
     if more:
         answer.cursor = msgspec.json.encode(SortCursor(read.ref, best[-1])).decode()
     return answer
 
 
-def sort_in_storage(find: Callable[[FindFeatures], Awaitable[Findings]]) -> Find:
+def sort_in_storage(find: Callable[[FindFeatures], Awaitable[FoundFeatures]]) -> Find:
     """Return a function that sorts in the storage."""
 
     async def found(

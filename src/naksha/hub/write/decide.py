@@ -24,7 +24,7 @@ class Planned(NamedTuple):
     content: Content
 
 
-class Plan(msgspec.Struct):
+class WritePlan(msgspec.Struct):
     """Decisions about the features of a modification; each feature is in one of the lists."""
 
     creates: list[Planned] = []
@@ -51,7 +51,7 @@ class Known(NamedTuple):
 class Judge:
     """Decides about features, one at a time."""
 
-    def __init__(self, rules: Rules, plan: Plan) -> None:
+    def __init__(self, rules: Rules, plan: WritePlan) -> None:
         self._rules = rules
         self._plan = plan
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import MASKS, MATCH_ALL, DeleteFeatures
 from naksha.hub.pipeline.responses import Deleted
-from naksha.hub.pipeline.targets import Target
+from naksha.hub.pipeline.targets import CollectionTarget
 from naksha.hub.write.guards import Permits
 from naksha.hub.write.places import WrittenLine, on_line
 from naksha.hub.write.unmask import unmask
@@ -29,7 +29,9 @@ from naksha.spi.storage import WriteSession
 from naksha.versioning.changesets import MESSAGE
 
 
-async def delete_features(target: Target, request: DeleteFeatures, context: Context) -> Deleted:
+async def delete_features(
+    target: CollectionTarget, request: DeleteFeatures, context: RequestContext
+) -> Deleted:
     """Delete the features that match a query; none before the first write to the collection."""
     query = _checked(request.query)
 

@@ -36,7 +36,7 @@ class Entry(NamedTuple):
         return Entry(self.position, id, feature)
 
 
-class Batch(NamedTuple):
+class EntryBatch(NamedTuple):
     """The entries of a modification, with unique ids."""
 
     rules: Modification
@@ -46,7 +46,7 @@ class Batch(NamedTuple):
 class Prepared(NamedTuple):
     """A request that can be carried out repeatedly. `errors` are those of unusable features."""
 
-    batches: tuple[Batch, ...]
+    batches: tuple[EntryBatch, ...]
     errors: tuple[NakshaError, ...]
     notices: tuple[Notice, ...]
 
@@ -68,7 +68,7 @@ class _Preparing:
         batches = tuple(map(self._batch, self._request.modifications))
         return Prepared(batches, tuple(self._errors), tuple(self._notices))
 
-    def _batch(self, rules: Modification) -> Batch:
+    def _batch(self, rules: Modification) -> EntryBatch:
         by_id: dict[str, Entry] = {}
         for entry in self._entries(rules):
             twin = by_id.pop(entry.id, None)
@@ -77,7 +77,7 @@ class _Preparing:
                     twin, f"Ignored: position {entry.position} has the same id and takes precedence"
                 )
             by_id[entry.id] = entry
-        return Batch(rules, tuple(by_id.values()))
+        return EntryBatch(rules, tuple(by_id.values()))
 
     def _entries(self, rules: Modification) -> Iterator[Entry]:
         for feature in rules.features:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from naksha.hub.auth.row_rights import RightsAttributes, rights_attributes_of
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.write.namespaces import Feature, said_in, tags_in
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Forbidden
@@ -21,7 +21,7 @@ from naksha.spi.storage import StorageReader
 class Permits:
     """Permissions of a request on features; false if nothing has to be checked."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: RequestContext) -> None:
         self._context = context
 
     def __bool__(self) -> bool:

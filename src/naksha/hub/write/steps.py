@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from naksha.hub.pipeline.requests import MASKS, IfExists, IfNotExists
-from naksha.hub.write.decide import Judge, Known, Plan, Planned
+from naksha.hub.write.decide import Judge, Known, Planned, WritePlan
 from naksha.hub.write.entries import Entry
 from naksha.hub.write.failures import Failures, about
 from naksha.hub.write.guards import Permits
@@ -32,8 +32,8 @@ from naksha.model.features import check_features
 from naksha.model.query import Query, States
 from naksha.model.state import State, WriteOutcome
 from naksha.model.write_checks import check_points
+from naksha.spi.query.predicates import holds
 from naksha.spi.storage import WriteSession
-from naksha.spi.support.predicates import holds
 
 Entries = Mapping[str, Entry]
 
@@ -139,7 +139,7 @@ class Steps:
             bases = await find_bases(self._session, asked, rules, self._failures)
             known = {id: each._replace(base=bases.get(id)) for id, each in known.items()}
         lost = {error.feature_id for error in self._failures.errors[failed_before:]}
-        plan = Plan()
+        plan = WritePlan()
         judge = Judge(rules, plan)
         for id, entry in entries.items():
             if id not in lost:
@@ -149,7 +149,9 @@ class Steps:
             self._permit(plan, heads, rules.collection)
         await self._do(rules, plan, entries)
 
-    def _permit(self, plan: Plan, heads: Mapping[str, State], info: CollectionInfo | None) -> None:
+    def _permit(
+        self, plan: WritePlan, heads: Mapping[str, State], info: CollectionInfo | None
+    ) -> None:
         """Remove from a plan what the actor may not do."""
 
         def may(entry: Entry, content: Feature | None) -> bool:
@@ -168,7 +170,7 @@ class Steps:
         page = await self._session.page(info.id, Query(ids=tuple(entries)))
         return {state.id: state for state in page.states}
 
-    async def _do(self, rules: Rules, plan: Plan, entries: Entries) -> None:
+    async def _do(self, rules: Rules, plan: WritePlan, entries: Entries) -> None:
         for entry, state in plan.kept:
             shown = state if self._returning else None
             self._report.add(entry.id, entry.position, RETAINED, shown)
@@ -180,7 +182,7 @@ class Steps:
         with _overtaken(), _named(entries):
             await self._write(rules, plan, entries)
 
-    async def _create(self, rules: Rules, plan: Plan, entries: Entries) -> None:
+    async def _create(self, rules: Rules, plan: WritePlan, entries: Entries) -> None:
         features = [each.content.feature for each in plan.creates]
         after = [rules.modification.after.get(each.entry.id, 0) for each in plan.creates]
         before = {}
@@ -209,7 +211,7 @@ class Steps:
             )
         return {state.id: state.xyz["version"] for state in page.states}
 
-    async def _write(self, rules: Rules, plan: Plan, entries: Entries) -> None:
+    async def _write(self, rules: Rules, plan: WritePlan, entries: Entries) -> None:
         collection = _id_of(rules)
         if plan.creates:
             await self._create(rules, plan, entries)

@@ -25,8 +25,8 @@ from naksha.psql.connection.servers import Servers
 from naksha.psql.read import versions
 from naksha.psql.read.reader import PsqlReader
 from naksha.spi.arrow import STATES, schema_of
+from naksha.spi.query.plan import check_hidden
 from naksha.spi.storage import Split, StatePage
-from naksha.spi.support.query_parts import check_hidden
 
 
 class BulkStorage(PsqlReader):

@@ -23,18 +23,18 @@ from naksha.model.query import Query, States
 from naksha.model.version import VersionSelector
 from naksha.psql.connection.driver import Connection
 from naksha.psql.read import versions
+from naksha.psql.read.printer import Statement
 from naksha.psql.read.statements import (
     HISTORY,
-    Source,
-    Statement,
-    filters_of,
-    ids_of,
+    LayerTables,
+    id_condition,
     in_part,
     layer_tables,
     leaf_of,
     needs,
 )
 from naksha.psql.sql import ident, inlined, queries, sql
+from naksha.spi.query.plan import QueryPlan, plan_of
 from naksha.spi.storage import Split
 
 LEAVES: Final = "0123456789abcdef"
@@ -49,9 +49,9 @@ ONE_LEAF_SPLITS_MAX: Final = 4
 """Most splits of HEAD while it is one table, since each of them reads all of it."""
 
 _TESTS: Final = {
-    States.LIVE: "split_live",
-    States.DELETED: "split_dead",
-    States.ALL: "split_visible",
+    States.LIVE: "alive",
+    States.DELETED: "dead",
+    States.ALL: "visible",
 }
 
 _KINDS: Final = {"": States.LIVE, "_del": States.DELETED, "_hst": States.ALL}
@@ -77,7 +77,7 @@ class SplitPayload(msgspec.Struct, frozen=True, array_like=True):
     query: Query
     after: int = 0
     until: int = 0
-    sources: tuple[Source, ...] = ()
+    sources: tuple[LayerTables, ...] = ()
     hidden: bool = False
     partitions: int = 16
 
@@ -112,7 +112,7 @@ async def plan(
     *,
     hidden: bool,
 ) -> list[Split]:
-    """Plan a bulk read; see `Storage.plan`. The caller has published what can be."""
+    """QueryPlan a bulk read; see `Storage.plan`. The caller has published what can be."""
     _check_query(query)
     info = await connection.fetchval(queries()["collection"], collection, False, limits.INT8_MAX)
     if info is None:
@@ -131,7 +131,7 @@ async def plan(
     if query.replaced_since is not None:
         # Like a read at that transaction, but only of states that have ended since.
         payload = msgspec.structs.replace(payload, at=query.replaced_since, published=version.txn)
-        await versions.check_history(connection, collection, payload.at)
+        await versions.check_histories(connection, [(collection, payload.at)])
     payloads = await _parts(connection, collection, payload) if payload.leaves else []
     return [_split(storage, collection, payload) for payload in payloads]
 
@@ -150,11 +150,11 @@ async def plan_layers(
     collection: str,
     query: Query,
     at: int,
-    sources: Sequence[Source],
+    sources: Sequence[LayerTables],
     *,
     hidden: bool,
 ) -> list[Split]:
-    """Plan a read through several layers: a split reads some leaves of all layers at once.
+    """QueryPlan a read through several layers: a split reads some leaves of all layers at once.
 
     All layers are read in one snapshot. A feature that is written to on a branch for the first time
     moves to a layer above, so layers that are read one after the other might both contain it, or
@@ -262,12 +262,15 @@ def statements(
     search_path: str, collection: str, payload: SplitPayload, columns: Sequence[str]
 ) -> tuple[list[str], str]:
     """Return the statements that prepare a connection, and the query of some columns of a split."""
-    statement = Statement()
-    filters = list(filters_of(statement, payload.query))
+    statement, query = Statement(), plan_of(payload.query)
+    filters = statement.filters(query)
     sources = []
-    for table, at, conditions in _tables(statement, collection, payload):
-        every = [*conditions, *filters, *in_part(statement, payload.query)]
-        every += ids_of(statement, payload.query, False)
+    for table, at, conditions in _tables(statement, collection, payload, query):
+        every = [*conditions, *filters]
+        if query.hashes is not None:
+            every += in_part(statement, query.hashes)
+        if query.ids is not None:
+            every.append(id_condition(statement, query.ids, False))
         sources.append(
             sql(
                 "split_source",
@@ -295,7 +298,7 @@ def _column(name: str, at: str | None) -> str:
 
 
 def _tables(
-    statement: Statement, collection: str, payload: SplitPayload
+    statement: Statement, collection: str, payload: SplitPayload, query: QueryPlan
 ) -> Iterator[tuple[str, str | None, list[str]]]:
     """Yield the tables of a split with their conditions.
 
@@ -303,34 +306,34 @@ def _tables(
     """
     of_leaves: list[str] = []
     if len(payload.leaves) < len(LEAVES):
-        leaves = statement.value(list(payload.leaves), "text[]")
+        leaves = statement.texts(payload.leaves)
         of_leaves = [sql("split_leaves", leaves=leaves)]
     if payload.sources:
         for source in payload.sources:
             # Replaced states are returned as they were before.
-            replaced = payload.query.replaced_since
+            replaced = query.replaced_since
             seen = statement.value(source.at if replaced is None else replaced, "int8")
-            for table in layer_tables(statement, source, payload.query, hidden=payload.hidden):
+            for table in layer_tables(statement, source, query, hidden=payload.hidden):
                 past_at = seen if table.suffix == HISTORY else None
-                yield source.table + table.suffix, past_at, [*table.conditions, *of_leaves]
+                yield table.name, past_at, [*table.conditions, *of_leaves]
         return
-    at = statement.value(payload.at, "int8")
-    current = sql("split_current", at=at)
+    at = statement.number(payload.at)
+    current = sql("begun_at", at=at)
     history = collection + "_hst"
     if payload.source == "_hst":
-        past = sql("split_past", at=at, after=statement.value(payload.after, "int8"))
-        until = sql("split_until", until=statement.value(payload.until, "int8"))
+        past = sql("split_past", at=at, after=statement.number(payload.after))
+        until = sql("split_until", until=statement.number(payload.until))
         kind = [] if payload.hidden else [sql(_TESTS[payload.query.states])]
         yield history, at, [past, until, *of_leaves, *kind]
         return
-    since = sql("split_past", at=at, after=statement.value(payload.published, "int8"))
+    since = sql("split_past", at=at, after=statement.number(payload.published))
     if payload.source == "_del":
         yield collection + "_del", None, [current, *of_leaves]
-        yield history, at, [since, *of_leaves, sql("split_dead")]
+        yield history, at, [since, *of_leaves, sql("dead")]
         return
     if payload.partitions == 1:
         yield collection, None, [current, *of_leaves]
     else:
         for leaf in payload.leaves:
             yield f"{collection}_p{leaf}", None, [current]
-    yield history, at, [since, *of_leaves, sql("split_live")]
+    yield history, at, [since, *of_leaves, sql("alive")]

@@ -5,7 +5,7 @@ These types are generic only for the type checker.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -20,22 +20,26 @@ if TYPE_CHECKING:
     Pool: TypeAlias = asyncpg.Pool[Any]
     Connection: TypeAlias = Direct | Pooled
     Rows: TypeAlias = asyncpg.cursor.Cursor[Any]
+    Prepared: TypeAlias = asyncpg.prepared_stmt.PreparedStatement[Any]
 else:
     Pooled = asyncpg.pool.PoolConnectionProxy
     Direct = asyncpg.Connection
     Pool = asyncpg.Pool
     Connection = asyncpg.Connection
     Rows = asyncpg.cursor.Cursor
+    Prepared = asyncpg.prepared_stmt.PreparedStatement
 
 __all__ = [
     "Connection",
     "Connections",
     "Direct",
     "Pool",
+    "Prepared",
     "Rows",
     "acquired",
     "connect",
     "create_pool",
+    "planned_for_values",
     "reading",
     "settings_statement",
 ]
@@ -100,6 +104,14 @@ async def connect(dsn: str, settings: Mapping[str, str]) -> Direct:
         connection.terminate()
         raise
     return connection
+
+
+async def planned_for_values(connection: Connection, text: str, values: Sequence[Any]) -> Prepared:
+    """Prepare a statement that is planned for its values.
+
+    Without parameters it needs no setting for that, and without a name it is not kept.
+    """
+    return await connection.prepare(inlined(text, values), name="")
 
 
 async def create_pool(

@@ -53,6 +53,8 @@ class Sequencer:
         self._task: asyncio.Task[None] | None = None
         self._running: asyncio.Task[bool] | None = None
         self._elected = False
+        self.last = (0, 0)
+        """Number and transaction of the last version that a round has seen."""
         self.version_signal: Final = VersionSignal(LOOK_S)
 
     @property
@@ -117,6 +119,7 @@ class Sequencer:
         while True:
             row = await self._published()
             assert row is not None
+            self.last = max(self.last, (row["last_seq"], row["last_txn"]))
             self.version_signal.notify(row["last_seq"])
             # Stop after an incomplete batch instead of looping until nothing is left: with
             # continuous commits that would never end.
@@ -244,5 +247,6 @@ class Follower(Sequencer):
         """Look up the last published version."""
         async with acquired(self._connections, leaves_nothing=True) as connection:
             last = await connection.fetchrow(queries()["last_version"])
-        self.version_signal.notify(0 if last is None else last["seq_number"])
+        self.last = (0, 0) if last is None else (last["seq_number"], last["txn"])
+        self.version_signal.notify(self.last[0])
         return False

@@ -20,8 +20,8 @@ from naksha.psql.read import versions
 from naksha.psql.read.layers import Branch, sources_of
 from naksha.psql.read.statements import needs
 from naksha.spi.branches import BranchView
+from naksha.spi.query.plan import check_hidden
 from naksha.spi.storage import Split
-from naksha.spi.support.query_parts import check_hidden
 
 if TYPE_CHECKING:
     from naksha.psql.storage import PsqlStorage
@@ -36,7 +36,7 @@ class PsqlBranch(BranchView, StagedWrites):
     def __init__(
         self, main: PsqlStorage, branch: Branch, collections: Collection[str] | None
     ) -> None:
-        super().__init__()
+        super().__init__(main._facts)
         self._main: PsqlStorage = main
         self._branch = branch
         self._scope = collections

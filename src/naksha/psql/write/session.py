@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import Any, Final, TypeAlias
 
+import asyncpg
 import msgspec
 
 from naksha.model.collection import CollectionChange, CollectionInfo
@@ -18,6 +20,7 @@ from naksha.model.version import Version
 from naksha.psql.connection.driver import Connection, Direct
 from naksha.psql.connection.errors import translated
 from naksha.psql.connection.lock_watch import LockWatch
+from naksha.psql.read.checked_statement import KnownFacts
 from naksha.psql.read.layers import NO_BRANCH, Branch, check_layers, is_overlay
 from naksha.psql.read.reader import PsqlReader
 from naksha.psql.sql import queries
@@ -40,17 +43,19 @@ class PsqlSession(PsqlReader, CheckedSession):
         branch: Branch = NO_BRANCH,
         prepare: Prepare | None = None,
         scope: Collection[str] | None = None,
+        facts: KnownFacts | None = None,
     ) -> None:
         """Wrap a connection with an open transaction.
 
         `connect` opens further connections; `prepare` creates the tables that a write to a
         collection needs; `scope` lists the collections that may be written to.
         """
-        super().__init__()
+        super().__init__(facts)
         self._scope = scope
         self._branch = branch
         self._prepare = prepare
         self._prepared: set[str] = set()
+        self._seen: set[str] = set()
         self._own = connection
         self._connect = connect
         self._storage_info = storage
@@ -74,8 +79,25 @@ class PsqlSession(PsqlReader, CheckedSession):
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
         self.check_usable()
-        with translated():
-            yield self._own
+        try:
+            with translated():
+                yield self._own
+        except BaseException as error:
+            if isinstance(error.__cause__, asyncpg.PostgresError | asyncio.CancelledError):
+                self._break(error)  # The server has ended the transaction.
+            raise
+
+    @property
+    def _may_fail(self) -> bool:
+        return False
+
+    def _is_known(self, collection: str) -> bool:
+        is_own = collection in self._prepared or collection in self._seen
+        return is_own or super()._is_known(collection)
+
+    def _learn(self, info: CollectionInfo) -> None:
+        """Remember it in the session only: its transaction may have created the collection."""
+        self._seen.add(info.id)
 
     async def _publish(self) -> None:
         """Do nothing: inside a transaction the published versions do not change."""
@@ -259,11 +281,9 @@ class InSession(PsqlReader):
     """Reader of other layers on the connection of a session."""
 
     def __init__(self, session: PsqlSession, branch: Branch) -> None:
-        super().__init__()
+        super().__init__(session._facts)
         self._session = session
         self._branch = branch
-        # Partitions are known per transaction, so all reads in it share that knowledge.
-        self._history = session._history
 
     @property
     def _storage(self) -> StorageIdentity:
@@ -275,6 +295,16 @@ class InSession(PsqlReader):
 
     def _connection(self) -> AbstractAsyncContextManager[Connection]:
         return self._session._connection()
+
+    @property
+    def _may_fail(self) -> bool:
+        return self._session._may_fail
+
+    def _is_known(self, collection: str) -> bool:
+        return self._session._is_known(collection)
+
+    def _learn(self, info: CollectionInfo) -> None:
+        self._session._learn(info)
 
     def _streaming(self, connection: Connection) -> AbstractAsyncContextManager[object]:
         return self._session._streaming(connection)

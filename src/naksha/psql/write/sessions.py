@@ -51,10 +51,6 @@ class Writing(PsqlReader):
     _scope: Collection[str] | None = None
 
     @property
-    def _may_fail(self) -> bool:
-        return self._branch == NO_BRANCH
-
-    @property
     def identity(self) -> StorageIdentity:
         return self._info
 
@@ -80,6 +76,12 @@ class Writing(PsqlReader):
         with translated():
             await self._sequencer.publish()
 
+    async def _last_published(self) -> int:
+        await self._publish()
+        seq_number, txn = self._sequencer.last
+        self._facts.add_version(seq_number, txn)
+        return txn
+
     @asynccontextmanager
     async def write(
         self, app_id: str, author: str | None = None, *, at_ms: int | None = None
@@ -102,7 +104,13 @@ class Writing(PsqlReader):
         async with acquired(self._connections, leaves_nothing=True) as connection:
             prepare = partial(self._prepare, now_ms)
             session = PsqlSession(
-                connection, self._connect, self._info, self._branch, prepare, self._scope
+                connection,
+                self._connect,
+                self._info,
+                self._branch,
+                prepare,
+                self._scope,
+                self._facts,
             )
             transaction = connection.transaction()
             with translated():

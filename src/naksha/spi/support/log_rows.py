@@ -14,7 +14,7 @@ from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.identity.names import check_text
 from naksha.model.identity.txn import txn_of
 from naksha.model.transaction import LogFilter, Signal, Transaction
-from naksha.spi.support.query_parts import Box, boxes_of
+from naksha.spi.query.areas import Box, boxes_of
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -271,7 +271,7 @@ def _find_on_branch(
 ) -> None:
     """Record the ids to delete among all features visible on a branch, in chunks."""
     connection = transaction.connection
-    request = reading.Request(
+    request = reading.CollectionQuery(
         connection, transaction.layers, collection.id, Query(), HEAD, pins_head=False
     )
     question = queries()["unstaged_among" if path is None else "unstaged_among_keys"]

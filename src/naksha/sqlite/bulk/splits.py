@@ -24,22 +24,16 @@ from naksha.model.geo.wkb_rules import stored_shapes
 from naksha.model.query import Intersects, Query, States
 from naksha.model.version import VersionSelector
 from naksha.spi.arrow import schema_of
+from naksha.spi.query.plan import QueryPlan, Scan, Table, check_hidden, plan_of
+from naksha.spi.query.printer import joined
 from naksha.spi.storage import Split
 from naksha.spi.support.batches import batches as in_batches
-from naksha.spi.support.query_parts import boxes_of, check_hidden, joined
 from naksha.sqlite.read import layers, versions
 from naksha.sqlite.read.exact_tests import tester_of
 from naksha.sqlite.read.layers import MAIN_ONLY, LayerRows, Layers
+from naksha.sqlite.read.printer import Statement
 from naksha.sqlite.read.rows import CollectionRow
-from naksha.sqlite.read.statements import (
-    TAGS,
-    Statement,
-    TableName,
-    filters_of,
-    is_unselective,
-    sources_of,
-    tags_of,
-)
+from naksha.sqlite.read.statements import indices_of, is_unselective, sources_of
 from naksha.sqlite.sql import queries, sql
 
 SPLIT_ROWS: Final = 50_000
@@ -279,12 +273,11 @@ def _of_layers(
     sources = sources_of(
         statement,
         levels,
-        payload.query,
-        None,
+        plan_of(payload.query),
         "split_source",
         *ids,
         hidden=payload.hidden,
-        slots={"columns": columns},
+        columns=columns,
     )
     return sources, statement.values
 
@@ -300,20 +293,18 @@ def _range(statement: Statement, payload: SplitPayload) -> list[str]:
 
 
 def _statement(c: CollectionRow, payload: SplitPayload, columns: str) -> tuple[str, list[Any]]:
-    statement = Statement()
+    statement, query = Statement(), plan_of(payload.query)
     at = statement.value(payload.at)
-    filters = list(filters_of(statement, payload.query))
-    boxes = [sql("box", **statement.edges(box)) for box in boxes_of(payload.query.spatial)]
-    if boxes:
+    filters = statement.filters(query)
+    if query.area is not None:
+        boxes = [sql("box", **statement.edges(box)) for box in query.area.boxes]
         filters.append(joined(boxes, " OR ", "false"))
     sources = []
     t = statement.value(c.t)
-    for table, conditions in _tables(statement, payload, at, t):
+    for table, conditions in _tables(statement, payload, query, at, t):
         is_past = table == "hst"
-        # The tag index of the history does not contain tombstones.
-        is_live = not is_past or payload.query.states is States.LIVE
-        tagged = TAGS[table] if is_live else None
-        every = [*conditions, *filters, *tags_of(statement, t, payload.query, tagged)]
+        tags = indices_of(Scan(table, "begun", query.states)).tags
+        every = [*conditions, *filters, *statement.tags(query, t, tags)]
         sources.append(
             sql(
                 "split_source",
@@ -328,11 +319,11 @@ def _statement(c: CollectionRow, payload: SplitPayload, columns: str) -> tuple[s
 
 
 def _tables(
-    statement: Statement, payload: SplitPayload, at: str, t: str
-) -> Iterator[tuple[TableName, list[str]]]:
+    statement: Statement, payload: SplitPayload, query: QueryPlan, at: str, t: str
+) -> Iterator[tuple[Table, list[str]]]:
     """Yield the tables that a split reads and the conditions on each."""
     ids, of_table = _range(statement, payload), sql("of_table", t=t)
-    kinds = {States.LIVE: "hst_live", States.DELETED: "hst_dead", States.ALL: "all_hst"}
+    kinds = {States.LIVE: "hst_live", States.DELETED: "hst_deleted", States.ALL: "visible"}
     if payload.source == "hst":
         bounds = {
             "after": statement.value(
@@ -342,12 +333,12 @@ def _tables(
             ),
             "until": statement.value(payload.until),
         }
-        kind = [] if payload.hidden else [sql("all_hst"), sql(kinds[payload.query.states])]
-        yield "hst", [of_table, sql("at_head", at=at), sql("split_ended", **bounds), *kind]
+        kind = [] if payload.hidden else [sql("visible"), sql(kinds[payload.query.states])]
+        yield "hst", [of_table, sql("begun_at", at=at), sql("split_ended", **bounds), *kind]
         return
-    left = "hst_live" if payload.source == "head" else "hst_dead"
+    left = "hst_live" if payload.source == "head" else "hst_deleted"
     since = sql("split_since", after=statement.value(payload.published))
-    current: TableName = "head" if payload.source == "head" else "del"
-    scans_all = not ids and is_unselective(payload.query) and payload.query.ids is None
-    yield current, [sql("within", t=t) if scans_all else of_table, sql("at_head", at=at), *ids]
-    yield "hst", [of_table, sql("at_head", at=at), since, sql(left), *ids]
+    current: Table = "head" if payload.source == "head" else "del"
+    scans_all = not ids and is_unselective(query) and query.ids is None
+    yield current, [sql("within", t=t) if scans_all else of_table, sql("begun_at", at=at), *ids]
+    yield "hst", [of_table, sql("begun_at", at=at), since, sql(left), *ids]

@@ -29,9 +29,9 @@ from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Tra
 from naksha.model.version import HEAD, Head, Version, VersionSelector
 from naksha.spi.arrow import STATES, schema_of
 from naksha.spi.clock import Clock
+from naksha.spi.query.sort_keys import check_matching_query
 from naksha.spi.storage import Split, StatePage, StoredObject, WriteSession
 from naksha.spi.support import chunks
-from naksha.spi.support.sort_keys import check_matching_query
 from naksha.spi.support.version_signal import VersionSignal
 from naksha.spi.support.write_input import check_days, check_stored_object
 from naksha.sqlite.bulk import splits
@@ -127,7 +127,7 @@ class LayeredStorage:
     @asynccontextmanager
     async def _request(
         self, collection: str, query: Query, at: VersionSelector, *, pins_head: bool = True
-    ) -> AsyncIterator[tuple[ReadSnapshot, reading.Request]]:
+    ) -> AsyncIterator[tuple[ReadSnapshot, reading.CollectionQuery]]:
         reads_head = query.limit is None or not pins_head
         if query.cursor is None and not (isinstance(at, Head) and reads_head):
             await self._publish()
@@ -135,7 +135,7 @@ class LayeredStorage:
             yield (
                 snapshot,
                 await snapshot.read(
-                    lambda c: reading.Request(
+                    lambda c: reading.CollectionQuery(
                         c, self._layers, collection, query, at, pins_head=pins_head
                     )
                 ),

@@ -7,8 +7,8 @@ import sqlite3
 import msgspec
 
 from naksha.model.errors import Conflict
+from naksha.spi.query.values import end_of_prefix
 from naksha.spi.storage import StoredObject
-from naksha.spi.support.query_parts import end_of_prefix
 from naksha.sqlite.sql import queries
 
 

@@ -43,7 +43,7 @@ CHUNK: Final = 1000
 """Number of rows that are fetched and whose geometries are tested at once."""
 
 
-class Request:
+class CollectionQuery:
     """A query on a collection, with the transaction it is read at (None: HEAD)."""
 
     def __init__(

@@ -12,10 +12,11 @@ from collections.abc import Sequence
 from naksha.model.errors import Conflict, NotFound, NotSupported
 from naksha.model.query import Query, States
 from naksha.model.transaction import MAIN
+from naksha.spi.query.plan import plan_of
 from naksha.spi.storage import BranchLayer
 from naksha.sqlite.read import layers, statements
+from naksha.sqlite.read.printer import Statement
 from naksha.sqlite.read.rows import CollectionRow
-from naksha.sqlite.read.statements import Statement
 from naksha.sqlite.sql import queries, sql
 from naksha.sqlite.write.states import as_json
 from naksha.sqlite.write.tables import CollectionTables
@@ -103,8 +104,8 @@ def _fill(tables: CollectionTables, c: CollectionRow, ids: Sequence[str]) -> Non
     for kind in (States.LIVE, States.DELETED):
         statement = Statement()
         first = statement.value(tables.next_n() - 1)
-        wanted = Query(ids=tuple(missing), states=kind)
-        sources = statements.sources_of(statement, below, wanted, None, "source_row")
+        wanted = plan_of(Query(ids=tuple(missing), states=kind))
+        sources = statements.sources_of(statement, below, wanted, "source_row")
         connection.execute(queries()["stage_clear"])
         text = sql("fill_stage", first=first, sources=sources)
         if connection.execute(text, statement.values).rowcount == 0:

@@ -18,8 +18,8 @@ from naksha.model.state import MatchingState, State, WriteOutcome
 from naksha.model.statistics import Statistics
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD, Version, VersionSelector
+from naksha.spi.query.sort_keys import check_matching_query
 from naksha.spi.storage import BranchLayer, StatePage, StorageReader, StoredObject
-from naksha.spi.support.sort_keys import check_matching_query
 from naksha.spi.support.write_input import (
     CheckedSession,
     Locks,
@@ -116,8 +116,10 @@ class SessionReader(ABC):
 
     def _request(
         self, connection: sqlite3.Connection, collection: str, query: Query, at: VersionSelector
-    ) -> queries.Request:
-        return queries.Request(connection, self._layers, collection, query, at, pins_head=False)
+    ) -> queries.CollectionQuery:
+        return queries.CollectionQuery(
+            connection, self._layers, collection, query, at, pins_head=False
+        )
 
     async def state(self, state_id: str) -> State:
         return await self._look(lambda c: queries.state(c, self._storage, self._layers, state_id))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,12 +13,10 @@ import shapely
 from naksha.model.damage import BROKEN_GEOMETRY, UNREADABLE, decode_feature
 from naksha.model.features import NAMESPACE, PreparedFeatures
 from naksha.model.gc_pause import uncollected
+from naksha.model.json_text import with_first, with_namespace
 from naksha.sqlite.write.transaction import Box
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
-_PLACE: Final = '"properties":{'
-_XYZ: Final = f'"{NAMESPACE}":'
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,14 +165,7 @@ def namespace(
 
 def document(content: bytes, xyz: str) -> str:
     """Insert the namespace as the first property of the content."""
-    start, place, rest = content.decode().partition(_PLACE)
-    # If the text occurs more than once, the first one may be inside another member: parse instead.
-    if place and _PLACE not in rest:
-        comma = "" if rest.startswith("}") else ","
-        return f"{start}{place}{_XYZ}{xyz}{comma}{rest}"
-    parsed = _decode(content)
-    parsed["properties"] = {NAMESPACE: msgspec.Raw(xyz.encode()), **parsed["properties"]}
-    return _encode(parsed).decode()
+    return with_namespace(content, xyz.encode()).decode()
 
 
 def document_of(content: dict[str, Any], xyz: str) -> str:
@@ -184,7 +175,7 @@ def document_of(content: dict[str, Any], xyz: str) -> str:
 
 def raw(geometry: str | None, jsondata: str) -> bytes:
     """Build the whole GeoJSON feature, in the same way as the SQL statements that read."""
-    return f'{{"geometry":{geometry or "null"},{jsondata[1:]}'.encode()
+    return with_first(jsondata.encode(), "geometry", (geometry or "null").encode())
 
 
 def as_json(value: object) -> str:

@@ -15,6 +15,7 @@ from naksha.model import merge
 from naksha.model.damage import decode_feature
 from naksha.model.errors import Conflict, FeatureExists, FeatureNotFound, Retryable
 from naksha.model.gc_pause import uncollected
+from naksha.model.json_text import with_last
 from naksha.model.state import State, WriteOutcome
 from naksha.spi.support.write_input import Mode, WriteBatch
 from naksha.sqlite.sql import queries
@@ -428,7 +429,7 @@ def _stage_following(
             xyz.tags, xyz.crid, xyz.qrid,
         )  # fmt: skip
         if not masks:
-            text = f'{text[:-1]},"masks":false}}'
+            text = with_last(text.encode(), "masks", b"false").decode()
         jsondata, geometry = document_of(old.content(), text), geometries[old.id]
         rows.append((
             old.n if first_n is None else first_n + k,

@@ -146,10 +146,8 @@ async def store_conflict(
         conflict = msgspec.structs.replace(stored, solving=resolution_number)
         await session.store_object(CONFLICT, stored.id, as_json_value(conflict))
         for number, part in enumerate(parts):
-            kept = [_contested(each) for each in part]
-            await session.store_object(
-                CONFLICT_PART, _part_id(stored.id, number), as_json_value(kept)
-            )
+            contested = as_json_value([_contested(each) for each in part])
+            await session.store_object(CONFLICT_PART, _part_id(stored.id, number), contested)
         await _pin(session, stored, places)
         ids = tuple(sorted({*branch.conflicts, stored.id}))
         await change_branch(session, msgspec.structs.replace(branch, conflicts=ids), revision)

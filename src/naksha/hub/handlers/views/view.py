@@ -50,8 +50,8 @@ from naksha.hub.pipeline.responses import (
     Count,
     Deleted,
     Features,
+    FeatureStorages,
     FixedVersion,
-    Whereabouts,
     Written,
 )
 from naksha.model import limits
@@ -96,6 +96,7 @@ class ViewHandler:
     """Handler that combines its layers."""
 
     metric_name: ClassVar[str] = "ViewHandler"
+    keeps_json: ClassVar[bool] = True
 
     def __init__(self, setup: Setup) -> None:
         properties = setup.connector.properties
@@ -136,7 +137,7 @@ class ViewHandler:
             case GetVersion() as request:
                 return await self._version(event, request)
             case FindStorages():
-                return Whereabouts(await storages_of(event, self._layers))
+                return FeatureStorages(await storages_of(event, self._layers))
         if self._has_own and isinstance(event.request, _OF_OWN_FEATURES):
             return await event.send_upstream()
         raise NotImplementedHere(

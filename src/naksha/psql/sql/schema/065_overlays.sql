@@ -248,7 +248,8 @@ BEGIN
     END LOOP;
     IF at < naksha_floor(below.id) THEN
         PERFORM naksha_raise('N0012', format('The version of collection %L that the branch is '
-            'based on has expired', naksha_name(c)), jsonb_build_object('collection', naksha_name(c)),
+            'based on has expired', naksha_name(c)),
+            jsonb_build_object('collection', naksha_name(c)),
             'Rebase the branch onto a later version');
     END IF;
 END $$;
