@@ -14,6 +14,7 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -460,12 +461,12 @@ class Collection:
                 "A past version is read-only; write to the collection without at()", field="at"
             )
 
-        async def work(session: WriteSession) -> list[Outcome]:
-            done: list[Outcome] = await getattr(session, how)(self.name, what, **options)
+        async def work(session: WriteSession, **more: Any) -> list[Outcome]:
+            done: list[Outcome] = await getattr(session, how)(self.name, what, **options, **more)
             return done
 
         if self._transaction is None:
-            return self._database.run(work)
+            return self._database.run(partial(work, commit=True))
         found: list[Outcome] = self._transaction.call(work)
         return found
 

@@ -118,6 +118,7 @@ class PsqlStorage(BulkStorage, Applying):
         self._partitionings = Partitionings(self._primary, self._publish, replicas)
         self._background: list[Background] = []
         self._growth = Growth(servers.primary)
+        self._collections = {}
         self._access: Access
 
     @classmethod
@@ -298,11 +299,10 @@ class PsqlStorage(BulkStorage, Applying):
 
     async def wait_published(self, txn: int, timeout_s: float = 5.0) -> Version | None:
         deadline, news = time.monotonic() + timeout_s, self._sequencer.news
-        await self._publish()
         while True:
             coming = news.coming
-            async with self._connection() as connection:
-                version = await versions.by_txn(connection, txn)
+            with translated():
+                version = await self._sequencer.version_of(txn)
             left = deadline - time.monotonic()
             if version is not None or left <= 0:
                 return version

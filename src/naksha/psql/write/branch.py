@@ -48,6 +48,7 @@ class PsqlBranch(BranchView, Applying):
         self._connect = main._connect
         self._days = main._days
         self._growth = main._growth
+        self._collections = main._collections
 
     async def close(self) -> None:
         """Do nothing: the storage is closed by its owner."""

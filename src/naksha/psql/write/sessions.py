@@ -8,32 +8,34 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from naksha.model import limits
-from naksha.model.errors import Retryable, Unavailable
+from naksha.model.errors import Retryable
 from naksha.model.identity.names import check_app_id, check_author, check_text
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.identity.txn import LAST_MS, check_dated
 from naksha.model.query import Query
 from naksha.model.version import Version
 from naksha.psql.connection.driver import Connection, Connections, Direct, acquired, reading
-from naksha.psql.connection.errors import DRIVER_ERRORS, LockTimeout, PoolExhausted, translated
+from naksha.psql.connection.errors import LockTimeout, PoolExhausted, translated
 from naksha.psql.maintenance.days import Days
 from naksha.psql.maintenance.growth import Growth
 from naksha.psql.maintenance.sequencer import Sequencer
 from naksha.psql.read.layers import NO_BRANCH
 from naksha.psql.read.reader import PsqlReader
 from naksha.psql.sql import queries
-from naksha.psql.write.session import PsqlSession
+from naksha.psql.write.session import PsqlSession, ResolvedCollection, Start
 from naksha.spi.clock import Clock
 from naksha.spi.storage import WriteSession
 from naksha.spi.support.stream_limit import Streams
 from naksha.spi.support.write_input import check_days
 
 T = TypeVar("T")
+COLLECTIONS_MAX: Final = 10_000
+"""Number of collections whose info is remembered."""
 _random = random.SystemRandom()
 
 
@@ -48,6 +50,7 @@ class Writing(PsqlReader):
     _connect: Callable[[], Awaitable[Direct]]
     _days: Days
     _growth: Growth
+    _collections: dict[str, ResolvedCollection]
     _scope: Collection[str] | None = None
 
     @property
@@ -89,7 +92,11 @@ class Writing(PsqlReader):
 
     @asynccontextmanager
     async def _session(
-        self, app_id: str, author: str | None, at_ms: int | None
+        self,
+        app_id: str,
+        author: str | None,
+        at_ms: int | None,
+        known: dict[str, ResolvedCollection] | None = None,
     ) -> AsyncIterator[PsqlSession]:
         check_app_id(app_id)
         check_author(author)
@@ -99,40 +106,30 @@ class Writing(PsqlReader):
             await self._publish()
         now_ms = at_ms if at_ms is not None else self._days.now_ms()
         await self._days.prepare_log(now_ms)
+        start = Start(app_id, author, now_ms, at_ms is not None)
         async with acquired(self._connections, leaves_nothing=True) as connection:
             prepare = partial(self._prepare, now_ms)
             session = PsqlSession(
-                connection, self._connect, self._info, self._branch, prepare, self._scope
-            )
-            transaction = connection.transaction()
-            with translated():
-                await transaction.start()
+                connection, self._connect, self._info, start, self._branch, prepare, self._scope,
+                known,
+            )  # fmt: skip
             try:
-                with translated():
-                    await connection.fetchval(
-                        queries()["tx_start"], app_id, author, now_ms, at_ms is not None
-                    )
-                    await self._enter_branch(connection)
                 # Errors of the caller's own code are not translated.
                 yield session
-                session.check_usable()
+                session.check_unbroken()
+                await session.commit()
             except BaseException:
-                # A lost connection has rolled back by itself.
-                with suppress(*DRIVER_ERRORS):
-                    await transaction.rollback()
+                await session.rollback()
+                for collection in session.resolved:  # What was known of them may be the reason.
+                    self._collections.pop(collection, None)
                 raise
-            session.is_committing = True
-            with translated():
-                await transaction.commit()
-        self._sequencer.poke()
+            finally:
+                if session.is_committed:
+                    self._sequencer.poke()
+        if len(self._collections) > COLLECTIONS_MAX:
+            self._collections.clear()
+        self._collections.update(session.resolved)
         self._growth.written(session.features_written)
-
-    async def _enter_branch(self, connection: Connection) -> None:
-        if self._branch == NO_BRANCH:
-            return
-        overlays = [layer.overlay for layer in self._branch]
-        txns = [layer.txn for layer in self._branch]
-        await connection.fetchval(queries()["tx_branch"], overlays, txns)
 
     async def _prepare(self, now_ms: int | None, connection: Connection, collection: str) -> None:
         """Create the tables that a write to a collection needs, before the write.
@@ -140,6 +137,8 @@ class Writing(PsqlReader):
         These are the collection's tables on the branch, and today's partition of its history.
         """
         overlay = self._branch[0].overlay
+        if self._days.has_history(collection, overlay, now_ms):
+            return
         with translated():
             if overlay != 0:
                 await self._prepare_overlay(connection, collection, overlay, now_ms)
@@ -173,14 +172,14 @@ class Writing(PsqlReader):
         for attempt in range(limits.RETRY_COUNT_MAX):
             session: PsqlSession | None = None
             try:
-                async with self._session(app_id, author, at_ms) as session:
+                known = self._collections if attempt == 0 else None
+                async with self._session(app_id, author, at_ms, known) as session:
                     if attempt >= limits.RETRY_GATE_COUNT:
                         await session.close_gates(sorted(touched))
                     return await work(session)
             except Retryable as error:
                 # A commit without a response may have taken place, so it must not be repeated.
-                is_unsure = session is not None and session.is_committing
-                if is_unsure and isinstance(error, Unavailable):
+                if session is not None and (session.is_unsure or session.is_committed):
                     raise
                 if (
                     isinstance(error, PoolExhausted | LockTimeout)

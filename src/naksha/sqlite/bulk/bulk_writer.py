@@ -19,6 +19,7 @@ from naksha.model.features import PreparedFeatures, check_features
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.limits import RETRY_COUNT_MAX, WRITE_FEATURES_MAX
 from naksha.model.write_checks import check_points, check_unlocked
+from naksha.spi.changes import PutMode
 from naksha.spi.storage import Feature
 from naksha.spi.support.write_input import WriteBatch
 from naksha.sqlite.connection.errors import translated
@@ -160,7 +161,7 @@ class SqliteBulkWriter:
         else:
             self._check_unchanged(transaction.connection)
         for batch, shapes in self._batches():
-            writes.put(transaction, self._info.id, "create", batch, shapes, want=False)
+            writes.put(transaction, self._info.id, batch, shapes, want=False)
         transaction.changes_of(self._info.id)  # An empty load is logged, too.
         return transaction.txn
 
@@ -175,7 +176,7 @@ class SqliteBulkWriter:
     def _batches(self) -> Iterator[tuple[WriteBatch, Shapes]]:
         rows = self._stage.execute(queries()["stage_all"])
         while chunk := rows.fetchmany(WRITE_FEATURES_MAX // 4):
-            yield batch_of(chunk)
+            yield batch_of(chunk, "create")
 
 
 def known_empty(connection: sqlite3.Connection, name: str) -> CollectionInfo | None:
@@ -223,7 +224,7 @@ def rows_of(prepared: PreparedFeatures, shapes: Shapes) -> Iterator[tuple[Any, .
         )
 
 
-def batch_of(rows: list[tuple[Any, ...]]) -> tuple[WriteBatch, Shapes]:
+def batch_of(rows: list[tuple[Any, ...]], mode: PutMode) -> tuple[WriteBatch, Shapes]:
     """Convert rows of a stage to features to write."""
     count = len(rows)
     ids, json, wkb, geometry, west, south, east, north, qrid, tags, crid = map(
@@ -246,7 +247,7 @@ def batch_of(rows: list[tuple[Any, ...]]) -> tuple[WriteBatch, Shapes]:
         lock_version=[None] * count,
     )
     nothing = [None] * count
-    return WriteBatch(prepared, [*nothing], [*nothing]), Shapes(geometry, boxes)
+    return WriteBatch(mode, prepared, [*nothing], [*nothing]), Shapes(geometry, boxes)
 
 
 def message_step(text: str, *, draws: bool) -> Callable[[Transaction], object]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Collection as AnyCollection
 from itertools import islice
 from typing import TypeVar
 
 from naksha.model.collection import CollectionChange, CollectionInfo
-from naksha.model.errors import NotSupported
+from naksha.model.errors import CollectionNotFound, NotSupported, Retryable
 from naksha.model.geo.tiles import VectorTile
 from naksha.model.identity.names import check_collection_id
 from naksha.model.identity.storage_identity import StorageIdentity
@@ -20,11 +21,12 @@ from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD, Version, VersionSelector
 from naksha.spi.storage import KeptObject, Layer, Page, Reader
 from naksha.spi.support.sort_keys import check_found
-from naksha.spi.support.write_input import CheckedSession, Locks, Mode, WriteBatch, check_kept
+from naksha.spi.support.write_input import Batch, CheckedSession, WriteBatch, check_kept
 from naksha.sqlite.connection.readers import Readers
 from naksha.sqlite.maintenance import pins
 from naksha.sqlite.read import layers, objects, queries
 from naksha.sqlite.read.layers import Layers, checked
+from naksha.sqlite.read.rows import Collection
 from naksha.sqlite.write import collections, overlays, writes
 from naksha.sqlite.write.states import shapes_of
 from naksha.sqlite.write.transaction import Message, Transaction
@@ -137,13 +139,18 @@ class SqliteSession(SessionReader, CheckedSession):
         readers: Readers,
         entry: Entry,
         storage: StorageIdentity,
-        scope: Collection[str] | None = None,
+        scope: AnyCollection[str] | None = None,
     ) -> None:
         self._writer = writer
         self._readers = readers
         self._storage_info = storage
         self._scope = scope
+        self._resolved: dict[str, Collection] = {}
         self.entry = entry
+
+    @property
+    def is_committed(self) -> bool:
+        return self._is_committed
 
     @property
     def txn(self) -> int | None:
@@ -208,6 +215,7 @@ class SqliteSession(SessionReader, CheckedSession):
             raise NotSupported(
                 "Collections cannot be changed on a branch; change them on main", field="collection"
             )
+        self._resolved.clear()
         return await self._step(work)
 
     # ---- Overlays ----------------------------------------------------------------------------
@@ -233,34 +241,53 @@ class SqliteSession(SessionReader, CheckedSession):
     def _reader(self) -> SqliteSession:
         return self
 
-    async def _info(self, collection: str) -> CollectionInfo:
-        return await self.collection(collection)
+    async def resolve_collection(self, collection: str) -> CollectionInfo:
+        found = self._resolved.get(collection)
+        if found is None:
+            found = await self._look(lambda c: layers.collection_on(c, self._layers, collection))
+            self._resolved[collection] = found
+        return found.info
 
     async def _write(
-        self, collection: str, mode: Mode, batch: WriteBatch, returning: bool
-    ) -> list[Outcome]:
-        shapes = shapes_of(batch.prepared)
-        return await self._step(
-            lambda t: writes.put(t, collection, mode, batch, shapes, want=returning)
-        )
+        self, collection: str, batches: Sequence[Batch], *, returning: bool, commit: bool
+    ) -> list[list[Outcome]]:
+        shapes = [shapes_of(b.prepared) if isinstance(b, WriteBatch) else None for b in batches]
+        known = self._resolved[collection]
 
-    async def _delete(
-        self,
-        collection: str,
-        ids: list[str],
-        locks: Locks,
-        returning: bool,
-        masks: bool = True,
-    ) -> list[Outcome]:
-        return await self._step(
-            lambda t: writes.delete(t, collection, ids, locks, returning, masks=masks)
-        )
+        def write(transaction: Transaction) -> list[Outcome]:
+            check_unchanged(transaction, known)
+            return [
+                outcome
+                for batch, of in zip(batches, shapes, strict=True)
+                for outcome in writes.write(transaction, collection, batch, of, want=returning)
+            ]
 
-    async def _restore(self, collection: str, ids: list[str], returning: bool) -> list[Outcome]:
-        return await self._step(lambda t: writes.restore(t, collection, ids, returning))
+        outcomes = iter(await self._step(write))
+        if commit:
+            await self._commit()
+        return [list(islice(outcomes, len(batch.ids))) for batch in batches]
 
     async def _purge(self, collection: str, ids: list[str]) -> list[Outcome]:
-        return await self._step(lambda t: writes.purge(t, collection, ids))
+        known = self._resolved[collection]
+
+        def purge(transaction: Transaction) -> list[Outcome]:
+            check_unchanged(transaction, known)
+            return writes.purge(transaction, collection, ids)
+
+        return await self._step(purge)
+
+    async def _commit(self) -> None:
+        try:
+            await self.commit()
+        except BaseException as error:
+            self._break(error)
+            raise
+
+    async def commit(self) -> None:
+        """Commit what was written, if that has not been done."""
+        if self.entry.steps and not self._is_committed:
+            await self._writer.commit(self.entry)
+            self._is_committed = True
 
     async def _before_merge(self, collection: str, ids: list[str]) -> None:
         """Do nothing: instead of a lock, `writes.put` checks that HEAD is still what was merged."""
@@ -306,3 +333,20 @@ class InSession(SessionReader):
 
     async def _look(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await self._session._look(work)
+
+
+def check_unchanged(transaction: Transaction, known: Collection) -> None:
+    """Refuse to write to a collection that was changed or dropped since it was resolved."""
+    try:
+        now = layers.collection_on(transaction.connection, transaction.layers, known.id)
+    except CollectionNotFound as error:
+        raise _changed(known.id) from error
+    if now.txn != known.txn:
+        raise _changed(known.id)
+
+
+def _changed(collection: str) -> Retryable:
+    return Retryable(
+        f"The collection {collection!r} was changed since it was read; repeat the transaction",
+        collection_id=collection,
+    )

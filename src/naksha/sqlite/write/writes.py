@@ -16,7 +16,7 @@ from naksha.model.damage import decode_feature
 from naksha.model.errors import Conflict, FeatureExists, FeatureNotFound, Retryable
 from naksha.model.gc_pause import uncollected
 from naksha.model.state import Outcome, State
-from naksha.spi.support.write_input import Mode, WriteBatch
+from naksha.spi.support.write_input import Batch, WriteBatch
 from naksha.sqlite.sql import queries
 from naksha.sqlite.write.overlays import open_tables
 from naksha.sqlite.write.states import (
@@ -40,6 +40,19 @@ CHUNK: Final = 20_000
 _NO_BOX: Final = (None, None, None, None)
 
 
+def write(
+    transaction: Transaction, name: str, batch: Batch, shapes: Shapes | None, *, want: bool
+) -> list[Outcome]:
+    """Carry out a change; `shapes` are those of its features."""
+    if isinstance(batch, WriteBatch):
+        assert shapes is not None
+        return put(transaction, name, batch, shapes, want=want)
+    if batch.mode == "restore":
+        return restore(transaction, name, batch.ids, want)
+    masks = batch.mode == "delete"
+    return delete(transaction, name, batch.ids, batch.locks, want, masks=masks)
+
+
 # ---- Create, update, upsert ------------------------------------------------------------------
 
 
@@ -47,7 +60,6 @@ _NO_BOX: Final = (None, None, None, None)
 def put(
     transaction: Transaction,
     name: str,
-    mode: Mode,
     batch: WriteBatch,
     shapes: Shapes,
     *,
@@ -59,7 +71,7 @@ def put(
     work = _Put(tables, batch, shapes, want)
     for position, id_ in enumerate(batch.prepared.ids):
         old = heads.get(id_)
-        _check(tables, id_, old, batch, position, mode)
+        _check(tables, id_, old, batch, position)
         if old is None:
             work.new.append(position)
         else:
@@ -67,21 +79,19 @@ def put(
     return work.write()
 
 
-def _check(
-    tables: Tables, id_: str, old: Old | None, batch: WriteBatch, position: int, mode: Mode
-) -> None:
+def _check(tables: Tables, id_: str, old: Old | None, batch: WriteBatch, position: int) -> None:
     name, lock = tables.collection.id, batch.locks[position]
     is_merged = batch.is_merged and batch.muuids[position] is not None
     if is_merged and (old is None or old.i != lock):
         raise Retryable(
             "HEAD changed after the merge; repeat the merge", feature_id=id_, collection_id=name
         )
-    if mode == "create" and old is not None:
+    if batch.mode == "create" and old is not None:
         head = _feature(tables, old)
         raise FeatureExists(
             "The feature already exists", feature_id=id_, collection_id=name, head=head
         )
-    if mode == "update" and old is None:
+    if batch.mode == "update" and old is None:
         raise FeatureNotFound("The feature does not exist", feature_id=id_, collection_id=name)
     if lock is not None:
         check_lock(tables, id_, old, lock)
@@ -296,8 +306,7 @@ def delete(
     tables = open_tables(transaction, name, ids)
     heads = tables.old("heads", ids)
     for id_, lock in zip(ids, locks, strict=True):
-        if lock is not None and id_ in heads:
-            check_lock(tables, id_, heads[id_], lock)
+        check_lock(tables, id_, heads.get(id_), lock)
     outcomes = _retained(tables, [id_ for id_ in ids if id_ not in heads], want)
     olds = sorted((heads[id_] for id_ in ids if id_ in heads), key=lambda old: old.n)
     for start in range(0, len(olds), CHUNK):

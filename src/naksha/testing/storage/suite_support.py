@@ -132,14 +132,18 @@ class Handle:
         self, *features: Feature, app: str = APP, author: str | None = None
     ) -> list[Outcome]:
         return await self.write(
-            lambda session: session.create(self.name, features, returning=True), app, author
+            lambda session: session.create(self.name, features, returning=True, commit=True),
+            app,
+            author,
         )
 
     async def update(
         self, *features: Feature, app: str = APP, author: str | None = None, merge: bool = False
     ) -> list[Outcome]:
         return await self.write(
-            lambda session: session.update(self.name, features, merge=merge, returning=True),
+            lambda session: session.update(
+                self.name, features, merge=merge, returning=True, commit=True
+            ),
             app,
             author,
         )
@@ -148,7 +152,9 @@ class Handle:
         self, *features: Feature, app: str = APP, author: str | None = None, merge: bool = False
     ) -> list[Outcome]:
         return await self.write(
-            lambda session: session.upsert(self.name, features, merge=merge, returning=True),
+            lambda session: session.upsert(
+                self.name, features, merge=merge, returning=True, commit=True
+            ),
             app,
             author,
         )
@@ -161,19 +167,23 @@ class Handle:
         uuids: Sequence[str | None] | None = None,
     ) -> list[Outcome]:
         return await self.write(
-            lambda session: session.delete(self.name, ids, uuids=uuids, returning=True),
+            lambda session: session.delete(
+                self.name, ids, uuids=uuids, returning=True, commit=True
+            ),
             app,
             author,
         )
 
     async def restore(self, *ids: str, app: str = APP, author: str | None = None) -> list[Outcome]:
         return await self.write(
-            lambda session: session.restore(self.name, ids, returning=True), app, author
+            lambda session: session.restore(self.name, ids, returning=True, commit=True),
+            app,
+            author,
         )
 
     async def purge(self, *ids: str, app: str = APP) -> list[Outcome]:
         await self.published()
-        return await self.write(lambda session: session.purge(self.name, ids), app)
+        return await self.write(lambda session: session.purge(self.name, ids, commit=True), app)
 
     async def change(self, **changes: Any) -> CollectionInfo:
         change = CollectionChange(**changes)
