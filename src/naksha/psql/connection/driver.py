@@ -36,6 +36,7 @@ __all__ = [
     "acquired",
     "connect",
     "create_pool",
+    "is_lost",
     "reading",
     "settings_statement",
 ]
@@ -100,6 +101,14 @@ async def connect(dsn: str, settings: Mapping[str, str]) -> Direct:
         connection.terminate()
         raise
     return connection
+
+
+def is_lost(connection: Connection) -> bool:
+    """Whether a connection that failed has no server any more."""
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:  # The pool has taken it back because it was closed.
+        return True
 
 
 async def create_pool(

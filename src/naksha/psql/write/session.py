@@ -22,7 +22,7 @@ from naksha.model.identity.names import check_collection_id
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.state import Outcome, State
 from naksha.model.version import Version
-from naksha.psql.connection.driver import Connection, Direct
+from naksha.psql.connection.driver import Connection, Direct, is_lost
 from naksha.psql.connection.errors import DRIVER_ERRORS, translated
 from naksha.psql.connection.lock_watch import LockWatch
 from naksha.psql.read.layers import NO_BRANCH, Branch, check_layers, is_overlay
@@ -183,7 +183,7 @@ class PsqlSession(PsqlReader, CheckedSession):
         try:
             yield
         except BaseException:
-            self.is_unsure = self._own.is_closed()
+            self.is_unsure = is_lost(self._own)
             raise
         self._is_committed = True
 
