@@ -291,9 +291,9 @@ class Transaction:
         if error is not None:
             held.leave(undo())
             return
-        if self._message is not None and held.inside.txn is not None:
+        if self._message is not None:
             message = self._message
-            held.call(lambda session: session.message("message", message))
+            held.call(lambda session: session.message("message", message, if_changed=True))
         held.leave()
 
     def call(self, work: Any) -> Any:

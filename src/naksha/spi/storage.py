@@ -329,8 +329,13 @@ class WriteSession(Reader, Protocol):
         *,
         json: Any = None,
         binary: bytes | None = None,
+        if_changed: bool = False,
     ) -> None:
-        """Add a message to the transaction, replacing one with the same id."""
+        """Add a message to the transaction, replacing one with the same id.
+
+        With `if_changed` it is added at the commit, and only to a transaction that has changed
+        something.
+        """
 
     async def keep(
         self, kind: str, id: str, value: Any, *, expected: int | None = None

@@ -20,7 +20,7 @@ from naksha.model.errors import (
 )
 from naksha.model.query import And, Not, Op, Or, Query, States
 from naksha.model.query import Test as PropertyTest
-from naksha.model.version import AtSeq
+from naksha.model.version import HEAD, AtSeq
 from naksha.psql import PsqlStorage
 from naksha.psql.connection import driver
 from naksha.spi.storage import WriteSession
@@ -113,6 +113,7 @@ async def test_nasty_texts_are_only_texts(storage: PsqlStorage, connect: Connect
     assert await roads_of(storage, Query(states=States.DELETED)) == sorted(texts)
     await storage.run(lambda s: s.restore("roads", texts), "app")
     assert await roads_of(storage, Query()) == sorted(texts)
+    await storage.resolve(HEAD)
     await check_log(await connect())
 
 

@@ -27,11 +27,19 @@ from tests.psql.write.statement_log import PUBLISH, StatementLog
 Work = Callable[[WriteSession], Awaitable[object]]
 OTHER_MAX = 5
 """Round trips of any write, publication included."""
+
+
+async def annotated(session: WriteSession) -> None:
+    await session.message("why", "because", if_changed=True)
+    await session.upsert("roads", [point("c", n=9)], commit=True)
+
+
 SINGLE: dict[str, Work] = {
     "create": lambda s: s.create("roads", [point("a"), point("b")], commit=True),
     "update": lambda s: s.update("roads", [point("a", n=1)], commit=True),
     "upsert": lambda s: s.upsert("roads", [point("a", n=2), point("c")], commit=True),
     "delete": lambda s: s.delete("roads", ["a", "b"], commit=True),
+    "with a message if changed": annotated,
     "restore": lambda s: s.restore("roads", ["a"], commit=True),
     "all kinds": lambda s: s.apply(
         "roads",

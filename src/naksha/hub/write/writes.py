@@ -144,7 +144,9 @@ class _Write:
         failures = Failures(self._request.transactional, self._prepared.errors)
         steps = Steps(session, report, failures, permits, returning=self._request.returning)
         count = len(failures.errors)
-        may_commit = commit and not is_counted and self._request.message is None
+        if self._request.message is not None:
+            await session.message(MESSAGE, self._request.message, if_changed=True)
+        may_commit = commit and not is_counted
         last = len(self._prepared.batches) - 1
         for position, batch in enumerate(self._prepared.batches):
             rules = Rules(
@@ -160,6 +162,4 @@ class _Write:
                 rules, entries, self._read, commit=may_commit and position == last
             )
         failures.check_any_left(count)
-        if session.txn is not None and self._request.message is not None:
-            await session.message(MESSAGE, self._request.message)
         return report.written(space_id, session.txn, failures.reported(), self._prepared.notices)

@@ -30,7 +30,7 @@ from naksha.psql.read.reader import PsqlReader
 from naksha.psql.sql import queries
 from naksha.psql.write.batch import Rows, write_values
 from naksha.spi.storage import Layer, Reader
-from naksha.spi.support.write_input import Batch, CheckedSession
+from naksha.spi.support.write_input import Batch, CheckedSession, Message
 
 _INFO: Final = msgspec.json.Decoder(CollectionInfo)
 Prepare: TypeAlias = Callable[[Connection, str], Awaitable[None]]
@@ -76,7 +76,8 @@ class PsqlSession(PsqlReader, CheckedSession):
         collection needs; `scope` lists the collections that may be written to; `known` are
         collections that need not be read again.
         """
-        super().__init__()
+        PsqlReader.__init__(self)
+        CheckedSession.__init__(self)
         self._scope = scope
         self._branch = branch
         self._prepare = prepare
@@ -162,6 +163,7 @@ class PsqlSession(PsqlReader, CheckedSession):
     async def commit(self) -> None:
         """Commit what was written, if that has not been done."""
         if self._transaction is not None and not self._is_committed:
+            await self._add_messages()
             with translated(), self._committing():
                 await self._transaction.commit()
 
@@ -175,7 +177,6 @@ class PsqlSession(PsqlReader, CheckedSession):
     async def _commit(self) -> None:
         with self._breaking():
             await self.commit()
-        self._is_committed = True
 
     @contextmanager
     def _committing(self) -> Iterator[None]:
@@ -333,13 +334,21 @@ class PsqlSession(PsqlReader, CheckedSession):
         self.check_usable()
         await self._prepare_tables(collection)
         self.collections_written.add(collection)
-        is_whole = commit and self._transaction is None
+        messages = self._messages_if_changed
+        has_texts_only = all(m.json is None and m.binary is None for m in messages.values())
+        is_whole = commit and self._transaction is None and has_texts_only
+        texts = [message.text for message in messages.values()]
         with self._breaking():
             if not is_whole:
                 await self._begin()
             with self._committing() if is_whole else nullcontext():
                 rows = await self._own.fetch(
-                    queries()["write_first"], *self._start, *self._layers(), collection, *values
+                    queries()["write_first"],
+                    *self._start,
+                    *self._layers(),
+                    *((list(messages), texts) if is_whole and messages else (None, None)),
+                    collection,
+                    *values,
                 )
         self._is_started = True
         self.features_written[collection] += len(rows)
@@ -361,10 +370,8 @@ class PsqlSession(PsqlReader, CheckedSession):
             "lock_rows", collection, collection, rows.pick(ids), rows.counts, resolved
         )
 
-    async def _message(
-        self, id: str, text: str | None, attachment: str | None, binary: bytes | None
-    ) -> None:
-        await self.call("tx_message", None, id, text, attachment, binary)
+    async def _message(self, id: str, message: Message) -> None:
+        await self.call("tx_message", None, id, message.text, message.json, message.binary)
 
     async def _keep(self, kind: str, id: str, json: str, expected: int | None) -> int:
         rows = await self.call("keep", None, kind, id, json, expected)

@@ -62,6 +62,15 @@ class IdBatch:
 Batch: TypeAlias = WriteBatch | IdBatch
 
 
+@dataclass(frozen=True, slots=True)
+class Message:
+    """Checked message of a transaction; `json` is encoded."""
+
+    text: str | None
+    json: str | None
+    binary: bytes | None
+
+
 class CheckedSession(ABC):
     """Base class of write sessions."""
 
@@ -69,6 +78,9 @@ class CheckedSession(ABC):
     _is_committed = False
     _scope: Collection[str] | None = None
     """The only collections that may be written to; None for all."""
+
+    def __init__(self) -> None:
+        self._messages_if_changed: dict[str, Message] = {}
 
     def check_usable(self) -> None:
         """Refuse any call after a failure or the commit; the session can then only be left."""
@@ -93,6 +105,11 @@ class CheckedSession(ABC):
         self._broken = error if isinstance(error, Exception) else RuntimeError("cancelled")
 
     # ---- Implemented by the storage ----------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def txn(self) -> int | None:
+        """See `WriteSession.txn`."""
 
     @property
     @abstractmethod
@@ -121,9 +138,7 @@ class CheckedSession(ABC):
         """Commit, and refuse further calls."""
 
     @abstractmethod
-    async def _message(
-        self, id: str, text: str | None, attachment: str | None, binary: bytes | None
-    ) -> None: ...
+    async def _message(self, id: str, message: Message) -> None: ...
 
     @abstractmethod
     async def _keep(self, kind: str, id: str, json: str, expected: int | None) -> int:
@@ -237,6 +252,7 @@ class CheckedSession(ABC):
         *,
         json: Any = None,
         binary: bytes | None = None,
+        if_changed: bool = False,
     ) -> None:
         check_text(id, limits.MESSAGE_ID_BYTES_MAX, field="message.id")
         if text is not None:
@@ -250,7 +266,10 @@ class CheckedSession(ABC):
                 f"{limits.MESSAGE_BINARY_BYTES_MAX} are allowed",
                 field="message.binary",
             )
-        await self._message(id, text, attachment, binary)
+        if if_changed:
+            self._messages_if_changed[id] = Message(text, attachment, binary)
+        else:
+            await self._message(id, Message(text, attachment, binary))
 
     async def keep(
         self, kind: str, id: str, value: Any, *, expected: int | None = None
@@ -273,6 +292,13 @@ class CheckedSession(ABC):
     async def unpin(self, name: str) -> None:
         check_text(name, limits.PIN_NAME_BYTES_MAX, field="name")
         await self._unpin(name)
+
+    async def _add_messages(self) -> None:
+        """Add the messages that depend on a change, before the commit."""
+        messages, self._messages_if_changed = self._messages_if_changed, {}
+        if self.txn is not None:
+            for id, message in messages.items():
+                await self._message(id, message)
 
     # ---- Inside ------------------------------------------------------------------------------
 

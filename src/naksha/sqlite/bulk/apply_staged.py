@@ -35,6 +35,7 @@ from naksha.spi.staging import (
     not_staged,
     record_of,
 )
+from naksha.spi.support.write_input import Message
 from naksha.sqlite.bulk.bulk_writer import batch_of
 from naksha.sqlite.bulk.stage import about
 from naksha.sqlite.connection.errors import translated
@@ -46,7 +47,7 @@ from naksha.sqlite.read.rows import Collection
 from naksha.sqlite.sql import queries
 from naksha.sqlite.write import collections, writes
 from naksha.sqlite.write.states import as_json
-from naksha.sqlite.write.transaction import Message, Transaction
+from naksha.sqlite.write.transaction import Transaction
 
 Row = tuple[Any, ...]
 DAY_MS: Final = 24 * 3_600_000

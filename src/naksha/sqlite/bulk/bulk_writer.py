@@ -21,13 +21,13 @@ from naksha.model.limits import RETRY_COUNT_MAX, WRITE_FEATURES_MAX
 from naksha.model.write_checks import check_points, check_unlocked
 from naksha.spi.changes import PutMode
 from naksha.spi.storage import Feature
-from naksha.spi.support.write_input import WriteBatch
+from naksha.spi.support.write_input import Message, WriteBatch
 from naksha.sqlite.connection.errors import translated
 from naksha.sqlite.read.rows import Collection
 from naksha.sqlite.sql import queries
 from naksha.sqlite.write import collections, writes
 from naksha.sqlite.write.states import Shapes, shapes_of
-from naksha.sqlite.write.transaction import Message, Transaction
+from naksha.sqlite.write.transaction import Transaction
 from naksha.sqlite.write.writer import Entry, Writer
 
 CHUNK: Final = 10_000

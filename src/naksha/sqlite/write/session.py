@@ -21,7 +21,7 @@ from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD, Version, VersionSelector
 from naksha.spi.storage import KeptObject, Layer, Page, Reader
 from naksha.spi.support.sort_keys import check_found
-from naksha.spi.support.write_input import Batch, CheckedSession, WriteBatch, check_kept
+from naksha.spi.support.write_input import Batch, CheckedSession, Message, WriteBatch, check_kept
 from naksha.sqlite.connection.readers import Readers
 from naksha.sqlite.maintenance import pins
 from naksha.sqlite.read import layers, objects, queries
@@ -29,7 +29,7 @@ from naksha.sqlite.read.layers import Layers, checked
 from naksha.sqlite.read.rows import Collection
 from naksha.sqlite.write import collections, overlays, writes
 from naksha.sqlite.write.states import shapes_of
-from naksha.sqlite.write.transaction import Message, Transaction
+from naksha.sqlite.write.transaction import Transaction
 from naksha.sqlite.write.writer import Entry, Writer
 
 T = TypeVar("T")
@@ -141,6 +141,7 @@ class SqliteSession(SessionReader, CheckedSession):
         storage: StorageIdentity,
         scope: AnyCollection[str] | None = None,
     ) -> None:
+        super().__init__()
         self._writer = writer
         self._readers = readers
         self._storage_info = storage
@@ -286,17 +287,16 @@ class SqliteSession(SessionReader, CheckedSession):
     async def commit(self) -> None:
         """Commit what was written, if that has not been done."""
         if self.entry.steps and not self._is_committed:
+            await self._add_messages()
             await self._writer.commit(self.entry)
             self._is_committed = True
 
     async def _before_merge(self, collection: str, ids: list[str]) -> None:
         """Do nothing: instead of a lock, `writes.put` checks that HEAD is still what was merged."""
 
-    async def _message(
-        self, id: str, text: str | None, attachment: str | None, binary: bytes | None
-    ) -> None:
+    async def _message(self, id: str, message: Message) -> None:
         def add(transaction: Transaction) -> None:
-            transaction.add_message(id, Message(text, attachment, binary))
+            transaction.add_message(id, message)
             _ = transaction.txn
 
         await self._step(add)

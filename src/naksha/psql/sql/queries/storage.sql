@@ -110,8 +110,8 @@ SELECT w.*, naksha_logged_txn() AS logged
 
 -- name: write_first
 SELECT w.*, naksha_logged_txn() AS logged
-  FROM naksha_write_first($1, $2, naksha_time_of($3), $4, $5, $6, $7, $8, $9, $10, $12, $13, $14,
-                          $15, $16, $11, $17, $18, $19, $20, $21) AS w
+  FROM naksha_write_first($1, $2, naksha_time_of($3), $4, $5, $6, $7, $8, $9, $10, $11, $12, $14,
+                          $15, $16, $17, $18, $13, $19, $20, $21, $22, $23) AS w
 
 -- name: purge
 SELECT w.*, naksha_logged_txn() AS logged FROM naksha_purge($1, $2, $3, $4) AS w

@@ -307,10 +307,10 @@ BEGIN
 END $$;
 
 -- The first write of a transaction, which it starts, on a branch if there are `overlays`. As a
--- statement of its own it is a whole transaction.
+-- statement of its own it is a whole transaction, and adds the messages if it has changed something.
 CREATE OR REPLACE FUNCTION naksha_write_first(
     app_id text, author text, at timestamptz, import bool, overlays int4[], txns int8[],
-    collection_id text, modes text[], counts int[], ids text[], contents jsonb[], wkbs bytea[],
+    message_ids text[], messages text[], collection_id text, modes text[], counts int[], ids text[], contents jsonb[], wkbs bytea[],
     qrids text[], tags jsonb[], crids text[], locks int8[], muuids text[], want bool,
     resolved int8, locked text[], locked_counts int[]) RETURNS SETOF naksha_outcome
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -322,4 +322,8 @@ BEGIN
     RETURN QUERY SELECT * FROM naksha_write(
         collection_id, modes, counts, ids, contents, wkbs, qrids, tags, crids, locks, muuids, want,
         resolved, locked, locked_counts);
+    IF message_ids IS NOT NULL AND naksha_logged_txn() IS NOT NULL THEN
+        PERFORM naksha_tx_message(m.id, m.message)
+           FROM unnest(message_ids, messages) AS m(id, message);
+    END IF;
 END $$;

@@ -72,6 +72,20 @@ class TestCommittingCalls:
         ]
         assert await places.live() == []
 
+    @pytest.mark.parametrize("commit", [False, True])
+    @pytest.mark.parametrize("json", [None, {"a": 1}])
+    async def test_a_message_may_depend_on_a_change(
+        self, places: Handle, commit: bool, json: object
+    ) -> None:
+        before = await published(places.storage)
+        for _ in range(2):  # The second time, nothing is changed.
+            async with places.storage.write(APP) as session:
+                await session.message("why", "because", json=json, if_changed=True)
+                await session.upsert(places.name, [point("x")], commit=commit)
+        (transaction,) = await log_after(places.storage, before)
+        message = {signal.id: signal for signal in transaction.signals}["why"]
+        assert (message.action, message.text, message.json) == ("MESSAGE", "because", json)
+
     async def test_an_exception_afterwards_undoes_nothing(self, places: Handle) -> None:
         calls = 0
 
