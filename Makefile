@@ -12,7 +12,7 @@ BENCH_ARGS ?=
 # Tests start hundreds of processes: each would compile the whole project again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help java run run-postgres demo test test-core test-long check format bench lock system clean
+.PHONY: help java run run-postgres demo test test-core test-long coverage check format bench lock system clean
 
 help: ## Say what can be done
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -36,6 +36,9 @@ test-core: $(STAMP) ## Run the tests that need no server
 test-long: $(STAMP) system ## Run all tests, the ones that take minutes included
 	@scripts/tmp-in-memory.sh $(BIN)/python -m pytest --long -n $(TEST_WORKERS) --dist loadscope --max-worker-restart 1 $(PYTEST_ARGS)
 
+coverage: $(STAMP) system ## Run the tests and measure what they execute; htmlcov has the lines
+	@scripts/tmp-in-memory.sh $(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadscope --max-worker-restart 1 --cov --cov-report term --cov-report html $(PYTEST_ARGS)
+
 check: $(STAMP) ## Lint, formatting, types and who may import whom
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
@@ -54,7 +57,7 @@ lock: ## Pin the newest packages that fit pyproject.toml into requirements.lock
 	@scripts/lock.sh --upgrade
 
 clean: ## Remove what the tools made, .venv included
-	@rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf .venv dist build htmlcov .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 system:

@@ -38,7 +38,7 @@ redis.call('SET', KEYS[1], ARGV[2]) return 1
 
 
 @dataclass
-class Database:
+class RunningDatabase:
     """Running database."""
 
     name: str
@@ -58,7 +58,7 @@ async def swaps(swap: Callable[[int], Awaitable[object]], seconds: float, start:
 
 
 @contextmanager
-def database(name: str) -> Iterator[Database]:
+def database(name: str) -> Iterator[RunningDatabase]:
     """Start the database with a name."""
     with {
         "memory": _memory,
@@ -71,7 +71,7 @@ def database(name: str) -> Iterator[Database]:
 
 
 @contextmanager
-def _memory() -> Iterator[Database]:
+def _memory() -> Iterator[RunningDatabase]:
     row = {1: 0}
 
     async def bare(seconds: float) -> float:
@@ -84,11 +84,11 @@ def _memory() -> Iterator[Database]:
         start = row[1]
         return await swaps(swap, seconds)
 
-    yield Database("memory", lambda: MemoryCatalog.open("memory:"), bare)
+    yield RunningDatabase("memory", lambda: MemoryCatalog.open("memory:"), bare)
 
 
 @contextmanager
-def _sqlite() -> Iterator[Database]:
+def _sqlite() -> Iterator[RunningDatabase]:
     with tempfile.TemporaryDirectory() as folder:
         plain = sqlite3.connect(Path(folder) / "bare.db", isolation_level=None)
         plain.execute("PRAGMA journal_mode = WAL")
@@ -104,12 +104,12 @@ def _sqlite() -> Iterator[Database]:
             return await swaps(swap, seconds, start)
 
         path = Path(folder) / "catalog.naksha"
-        yield Database("sqlite", lambda: SqliteCatalog.open(f"file:{path}"), bare)
+        yield RunningDatabase("sqlite", lambda: SqliteCatalog.open(f"file:{path}"), bare)
         plain.close()
 
 
 @contextmanager
-def _postgresql() -> Iterator[Database]:
+def _postgresql() -> Iterator[RunningDatabase]:
     with postgres_database() as dsn:
 
         async def bare(seconds: float) -> float:
@@ -122,11 +122,11 @@ def _postgresql() -> Iterator[Database]:
             await connection.close()
             return found
 
-        yield Database("postgresql", lambda: PsqlCatalog.open(dsn), bare)
+        yield RunningDatabase("postgresql", lambda: PsqlCatalog.open(dsn), bare)
 
 
 @contextmanager
-def _redis() -> Iterator[Database]:
+def _redis() -> Iterator[RunningDatabase]:
     with RedisServer() as server:
 
         async def bare(seconds: float) -> float:
@@ -141,11 +141,11 @@ def _redis() -> Iterator[Database]:
             await client.aclose()
             return found
 
-        yield Database("redis", lambda: RedisCatalog.open(server.location()), bare)
+        yield RunningDatabase("redis", lambda: RedisCatalog.open(server.location()), bare)
 
 
 @contextmanager
-def _mariadb() -> Iterator[Database]:
+def _mariadb() -> Iterator[RunningDatabase]:
     with MariadbServer() as server:
         server.create_database("bench")
 
@@ -166,7 +166,9 @@ def _mariadb() -> Iterator[Database]:
             await connection.ensure_closed()
             return found
 
-        yield Database("mariadb", lambda: MariadbCatalog.open(server.location("bench")), bare)
+        yield RunningDatabase(
+            "mariadb", lambda: MariadbCatalog.open(server.location("bench")), bare
+        )
 
 
-__all__ = ["Database", "database"]
+__all__ = ["RunningDatabase", "database"]

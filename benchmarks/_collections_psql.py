@@ -19,7 +19,7 @@ import asyncpg
 from benchmarks import _data
 from benchmarks._frame import Cell, Figure, Options, postgres_database
 from benchmarks._memory import private_mb
-from benchmarks._stores import load, seen
+from benchmarks._stores import load, version_of
 from naksha.model.collection import CollectionInfo
 from naksha.model.query import Query
 from naksha.model.version import AtSeq, Version
@@ -101,16 +101,16 @@ async def _first_query(dsn: str, small: str, past: Version) -> dict[str, Figure]
     )
     await plain.close()
     one = Query(ids=("road-7",))
-    asked = {
+    statements = {
         "plain": (_PLAIN, ["road-7"]),
         "head": states(small, one, None),
         "past": states(small, one, past.txn),
         "leaves": states(AGED, one, None),
         "days": states(AGED, one, past.txn),
     }
-    times: dict[str, list[float]] = {name: [] for name in asked}
+    times: dict[str, list[float]] = {name: [] for name in statements}
     for _ in range(SAMPLES):
-        for name, (statement, values) in asked.items():
+        for name, (statement, values) in statements.items():
             new = await _connected(dsn)
             await new.execute("SELECT ST_AsGeoJSON('POINT(1 1)'::geometry)")  # loads PostGIS
             start = time.perf_counter()
@@ -156,12 +156,12 @@ async def _fill(storage: PsqlStorage, clock: _Clock, count: int) -> list[str]:
         async with storage.write("bench") as session:
             await session.create_collection(CollectionInfo(id=name))
             await session.create(name, features)
-        await seen(storage, session.txn)
+        await version_of(storage, session.txn)
     await load(storage, AGED, _data.roads(1_000))
     for _ in range(DAYS):
         async with storage.write("bench") as session:
             await session.update(AGED, _data.edited(features, seed=clock.now_ms()))
-        await seen(storage, session.txn)
+        await version_of(storage, session.txn)
         clock.now += timedelta(days=1)
     return [*names, AGED]
 

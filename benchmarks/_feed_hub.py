@@ -49,21 +49,21 @@ class Arrivals:
     versions: list[int] = field(default_factory=list)
     times: list[float] = field(default_factory=list)
     came: asyncio.Event = field(default_factory=asyncio.Event)
-    wanted: int = sys.maxsize
+    awaited: int = sys.maxsize
 
     def note(self, version: int) -> None:
         """Record the delivery of a version."""
         self.versions.append(version)
         self.times.append(time.perf_counter())
-        if version >= self.wanted:
-            self.came.set()
+        if version >= self.awaited:
+            self.all_delivered.set()
 
     async def up_to(self, version: int) -> None:
         """Wait until all versions up to one were delivered; check that each came once, in order."""
         if not self.versions or self.versions[-1] < version:
-            self.wanted, self.came = version, asyncio.Event()
+            self.awaited, self.all_delivered = version, asyncio.Event()
             async with asyncio.timeout(SECONDS_MAX):
-                await self.came.wait()
+                await self.all_delivered.wait()
         assert self.versions == list(range(self.versions[0], self.versions[-1] + 1))
 
 
@@ -96,8 +96,8 @@ class FeedHub:
         """Create a subscription to the space; return its arrivals."""
         found = _arrivals[id] = Arrivals()
         await self.realm.registry.create(Connector(id=id, class_name=HANDLER), ACTOR)
-        told: dict[str, Any] = {"id": id, "source": {"spaceId": COLLECTION}, "start": start}
-        subscription = Subscription.from_json({**told, "eventHandlerIds": [id]})
+        attributes: dict[str, Any] = {"id": id, "source": {"spaceId": COLLECTION}, "start": start}
+        subscription = Subscription.from_json({**attributes, "eventHandlerIds": [id]})
         await create_subscription(self.realm, subscription, ACTOR)
         return found
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Load:
+class LoadResult:
     """Result of a load test of a server."""
 
     seconds: float = 0.0
@@ -26,7 +26,7 @@ class Load:
         ordered = sorted(self.milliseconds)
         return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
 
-    def add(self, other: Load) -> None:
+    def add(self, other: LoadResult) -> None:
         """Add the result of another load test."""
         self.seconds += other.seconds
         self.milliseconds += other.milliseconds
@@ -34,7 +34,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Target:
+class RequestSource:
     """Server, and the n-th request to it as bytes."""
 
     port: int
@@ -55,20 +55,22 @@ def send(port: int, method: str, path: str, body: bytes) -> bytes:
     return head.encode() + body
 
 
-async def load(target: Target, seconds: float, connections: int, first: int = 0) -> Load:
+async def load(
+    target: RequestSource, seconds: float, connections: int, first: int = 0
+) -> LoadResult:
     """Send requests for a time on several connections, each waiting for its responses."""
-    found = Load()
+    found = LoadResult()
     numbers = iter(range(first, 10**9))
     start = time.perf_counter()
 
     async def ask() -> None:
         async with connected(target.port) as (reader, writer):
             while time.perf_counter() < start + seconds:
-                asked = time.perf_counter()
+                sent_at = time.perf_counter()
                 writer.write(target.request(next(numbers)))
-                body = await answer(reader)
+                body = await read_response(reader)
                 found.received += len(body)
-                found.milliseconds.append((time.perf_counter() - asked) * 1000)
+                found.milliseconds.append((time.perf_counter() - sent_at) * 1000)
 
     await asyncio.gather(*(ask() for _ in range(connections)))
     found.seconds = time.perf_counter() - start
@@ -79,7 +81,7 @@ async def once(port: int, request: bytes) -> bytes:
     """Send one request on its own connection and return the response."""
     async with connected(port) as (reader, writer):
         writer.write(request)
-        return await answer(reader)
+        return await read_response(reader)
 
 
 @asynccontextmanager
@@ -94,7 +96,7 @@ async def connected(
         writer.close()
 
 
-async def answer(reader: asyncio.StreamReader) -> bytes:
+async def read_response(reader: asyncio.StreamReader) -> bytes:
     """Read a response and return its body.
 
     Raises:

@@ -46,17 +46,17 @@ async def load(storage: Storage, name: str, features: list[Feature]) -> Version:
     parts = range(0, len(features), CHUNK)
     for start in track(parts, f"{len(features):,} features into {name}"):
         await writer.add(features[start : start + CHUNK])
-    return await seen(storage, await writer.commit())
+    return await version_of(storage, await writer.commit())
 
 
 async def write(storage: Storage, name: str, features: Iterable[Feature]) -> Version:
     """Update features in one transaction."""
     async with storage.write("bench") as session:
         await session.update(name, [*features])
-    return await seen(storage, session.txn)
+    return await version_of(storage, session.txn)
 
 
-async def seen(storage: Storage, txn: int | None) -> Version:
+async def version_of(storage: Storage, txn: int | None) -> Version:
     """Wait for the version of a transaction."""
     assert txn is not None
     version = await storage.wait_published(txn, 60)

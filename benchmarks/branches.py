@@ -20,10 +20,10 @@ from benchmarks._frame import Cell, Options, Report, side_by_side
 from benchmarks._stores import load, opened, write
 from naksha.model.query import Bbox, Query
 from naksha.spi.storage import Storage
-from naksha.versioning import Signed, create_branch, merge, open_branch
+from naksha.versioning import Attribution, create_branch, merge, open_branch
 
 TAKES = ("storage",)
-BY = Signed("bench")
+BY = Attribution("bench")
 BOX = Query(spatial=Bbox(0.0, 0.0, 36.0, 16.0))
 ROUNDS = 7
 

@@ -79,7 +79,7 @@ async def _measure(
     dsn: str, features: list[Feature], finished: list[Feature], options: Options
 ) -> dict[str, Timing]:
     storage = await PsqlStorage.open(dsn, "bench")
-    bench = _Bench(storage, features, finished)
+    bench = _LoadVariants(storage, features, finished)
     try:
         prepared = await side_by_side(
             {
@@ -91,7 +91,7 @@ async def _measure(
             warm_ups=options.size(0, 1),
             before_each=bench.clear,
         )
-        whole = await side_by_side(
+        loads = await side_by_side(
             {
                 "raw, from dicts": bench.raw,
                 "staged, from dicts": lambda: bench.load(exclusive=False),
@@ -103,10 +103,10 @@ async def _measure(
         )
     finally:
         await storage.close()
-    return prepared | whole
+    return prepared | loads
 
 
-class _Bench:
+class _LoadVariants:
     """Variants of a load on one database."""
 
     def __init__(

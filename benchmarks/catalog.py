@@ -17,14 +17,14 @@ from statistics import median, quantiles
 
 import msgspec
 
-from benchmarks._catalog_databases import Database, database
+from benchmarks._catalog_databases import RunningDatabase, database
 from benchmarks._frame import Options, Report
 from naksha.catalog.catalog import Catalog
-from naksha.catalog.entities import Edit, Entities
-from naksha.catalog.index import Index, IndexContainer, Stripe
+from naksha.catalog.entities import Entities, EntityEdit
+from naksha.catalog.index import IndexContainer, SortedIndex, Stripe
 from naksha.catalog.objects import ObjectRef, object_type
 from naksha.catalog.persistence import Persistence
-from naksha.catalog.realms import Status
+from naksha.catalog.realms import RealmStatus
 from naksha.model.errors import NakshaError
 
 TAKES = ("backend",)
@@ -42,7 +42,7 @@ class BenchEntity(msgspec.Struct, frozen=True):
 
 
 @dataclass
-class Run:
+class WriterResult:
     """Result of the writers of one measurement."""
 
     seconds: float
@@ -74,7 +74,7 @@ def run(options: Options) -> Report:
         return asyncio.run(_measure(opened, options))
 
 
-async def _measure(opened: Database, options: Options) -> Report:
+async def _measure(opened: RunningDatabase, options: Options) -> Report:
     seconds = 0.5 if options.quick else 4.0
     report = Report(
         f"Commits on {opened.name}",
@@ -82,8 +82,8 @@ async def _measure(opened: Database, options: Options) -> Report:
     )
     catalog = await Catalog.open(await opened.open())
     realm = await catalog.realms.create("bench")
-    realm = await catalog.realms.update(realm, Status.INITIALIZING)
-    await catalog.realms.update(realm, Status.ACTIVE)
+    realm = await catalog.realms.update(realm, RealmStatus.INITIALIZING)
+    await catalog.realms.update(realm, RealmStatus.ACTIVE)
     persistence = (await catalog.realm("bench")).persistence
     for shared, writers in ((True, 1), (True, 8), (True, 32), (False, 8), (False, 32)):
         before = await opened.bare(seconds / 4)
@@ -101,7 +101,7 @@ async def _measure(opened: Database, options: Options) -> Report:
     return report
 
 
-def _add(report: Report, found: Run, writers: int, shared: bool, bare: float) -> None:
+def _add(report: Report, found: WriterResult, writers: int, shared: bool, bare: float) -> None:
     case = f"{writers} on one pointer" if shared else f"{writers} on pointers of their own"
     p50, p99 = found.percentile_ms(50), found.percentile_ms(99)
     fairness = found.fairness
@@ -124,7 +124,9 @@ def _add(report: Report, found: Run, writers: int, shared: bool, bare: float) ->
         }
 
 
-async def _commits(persistence: Persistence, writers: int, shared: bool, seconds: float) -> Run:
+async def _commits(
+    persistence: Persistence, writers: int, shared: bool, seconds: float
+) -> WriterResult:
     names = [f"{'shared' if shared else 'own'}-{writers}-{n}" for n in range(writers)]
     if shared:
         names = names[:1]
@@ -134,7 +136,7 @@ async def _commits(persistence: Persistence, writers: int, shared: bool, seconds
         await entities.commit(_filled)
     for writer in range(writers):  # warm up
         await everything[writer % len(everything)].commit(_put(writer))
-    found = Run(0.0)
+    found = WriterResult(0.0)
     begin = time.perf_counter()
     end = begin + seconds
     found.latencies = await asyncio.gather(
@@ -144,19 +146,19 @@ async def _commits(persistence: Persistence, writers: int, shared: bool, seconds
     return found
 
 
-async def _filled(edit: Edit) -> None:
+async def _filled(edit: EntityEdit) -> None:
     for number in range(ENTITIES):
         edit.put(f"space/{number:05}", BenchEntity(number, TEXT))
 
 
-def _put(number: int) -> Callable[[Edit], Awaitable[None]]:
-    async def change(edit: Edit) -> None:
+def _put(number: int) -> Callable[[EntityEdit], Awaitable[None]]:
+    async def change(edit: EntityEdit) -> None:
         edit.put(f"space/{number % ENTITIES:05}", BenchEntity(number, TEXT))
 
     return change
 
 
-async def _writer(entities: Entities, writer: int, end: float, found: Run) -> list[float]:
+async def _writer(entities: Entities, writer: int, end: float, found: WriterResult) -> list[float]:
     rng = random.Random(writer)
     latencies = []
     while (begin := time.perf_counter()) < end:
@@ -171,7 +173,7 @@ async def _writer(entities: Entities, writer: int, end: float, found: Run) -> li
 
 async def _stripe_fetches(persistence: Persistence, size: int) -> int:
     """Return the maximum number of stripes that are read to find one key without a cache."""
-    index = Index(persistence.fetch_values)
+    index = SortedIndex(persistence.fetch_values)
     for number in range(size):
         index.put(
             f"space/{number * 7919 % size:09}".encode(), ObjectRef("space", number).to_bytes()
@@ -191,6 +193,6 @@ async def _fetched_by_get(persistence: Persistence, container: IndexContainer, n
         fetched.extend(value for value in values if isinstance(value, Stripe))
         return values
 
-    found = await Index(counted, container).get(f"space/{number:09}".encode())
+    found = await SortedIndex(counted, container).get(f"space/{number:09}".encode())
     assert found is not None
     return len(fetched)

@@ -26,7 +26,7 @@ from benchmarks import _data
 from benchmarks._frame import Cell, Figure, Options, Report, postgres_database
 from benchmarks._http import get, once, send
 from benchmarks._memory import resident_mb
-from benchmarks._stores import load, seen
+from benchmarks._stores import load, version_of
 from naksha.model.collection import CollectionInfo
 from naksha.model.query import Bbox, Query
 from naksha.psql import PsqlStorage
@@ -127,7 +127,7 @@ async def _timings(storage: Storage, kind: str, location: str, count: int) -> di
         edit = _data.edited(_data.roads(1), seed=time.perf_counter_ns())
         async with storage.write("bench") as session:
             await session.update(name, edit)
-        await seen(storage, session.txn)
+        await version_of(storage, session.txn)
 
     async def read(name: str) -> None:
         await storage.page(name, Query(ids=("road-7",)))

@@ -51,7 +51,7 @@ Write = Callable[[_data.Feature], Awaitable[Commit]]
 
 
 @dataclass
-class Heard:
+class Notifications:
     """Versions that a waiting client was notified of, and the times."""
 
     versions: list[int] = field(default_factory=list)
@@ -71,7 +71,7 @@ class Latencies:
 
 
 @dataclass
-class Found:
+class Measurements:
     """Measurements on one kind of database."""
 
     scheduled: dict[str, Latencies] = field(default_factory=dict)
@@ -85,8 +85,8 @@ def run(options: Options) -> Report:
     return _report({kind: asyncio.run(_measure(kind, options)) for kind in STORAGES})
 
 
-async def _measure(kind: str, options: Options) -> Found:
-    found = Found()
+async def _measure(kind: str, options: Options) -> Measurements:
+    found = Measurements()
     count, waiting = RATE * options.size(10, 1), options.size(10_000, 300)
     async with opened(kind) as hub:
         roads = _Roads()
@@ -98,8 +98,8 @@ async def _measure(kind: str, options: Options) -> Found:
         found.scheduled["library"] = await _scheduled(hub, everything, write, roads.some(count))
         if kind == "postgresql":
             async with _by_sql(hub) as write:
-                told = await _scheduled(hub, everything, write, roads.some(count))
-                found.scheduled["plain SQL"] = told
+                latencies = await _scheduled(hub, everything, write, roads.some(count))
+                found.scheduled["plain SQL"] = latencies
         found.sustained_tps = await _sustained(hub, everything, roads.some(waiting // 2))
     return found
 
@@ -160,7 +160,7 @@ def _row(feature: _data.Feature) -> tuple[bytes | None, str]:
     return prepared.wkb[0], prepared.json[0].decode()
 
 
-async def _by_many(write: Write, features: Sequence[_data.Feature]) -> None:
+async def _write_concurrently(write: Write, features: Sequence[_data.Feature]) -> None:
     """Run writers that take the next feature as soon as their commit is done."""
     left = iter(features)
 
@@ -179,7 +179,7 @@ async def _scheduled(
 ) -> Latencies:
     first = await hub.storage.wait_beyond(0, 0)
     await arrivals.up_to(first)
-    heard = Heard()
+    heard = Notifications()
     listening = asyncio.create_task(_listen(hub.storage, first, first + len(features), heard))
     gc.collect()
     writing, begin = [], time.perf_counter() + 0.01
@@ -203,7 +203,7 @@ async def _written(write: Write, feature: _data.Feature) -> Commit:
     return await write(feature)
 
 
-async def _listen(storage: Storage, after: int, until: int, heard: Heard) -> None:
+async def _listen(storage: Storage, after: int, until: int, heard: Notifications) -> None:
     while after < until:
         last = await storage.wait_beyond(after, 30)
         assert last > after
@@ -229,7 +229,7 @@ async def _caught_up(hub: FeedHub, features: Sequence[_data.Feature]) -> float:
     first = await storage.wait_beyond(0, 0)
     async with storage.write("bench") as session:
         await session.create(COLLECTION, [held])
-        await _by_many(write, others)
+        await _write_concurrently(write, others)
         assert (await storage.publication()).last_seq_number == first
         gc.collect()
         begin = time.perf_counter()
@@ -245,7 +245,7 @@ async def _sustained(hub: FeedHub, arrivals: Arrivals, features: Sequence[_data.
     await arrivals.up_to(first)
     gc.collect()
     begin = time.perf_counter()
-    await _by_many(_by_library(hub.storage), features)
+    await _write_concurrently(_by_library(hub.storage), features)
     await arrivals.up_to(first + len(features))
     return len(features) / (arrivals.times[-1] - begin)
 
@@ -258,7 +258,7 @@ def _percentiles(milliseconds: Sequence[float]) -> tuple[float, float]:
     return cuts[49], cuts[98]
 
 
-def _report(results: dict[str, Found]) -> Report:
+def _report(results: dict[str, Measurements]) -> Report:
     report = Report(
         f"From the commit to the subscription, {RATE} transactions/s on schedule",
         ["storage, writers", "published p50 ms", "p99 ms", "delivered p50 ms", "p99 ms"],

@@ -28,7 +28,16 @@ from rich.progress import track
 
 from benchmarks import _data
 from benchmarks._frame import Cell, Figure, Options, Report, postgres_database, side_by_side
-from benchmarks._http import Load, Target, answer, connected, get, load, once, send
+from benchmarks._http import (
+    LoadResult,
+    RequestSource,
+    connected,
+    get,
+    load,
+    once,
+    read_response,
+    send,
+)
 from naksha.testing.servers._private_server import free_port
 from naksha.testing.servers.hub_server import HubServer
 
@@ -142,7 +151,7 @@ async def _wait(port: int) -> None:
 # ---- requests ------------------------------------------------------------------------------------
 
 
-class Questions:
+class RequestSet:
     """Requests, the same for both servers, each about another area."""
 
     def __init__(self, count: int, hub: int, tipg: int) -> None:
@@ -158,7 +167,7 @@ class Questions:
         west, south = rng.uniform(-179, 179 - width), rng.uniform(-80, 80 - height)
         return west, south, west + width, south + height
 
-    def by_id(self) -> tuple[Target, Target]:
+    def by_id(self) -> tuple[RequestSource, RequestSource]:
         def id(number: int) -> str:
             return f"road-{random.Random(number).randrange(self._count)}"
 
@@ -167,7 +176,7 @@ class Questions:
             self._of_tipg(lambda number: f"/items/{id(number)}?f=geojson"),
         )
 
-    def boxes(self, features: int) -> tuple[Target, Target]:
+    def boxes(self, features: int) -> tuple[RequestSource, RequestSource]:
         def hub(number: int) -> str:
             west, south, east, north = self.box(number, features)
             box = {"west": west, "south": south, "east": east, "north": north}
@@ -179,7 +188,7 @@ class Questions:
 
         return self._of_hub(hub), self._of_tipg(tipg)
 
-    def tiles(self) -> tuple[Target, Target]:
+    def tiles(self) -> tuple[RequestSource, RequestSource]:
         def tile(number: int) -> tuple[int, int]:
             rng = random.Random(number)
             return rng.randrange(2, 14), rng.randrange(4, 12)
@@ -194,7 +203,7 @@ class Questions:
 
         return self._of_hub(hub), self._of_tipg(tipg)
 
-    def writes(self, features: int) -> Target:
+    def writes(self, features: int) -> RequestSource:
         """Return writes of changed features."""
 
         def request(number: int) -> bytes:
@@ -205,26 +214,26 @@ class Questions:
             ]
             return _put(self._hub, _collection(some))
 
-        return Target(self._hub, request)
+        return RequestSource(self._hub, request)
 
-    def _of_hub(self, path: Callable[[int], str]) -> Target:
+    def _of_hub(self, path: Callable[[int], str]) -> RequestSource:
         def request(number: int) -> bytes:
             return get(self._hub, f"/hub/spaces/{SPACE}{path(number)}")
 
-        return Target(self._hub, request)
+        return RequestSource(self._hub, request)
 
-    def _of_tipg(self, path: Callable[[int], str]) -> Target:
+    def _of_tipg(self, path: Callable[[int], str]) -> RequestSource:
         def request(number: int) -> bytes:
             return get(self._tipg, f"/collections/public.plain{path(number)}")
 
-        return Target(self._tipg, request)
+        return RequestSource(self._tipg, request)
 
 
 # ---- measuring -----------------------------------------------------------------------------------
 
 
 async def _measure(options: Options, dsn: str, hub: int, tipg: int, count: int) -> Report:
-    questions = Questions(count, hub, tipg)
+    questions = RequestSet(count, hub, tipg)
     seconds = 0.5 if options.quick else 4.0
     cases = {
         "id": questions.by_id(),
@@ -236,13 +245,13 @@ async def _measure(options: Options, dsn: str, hub: int, tipg: int, count: int) 
     rows: list[Sequence[Cell]] = []
     for name, (ours, theirs) in cases.items():
         await _check_same(name, ours, theirs)
-        one, other = await _turns((ours, theirs), seconds)
+        one, other = await _load_alternately((ours, theirs), seconds)
         figures[f"{name}_ratio"] = round(one.per_second / other.per_second, 2)
         for who, found in (("hub", one), ("tipg", other)):
             rows.append(_row(f"{name}, {who}", found))
             figures[f"{name}_{who}_rps"] = round(found.per_second, 1)
             figures[f"{name}_{who}_p99_ms"] = round(found.p99_ms, 2)
-    (written,) = await _turns((questions.writes(100),), seconds)
+    (written,) = await _load_alternately((questions.writes(100),), seconds)
     rows.append(_row("write of 100 features, hub", written))
     figures["write100_rps"] = round(written.per_second, 1)
     figures["write100_p99_ms"] = round(written.p99_ms, 2)
@@ -255,14 +264,14 @@ async def _measure(options: Options, dsn: str, hub: int, tipg: int, count: int) 
     return Report("REST", columns, rows, figures, notes)
 
 
-def _row(name: str, found: Load) -> Sequence[Cell]:
+def _row(name: str, found: LoadResult) -> Sequence[Cell]:
     size = found.received / max(1, len(found.milliseconds)) / 1000
     return [name, found.per_second, found.p99_ms, size]
 
 
-async def _turns(targets: Sequence[Target], seconds: float) -> list[Load]:
+async def _load_alternately(targets: Sequence[RequestSource], seconds: float) -> list[LoadResult]:
     """Load targets alternately with the same requests; the first round is a warm-up."""
-    found = [Load() for _ in targets]
+    found = [LoadResult() for _ in targets]
     for turn in range(ROUNDS + 1):
         for target, total in zip(targets, found, strict=True):
             gc.collect()
@@ -272,7 +281,7 @@ async def _turns(targets: Sequence[Target], seconds: float) -> list[Load]:
     return found
 
 
-async def _check_same(name: str, ours: Target, theirs: Target) -> None:
+async def _check_same(name: str, ours: RequestSource, theirs: RequestSource) -> None:
     """Check that both servers return the same features."""
     if name == "tile":
         return
@@ -283,7 +292,7 @@ async def _check_same(name: str, ours: Target, theirs: Target) -> None:
         raise RuntimeError(f"{name}: {len(ids[0])} features of the hub, {len(ids[1])} of tipg")
 
 
-async def _copy_ratio(dsn: str, questions: Questions, rows: list[Sequence[Cell]]) -> float:
+async def _copy_ratio(dsn: str, questions: RequestSet, rows: list[Sequence[Cell]]) -> float:
     target, _ = questions.boxes(5_000)
     west, south, east, north = questions.box(1, 5_000)
     connection = await asyncpg.connect(dsn)
@@ -303,7 +312,7 @@ async def _copy_ratio(dsn: str, questions: Questions, rows: list[Sequence[Cell]]
 
         async def over_http() -> None:
             writer.write(target.request(1))
-            await answer(reader)
+            await read_response(reader)
 
         async def plain_copy() -> None:
             await connection.copy_from_query(copy[6 : -len(") TO STDOUT")], output=sink)

@@ -22,7 +22,7 @@ from rich.progress import track
 
 from benchmarks import _data
 from benchmarks._frame import Cell, Figure, Options, Report, postgres_database
-from benchmarks._http import answer, connected, get, send
+from benchmarks._http import connected, get, read_response, send
 from naksha.testing.servers.hub_server import HubServer
 
 TAKES = ("storage",)
@@ -42,7 +42,7 @@ STEPS: Final = ("start", "list", "create", "write", "read", "change", "delete")
 Seconds = dict[str, list[float]]
 
 
-class Hub:
+class MeasuredHub:
     """Hub and the durations of requests to it."""
 
     def __init__(self, server: HubServer) -> None:
@@ -58,7 +58,7 @@ class Hub:
             else:
                 content = b"" if body is None else msgspec.json.encode(body)
                 writer.write(send(port, method, path, content))
-            return await answer(reader)
+            return await read_response(reader)
 
     async def timed(self, step: str, method: str, path: str, body: object = None) -> bytes:
         """Send a request and record its duration."""
@@ -92,28 +92,28 @@ def run(options: Options) -> Report:
 
 
 @contextmanager
-def _hub(folder: Path, storage: str) -> Iterator[Hub]:
+def _hub(folder: Path, storage: str) -> Iterator[MeasuredHub]:
     folder.mkdir()
     with ExitStack() as stack:
         dsn = None
         if storage == "postgresql":
             dsn = stack.enter_context(postgres_database(tcp=True))
         server = HubServer(folder, storage=dsn, catalog=dsn, forked=False)
-        yield Hub(stack.enter_context(server))
+        yield MeasuredHub(stack.enter_context(server))
 
 
-async def _measure(few: Hub, many: Hub, count: int) -> None:
+async def _measure(few: MeasuredHub, many: MeasuredHub, count: int) -> None:
     await many.fill("filled", count - SAMPLES)
     features = {"type": "FeatureCollection", "features": _data.roads(FEATURES)}
     hubs = [few, many]
 
-    async def alternate(work: Callable[[Hub, str], Awaitable[object]], times: int) -> None:
+    async def alternate(work: Callable[[MeasuredHub, str], Awaitable[object]], times: int) -> None:
         for number in range(times):
             for hub in hubs:
                 await work(hub, f"space{number}")
             hubs.reverse()
 
-    def create(hub: Hub, id: str) -> Awaitable[object]:
+    def create(hub: MeasuredHub, id: str) -> Awaitable[object]:
         return hub.timed("create", "POST", SPACES, {"id": id, "title": id})
 
     await alternate(create, SAMPLES)
@@ -132,13 +132,13 @@ async def _measure(few: Hub, many: Hub, count: int) -> None:
     await alternate(lambda hub, _: _list(hub), LISTS + WARM_UPS)
 
 
-async def _list(hub: Hub) -> None:
+async def _list(hub: MeasuredHub) -> None:
     """List all spaces; the time counts per space."""
     found = await hub.timed("list", "GET", f"{SPACES}?owner=*")
     hub.seconds["list"][-1] /= len(msgspec.json.decode(found))
 
 
-async def _start(hub: Hub) -> None:
+async def _start(hub: MeasuredHub) -> None:
     """Stop a hub and start it again."""
     await asyncio.to_thread(hub.server.stop)
     start = time.perf_counter()

@@ -43,12 +43,12 @@ from naksha.psql.bulk.splits import LEAVES
 from naksha.psql.bulk.staged_rows import Data, Piece, leaf_data, leaves_of
 from naksha.psql.connection.servers import Server
 from naksha.spark.jobs.diff import Diff, diff
-from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.frame import SilentProgress
 from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading.spec import Load, Mapping
 from naksha.spark.jobs.partition import Partition, partition
 from naksha.spark.runtime.storage_cache import close_all
-from naksha.spark.source.options import Place
+from naksha.spark.source.options import StorageRef
 
 FILES = 8
 PROCESSES = 2
@@ -76,7 +76,7 @@ def run(options: Options) -> Report:
         with postgres_database(tcp=True) as dsn, memory_watched() as memory:
             spark = naksha.spark.session(settings={"spark.jars": str(JDBC_JAR)})
             try:
-                timings = asyncio.run(_Bench(spark, dsn, Path(folder)).measure(options))
+                timings = asyncio.run(_SparkVariants(spark, dsn, Path(folder)).measure(options))
             finally:
                 spark.stop()
                 close_all()
@@ -105,14 +105,14 @@ def _write_file(path: Path, features: list[dict[str, Any]]) -> None:
     pyarrow.parquet.write_table(pa.table(columns), path)
 
 
-class _Bench:
+class _SparkVariants:
     """Variants in one database and one session."""
 
     def __init__(self, spark: SparkSession, dsn: str, folder: Path) -> None:
         self._spark = spark
         self._dsn = dsn
         self._folder = folder
-        self._place = Place(dsn)
+        self._place = StorageRef(dsn)
         self._ready: list[Data] = []
 
     async def measure(self, options: Options) -> dict[str, Timing]:
@@ -157,7 +157,7 @@ class _Bench:
             app_id="bench",
             mapping=Mapping(tags="tags"),
         )
-        load(self._spark, spec, Silent())
+        load(self._spark, spec, SilentProgress())
 
     async def _raw(self) -> None:
         files, server = self._files(), self._server
@@ -204,10 +204,12 @@ class _Bench:
         def compare() -> None:
             output = str(self._folder / f"diff-{time.monotonic_ns()}")
             spec = Diff(place=self._place, collection=COLLECTION, old=before, output=output)
-            diff(self._spark, spec, Silent())
+            diff(self._spark, spec, SilentProgress())
 
         def cells() -> None:
-            partition(self._spark, Partition(place=self._place, collection=COLLECTION), Silent())
+            partition(
+                self._spark, Partition(place=self._place, collection=COLLECTION), SilentProgress()
+            )
 
         ways = {"diff": compare, "partition": cells}
         return {name: await _timed(work) for name, work in ways.items()}

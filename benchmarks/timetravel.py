@@ -137,7 +137,7 @@ def grid_line(number: int, count: int, rng: random.Random) -> Feature:
 
 
 @dataclass
-class Database:
+class FilledDatabase:
     """Filled database of one size, and its statements."""
 
     dsn: str
@@ -149,14 +149,14 @@ class Database:
         return await asyncpg.connect(self.dsn, server_settings=settings)
 
 
-async def _filled(dsn: str, count: int, revisions: int) -> Database:
+async def _filled(dsn: str, count: int, revisions: int) -> FilledDatabase:
     storage = await PsqlStorage.open(dsn, "bench")
     try:
         txns = await _build(storage, count, revisions, "postgresql")
         await storage.maintain(START_MS + DAYS * 86_400_000)
     finally:
         await storage.close()
-    database = Database(dsn, txns, _layouts(txns))
+    database = FilledDatabase(dsn, txns, _layouts(txns))
     connection = await database.connect()
     await connection.execute(REFERENCE.rpartition("VACUUM ANALYZE ref")[0])
     for table in ("ref", "gs", "roads", "roads_hst"):
@@ -165,7 +165,7 @@ async def _filled(dsn: str, count: int, revisions: int) -> Database:
     return database
 
 
-async def _measure(database: Database) -> Times:
+async def _measure(database: FilledDatabase) -> Times:
     connection = await database.connect()
     times = await _one_session(connection, database.layouts)
     times |= await _fresh_connections(database.connect, database.layouts)
@@ -175,7 +175,9 @@ async def _measure(database: Database) -> Times:
     return times
 
 
-async def _through_the_library(database: Database, connection: asyncpg.Connection[Any]) -> Times:
+async def _through_the_library(
+    database: FilledDatabase, connection: asyncpg.Connection[Any]
+) -> Times:
     """Time small queries through the library, interleaved with the statements of other layouts."""
     storage = await PsqlStorage.open(database.dsn, "bench")
     samples: dict[tuple[str, str, str], list[float]] = {}
@@ -194,7 +196,7 @@ async def _through_the_library(database: Database, connection: asyncpg.Connectio
     return {("library", *key): median(values) for key, values in samples.items()}
 
 
-async def _growth(few: Database, many: Database) -> dict[str, float]:
+async def _growth(few: FilledDatabase, many: FilledDatabase) -> dict[str, float]:
     """Return the worst slowdown of each layout with the longer history, measured interleaved."""
     connections = {id(each): await each.connect() for each in (few, many)}
     worst: dict[str, float] = {}

@@ -25,7 +25,7 @@ GC_THRESHOLD = 20_000
 """Objects between two looks for garbage; Python's 700 cost tests a twentieth of their time."""
 SPARK = "tests/spark"
 
-# A busy machine is no failure, so no example has a deadline; pytest-timeout bounds the whole test.
+# Examples have no deadline, because the machine may be busy; pytest-timeout bounds the whole test.
 # Fewer examples than Hypothesis takes by itself, to save time; the long run has a thousand.
 settings.register_profile("short", deadline=None, print_blob=True, max_examples=40)
 settings.register_profile("long", deadline=None, print_blob=True, max_examples=1000)

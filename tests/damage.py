@@ -28,7 +28,7 @@ FILE: Final = {
     "curve": "geo = x'010800000000000000'",
     "finite": "geo = x'0101000000000000000000f87f0000000000204940'",
 }
-"""What is set, by the kind of damage."""
+"""The values to write, by the kind of damage."""
 
 
 async def damage(location: str | Path, collection: str, id: str, kind: str) -> None:

@@ -27,7 +27,7 @@ import naksha
 from naksha.catalog import cache, objects, transfer_format
 from naksha.catalog.cluster import peer_messages
 from naksha.cli.main import app as cli
-from naksha.hub import copying, handlers
+from naksha.hub import handlers, space_copy
 from naksha.hub.auth import resources, rights, tokens
 from naksha.hub.handlers.authorization import Authorization
 from naksha.hub.handlers.views.cursor import ViewCursor
@@ -35,7 +35,7 @@ from naksha.hub.pipeline import handler_registry
 from naksha.hub.pipeline.requests import Request
 from naksha.hub.query_language.clustering import Hexbin, Quadbin
 from naksha.hub.remote import program, wire
-from naksha.hub.render.sorted_pages import After
+from naksha.hub.render.sorted_pages import SortCursor
 from naksha.model import collection, errors, query, statistics, status_codes, version
 from naksha.model.identity import storage_identity
 from naksha.redis.catalog import RedisCatalog
@@ -43,7 +43,7 @@ from naksha.server import metrics
 from naksha.server.app import create_app
 from naksha.server.process import settings_sources
 from naksha.server.process.logs import RequestLine
-from naksha.server.process.settings import Settings
+from naksha.server.process.settings import ServerSettings
 from naksha.spark.archive import archive, versions
 from naksha.spark.jobs import publish_directory, registry
 from naksha.spark.jobs.loading.spec import Mapping
@@ -75,7 +75,7 @@ def load_everything() -> None:
 
 
 def rights_names() -> Names:
-    """What a rights matrix may say."""
+    """Return the actions and attributes of a rights matrix."""
     made = {
         "space": resources.space(""),
         "connector": resources.connector(""),
@@ -92,7 +92,7 @@ def rights_names() -> Names:
         "attributes": {name: sorted(one.attributes) for name, one in made.items()},
         "capabilities": sorted(kind.capability for kind in (Hexbin, Quadbin)),
         "claims": [*tokens.APP_CLAIMS, *tokens.AUTHOR_CLAIMS],
-        "kinds of resources": sorted(resources.Kind),
+        "kinds of resources": sorted(resources.ResourceKind),
         "sections": {
             name: {right.value: [str(one) for one in implied] for right, implied in found.items()}
             for name, found in rights.SECTIONS.items()
@@ -154,17 +154,17 @@ def shape_roots() -> dict[str, Any]:
 def _named_roots() -> dict[str, Any]:
     return {
         "archive manifest": archive.Manifest,
-        "archive export list": publish_directory._Made,
-        "catalog move between servers": peer_messages.Batch,
-        "catalog transfer header": transfer_format.Header,
+        "archive export list": publish_directory._JobFile,
+        "catalog move between servers": peer_messages.PeerMessage,
+        "catalog transfer header": transfer_format.ExportHeader,
         "catalog transfer object": transfer_format.ObjectRecord,
         "catalog transfer pointer": transfer_format.PointerRecord,
-        "catalog transfer trailer": transfer_format.Trailer,
+        "catalog transfer trailer": transfer_format.ExportTrailer,
         "collection": collection.CollectionInfo,
         "collection change": collection.CollectionChange,
-        "copy order": copying.CopyOrder,
-        "copy report": copying.CopyReport,
-        "cursor of a search": After,
+        "copy order": space_copy.CopySpec,
+        "copy report": space_copy.CopyReport,
+        "cursor of a search": SortCursor,
         "cursor of a storage": cursor.Cursor,
         "cursor of a view": ViewCursor,
         "former identity of a storage": storage_identity.FormerIdentity,
@@ -186,17 +186,17 @@ def _named_roots() -> dict[str, Any]:
         **{
             f"version reference {one.__struct_config__.tag}": one
             for one in (
-                version_refs.Named,
-                version_refs.AtUuid,
-                version_refs.One,
-                version_refs.Range,
-                version_refs.Everything,
+                version_refs.NamedRef,
+                version_refs.UuidRef,
+                version_refs.SingleRef,
+                version_refs.RangeRef,
+                version_refs.AllRef,
             )
         },
         "remote error": wire.WireError,
         "remote event": wire.WireEvent,
         "remote features": wire._WireFeatures,
-        "remote reply": wire.Reply,
+        "remote reply": wire.HandlerReply,
         "staged job as kept": staging._Target,
         "staged write": staging.StagedWrite,
         "statistics": statistics.Statistics,
@@ -227,7 +227,7 @@ def sql_names() -> Names:
 
 
 def entry_point_names() -> Names:
-    """What is found by name, and where users begin."""
+    """Return the entry points and the public API."""
     found = {
         group: sorted(one.name for one in entry_points(group=group))
         for group in entry_points().groups
@@ -313,7 +313,7 @@ def spark_names() -> Names:
 
 def rest_names() -> Names:
     """Paths with their parameters, and what bodies and answers have in them."""
-    return external_shapes.rest(create_app(Settings()).openapi())
+    return external_shapes.rest(create_app(ServerSettings()).openapi())
 
 
 COLLECTED: Final[dict[str, Callable[[], Names]]] = {

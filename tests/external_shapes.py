@@ -70,7 +70,7 @@ def _inside(kind: inspect.Type) -> Iterator[tuple[str, inspect.Type]]:
 
 
 def _name(kind: inspect.Type) -> str:
-    """What a plain type is called; of a choice, its values."""
+    """Return the name of a plain type, or the values of an enumeration."""
     if isinstance(kind, inspect.EnumType):
         return " | ".join(sorted(str(one.value) for one in kind.cls))
     if isinstance(kind, inspect.LiteralType):

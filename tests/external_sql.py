@@ -58,7 +58,7 @@ def collected() -> dict[str, Any]:
 
 
 def connection_functions() -> list[str]:
-    """What the library gives its own connections."""
+    """Return the functions that the library adds to its own connections."""
     found: list[str] = []
 
     class Listener:
@@ -70,7 +70,7 @@ def connection_functions() -> list[str]:
 
 
 def created(package: ModuleType) -> dict[str, Any]:
-    """What is in a fresh file: tables and views with their columns, indices and triggers."""
+    """Return the schema of a new file: tables and views with columns, indices and triggers."""
     connection = sqlite3.connect(":memory:")
     try:
         for _, text in SqlFiles(package.__name__).schema:
@@ -91,7 +91,7 @@ def created(package: ModuleType) -> dict[str, Any]:
 
 
 def written(package: ModuleType) -> dict[str, Any]:
-    """What schema files create: routines with their signatures, tables with their columns."""
+    """Return the routines (with signatures) and tables (with columns) of the schema files."""
     text = _COMMENT.sub("", "\n".join(text for _, text in SqlFiles(package.__name__).schema))
     tables = {
         match["name"]: [*_columns(_bracketed(text, match.end()))] for match in _TABLE.finditer(text)
@@ -119,7 +119,7 @@ def _routines(text: str) -> Iterator[str]:
 
 
 def _bracketed(text: str, start: int) -> str:
-    """What is between the bracket at a place and its end."""
+    """Return the text between the bracket at an offset and its closing bracket."""
     depth = 0
     for place in range(start, len(text)):
         depth += (text[place] == "(") - (text[place] == ")")

@@ -30,18 +30,18 @@ class Watch:
         self._thread.start()
 
     def end(self) -> None:
-        """What was watched has ended."""
+        """End the watch."""
         self._is_over.set()
         self._thread.join()
 
     def _wait(self, seconds: float, reason: str) -> None:
         if self._is_over.wait(seconds):
             return
-        told = sys.__stderr__
-        assert told is not None
-        told.write(f"\n{reason}: no end after {seconds:.0f} s\n")
-        faulthandler.dump_traceback(told, all_threads=True)
-        told.flush()
+        reported = sys.__stderr__
+        assert reported is not None
+        reported.write(f"\n{reason}: no end after {seconds:.0f} s\n")
+        faulthandler.dump_traceback(reported, all_threads=True)
+        reported.flush()
         os._exit(70)
 
 

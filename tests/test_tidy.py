@@ -41,11 +41,9 @@ ROOM_MODULES_MAX = 24
 GERUNDS = {
     "binding": "parameter binding of endpoints",
     "clustering": "the query parameter `clustering`",
-    "copying": "a copy from space to space; `copy` is a module of Python",
     "decoding": "text decoding",
     "encoding": "response encoding",
     "fencing": "fencing of realms by an epoch",
-    "job_running": "a job in its own process, as a command runs it",
     "loading": "the parts of the job `load`",
     "mapping": "the mapping of a load",
     "opening": "storages by location",
@@ -65,6 +63,87 @@ DIALECT = re.compile(
     re.IGNORECASE,
 )
 """Phrases for which the field has a term: the caller, the client, again, passed to, returned."""
+HABITS = re.compile(
+    r"(?<!there )\b(?:is|are) no (?!longer\b|more\b)|\b(?:no|some)body (?=[a-z])|\bhis\b"
+    r'|"""(?:What|Who|Where)\b',
+    re.IGNORECASE,
+)
+"""Habits that make a reader translate: `X is not a Y`, `the caller`, `their`, and a docstring that
+says what something is."""
+HABITS_MAX = {
+    "src/naksha/model": 1,
+    "src/naksha/psql": 1,
+    "src/naksha/sqlite": 1,
+    "tests/cli": 4,
+    "tests/conformance": 3,
+    "tests/docs": 2,
+    "tests/hub": 60,
+    "tests/model": 2,
+    "tests/psql": 30,
+    "tests/server": 38,
+    "tests/spark": 1,
+    "tests/spi": 2,
+    "tests/sqlite": 12,
+}
+"""Known habits by folder, which may only become fewer; other folders have none."""
+SAME_ROLE = {
+    "BulkStorage": "a base class of the storage with bulk operations, in psql and in sqlite",
+    "InSession": "the reader of other layers inside of a session, in psql and in sqlite",
+    "Statement": "SQL text under construction with its parameters, in psql and in sqlite",
+}
+"""Class names that several modules share, because the classes have the same role in each."""
+AMBIGUOUS_CLASSES = {
+    "Address",
+    "Answer",
+    "Asked",
+    "Background",
+    "Batch",
+    "Binding",
+    "Body",
+    "Branch",
+    "Broken",
+    "Busy",
+    "Change",
+    "Changes",
+    "Collection",
+    "Condition",
+    "Conflict",
+    "Content",
+    "Cursor",
+    "Entry",
+    "Found",
+    "Job",
+    "Layer",
+    "Merge",
+    "Message",
+    "Part",
+    "Place",
+    "Plan",
+    "Progress",
+    "Query",
+    "Read",
+    "Realm",
+    "Request",
+    "Runner",
+    "Said",
+    "Script",
+    "Server",
+    "Slow",
+    "Snapshot",
+    "Source",
+    "Stage",
+    "State",
+    "TagChange",
+    "Tally",
+    "Target",
+    "TestLog",
+    "TestOneWinner",
+    "TestOvertaken",
+    "TestTime",
+    "Transaction",
+    "Watch",
+}
+"""Class names that still have several meanings; none may be added."""
 PROSE = ("src/", "docs/", "scripts/", "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 OWN_PROGRAMS = {"hub/remote/program.py"}
 """Modules that are run by their own name."""
@@ -160,6 +239,37 @@ def test_prose_uses_the_terms_of_the_field() -> None:
         if DIALECT.search(line)
     ]
     assert not found
+
+
+def area(path: Path) -> str:
+    """The package, or the folder of tests, that a file belongs to."""
+    parts = short(path).split("/")
+    return "/".join(parts[: 3 if parts[0] == "src" else 2][: len(parts) - 1]) or parts[0]
+
+
+def test_habits_become_fewer() -> None:
+    found = Counter(
+        area(path)
+        for path in files(".py", ".sql", ".sh")
+        if path != Path(__file__).resolve() and not short(path).startswith("tests/data/")
+        for line in path.read_text().splitlines()
+        for _ in HABITS.findall(line)
+    )
+    more = {folder: n for folder, n in found.items() if n > HABITS_MAX.get(folder, 0)}
+    assert not more
+
+
+def test_class_names_have_one_meaning() -> None:
+    names = Counter(
+        node.name
+        for path in files(".py")
+        if short(path).startswith("src/")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    shared = {name for name, n in names.items() if n > 1}
+    assert shared <= AMBIGUOUS_CLASSES | SAME_ROLE.keys()
+    assert SAME_ROLE.keys() <= shared
 
 
 def test_folders_are_small() -> None:

@@ -171,7 +171,7 @@ def test_merge(db: Database) -> None:
     assert (merged["properties"]["x"], merged["properties"]["y"]) == (2, 2)
 
 
-def test_what_is_missing_is_said(location: str) -> None:
+def test_missing_arguments_are_named(location: str) -> None:
     with naksha.connect(location) as db:
         assert db.collections() == []
         with pytest.raises(CollectionNotFound):

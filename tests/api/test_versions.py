@@ -9,7 +9,7 @@ import pytest
 from naksha.api import Database
 from naksha.model.collection import CollectionChange
 from naksha.model.errors import CollectionNotFound, InvalidArgument, MergeConflict, NotFound
-from naksha.versioning import Policy
+from naksha.versioning import MergePolicy
 from tests.api.test_database import db, location  # noqa: F401  fixtures
 
 Feature = dict[str, Any]
@@ -124,7 +124,7 @@ def test_branches(db: Database) -> None:  # noqa: F811
     with pytest.raises(MergeConflict):
         db.versions.merge("repair")
     (conflict,) = db.versions.conflicts()
-    db.versions.resolve(conflict.id, {("places", "a"): Policy.OURS})
+    db.versions.resolve(conflict.id, {("places", "a"): MergePolicy.OURS})
     assert [f["properties"]["n"] for f in places.query(limit=5)] == [5, 2]
     assert [each.name for each in db.versions.branches()] == ["repair"]
     db.versions.delete_branch("repair")
@@ -207,8 +207,8 @@ def test_a_rebase_is_tried_decided_and_given_up(db: Database) -> None:  # noqa: 
     assert db.versions.conflicts() == []
     db.versions.rebase(
         "fix",
-        policy=Policy.OURS,
-        choices={("places", "a"): Policy.THEIRS},
+        policy=MergePolicy.OURS,
+        choices={("places", "a"): MergePolicy.THEIRS},
         message="onto the new survey",
     )
     fix = db.branch("fix")

@@ -14,10 +14,10 @@ GOALS = ("publish_p99_ms", "publish_tps", "deliver_tps")
 OTHERS = ("publish_p50_ms", "deliver_p50_ms", "deliver_p99_ms", "sustained_tps")
 
 
-def found() -> feed.Found:
+def found() -> feed.Measurements:
     """One transaction of a hundred takes long."""
     latencies = feed.Latencies([1.0] * 98 + [60.0] * 2, [2.0] * 98 + [80.0] * 2)
-    return feed.Found({"library": latencies}, 2_000.4, 1_000.4, 300.4)
+    return feed.Measurements({"library": latencies}, 2_000.4, 1_000.4, 300.4)
 
 
 def test_feed_reports_both_storages_by_the_names_of_the_goals() -> None:
@@ -25,8 +25,8 @@ def test_feed_reports_both_storages_by_the_names_of_the_goals() -> None:
     own.scheduled["plain SQL"] = feed.Latencies([3.0] * 100, [4.0] * 100)
     report = feed._report({"postgresql": own, "sqlite": found()})
     for prefix in ("", "sqlite_"):
-        told = {name: report.figures[f"{prefix}{name}"] for name in (*GOALS, *OTHERS)}
-        assert told == {
+        reported = {name: report.figures[f"{prefix}{name}"] for name in (*GOALS, *OTHERS)}
+        assert reported == {
             "publish_p99_ms": 60.0,
             "publish_tps": 2_000,
             "deliver_tps": 1_000,
@@ -45,7 +45,7 @@ def test_feed_reports_both_storages_by_the_names_of_the_goals() -> None:
 
 
 def test_a_version_is_known_as_soon_as_one_that_is_not_before_it() -> None:
-    heard = feed.Heard([3, 4, 9], [0.1, 0.2, 0.3])
+    heard = feed.Notifications([3, 4, 9], [0.1, 0.2, 0.3])
     assert [heard.time_of(version) for version in (1, 3, 4, 5, 9)] == [0.1, 0.1, 0.2, 0.3, 0.3]
 
 

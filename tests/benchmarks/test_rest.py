@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import _data, rest
 from benchmarks._frame import Options
-from benchmarks._http import Target, get, load, once
+from benchmarks._http import RequestSource, get, load, once
 
 ANSWERS = {
     "/length": b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello",
@@ -33,7 +33,7 @@ async def port() -> AsyncIterator[int]:
 
 @pytest.mark.parametrize("path", ["/length", "/chunks"])
 async def test_the_client_counts_all_that_it_receives(port: int, path: str) -> None:
-    found = await load(Target(port, lambda _: get(port, path)), 0.1, connections=3)
+    found = await load(RequestSource(port, lambda _: get(port, path)), 0.1, connections=3)
     assert len(found.milliseconds) > 3
     assert found.received == 5 * len(found.milliseconds)
 
@@ -47,7 +47,7 @@ async def test_the_client_takes_no_error_for_an_answer(port: int) -> None:
 def test_a_box_holds_about_as_many_features_as_it_should(wanted: int) -> None:
     count = 20_000
     starts = [road["geometry"]["coordinates"][0] for road in _data.roads(count)]
-    questions = rest.Questions(count, 0, 0)
+    questions = rest.RequestSet(count, 0, 0)
     found = []
     for number in range(20):
         west, south, east, north = questions.box(number, wanted)

@@ -12,12 +12,12 @@ from naksha.spi.catalog import ObjectRow
 
 
 class Fault(enum.Enum):
-    """What becomes of a call."""
+    """Outcome of a call."""
 
-    REFUSED = "it is not carried out, and says so"
-    LOST = "it is not carried out, and nobody knows"
-    APPLIED = "it is carried out, and nobody knows"
-    LATE = "it is carried out some time later, and nobody knows"
+    REFUSED = "it is not carried out, and fails with an error"
+    LOST = "it is not carried out, and the caller cannot know"
+    APPLIED = "it is carried out, and the caller cannot know"
+    LATE = "it is carried out some time later, and the caller cannot know"
     HANGS = "it never returns"
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from naksha.catalog.cache import ABSENT, CatalogCache, Mark
+from naksha.catalog.cache import ABSENT, CatalogCache, ReadStamp
 from naksha.catalog.objects import Object, ObjectRef, UnknownValue, object_type
 from naksha.catalog.pointers import Pointer
 from naksha.model import limits
@@ -43,9 +43,9 @@ def cache(hand: HandClock) -> CatalogCache:
 
 
 def keep(cache: CatalogCache, n: int, sequence: int | None = None, created: int = 1) -> None:
-    """As somebody does who reads the pointer from the database."""
-    mark = cache.mark("r", "main")
-    cache.put_pointer("r", "main", state(n, created), mark, sequence)
+    """Store a pointer as a client does that reads it from the database."""
+    stamp = cache.stamp("r", "main")
+    cache.put_pointer("r", "main", state(n, created), stamp, sequence)
 
 
 # ---- Objects ---------------------------------------------------------------------------------
@@ -87,7 +87,9 @@ def test_the_least_recently_used_goes_first(hand: HandClock) -> None:
     assert cache.counts.evictions == 1
 
 
-def test_what_would_fill_it_alone_is_not_kept_and_costs_nobody_the_place(hand: HandClock) -> None:
+def test_an_object_that_would_fill_the_cache_is_not_kept_and_evicts_no_other(
+    hand: HandClock,
+) -> None:
     cache = CatalogCache(hand.clock(), bytes_max=10_000)
     cache.put("r", Object(1, Cached()), 100)
     cache.put("r", Object(2, Cached()), 5_000)
@@ -131,23 +133,23 @@ def test_a_pointer_ends_after_its_time_however_often_it_is_read(
 def test_the_time_of_a_pointer_counts_from_before_it_was_read(
     cache: CatalogCache, hand: HandClock
 ) -> None:
-    mark = cache.mark("r", "main")
+    stamp = cache.stamp("r", "main")
     hand.advance(50)  # the database is slow
-    cache.put_pointer("r", "main", state(1), mark)
+    cache.put_pointer("r", "main", state(1), stamp)
     hand.advance(10)
     assert cache.pointer("r", "main") is None
 
 
 def test_that_there_is_no_pointer_is_not_kept_unless_one_asks_for_it(hand: HandClock) -> None:
     cache = CatalogCache(hand.clock())
-    cache.put_pointer("r", "main", None, cache.mark("r", "main"))
+    cache.put_pointer("r", "main", None, cache.stamp("r", "main"))
     assert cache.pointer("r", "main") is None
     cache = CatalogCache(hand.clock(), absent_seconds=5)
-    cache.put_pointer("r", "main", None, cache.mark("r", "main"))
+    cache.put_pointer("r", "main", None, cache.stamp("r", "main"))
     assert cache.pointer("r", "main") is ABSENT
     cache.pointer_moved("r", state(1), 1)
     assert cache.pointer("r", "main") is None
-    cache.put_pointer("r", "main", None, cache.mark("r", "main"))
+    cache.put_pointer("r", "main", None, cache.stamp("r", "main"))
     hand.advance(5)
     assert cache.pointer("r", "main") is None
 
@@ -156,25 +158,25 @@ def test_that_there_is_no_pointer_is_not_kept_unless_one_asks_for_it(hand: HandC
 
 
 def test_a_pointer_that_was_evicted_while_it_was_read_is_not_kept(cache: CatalogCache) -> None:
-    mark = cache.mark("r", "main")
-    old = state(1)  # is read now; before the answer is here, somebody evicts it
+    stamp = cache.stamp("r", "main")
+    old = state(1)  # is read now, and evicted before the result arrives
     cache.evict_pointer("r", "main")
-    cache.put_pointer("r", "main", old, mark)
+    cache.put_pointer("r", "main", old, stamp)
     assert cache.pointer("r", "main") is None
     assert cache.counts.fenced == 1
 
 
 def test_a_pointer_that_moved_while_it_was_read_is_not_kept(cache: CatalogCache) -> None:
-    mark = cache.mark("r", "main")
+    stamp = cache.stamp("r", "main")
     cache.pointer_moved("r", state(2), 2)
-    cache.put_pointer("r", "main", state(1), mark)
+    cache.put_pointer("r", "main", state(1), stamp)
     assert cache.pointer("r", "main") is None
 
 
 def test_a_move_that_is_answered_after_a_later_one_was_read_is_not_kept(
     cache: CatalogCache,
 ) -> None:
-    mine = cache.mark("r", "main")  # state 1 is written now, and state 2 by another instance
+    mine = cache.stamp("r", "main")  # state 1 is written now, and state 2 by another instance
     keep(cache, 2)
     cache.pointer_moved("r", state(1), 1, mine)
     assert cache.pointer("r", "main") in (None, state(2))
@@ -183,7 +185,7 @@ def test_a_move_that_is_answered_after_a_later_one_was_read_is_not_kept(
 def test_a_move_that_is_answered_after_a_message_about_a_later_one_is_not_kept(
     cache: CatalogCache,
 ) -> None:
-    mine = cache.mark("r", "main")
+    mine = cache.stamp("r", "main")
     cache.pointer_moved("r", state(2), 2)
     cache.pointer_moved("r", state(1), 1, mine)
     assert cache.pointer("r", "main") is None
@@ -192,18 +194,18 @@ def test_a_move_that_is_answered_after_a_message_about_a_later_one_is_not_kept(
 def test_a_move_here_is_kept_at_once(cache: CatalogCache, hand: HandClock) -> None:
     keep(cache, 1)
     hand.advance(59)
-    mark = cache.mark("r", "main")
-    cache.pointer_moved("r", state(2), 2, mark)
+    stamp = cache.stamp("r", "main")
+    cache.pointer_moved("r", state(2), 2, stamp)
     hand.advance(59)
     assert cache.pointer("r", "main") == state(2)
 
 
 def test_other_pointers_are_not_fenced(cache: CatalogCache) -> None:
-    marks = {name: cache.mark("r", name) for name in ("a", "b", "c", "d", "e")}
+    stamps = {name: cache.stamp("r", name) for name in ("a", "b", "c", "d", "e")}
     cache.evict_pointer("r", "main")
-    for name, mark in marks.items():
-        cache.put_pointer("r", name, state(1, name=name), mark)
-    kept = [name for name in marks if cache.pointer("r", name) is not None]
+    for name, stamp in stamps.items():
+        cache.put_pointer("r", name, state(1, name=name), stamp)
+    kept = [name for name in stamps if cache.pointer("r", name) is not None]
     assert len(kept) >= 4  # one may share its counter with main, by chance
 
 
@@ -211,9 +213,9 @@ def test_a_realm_is_forgotten_with_all_that_is_being_read(cache: CatalogCache) -
     keep(cache, 1)
     cache.put("r", Object(7, Cached()), 10)
     cache.put("other", Object(7, Cached()), 10)
-    mark = cache.mark("r", "late")
+    stamp = cache.stamp("r", "late")
     cache.evict_realm("r")
-    cache.put_pointer("r", "late", state(1, name="late"), mark)
+    cache.put_pointer("r", "late", state(1, name="late"), stamp)
     assert cache.pointer("r", "main") is None
     assert cache.pointer("r", "late") is None
     assert cache.get("r", 7) is None
@@ -270,8 +272,8 @@ class PointerMachine(RuleBasedStateMachine):
         self.clock = self.hand.clock()
         self.cache = CatalogCache(self.clock, pointer_seconds=self.LIMIT_MS / 1000)
         self.moved_ms = [self.clock.now_ms()]  # when each state began
-        self.reading: list[tuple[Mark, int, bool]] = []
-        self.moving: list[tuple[Mark, int | None]] = []
+        self.reading: list[tuple[ReadStamp, int, bool]] = []
+        self.moving: list[tuple[ReadStamp, int | None]] = []
         self.heard = 0
 
     @rule()
@@ -286,33 +288,33 @@ class PointerMachine(RuleBasedStateMachine):
 
     @rule(is_known=st.booleans())
     def begin_read(self, is_known: bool) -> None:
-        mark = self.cache.mark("r", "main")
-        self.reading.append((mark, len(self.moved_ms) - 1, is_known))
+        stamp = self.cache.stamp("r", "main")
+        self.reading.append((stamp, len(self.moved_ms) - 1, is_known))
 
     @precondition(lambda self: self.reading)
     @rule(which=st.integers(0, 9))
     def end_read(self, which: int) -> None:
-        mark, n, is_known = self.reading.pop(which % len(self.reading))
-        self.cache.put_pointer("r", "main", state(n), mark, n if is_known else None)
+        stamp, n, is_known = self.reading.pop(which % len(self.reading))
+        self.cache.put_pointer("r", "main", state(n), stamp, n if is_known else None)
 
     @rule()
     def begin_move(self) -> None:
-        self.moving.append((self.cache.mark("r", "main"), None))
+        self.moving.append((self.cache.stamp("r", "main"), None))
 
     @precondition(lambda self: self.moving)
     @rule(which=st.integers(0, 9))
     def carry_out_move(self, which: int) -> None:
-        mark, n = self.moving[which % len(self.moving)]
+        stamp, n = self.moving[which % len(self.moving)]
         if n is None:
             self.moved_ms.append(self.clock.now_ms())
-            self.moving[which % len(self.moving)] = (mark, len(self.moved_ms) - 1)
+            self.moving[which % len(self.moving)] = (stamp, len(self.moved_ms) - 1)
 
     @precondition(lambda self: self.moving)
     @rule(which=st.integers(0, 9))
     def end_move(self, which: int) -> None:
-        mark, n = self.moving.pop(which % len(self.moving))
+        stamp, n = self.moving.pop(which % len(self.moving))
         if n is not None:
-            self.cache.pointer_moved("r", state(n), n, mark)
+            self.cache.pointer_moved("r", state(n), n, stamp)
             self.heard = max(self.heard, n)
 
     @rule()

@@ -6,7 +6,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from naksha.catalog.commits import Attempt
+from naksha.catalog.commits import CommitAttempt
 from naksha.catalog.group_commit import CommitStatistics, Committer
 from naksha.catalog.objects import Object, ObjectRef, object_type
 from naksha.catalog.persistence import Persistence
@@ -38,7 +38,7 @@ class OtherTally(Tally, frozen=True, kw_only=True):
     """A commit of another type."""
 
 
-Write = Callable[[Attempt[Tally], str], Object[Note]]
+Write = Callable[[CommitAttempt[Tally], str], Object[Note]]
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ async def notes_in(persistence: Persistence) -> set[int]:
     return {row.key.id for row in rows if not hasattr(row, "name") and row.type == "test-note"}
 
 
-class Losing:
+class LosingWriter:
     """A change whose first attempts stand on a head that is not true any more."""
 
     def __init__(self, persistence: Persistence, write: Write, losses: int) -> None:
@@ -64,7 +64,7 @@ class Losing:
         self.losses = losses
         self.written: list[int] = []
 
-    async def __call__(self, attempt: Attempt[Tally]) -> int:
+    async def __call__(self, attempt: CommitAttempt[Tally]) -> int:
         note = self.write(attempt, f"attempt {len(self.written)}")
         self.written.append(note.id)
         if len(self.written) <= self.losses:
@@ -74,11 +74,11 @@ class Losing:
         return note.id
 
 
-def if_new(attempt: Attempt[Tally], text: str) -> Object[Note]:
+def if_new(attempt: CommitAttempt[Tally], text: str) -> Object[Note]:
     return attempt.write_if_new("note", Note(text=text))
 
 
-def or_replace(attempt: Attempt[Tally], text: str) -> Object[Note]:
+def or_replace(attempt: CommitAttempt[Tally], text: str) -> Object[Note]:
     return attempt.write_or_replace("note", Note(text=text))
 
 
@@ -87,7 +87,7 @@ def or_replace(attempt: Attempt[Tally], text: str) -> Object[Note]:
 async def test_only_what_the_last_attempt_wrote_stays(
     persistence: Persistence, write: Write, is_kept: bool, losses: int
 ) -> None:
-    change = Losing(persistence, write, losses)
+    change = LosingWriter(persistence, write, losses)
     kept = await Committer(persistence, NAME, Tally).commit(change)
     assert len(change.written) == losses + 1
     assert len(set(change.written)) == (1 if is_kept else losses + 1)
@@ -95,13 +95,13 @@ async def test_only_what_the_last_attempt_wrote_stays(
 
 
 async def test_an_intent_is_written_once_by_each_attempt(persistence: Persistence) -> None:
-    change = Losing(
+    change = LosingWriter(
         persistence, lambda attempt, text: attempt.write_intent("n", Note(text=text)), 2
     )
     kept = await Committer(persistence, NAME, Tally).commit(change)
     assert await notes_in(persistence) == {kept}
 
-    async def twice(attempt: Attempt[Tally]) -> None:
+    async def twice(attempt: CommitAttempt[Tally]) -> None:
         attempt.write_intent("n", Note(text="one"))
         attempt.write_intent("n", Note(text="two"))
 
@@ -111,16 +111,16 @@ async def test_an_intent_is_written_once_by_each_attempt(persistence: Persistenc
 
 
 async def test_what_the_last_attempt_did_not_use_goes(persistence: Persistence) -> None:
-    def write(attempt: Attempt[Tally], text: str) -> Object[Note]:
+    def write(attempt: CommitAttempt[Tally], text: str) -> Object[Note]:
         return attempt.write_if_new(text, Note(text=text))  # another key each time
 
-    change = Losing(persistence, write, losses=2)
+    change = LosingWriter(persistence, write, losses=2)
     kept = await Committer(persistence, NAME, Tally).commit(change)
     assert await notes_in(persistence) == {kept}
 
 
 async def test_a_change_sees_what_it_wrote(persistence: Persistence) -> None:
-    async def change(attempt: Attempt[Tally]) -> str:
+    async def change(attempt: CommitAttempt[Tally]) -> str:
         note = attempt.write_intent("note", Note(text="mine"))
         found = await attempt.fetch(note.ref, Note)
         assert found is not None
@@ -135,11 +135,11 @@ async def test_those_who_follow_in_a_group_see_what_is_not_written_yet(
 ) -> None:
     refs: list[ObjectRef] = []
 
-    async def first(attempt: Attempt[Tally]) -> None:
+    async def first(attempt: CommitAttempt[Tally]) -> None:
         refs.append(attempt.write_intent("note", Note(text="from the first")).ref)
         attempt.commit(Tally())
 
-    async def second(attempt: Attempt[Tally]) -> str:
+    async def second(attempt: CommitAttempt[Tally]) -> str:
         found = await attempt.fetch(refs[-1], Note)
         assert found is not None
         return found.value.text
@@ -150,16 +150,16 @@ async def test_those_who_follow_in_a_group_see_what_is_not_written_yet(
 
 
 async def test_a_change_that_commits_nothing_must_not_write(persistence: Persistence) -> None:
-    async def change(attempt: Attempt[Tally]) -> None:
+    async def change(attempt: CommitAttempt[Tally]) -> None:
         attempt.write_intent("note", Note(text="nobody's"))
 
-    with pytest.raises(InvalidArgument, match="must also commit"):
+    with pytest.raises(InvalidArgument, match="did not commit; call commit"):
         await Committer(persistence, NAME, Tally).commit(change)
     assert await notes_in(persistence) == set()
 
 
 async def test_a_change_makes_one_commit(persistence: Persistence) -> None:
-    async def change(attempt: Attempt[Tally]) -> None:
+    async def change(attempt: CommitAttempt[Tally]) -> None:
         attempt.commit(Tally())
         attempt.commit(Tally())
 
@@ -167,12 +167,12 @@ async def test_a_change_makes_one_commit(persistence: Persistence) -> None:
         await Committer(persistence, NAME, Tally).commit(change)
 
 
-async def test_whoever_always_loses_is_told_in_time_and_leaves_nothing(
+async def test_a_writer_that_always_loses_fails_in_time_and_leaves_nothing(
     persistence: Persistence,
 ) -> None:
     seen: list[CommitStatistics] = []
     committer = Committer(persistence, NAME, Tally, seconds_max=2, observe=seen.append)
-    change = Losing(persistence, or_replace, losses=10**6)
+    change = LosingWriter(persistence, or_replace, losses=10**6)
     with pytest.raises(Retryable, match=r"all of \d+ attempts; nothing was written"):
         await committer.commit(change)
     assert await notes_in(persistence) == set()
@@ -180,22 +180,22 @@ async def test_whoever_always_loses_is_told_in_time_and_leaves_nothing(
     assert seen[-1].outcomes == {"retryable": 1}
 
 
-async def test_a_change_that_takes_too_long_holds_nobody_up_for_longer(
+async def test_a_slow_change_delays_others_no_longer_than_its_limit(
     persistence: Persistence,
 ) -> None:
     committer = Committer(persistence, NAME, Tally, seconds_max=2)
 
-    async def sleep(_: Attempt[Tally]) -> None:
+    async def sleep(_: CommitAttempt[Tally]) -> None:
         await asyncio.sleep(30)
 
     slow = asyncio.create_task(committer.commit(sleep))
     await asyncio.sleep(1)
     assert await committed_by(committer, "a") == 1
-    with pytest.raises(Retryable, match="exceeded the time limit"):
+    with pytest.raises(Retryable, match="took longer than"):
         await slow
 
 
-async def test_whoever_waits_no_more_is_left_out(persistence: Persistence) -> None:
+async def test_a_cancelled_change_is_left_out(persistence: Persistence) -> None:
     committer = Committer(persistence, NAME, Tally)
     tasks = [asyncio.create_task(committed_by(committer, "a")) for _ in range(5)]
     await asyncio.sleep(0)  # all of them are in the line now
@@ -212,7 +212,7 @@ class TestTheLeader:
     ) -> None:
         committer = Committer(persistence, NAME, Tally)
 
-        async def awaits_the_cancelled(_: Attempt[Tally]) -> None:
+        async def awaits_the_cancelled(_: CommitAttempt[Tally]) -> None:
             inner = asyncio.create_task(asyncio.sleep(30))
             inner.cancel()
             await inner
@@ -223,7 +223,7 @@ class TestTheLeader:
         with pytest.raises(asyncio.CancelledError):
             await cancelled
 
-    async def test_an_observer_that_fails_stops_nobody(self, persistence: Persistence) -> None:
+    async def test_a_failing_observer_stops_no_commit(self, persistence: Persistence) -> None:
         def fail(_: CommitStatistics) -> None:
             raise RuntimeError("broken")
 
@@ -253,7 +253,7 @@ class TestTheLeader:
         who: ContextVar[str] = ContextVar("who")
         committer = Committer(persistence, NAME, Tally)
 
-        async def say(_: Attempt[Tally]) -> str:
+        async def say(_: CommitAttempt[Tally]) -> str:
             return who.get()
 
         async def caller(name: str) -> str:
@@ -266,7 +266,7 @@ class TestTheLeader:
     async def test_a_commit_of_another_type_fails_alone(self, persistence: Persistence) -> None:
         committer = Committer(persistence, NAME, Tally)
 
-        async def wrong(attempt: Attempt[Tally]) -> None:
+        async def wrong(attempt: CommitAttempt[Tally]) -> None:
             attempt.commit(OtherTally())
 
         results = await asyncio.gather(
@@ -281,7 +281,7 @@ class TestTheLeader:
     async def test_what_could_not_be_read_again_is_not_written(
         self, persistence: Persistence
     ) -> None:
-        async def unreadable(attempt: Attempt[Tally]) -> None:
+        async def unreadable(attempt: CommitAttempt[Tally]) -> None:
             attempt.commit(Tally(counts={"a": "text"}))  # type: ignore[dict-item]
 
         committer = Committer(persistence, NAME, Tally)
@@ -290,7 +290,7 @@ class TestTheLeader:
         assert await committed_by(committer, "a") == 1
 
     async def test_a_time_out_of_the_change_is_its_own(self, persistence: Persistence) -> None:
-        async def give_up(_: Attempt[Tally]) -> None:
+        async def give_up(_: CommitAttempt[Tally]) -> None:
             raise TimeoutError("mine")
 
         with pytest.raises(TimeoutError, match="mine"):
@@ -300,7 +300,7 @@ class TestTheLeader:
         seen: list[CommitStatistics] = []
         committer = Committer(persistence, NAME, Tally, observe=seen.append)
 
-        async def refuse(_: Attempt[Tally]) -> None:
+        async def refuse(_: CommitAttempt[Tally]) -> None:
             raise InvalidArgument("no")
 
         await asyncio.gather(

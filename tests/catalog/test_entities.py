@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from naksha.catalog.entities import LIST_PAGE, Edit, Entities, EntitiesCommit
+from naksha.catalog.entities import LIST_PAGE, Entities, EntitiesCommit, EntityEdit
 from naksha.catalog.objects import Object, object_type
 from naksha.memory import MemoryCatalog
 from naksha.model.errors import Conflict, Expired, InvalidArgument, StorageCorrupt
@@ -39,11 +39,11 @@ async def contents(entities: Entities, prefix: str = "") -> dict[str, str]:
 
 
 async def test_several_are_changed_by_one_commit(entities: Entities) -> None:
-    async def first(edit: Edit) -> None:
+    async def first(edit: EntityEdit) -> None:
         edit.put("place/a", Place("A"))
         edit.put("place/b", Place("B"))
 
-    async def second(edit: Edit) -> None:
+    async def second(edit: EntityEdit) -> None:
         edit.put("place/a", Place("A2"))
         edit.remove("place/b")
         edit.put("place/c", Place("C"))
@@ -66,8 +66,8 @@ async def test_several_are_changed_by_one_commit(entities: Entities) -> None:
     assert (made.message, made.author, made.app_id) == ("make two", "ann", "tests")
 
 
-async def test_an_edit_sees_itself_and_nobody_else_does(entities: Entities) -> None:
-    async def change(edit: Edit) -> None:
+async def test_only_the_edit_itself_sees_its_changes(entities: Entities) -> None:
+    async def change(edit: EntityEdit) -> None:
         edit.put("a", Place("A"))
         found = await edit.get("a", Place)
         assert found is not None
@@ -82,10 +82,10 @@ async def test_an_edit_sees_itself_and_nobody_else_does(entities: Entities) -> N
 
 
 async def test_lists_and_references_of_an_edit_see_it_too(entities: Entities) -> None:
-    async def make(edit: Edit) -> None:
+    async def make(edit: EntityEdit) -> None:
         edit.put("old", Place("old"))
 
-    async def change(edit: Edit) -> list[str]:
+    async def change(edit: EntityEdit) -> list[str]:
         edit.put("new", Place("new"))
         edit.remove("old")
         assert await edit.ref("new") is not None
@@ -99,7 +99,7 @@ async def test_lists_and_references_of_an_edit_see_it_too(entities: Entities) ->
 
 
 async def test_what_was_put_and_removed_never_was(entities: Entities) -> None:
-    async def change(edit: Edit) -> None:
+    async def change(edit: EntityEdit) -> None:
         edit.put("a", Place("A"))
         edit.remove("a")
 
@@ -108,7 +108,7 @@ async def test_what_was_put_and_removed_never_was(entities: Entities) -> None:
 
 
 async def test_a_list_is_fetched_in_pages(entities: Entities) -> None:
-    async def make(edit: Edit) -> None:
+    async def make(edit: EntityEdit) -> None:
         for number in range(2 * LIST_PAGE + 1):
             edit.put(f"{number:04}", Place(str(number)))
 
@@ -118,7 +118,7 @@ async def test_a_list_is_fetched_in_pages(entities: Entities) -> None:
 
 
 async def test_what_is_not_kept_any_more_is_not_absent(entities: Entities) -> None:
-    async def make(edit: Edit) -> None:
+    async def make(edit: EntityEdit) -> None:
         edit.put("a", Place("A"))
 
     await entities.commit(make)
@@ -137,7 +137,7 @@ async def test_what_is_not_kept_any_more_is_not_absent(entities: Entities) -> No
 
 
 async def test_the_commits_of_a_snapshot_come_newest_first(entities: Entities) -> None:
-    """As far back as they are kept."""
+    """The commits are listed as far back as they are kept."""
 
     async def listed() -> list[Object[EntitiesCommit]]:
         snapshot = await entities.now()
@@ -147,7 +147,7 @@ async def test_the_commits_of_a_snapshot_come_newest_first(entities: Entities) -
     for number in range(50):
         place = Place(str(number))
 
-        async def change(edit: Edit, place: Place = place) -> None:
+        async def change(edit: EntityEdit, place: Place = place) -> None:
             edit.put("place/a", place)
 
         await entities.commit(change)
@@ -159,7 +159,7 @@ async def test_the_commits_of_a_snapshot_come_newest_first(entities: Entities) -
 
 @pytest.mark.parametrize("key", ["\ud800", "x" * 501])
 async def test_keys_that_cannot_be_kept_are_refused(entities: Entities, key: str) -> None:
-    async def make(edit: Edit) -> None:
+    async def make(edit: EntityEdit) -> None:
         edit.put(key, Place("A"))
 
     with pytest.raises(InvalidArgument, match="key"):
@@ -167,7 +167,7 @@ async def test_keys_that_cannot_be_kept_are_refused(entities: Entities, key: str
 
 
 async def test_an_edit_that_changes_nothing_makes_no_commit(entities: Entities) -> None:
-    async def look(edit: Edit) -> bool:
+    async def look(edit: EntityEdit) -> bool:
         edit.remove("nothing")
         return await edit.get("nothing", Place) is None
 
@@ -176,7 +176,7 @@ async def test_an_edit_that_changes_nothing_makes_no_commit(entities: Entities) 
 
 
 async def test_only_one_of_many_creators_wins(entities: Entities) -> None:
-    async def create(edit: Edit) -> None:
+    async def create(edit: EntityEdit) -> None:
         if await edit.get("a", Place) is not None:
             raise Conflict("exists")
         edit.put("a", Place("A"))
@@ -189,7 +189,7 @@ async def test_only_one_of_many_creators_wins(entities: Entities) -> None:
 
 
 async def test_what_was_read_not_long_ago_is_not_read_again(entities: Entities) -> None:
-    async def change(edit: Edit) -> None:
+    async def change(edit: EntityEdit) -> None:
         edit.put("a", Place("A"))
 
     await entities.commit(change)
@@ -213,7 +213,7 @@ async def _check_against_a_dictionary(edits: list[dict[str, str | None]]) -> Non
     model: dict[str, str] = {}
     for wanted in edits:
 
-        async def change(edit: Edit, wanted: dict[str, str | None] = wanted) -> None:
+        async def change(edit: EntityEdit, wanted: dict[str, str | None] = wanted) -> None:
             for key, name in wanted.items():
                 if name is None:
                     edit.remove(key)

@@ -33,7 +33,7 @@ def location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def killed_after(location: str, realm: str, seconds: float) -> Iterator[tuple[str, int]]:
-    """What a process was told before it was killed."""
+    """Return the commits that were acknowledged to a process before it was killed."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.catalog.killed", location, realm, str(WRITERS)],
         stdout=subprocess.PIPE,
@@ -57,11 +57,11 @@ async def check_kills(location: str, kills: int) -> None:
     backend = await open_backend(location)
     for kill in range(kills):
         realm = f"killed-{kill}"
-        told = dict(killed_after(location, realm, rng.random() * 0.3))
+        reported = dict(killed_after(location, realm, rng.random() * 0.3))
         committer = await committer_on(backend, realm)
         last = (await tallies(committer))[-1].counts
         # A commit may have been made and not told; never the other way round, never two.
-        assert all(last[writer] - count in (0, 1) for writer, count in told.items())
+        assert all(last[writer] - count in (0, 1) for writer, count in reported.items())
         await check_log(committer, last)
         await check_nothing_dangles(backend, realm)
     await backend.close()

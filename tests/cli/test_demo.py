@@ -36,7 +36,7 @@ def test_it_shows_every_part_and_can_be_repeated(database: str) -> None:
     assert "collection town_2" in second.stdout
 
 
-def test_json_holds_what_happened(database: str) -> None:
+def test_json_output(database: str) -> None:
     story = told(database)
     changes = story["changes"]
     assert [change["version"] for change in changes] == [1, 2, 3, 4, 5, 6, 7]

@@ -96,7 +96,7 @@ def test_a_database_without_postgis_says_how_to_get_it(without_postgis: str) -> 
     assert "CREATE EXTENSION postgis" in said
 
 
-def test_errors_are_json_for_those_who_ask_for_it() -> None:
+def test_errors_are_json_on_request() -> None:
     result = naksha("demo", "--json", "--storage", "oracle:" + "//here")
     assert result.returncode == 2
     error = json.loads(result.stderr)["error"]

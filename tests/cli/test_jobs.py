@@ -172,7 +172,7 @@ def test_sigterm_cancels_it_with_the_code_of_that(roads: Town) -> None:
     assert processes_of(process) == {}
 
 
-def test_what_was_done_is_done_although_it_was_cancelled(roads: Town) -> None:
+def test_a_completed_write_is_reported_despite_a_cancellation(roads: Town) -> None:
     gate = roads.directory / "gate"
     told = ["--source", str(roads.directory), "--until", str(gate), "--is-deaf"]
     with roads.running(LOAD, *told) as running:
@@ -202,8 +202,8 @@ def test_a_job_that_is_cancelled_after_it_has_written_is_done(roads: Town) -> No
     assert roads.features() == 13
 
 
-def test_what_cannot_be_undone_goes_on_to_its_end(roads: Town) -> None:
-    """Whoever is told that it shall end, the command or its process."""
+def test_an_irreversible_step_runs_to_its_end(roads: Town) -> None:
+    """The signal goes to the command or to its process."""
     gate = roads.directory / "gate"
     with roads.running(WIPE, "--until", str(gate)) as running:
         process = process_of(running)
@@ -221,7 +221,7 @@ def test_what_cannot_be_undone_goes_on_to_its_end(roads: Town) -> None:
 @pytest.mark.long
 @pytest.mark.timeout(SECONDS_MAX * 2)
 @pytest.mark.parametrize("is_written", [False, True])
-def test_a_job_that_does_not_end_leaves_nothing_staged_and_says_what_is_true(
+def test_a_killed_job_leaves_nothing_staged_and_reports_the_outcome(
     roads: Town, is_written: bool
 ) -> None:
     source = roads.directory if is_written else roads.directory / "never"
@@ -242,10 +242,10 @@ def test_a_job_that_does_not_end_leaves_nothing_staged_and_says_what_is_true(
 
 
 @pytest.mark.long
-def test_a_cancel_ends_what_the_storage_does_for_it(
+def test_a_cancellation_ends_the_statements_of_the_storage(
     tmp_path: Path, env: dict[str, str], database: str
 ) -> None:
-    """A write that waits for others, as one that takes its time would do, ends at once."""
+    """A write that waits for a lock, like any slow write, ends at once."""
     with naksha.connect(database, app_id="test") as db:
         db.create_collection("roads")
     roads = Town(database, tmp_path, env)
@@ -267,7 +267,7 @@ def test_a_cancel_ends_what_the_storage_does_for_it(
     assert (left, roads.features()) == (0, 0)
 
 
-def test_a_job_with_more_to_tell_than_can_be_told_is_done_all_the_same(roads: Town) -> None:
+def test_a_job_with_too_many_messages_still_completes(roads: Town) -> None:
     count = limits.JOB_LINE_BYTES_MAX // len(NOTE)
     ended = roads.run(COUNT, "--json", "--notes", str(count))
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -278,7 +278,7 @@ def test_a_job_with_more_to_tell_than_can_be_told_is_done_all_the_same(roads: To
     assert 0 < report["truncated"]["notes"] < count // 10
 
 
-def test_a_crash_is_a_sentence_after_what_was_said_of_it(roads: Town) -> None:
+def test_a_crash_is_reported_after_the_last_messages(roads: Town) -> None:
     ended = roads.run(COUNT, "--fails", "die")
     assert (ended.returncode, ended.stdout) == (1, "")
     said = ended.stderr.splitlines()
@@ -299,7 +299,7 @@ def failed_by(ended: subprocess.CompletedProcess[str]) -> tuple[str, str | None]
     return last["code"], last.get("field")
 
 
-def test_who_only_reads_makes_no_storage(tmp_path: Path, env: dict[str, str]) -> None:
+def test_a_reading_job_creates_no_storage(tmp_path: Path, env: dict[str, str]) -> None:
     (tmp_path / "empty.naksha").touch()
     for name in ("typo.naksha", "empty.naksha"):
         before = sorted(tmp_path.iterdir())
@@ -314,7 +314,7 @@ def test_who_only_reads_makes_no_storage(tmp_path: Path, env: dict[str, str]) ->
 
 
 @pytest.mark.long
-def test_who_only_reads_installs_no_schema(
+def test_a_reading_job_installs_no_schema(
     tmp_path: Path, env: dict[str, str], database: str
 ) -> None:
     with asyncio.Runner() as runner:
@@ -346,7 +346,7 @@ ABOUT = ["--storage", "file:town.naksha", "--collection", "roads"]
         ("nothing", ABOUT, "nothing"),
     ],
 )
-def test_what_is_wrong_is_a_sentence_with_a_way_out(job: str, told: list[str], words: str) -> None:
+def test_an_error_is_a_sentence_with_a_remedy(job: str, told: list[str], words: str) -> None:
     ended = CliRunner().invoke(app, ["job", job, *told])
     assert ended.exit_code == 2, ended.output
     assert words in " ".join(ended.stderr.split())
@@ -376,7 +376,7 @@ def test_a_job_ends_with_a_command_that_is_killed(roads: Town) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(SECONDS_MAX * 2)
-def test_rejected_records_are_told(tmp_path: Path, env: dict[str, str]) -> None:
+def test_rejected_records_are_reported(tmp_path: Path, env: dict[str, str]) -> None:
     good = {"type": "Feature", "id": "a", "geometry": {"type": "Point", "coordinates": [8, 50]}}
     bad = {"type": "Feature", "id": "b", "geometry": {"type": "Point", "coordinates": ["x"]}}
     source = tmp_path / "roads.geojsonl"

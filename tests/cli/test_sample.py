@@ -67,7 +67,7 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 @pytest.mark.usefixtures("killed")
-def test_what_is_not_in_the_file_yet_is_not_left_behind(tmp_path: Path) -> None:
+def test_no_data_remains_outside_the_file(tmp_path: Path) -> None:
     path = tmp_path / "airports.naksha"
     sample._make(path)
     assert {each.name for each in tmp_path.iterdir() if each.is_file()} == {path.name}

@@ -39,7 +39,7 @@ async def test_a_copied_file_is_forked(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "town.naksha", tmp_path / "copy.naksha")
     refused = naksha("storage", "fork", "file:copy.naksha", "--id", "town", cwd=tmp_path)
     assert refused.returncode != 0
-    assert "an id that it never had" in refused.stderr
+    assert "an id that the storage never had" in refused.stderr
     done = naksha("storage", "fork", "file:copy.naksha", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

@@ -14,7 +14,7 @@ import msgspec
 
 from naksha.api import Database
 from naksha.hub.auth.keys import KeyFile
-from naksha.hub.auth.tokens import Tokens
+from naksha.hub.auth.tokens import TokenValidator
 from naksha.hub.pipeline.request_context import Actor
 from naksha.model.errors import NakshaError
 from naksha.model.state import State
@@ -133,7 +133,7 @@ def _by_id(features: Iterator[Mapping[str, Any]]) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it, without what is estimated."""
+    """Return the JSON form of a response, without estimated values."""
     return _steady(msgspec.json.decode(msgspec.json.encode(value)))
 
 
@@ -147,7 +147,7 @@ def settings_answers(path: Path) -> Answers:
 
 def token_answers(key: str, token: str) -> Answers:
     """What a token says, checked with a key."""
-    actor = Tokens([KeyFile.parse(key)]).actor(token)
+    actor = TokenValidator([KeyFile.parse(key)]).actor(token)
     return {
         "app": actor.app_id,
         "author": actor.author,
@@ -167,7 +167,7 @@ def _named_rights(actor: Actor) -> dict[str, Any]:
 
 
 def hub_answers(client: httpx.Client) -> Answers:
-    """What a hub is configured with, and what its spaces have."""
+    """Return the configuration of a hub and the responses of its spaces."""
     found: Answers = {path: _answer(client, path) for path in _PLAIN}
     for space in SPACES:
         for path in (f"/spaces/{space}", f"/spaces/{space}/search", f"/spaces/{space}/count"):

@@ -20,7 +20,7 @@ def content(name: str) -> bytes:
 
 
 def recorded(name: str) -> dict[str, Any]:
-    """What was answered by those who wrote it."""
+    """Return the recorded responses of the release that wrote the data."""
     found: dict[str, Any] = msgspec.json.decode(content(f"{name}.json"))
     return found
 

@@ -58,6 +58,6 @@ def examples(document: Path, language: str) -> list[Example]:
 
 
 def plain(output: str) -> list[str]:
-    """Lines without what nobody sees: spaces at their ends, and how many rows there were."""
+    """Return the lines without trailing spaces and row counts."""
     lines = [line.rstrip() for line in output.strip("\n").split("\n")]
     return [line for line in lines if line and not re.fullmatch(r"\(\d+ rows?\)", line)]

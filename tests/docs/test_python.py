@@ -18,7 +18,7 @@ ALL = [
 
 
 @pytest.mark.parametrize("example", ALL)
-def test_every_python_block_does_what_the_document_says(
+def test_every_python_block_has_the_documented_output(
     example: Example, database: str, tmp_path: Path
 ) -> None:
     program = tmp_path / "example.py"

@@ -15,7 +15,7 @@ WITH_SQL = [document for document in DOCUMENTS if examples(document, "sql")]
 
 @pytest.fixture
 async def new_storage(database: str) -> str:
-    """The DSN of a database in which a storage was set up, and nobody has it open."""
+    """DSN of a database with an installed storage that is not open."""
     async with open_storage(database):
         pass
     return database
@@ -42,7 +42,7 @@ def as_promised(result: subprocess.CompletedProcess[str], example: Example) -> b
 
 
 @pytest.mark.parametrize("document", WITH_SQL, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_sql_block_does_what_the_document_says(
+def test_every_sql_block_has_the_documented_output(
     document: Path, new_storage: str, postgres_cluster: PostgresCluster
 ) -> None:
     psql = postgres_cluster.install.program("psql")

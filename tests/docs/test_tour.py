@@ -20,7 +20,7 @@ def hub(tmp_path: Path) -> Iterator[HubServer]:
 
 
 @pytest.mark.parametrize("name", ["tour", "feed"])
-def test_the_page_shows_what_it_promises(name: str, hub: HubServer, tmp_path: Path) -> None:
+def test_the_page_has_the_promised_output(name: str, hub: HubServer, tmp_path: Path) -> None:
     first, *blocks = examples(ROOT / "docs" / f"{name}.md", "bash")
     assert first.code == "HUB=localhost:8080/hub\n"
     assert all(block.promised for block in blocks)

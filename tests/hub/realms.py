@@ -22,7 +22,7 @@ def an_actor(app_id: str = "somebody", **urm: Any) -> Actor:
 
 
 def acting(actor: Actor) -> Context:
-    """A request of somebody."""
+    """A request of an actor."""
     return Context(actor=actor, stream_id="test")
 
 

@@ -76,7 +76,7 @@ async def asked(log: StatementLog, database: str, tmp_path: Path) -> AsyncIterat
             yield hub
 
 
-async def test_what_is_small_is_one_statement(asked: Asked) -> None:
+async def test_small_reads_are_one_statement(asked: Asked) -> None:
     for path in (
         "/features/p1",
         "/features?id=p1,p2,p3",
@@ -90,8 +90,8 @@ async def test_what_is_small_is_one_statement(asked: Asked) -> None:
         assert len(asked.statements) == 1, (path, asked.statements)
 
 
-async def test_a_large_answer_is_asked_for_in_few_parts(asked: Asked) -> None:
-    """Small ones need no transaction; a large one is told by its beginning, then streamed."""
+async def test_a_large_read_needs_few_round_trips(asked: Asked) -> None:
+    """Small responses need no transaction; a large one is streamed after its first chunk."""
     answer = await asked.get(f"{SPACE}/bbox?{BOX}")
     assert len(answer.json()["features"]) == MANY
     assert len(asked.statements) <= 4, asked.statements  # beginning, BEGIN, perhaps parts, COMMIT

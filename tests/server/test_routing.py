@@ -12,10 +12,17 @@ from starlette.responses import Response
 
 from naksha.model.errors import InvalidArgument
 from naksha.server.errors import no_endpoint
-from naksha.server.middleware.request_context import Visit
+from naksha.server.middleware.request_record import RequestRecord
 from naksha.server.requests.json_body import json_body
-from naksha.server.routing.binding import Binding
-from naksha.server.routing.declarations import Body, Depends, Header, Path, Query, Router
+from naksha.server.routing.binding import ParameterBinding
+from naksha.server.routing.declarations import (
+    BodyParam,
+    Depends,
+    HeaderParam,
+    PathParam,
+    QueryParam,
+    Router,
+)
 from naksha.server.routing.dispatch import Dispatcher
 
 router = Router(prefix="/hub/spaces/{name}")
@@ -53,7 +60,9 @@ async def greeting(name: str, someone: User) -> str:
 
 @router.get("/plain")
 async def plain(
-    greeted: Annotated[str, Depends(greeting)], someone: User, found: Annotated[Filter, Query()]
+    greeted: Annotated[str, Depends(greeting)],
+    someone: User,
+    found: Annotated[Filter, QueryParam()],
 ) -> list[Any]:
     return [greeted, someone, found.number, found.tags, found.other]
 
@@ -64,12 +73,14 @@ async def rest(request: Request, name: str, rest: str) -> Response:
 
 
 @router.get("/required")
-async def required(found: Annotated[Required, Query()]) -> list[float]:
+async def required(found: Annotated[Required, QueryParam()]) -> list[float]:
     return [found.needed]
 
 
 @router.get("/named/{theOther}")
-async def named(other: Annotated[str, Path(alias="theOther", pattern="^[a-z]+$")]) -> list[str]:
+async def named(
+    other: Annotated[str, PathParam(alias="theOther", pattern="^[a-z]+$")],
+) -> list[str]:
     return [other]
 
 
@@ -80,9 +91,9 @@ async def number(number: int) -> list[int]:
 
 @router.get("/singles")
 async def singles(
-    mark: Annotated[str, Header(alias="The-Mark")],
-    limit: Annotated[int, Query(ge=1)] = 10,
-    state: Annotated[list[str], Query()] = [],  # noqa: B006 - it is only read
+    mark: Annotated[str, HeaderParam(alias="The-Mark")],
+    limit: Annotated[int, QueryParam(ge=1)] = 10,
+    state: Annotated[list[str], QueryParam()] = [],  # noqa: B006 - it is only read
 ) -> list[Any]:
     return [mark, limit, state]
 
@@ -93,7 +104,7 @@ async def make(thing: Thing) -> dict[str, Any]:
 
 
 @router.put("/things")
-async def replace(thing: Annotated[dict[str, Any], Body()]) -> dict[str, Any]:
+async def replace(thing: Annotated[dict[str, Any], BodyParam()]) -> dict[str, Any]:
     return thing
 
 
@@ -104,7 +115,7 @@ async def remove() -> Response:
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
     """The endpoints, with errors of parameters as plain text."""
-    Visit.begin(scope)
+    RequestRecord.begin(scope)
     dispatcher = Dispatcher([router], json_body, no_endpoint)
     try:
         await dispatcher(scope, receive, send)
@@ -199,4 +210,4 @@ def test_a_parameter_without_a_source_is_refused_at_start_up() -> None:
     async def wrong(limit: int = 3) -> None: ...
 
     with pytest.raises(TypeError, match=r"limit of .*wrong has no source"):
-        Binding(wrong, ())
+        ParameterBinding(wrong, ())

@@ -47,7 +47,7 @@ def collection(*features: dict[str, Any]) -> dict[str, Any]:
 
 
 def put(client: httpx.Client, space: str, *features: dict[str, Any], **query: Any) -> Any:
-    """Write features; what was answered."""
+    """Write features and return the response."""
     answer = client.put(f"{space}/features", json=collection(*features), params=query)
     assert answer.status_code == 200, answer.text
     return answer.json()

@@ -28,11 +28,11 @@ from naksha.spark.jobs.diff import Diff
 from naksha.spark.jobs.diff import diff as diff_versions
 from naksha.spark.jobs.export import Export
 from naksha.spark.jobs.export import export as export_files
-from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.frame import SilentProgress
 from naksha.spark.jobs.load import load as load_files
-from naksha.spark.jobs.loading.records import Records, records_of
+from naksha.spark.jobs.loading.records import FileRecords, records_of
 from naksha.spark.jobs.loading.spec import Load
-from naksha.spark.source.options import Place
+from naksha.spark.source.options import StorageRef
 from naksha.spi.staging import WriteMode
 from naksha.testing.servers.spark_cluster import JAVA_OPTIONS
 
@@ -69,8 +69,8 @@ def with_reader(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     by = json.dumps({"pids": pids, "sees": sees})
     for batch in batches:
         uuids = batch.column(batch.schema.names.index("uuid"))
-        told = pa.array([by] * batch.num_rows, pa.string())
-        yield pa.RecordBatch.from_arrays([uuids, told], ["uuid", "by"])
+        reported = pa.array([by] * batch.num_rows, pa.string())
+        yield pa.RecordBatch.from_arrays([uuids, reported], ["uuid", "by"])
 
 
 def follow(
@@ -135,7 +135,7 @@ def load_slowly(
 ) -> Answer:
     """The job `load`, whose tasks wait in the middle of their records as those of `write` do."""
     spec = Load(
-        place=Place(location),
+        place=StorageRef(location),
         collection=collection,
         files=(files,),
         app_id="cluster",
@@ -150,13 +150,13 @@ def load_slowly(
                 wait(folder)
             yield batch
 
-    def slow_records(*given: Any) -> Records:
+    def slow_records(*given: Any) -> FileRecords:
         found = records_of(*given)
         rows = found.rows.repartition(PARTS).mapInArrow(slow, found.rows.schema)
         return found._replace(rows=rows)
 
     with mock.patch("naksha.spark.jobs.load.records_of", slow_records):
-        done = load_files(spark, spec, Silent())
+        done = load_files(spark, spec, SilentProgress())
     return {"counts": [done.created, done.updated, done.deleted, done.unchanged]}
 
 
@@ -171,22 +171,22 @@ def wait(folder: str) -> None:
 
 def load(spark: SparkSession, location: str, collection: str, files: str) -> Answer:
     """Load Parquet files."""
-    spec = Load(place=Place(location), collection=collection, files=(files,), app_id="cluster")
-    done = load_files(spark, spec, Silent())
+    spec = Load(place=StorageRef(location), collection=collection, files=(files,), app_id="cluster")
+    done = load_files(spark, spec, SilentProgress())
     return {"created": done.created, "rejected": done.rejected}
 
 
 def export(spark: SparkSession, location: str, collection: str, output: str) -> Answer:
     """Export a collection."""
-    spec = Export(place=Place(location), collection=collection, output=output)
-    done = export_files(spark, spec, Silent())
+    spec = Export(place=StorageRef(location), collection=collection, output=output)
+    done = export_files(spark, spec, SilentProgress())
     return {"features": done.features, "files": [file.path for file in done.files]}
 
 
 def diff(spark: SparkSession, location: str, collection: str, old: str, new: str) -> Answer:
     """Compare two versions."""
-    spec = Diff(place=Place(location), collection=collection, old=old, new=new)
-    done = diff_versions(spark, spec, Silent())
+    spec = Diff(place=StorageRef(location), collection=collection, old=old, new=new)
+    done = diff_versions(spark, spec, SilentProgress())
     return {"created": done.created, "updated": done.updated, "deleted": done.deleted}
 
 
@@ -194,12 +194,12 @@ def archived(
     spark: SparkSession, location: str, collection: str, archive: str, version: str
 ) -> Answer:
     """Features of a version that lives in an archive."""
-    table = archived_features(spark, Place(location), collection, archive, version)
+    table = archived_features(spark, StorageRef(location), collection, archive, version)
     return {"features": {row.id: row.properties for row in table.collect()}}
 
 
 def whereabouts(spark: SparkSession) -> Answer:
-    """Where tasks have their Python and our package from, and the data that is in it."""
+    """Return the paths of Python and of the package in a task, and the package's data files."""
 
     def look(_: int) -> tuple[str, str, str]:
         package = find_spec("naksha")
@@ -220,8 +220,8 @@ DONE: dict[str, Callable[..., Answer]] = {each.__name__: each for each in TOLD}
 def main() -> None:
     spark = naksha.spark.session(sys.argv[1], settings=SETTINGS)
     for line in sys.stdin:
-        told = json.loads(line)
-        answer = DONE[told.pop("do")](spark, **told)
+        reported = json.loads(line)
+        answer = DONE[reported.pop("do")](spark, **reported)
         os.write(1, (json.dumps(answer) + "\n").encode())
     spark.stop()
 

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import naksha.spark
 from naksha.spark.runtime.storage_cache import close, close_all
-from naksha.spark.source.options import Place
+from naksha.spark.source.options import StorageRef
 from naksha.testing.fixtures import DatabaseFactory
 from naksha.testing.servers.spark_cluster import JAVA_OPTIONS, SparkCluster
 from tests.spark.drivers import Driver, Drivers
@@ -102,7 +102,7 @@ def town_maker(
             else:
                 location = stack.enter_context(database_factory.fresh())
             yield Town(location)
-            close(Place(location))
+            close(StorageRef(location))
 
     return make
 

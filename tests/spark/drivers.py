@@ -51,7 +51,7 @@ class Driver:
         self._process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        """What it has done."""
+        """Read the result of the last command."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line, f"The driver is gone:\n{self.said()}"

@@ -42,7 +42,7 @@ LATER_MS = (limits.STAGING_LEASE_SECONDS + 60) * 1000
 LINES = 9_000
 """Features of a file that is loaded."""
 MUCH = 100_000
-"""More bytes than an attempt has that nobody added anything to."""
+"""More bytes than an empty attempt has."""
 FEATURES = {"file": 8_000, "postgresql": 30_000}
 """Of each part: the half of it is more than what a storage keeps in memory before it stages."""
 
@@ -83,15 +83,15 @@ def new_target(town: Town) -> str:
 def test_executors_read_what_the_storage_answers(
     spark_cluster: SparkCluster, driver: Driver, town: Town
 ) -> None:
-    told = driver.ask("read", location=town.location, collection=COLLECTION, version="fix")
+    reported = driver.ask("read", location=town.location, collection=COLLECTION, version="fix")
     states = town.states(Query(), "fix")
     wanted = sorted(state.uuid for state in states if state.xyz["author"] != "bob")
-    assert told["states"] == wanted
+    assert reported["states"] == wanted
     assert 0 < len(wanted) < len(states)
     # Read by processes of executors, which workers have started; the tests are not there.
     workers = {worker.pid for worker in spark_cluster.workers}
-    assert told["by"]
-    for by in told["by"]:
+    assert reported["by"]
+    for by in reported["by"]:
         assert workers & set(by["pids"])
         assert by["sees"] == ["naksha"]
 
@@ -103,15 +103,15 @@ def test_executors_run_jobs(driver: Driver, town: Town, tmp_path: Path) -> None:
         old, new = await place_of(storage, "first"), await place_of(storage, "HEAD")
         return Counter([change.action.value async for change in diff(old, new, COLLECTION)])
 
-    told = driver.ask("diff", **asked, old="first", new="HEAD")
+    reported = driver.ask("diff", **asked, old="first", new="HEAD")
     wanted = town.call(changes)
-    assert told == dict(wanted)
+    assert reported == dict(wanted)
     assert len(wanted) == 3
-    told = driver.ask("export", **asked, output=str(tmp_path / "exported"))
-    files = [pq.read_table(tmp_path / "exported" / path) for path in told["files"]]
+    reported = driver.ask("export", **asked, output=str(tmp_path / "exported"))
+    files = [pq.read_table(tmp_path / "exported" / path) for path in reported["files"]]
     ids = sorted(id for file in files for id in file.column("id").to_pylist())
     assert ids == sorted(state.id for state in town.states(Query()))
-    assert told["features"] == len(ids)
+    assert reported["features"] == len(ids)
 
 
 @pytest.mark.long
@@ -123,18 +123,18 @@ def test_executors_need_nothing_but_the_wheel(
     drivers.close()
     driver = Driver(spark_cluster.master, tmp_path / "driver.log", python)
     try:
-        told = driver.ask("whereabouts")
-        assert (Path(told["python"]), Path(told["folder"])) == (python, site / "naksha")
+        reported = driver.ask("whereabouts")
+        assert (Path(reported["python"]), Path(reported["folder"])) == (python, site / "naksha")
         ours = Path(naksha.__file__).parent
         data = [path for path in ours.rglob("*.*") if not path.suffix.startswith(".py")]
-        assert told["data"] == sorted(str(path.relative_to(ours)) for path in data)
+        assert reported["data"] == sorted(str(path.relative_to(ours)) for path in data)
         assert {".sql", ".bz2"} <= {path.suffix for path in data}
         asked = {"location": town.location, "collection": COLLECTION}
-        told = driver.ask("read", **asked, version="fix")
+        reported = driver.ask("read", **asked, version="fix")
         states = town.states(Query(), "fix")
-        assert told["states"] == sorted(s.uuid for s in states if s.xyz["author"] != "bob")
-        told = driver.ask("export", **asked, output=str(tmp_path / "exported"))
-        assert told["features"] == len(town.states(Query()))
+        assert reported["states"] == sorted(s.uuid for s in states if s.xyz["author"] != "bob")
+        reported = driver.ask("export", **asked, output=str(tmp_path / "exported"))
+        assert reported["features"] == len(town.states(Query()))
     finally:
         driver.close()
 
@@ -185,9 +185,9 @@ def test_a_stream_whose_driver_is_killed_goes_on_without_loss_or_repetition(
         wait_for((finished / str(batches)).exists, driver)
         driver.kill()
     assert len(list(finished.glob("[0-9]*"))) < 12
-    told = drivers.one().ask("follow", **asked)
+    reported = drivers.one().ask("follow", **asked)
     wanted = [list(change) for change in feed(target, name)]
-    assert told["changes"] == wanted
+    assert reported["changes"] == wanted
     assert {change for _, _, change, _ in wanted} == {"created", "updated", "deleted"}
 
 
@@ -245,7 +245,7 @@ def test_a_write_whose_executor_is_killed_is_complete_and_done_once(
     slow.begin(driver)
     gone = spark_cluster.kill_executor_of(slow.a_task)
     slow.wait(driver, 3)
-    # Nobody has seen anything of it yet.
+    # No reader sees any of it yet.
     assert (slow.ids(), len(log(target))) == (["old"], before)
     slow.go_on()
     assert driver.answer() == {"counts": [PARTS * slow.features, 0, 1, 0]}
@@ -299,7 +299,7 @@ def test_a_write_whose_driver_is_killed_leaves_all_as_it_was(
     driver.kill()
     wait_for(lambda: spark_cluster.executors() == [])
     assert (slow.ids(), len(log(target))) == (["old"], before)
-    # It is kept as long as somebody might want it, then it is swept.
+    # It is kept while the job may be resumed, then it is swept.
     sweep(target)
     assert staged(target) >= 2
     wait_for(lambda: sweep(target, LATER_MS) == 0)

@@ -45,11 +45,11 @@ class Jobs(NamedTuple):
         arguments = [*what, "--master", self.master, *settings, *more]
         ended = command(*arguments, cwd=self.folder, seconds_max=SECONDS_MAX)
         assert ended.returncode == 0, ended.stderr + ended.stdout
-        told: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])["report"]
-        return told
+        reported: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])["report"]
+        return reported
 
     def names(self, version: str = "HEAD") -> dict[str, str]:
-        """What the storage itself has: ids and names."""
+        """Return the names by id, from the storage itself."""
         with naksha.connect(self.location, app_id="test") as db:
             found = db.collection(COLLECTION).at(version).query()
             return {state["id"]: state["properties"]["name"] for state in found}
@@ -98,16 +98,16 @@ def test_executors_do_the_work_of_commands(jobs: Jobs, drivers: Drivers) -> None
     head = jobs.names()
     assert head.items() >= {"b": "Bee", "line-7": "L7", "row-8": "R8", "place-9": "P9"}.items()
     assert len(head) == 121
-    told = jobs.run("diff", "--files", "delivery/rows.csv", "--mode", "mirror")
-    assert (told["created"], told["updated"], told["deleted"]) == (0, 0, 81)
-    told = jobs.run("partition", "--features-max", "40")
-    assert (told["features"], told["cells"] > 1) == (121, True)
-    told = jobs.run("export", "--output", "exported")
+    reported = jobs.run("diff", "--files", "delivery/rows.csv", "--mode", "mirror")
+    assert (reported["created"], reported["updated"], reported["deleted"]) == (0, 0, 81)
+    reported = jobs.run("partition", "--features-max", "40")
+    assert (reported["features"], reported["cells"] > 1) == (121, True)
+    reported = jobs.run("export", "--output", "exported")
     exported = geopandas.read_parquet(jobs.folder / "exported")
     assert dict(zip(exported["id"], map(name_of, exported["properties"]), strict=True)) == head
     check_archive(jobs, drivers)
-    told = jobs.run("verify")
-    assert (told["violations"], told["states"] >= 121) == ({}, True)
+    reported = jobs.run("verify")
+    assert (reported["violations"], reported["states"] >= 121) == ({}, True)
 
 
 def name_of(properties: str) -> str:
@@ -115,14 +115,14 @@ def name_of(properties: str) -> str:
 
 
 def check_archive(jobs: Jobs, drivers: Drivers) -> None:
-    """What was is dropped, and read from the archive by executors."""
+    """History is dropped, and executors read it from the archive."""
     before = jobs.names("1")
     assert before == {"a": "A", "b": "B"}
-    told = jobs.run("archive", "--archive", "archive", "--older-than-days", "300")
-    assert (told["dropped"], told["left"]) == (told["states"], 0)
-    assert told["states"] > 0
+    reported = jobs.run("archive", "--archive", "archive", "--older-than-days", "300")
+    assert (reported["dropped"], reported["left"]) == (reported["states"], 0)
+    assert reported["states"] > 0
     archive = str(jobs.folder / "archive")
     asked = {"location": jobs.location, "collection": COLLECTION, "archive": archive}
-    told = drivers.one().ask("archived", **asked, version="1")
-    assert {id: name_of(text) for id, text in told["features"].items()} == before
+    reported = drivers.one().ask("archived", **asked, version="1")
+    assert {id: name_of(text) for id, text in reported["features"].items()} == before
     drivers.close()

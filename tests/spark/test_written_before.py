@@ -11,12 +11,12 @@ from pyspark.sql import SparkSession
 import naksha
 from naksha.model.errors import Expired
 from naksha.spark.archive.archive import archived_features
-from naksha.spark.source.options import Place
+from naksha.spark.source.options import StorageRef
 from tests.compatibility.opening import DATA, recorded, unpacked
 
 
 def test_every_version_of_an_archive(spark: SparkSession, tmp_path: Path) -> None:
-    place = Place(f"file:{unpacked('archived.naksha', tmp_path)}")
+    place = StorageRef(f"file:{unpacked('archived.naksha', tmp_path)}")
     archive = shutil.copytree(DATA / "archive", tmp_path / "archive")
     now, is_gone = {}, {}
     for version in recorded("archive"):

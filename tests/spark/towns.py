@@ -12,16 +12,16 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from naksha.model.collection import CollectionInfo
 from naksha.model.query import Query
 from naksha.model.state import State
-from naksha.spark.runtime.storage_cache import opened
-from naksha.spark.source.options import Place
+from naksha.spark.runtime.storage_cache import shared_storage
+from naksha.spark.source.options import StorageRef
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.storage import Storage
 from naksha.testing.models.strategies import FEW_GEOMETRIES, FEW_PROPERTIES, SMALL_CRIDS, SMALL_TAGS
 from naksha.testing.storage.suite_support import feature, in_order, published
-from naksha.versioning import Signed, create_branch, create_tag, line_of, place_of
+from naksha.versioning import Attribution, create_branch, create_tag, line_of, place_of
 
 T = TypeVar("T")
-ANN = Signed("editor", "ann")
+ANN = Attribution("editor", "ann")
 COLLECTION = "places"
 IDS = tuple(f"f{n:02}" for n in range(30))
 REFS = ("HEAD", "3", "first", "fix", "fix:HEAD", "fix:3", "0", "older")
@@ -35,11 +35,11 @@ class Town:
     location: str
 
     @property
-    def place(self) -> Place:
-        return Place(self.location)
+    def place(self) -> StorageRef:
+        return StorageRef(self.location)
 
     def call(self, work: Callable[[Storage], Coroutine[Any, Any, T]]) -> T:
-        return opened(self.place).call(work)
+        return shared_storage(self.place).call(work)
 
     def options(self, **options: str) -> dict[str, str]:
         return {"storage": self.location, "collection": COLLECTION, **options}
@@ -48,7 +48,7 @@ class Town:
         return spark.read.format("naksha").options(**self.options(**options)).load()
 
     def states(self, query: Query, ref: str = "HEAD") -> list[State]:
-        """What the storage itself answers."""
+        """Return the states from the storage itself."""
 
         async def ask(storage: Storage) -> list[State]:
             place = await place_of(storage, ref)

@@ -19,9 +19,9 @@ from naksha.model.version import HEAD, VersionSelector
 from naksha.spi.storage import Reader, Storage
 from naksha.testing.models.stateful_support import Driver
 from naksha.versioning import (
-    Policy,
-    Signed,
-    Written,
+    Attribution,
+    MergePolicy,
+    WriteReport,
     branches,
     changesets,
     create_branch,
@@ -42,17 +42,17 @@ from naksha.versioning import (
 from tests.versioning.model import Content, Model
 
 IDS = ("a", "b", "c", "d")
-BY = Signed("machine", "ann")
+BY = Attribution("machine", "ann")
 PROPERTIES = st.dictionaries(
     st.sampled_from(("n", "m")), st.integers(0, 2) | st.booleans(), max_size=2
 )
 PLACE = "place"
-"""What the model calls the geometry."""
+"""Key of the geometry in the model."""
 VALUES = st.integers(0, 2) | st.booleans()
-POLICIES: dict[Policy, str | None] = {
-    Policy.FAIL: None,
-    Policy.OURS: "ours",
-    Policy.THEIRS: "theirs",
+POLICIES: dict[MergePolicy, str | None] = {
+    MergePolicy.FAIL: None,
+    MergePolicy.OURS: "ours",
+    MergePolicy.THEIRS: "theirs",
 }
 
 
@@ -190,7 +190,7 @@ class VersioningMachine(RuleBasedStateMachine):
             self.driver(self._drop(line))
 
     async def _drop(self, line: str) -> None:
-        """What is tagged there keeps it; what was merged from it stays."""
+        """A tag on the branch prevents its deletion; merged changes stay."""
         try:
             await delete_branch(self.storage, self.own(line), BY)
         except InUse:
@@ -253,10 +253,10 @@ class VersioningMachine(RuleBasedStateMachine):
     def merge(self, data: st.DataObject) -> None:
         branch = self.draw_line(data, branch=True)
         up = data.draw(st.booleans(), label="into the parent")
-        policy = data.draw(st.sampled_from(list(Policy)))
+        policy = data.draw(st.sampled_from(list(MergePolicy)))
         self.driver(self._merge(branch, up, policy))
 
-    async def _merge(self, branch: str, up: bool, policy: Policy) -> None:
+    async def _merge(self, branch: str, up: bool, policy: MergePolicy) -> None:
         line = self.model.lines[branch]
         assert line.parent is not None
         source, target = (branch, line.parent) if up else (line.parent, branch)
@@ -274,10 +274,10 @@ class VersioningMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def rebase(self, data: st.DataObject) -> None:
         branch = self.draw_line(data, branch=True)
-        policy = data.draw(st.sampled_from(list(Policy)))
+        policy = data.draw(st.sampled_from(list(MergePolicy)))
         self.driver(self._rebase(branch, policy))
 
-    async def _rebase(self, branch: str, policy: Policy) -> None:
+    async def _rebase(self, branch: str, policy: MergePolicy) -> None:
         line = self.model.lines[branch]
         assert line.parent is not None
         base, own = self.model.now(line.parent), self.model.now(branch)
@@ -336,7 +336,7 @@ class VersioningMachine(RuleBasedStateMachine):
     async def _find(
         self, line: str, first: int, last: int, wanted: tuple[str, Any], backwards: bool
     ) -> None:
-        """What differs and matched a filter at some time between."""
+        """Compare the features that differ and matched a filter in between."""
         places = [await place_of(self.storage, self.ref(line, each)) for each in (first, last)]
         old, new = reversed(places) if backwards else places
         found = [change.id async for change in diff(old, new, self.name, query_for(*wanted))]
@@ -412,8 +412,8 @@ class VersioningMachine(RuleBasedStateMachine):
                 assert (self.seqs[version] in logged) == is_own
 
 
-async def _attempt(work: Awaitable[Written]) -> tuple[Written | None, list[str]]:
-    """What was done, or the features that stood in the way."""
+async def _attempt(work: Awaitable[WriteReport]) -> tuple[WriteReport | None, list[str]]:
+    """Return the written features, or the conflicting ones."""
     try:
         return await work, []
     except MergeConflict as error:
@@ -440,7 +440,7 @@ def _where(properties: dict[str, Any]) -> int | None:
 
 
 def _properties(feature: dict[str, Any]) -> dict[str, Any]:
-    """As the model has them: the place is one of them."""
+    """Return the properties of a feature as the model has them, with its place."""
     properties = dict(feature["properties"])
     del properties["@ns:com:here:xyz"]
     geometry = feature["geometry"]

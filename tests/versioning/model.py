@@ -26,7 +26,7 @@ class Line:
 
 @dataclass
 class Merged:
-    """What a three-way merge gives: the new content, what it touches, what nobody can tell."""
+    """Result of a three-way merge: new content, changed features, and conflicts."""
 
     content: Content
     changed: list[str]
@@ -66,7 +66,7 @@ class Model:
         )
 
     def children(self, line: str) -> list[str]:
-        """What was made from a line."""
+        """Return the lines made from a line."""
         return [name for name, each in self.lines.items() if each.parent == line]
 
     def ever(self, line: str, first: int, last: int, name: str, value: Any) -> list[str]:
@@ -100,7 +100,7 @@ class Model:
 
     @classmethod
     def merge(cls, base: Content, ours: Content, theirs: Content, prefer: str | None) -> Merged:
-        """What `theirs` changed since `base`, brought to `ours`."""
+        """Apply the changes of `theirs` since `base` to `ours`."""
         content, undecided = copy.deepcopy(ours), []
         for id_, (was, new) in cls.difference(base, theirs).items():
             mine = ours.get(id_)

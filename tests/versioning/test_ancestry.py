@@ -7,8 +7,8 @@ import pytest
 
 from naksha.model import limits
 from naksha.spi.storage import Storage
-from naksha.versioning import Scope, create_branch, delete_branch, merge, open_branch, rebase
-from naksha.versioning.records import MergePoint, gone_branches
+from naksha.versioning import NameScope, create_branch, delete_branch, merge, open_branch, rebase
+from naksha.versioning.records import MergePoint, deleted_branches
 from tests.versioning.town import ANN, BOB, branch, content, delete, make, place, put
 
 
@@ -16,7 +16,7 @@ async def test_a_merge_of_some_collections_is_none_of_the_others(storage: Storag
     await make(storage, "places", "roads")
     await put(storage, place("a", n=1))
     await put(storage, place("r", n=1), into="roads")
-    await create_branch(storage, "narrow", ANN, scope=Scope(None, ("places",)))
+    await create_branch(storage, "narrow", ANN, scope=NameScope(None, ("places",)))
     wide = await branch(storage, "wide")
     await put(wide, place("a", n=2))
     await put(wide, place("r", n=2), into="roads")
@@ -46,7 +46,7 @@ async def test_into_a_branch_that_is_older_than_what_the_other_is_about(storage:
     await put(storage, place("a", n=1))
     await create_branch(storage, "old", ANN)
     await make(storage, "roads")
-    scope = Scope(None, ("places", "roads"))
+    scope = NameScope(None, ("places", "roads"))
     await create_branch(storage, "new", ANN, scope=scope)
     await put((await open_branch(storage, "new")).storage, place("a", n=2))
     assert (await merge(storage, "new", "old", BOB)).updated == {"places": ["a"]}
@@ -97,9 +97,9 @@ async def test_what_came_over_a_branch_that_is_gone_is_known(storage: Storage, b
     await rebase(storage, "one", BOB)
     assert (await merge(storage, "one", "main", BOB)).created == {"places": ["y"]}
     assert await content(storage) == {"a": {"n": 1}, "y": {}}
-    assert len(await gone_branches(storage)) == 1
+    assert len(await deleted_branches(storage)) == 1
     await delete_branch(storage, "one", ANN)
-    assert await gone_branches(storage) == []
+    assert await deleted_branches(storage) == []
 
 
 async def test_nothing_is_kept_of_a_branch_that_brought_only_itself(storage: Storage) -> None:
@@ -108,7 +108,7 @@ async def test_nothing_is_kept_of_a_branch_that_brought_only_itself(storage: Sto
     await put(fix, place("a"))
     await merge(storage, "fix", "main", BOB)
     await delete_branch(storage, "fix", ANN)
-    assert await gone_branches(storage) == []
+    assert await deleted_branches(storage) == []
 
 
 def test_points_are_kept_in_order_and_not_for_ever() -> None:

@@ -20,8 +20,8 @@ from naksha.model.query import Bbox, Query, States
 from naksha.model.version import AtSeq
 from naksha.spi.storage import Storage
 from naksha.versioning import (
-    Scope,
-    Signed,
+    Attribution,
+    NameScope,
     branches,
     changesets,
     create_branch,
@@ -42,7 +42,7 @@ from tests.versioning.town import ANN, BOB, content, delete, make, place, put
 async def test_a_branch_starts_as_its_base_and_goes_its_own_way(storage: Storage) -> None:
     await make(storage)
     await put(storage, place("a", n=1), place("b", n=1), place("c", n=1))
-    made = await create_branch(storage, "fix", Signed("editor", "ann", "try it"))
+    made = await create_branch(storage, "fix", Attribution("editor", "ann", "try it"))
     assert (made.name, made.parent, made.state, made.description) == (
         "fix", "main", "OPEN", "try it",
     )  # fmt: skip
@@ -193,7 +193,7 @@ async def test_a_collection_without_history_cannot_be_branched(storage: Storage)
         await session.change_collection("roads", CollectionChange(history_enabled=False))
     with pytest.raises(NotSupported, match="history"):
         await create_branch(storage, "fix", ANN)
-    await create_branch(storage, "fix", ANN, scope=Scope(None, ("places",)))
+    await create_branch(storage, "fix", ANN, scope=NameScope(None, ("places",)))
 
 
 async def test_rebase_moves_the_base_and_keeps_the_past(storage: Storage) -> None:
@@ -232,7 +232,7 @@ async def test_rebase_moves_the_base_and_keeps_the_past(storage: Storage) -> Non
 
 
 async def unprotected(storage: Storage) -> tuple[Storage, Storage]:
-    """A branch whose base may go, because somebody took its pin away: one that was written to, and
+    """A branch whose base may go, because its pin was removed: one that was written to, and
     one of it that was not."""
     async with storage.write("setup") as session:
         await session.create_collection(CollectionInfo(id="places", max_age=1))

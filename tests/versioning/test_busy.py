@@ -12,7 +12,7 @@ from naksha.model.version import AtTxn
 from naksha.psql import PsqlStorage
 from naksha.spi.storage import Storage
 from naksha.versioning import (
-    Written,
+    WriteReport,
     create_branch,
     line_of,
     merge,
@@ -60,7 +60,7 @@ async def busy(storage: Storage, **properties: Any) -> AsyncIterator[None]:
         await asyncio.gather(*writers)
 
 
-async def check(storage: Storage, done: Written, **expected: Any) -> None:
+async def check(storage: Storage, done: WriteReport, **expected: Any) -> None:
     """At the version that was made all features have these properties."""
     assert done.txn is not None
     assert await storage.wait_published(done.txn, PATIENCE_S) is not None
@@ -139,7 +139,7 @@ async def test_rebase_loses_nothing(storage: Storage) -> None:
 
 
 async def test_as_many_writers_as_connections(database: str) -> None:
-    """Who waits for the gate has a connection; who holds it must not need another one."""
+    """A writer waiting for the gate has a connection; its holder must not need another one."""
     storage = await PsqlStorage.open(database, "town", pool_max=3)
     try:
         await make(storage)

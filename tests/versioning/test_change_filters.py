@@ -20,8 +20,8 @@ from naksha.model.state import XYZ, State
 from naksha.model.version import Version
 from naksha.spi.storage import Reader, Storage
 from naksha.versioning import (
+    Attribution,
     Line,
-    Signed,
     changesets,
     create_branch,
     create_tag,
@@ -35,7 +35,7 @@ from naksha.versioning import (
 from tests.versioning.town import all_of, content, make, place, put
 
 IN, OUT = (8.5, 50.25), (-100.0, -20.0)
-OLD, NEW = Signed("old-app", "ann"), Signed("new-app", "bob")
+OLD, NEW = Attribution("old-app", "ann"), Attribution("new-app", "bob")
 RED = PropertyTest(("properties", "colour"), Op.EQ, "red")
 FILTERS = {
     "ids": Query(ids=("hit", "nobody")),
@@ -176,7 +176,7 @@ async def test_filter_on_the_time_of_changes(line: Line) -> None:
         assert back.updated.get("places", []) == found
 
 
-class Counting:
+class CountingStorage:
     """A storage that counts the states that are read from it."""
 
     def __init__(self, storage: Reader) -> None:
@@ -204,7 +204,7 @@ async def test_the_cost_of_a_filtered_difference_follows_the_changes(
     for query in (*FILTERS.values(), *CHANGES.values()):
         if query.ids is not None:
             continue
-        counting = Counting(storage)
+        counting = CountingStorage(storage)
         line = replace(new.line, storage=cast(Storage, counting))
         before, after = replace(old, line=line), replace(new, line=line)
         assert [each.id async for each in diff(before, after, "places", query)] == ["7"]

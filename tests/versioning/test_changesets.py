@@ -114,7 +114,9 @@ async def test_an_area_is_tested_on_the_changed_features_old_or_new(storage: Sto
     assert await log(storage, area=area, where=LogFilter(collections=("roads",))) == []
 
 
-async def test_where_it_was_counts_when_it_is_made_anew_elsewhere(storage: Storage) -> None:
+async def test_the_former_place_counts_when_a_feature_is_created_elsewhere(
+    storage: Storage,
+) -> None:
     await make(storage)
     await put(storage, place("a", 8, 50))
     async with storage.write("editor") as session:
@@ -135,7 +137,7 @@ async def test_an_area_over_the_date_line(storage: Storage) -> None:
 
 
 async def test_pages_of_an_area_are_full(storage: Storage) -> None:
-    """What the box lets through and the features do not must not make a page short."""
+    """Changesets that match by box but not by feature must not shorten a page."""
     await make(storage)
     for n in range(10):
         await put(storage, place("a", n, n), place("b", 10 - n, 10 - n), place(f"c{n}", n, 0))

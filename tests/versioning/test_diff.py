@@ -15,8 +15,8 @@ from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ, State
 from naksha.spi.storage import Storage
 from naksha.versioning import (
-    Action,
-    Change,
+    DiffAction,
+    FeatureDiff,
     diff,
     diff_all,
     line_of,
@@ -29,7 +29,7 @@ from tests.versioning.town import BOB, all_of, delete, make, place, put, seen
 
 async def changes(
     storage: Storage, ref: str, query: Query | None = None, name: str = "places"
-) -> dict[str, Change]:
+) -> dict[str, FeatureDiff]:
     old, new = await range_of(storage, ref)
     return {each.id: each async for each in diff(old, new, name, query)}
 
@@ -41,9 +41,9 @@ async def test_created_updated_deleted_with_both_states_and_paths(storage: Stora
     await delete(storage, "gone")
     found = await changes(storage, "2..HEAD")
     assert {id_: each.action for id_, each in found.items()} == {
-        "changed": Action.UPDATED,
-        "gone": Action.DELETED,
-        "new": Action.CREATED,
+        "changed": DiffAction.UPDATED,
+        "gone": DiffAction.DELETED,
+        "new": DiffAction.CREATED,
     }
     changed = found["changed"]
     assert changed.old is not None
@@ -172,13 +172,13 @@ async def test_more_than_can_be_kept_is_looked_up(
     ]
 
 
-def _raw(change: Change) -> tuple[bytes | None, bytes | None]:
+def _raw(change: FeatureDiff) -> tuple[bytes | None, bytes | None]:
     old, new = change.old, change.new
     return None if old is None else old.raw, None if new is None else new.raw
 
 
-class Busy:
-    """A storage that somebody writes to whenever something was read of it."""
+class BusyStorage:
+    """Storage to which another client writes after each read."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -202,11 +202,11 @@ async def test_what_others_write_meanwhile_is_no_difference_of_another_kind(
     await put(storage, place("untouched", n=0), place("changed", n=0))
     await put(storage, place("changed", n=1))
     old, new = await range_of(storage, "2..HEAD")
-    busy = replace(new, line=replace(new.line, storage=cast(Storage, Busy(storage))))
+    busy = replace(new, line=replace(new.line, storage=cast(Storage, BusyStorage(storage))))
     found = {each.id: each async for each in diff(old, busy, "places")}
     assert found.keys() == {"changed"}
     change = found["changed"]
-    assert change.action is Action.UPDATED
+    assert change.action is DiffAction.UPDATED
     assert change.old is not None
     assert change.new is not None
     assert [s.feature["properties"]["n"] for s in (change.old, change.new)] == [0, 1]

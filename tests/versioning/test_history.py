@@ -12,7 +12,7 @@ from naksha.model.query import Bbox, Op, Query
 from naksha.model.query import Test as PropertyTest
 from naksha.spi.storage import Storage
 from naksha.versioning import (
-    Step,
+    HistoryStep,
     changesets,
     create_branch,
     history,
@@ -33,13 +33,13 @@ async def test_every_state_with_its_author_and_what_changed(storage: Storage) ->
     await put(storage, place("a", n=3))
     first, last = await range_of(storage, "0..HEAD")
     steps = await all_of(history(first, last, "places", Query(ids=("a",))))
-    assert [(s.action, s.who) for s in steps] == [
+    assert [(s.action, s.actor) for s in steps] == [
         ("CREATE", ("ann", "editor")),
         ("UPDATE", ("bob", "editor")),
         ("DELETE", ("ann", "editor")),
         ("CREATE", ("ann", "editor")),
     ]
-    assert [s.when_ms for s in steps] == sorted(s.when_ms for s in steps)
+    assert [s.started_ms for s in steps] == sorted(s.started_ms for s in steps)
     assert steps[1].paths() == ["/properties/n"]
     assert steps[1].patch() == [{"op": "replace", "path": "/properties/n", "value": 2}]
     assert steps[2].paths() == []
@@ -72,7 +72,7 @@ async def test_of_all_features_that_match_a_filter(storage: Storage) -> None:
     assert [s.id for s in steps] == ["a", "a", "b"]
 
 
-def told(steps: list[Step]) -> list[tuple[str, str, Any, Any]]:
+def reported(steps: list[HistoryStep]) -> list[tuple[str, str, Any, Any]]:
     """Feature, action, and `n` before and after."""
     return [
         (
@@ -95,7 +95,7 @@ async def test_of_a_branch_begins_with_what_it_was_made_from(storage: Storage) -
     for ref in ("fix:0..HEAD", "fix:1..HEAD", "fix:*"):
         first, last = await range_of(storage, ref)
         steps = await all_of(history(first, last, "places"))
-        assert told(steps) == [("a", "CREATE", None, 1), ("a", "UPDATE", 1, 2)]
+        assert reported(steps) == [("a", "CREATE", None, 1), ("a", "UPDATE", 1, 2)]
     first, last = await place_of(storage, "HEAD"), await place_of(storage, "fix")
     with pytest.raises(InvalidArgument, match="not in the past"):
         await all_of(history(first, last, "places"))
@@ -116,7 +116,7 @@ async def test_goes_on_over_a_rebase(storage: Storage) -> None:
     await put(fix, place("moved", n=6), place("new", n=6))
     first, last = await range_of(storage, f"fix:{begin.seq_number}..HEAD")
     steps = await all_of(history(first, last, "places"))
-    assert told(steps) == [
+    assert reported(steps) == [
         # What the new base brought is there with the one who wrote it.
         ("born", "CREATE", None, 4),
         ("gone", "DELETE", 1, 1),
@@ -133,13 +133,13 @@ async def test_goes_on_over_a_rebase(storage: Storage) -> None:
     assert by_id["moved"].paths() == ["/properties/n"]
     assert [s.paths() for s in steps if s.id == "new"][1:] == [[], ["/properties/n"]]
     some = Query(ids=("moved", "gone"), where=PropertyTest(("properties", "n"), Op.GT, 4))
-    assert told(await all_of(history(first, last, "places", some))) == [
+    assert reported(await all_of(history(first, last, "places", some))) == [
         ("moved", "UPDATE", 1, 5),
         ("moved", "UPDATE", 5, 6),
     ]
     # From the beginning, and until before the rebase.
     first, last = await range_of(storage, "fix:0..HEAD")
-    whole = told(await all_of(history(first, last, "places")))
+    whole = reported(await all_of(history(first, last, "places")))
     assert whole[-4:] == [
         ("new", "CREATE", None, 3),
         ("new", "CREATE", 3, 3),
@@ -147,7 +147,7 @@ async def test_goes_on_over_a_rebase(storage: Storage) -> None:
         ("same", "CREATE", None, 1),
     ]
     first, last = await range_of(storage, f"fix:{begin.seq_number}..{begin.seq_number + 1}")
-    assert told(await all_of(history(first, last, "places"))) == [
+    assert reported(await all_of(history(first, last, "places"))) == [
         ("kept", "UPDATE", 2, 3),
         ("new", "CREATE", None, 3),
     ]
@@ -162,8 +162,8 @@ async def test_of_a_range_of_dates_and_authors_in_one_query(storage: Storage) ->
     ref = f"0..{dates[-1].isoformat()}"
     first, last = await range_of(storage, ref)
     steps = await all_of(history(first, last, "places", Query(authors=("bob",))))
-    assert told(steps) == [(id_, "UPDATE", n - 1, n) for id_ in ("a", "b") for n in (1, 3)]
+    assert reported(steps) == [(id_, "UPDATE", n - 1, n) for id_ in ("a", "b") for n in (1, 3)]
     since = Query(txn_from=log[3].version.txn)
-    assert told(await all_of(history(first, last, "places", since))) == [
+    assert reported(await all_of(history(first, last, "places", since))) == [
         (id_, "UPDATE", n - 1, n) for id_ in ("a", "b") for n in (2, 3)
     ]

@@ -18,9 +18,9 @@ from naksha.model.query import Query
 from naksha.model.state import XYZ
 from naksha.spi.storage import Storage
 from naksha.versioning import (
-    Edits,
-    Signed,
-    Snapshot,
+    Attribution,
+    EditStep,
+    SnapshotStep,
     diff,
     import_history,
     place_of,
@@ -29,7 +29,7 @@ from naksha.versioning import (
 from tests.versioning.town import content, make, place, put
 
 PLACES = CollectionInfo(id="places")
-BY = Signed("importer", None, "as it was")
+BY = Attribution("importer", None, "as it was")
 
 
 def ms(day: int, month: int = 1, year: int = 2021) -> int:
@@ -37,11 +37,11 @@ def ms(day: int, month: int = 1, year: int = 2021) -> int:
 
 
 async def test_snapshots_and_edits_become_dated_transactions(storage: Storage) -> None:
-    steps: list[Snapshot | Edits] = [
-        Snapshot(ms(1), [place("a", n=1), place("b", n=1)]),
-        Snapshot(ms(2), [place("a", n=2), place("c", n=1)], "b is gone"),
-        Snapshot(ms(3), [place("a", n=2), place("c", n=1)]),
-        Edits(ms(4), [place("d", n=1)], ["a", "nobody"]),
+    steps: list[SnapshotStep | EditStep] = [
+        SnapshotStep(ms(1), [place("a", n=1), place("b", n=1)]),
+        SnapshotStep(ms(2), [place("a", n=2), place("c", n=1)], "b is gone"),
+        SnapshotStep(ms(3), [place("a", n=2), place("c", n=1)]),
+        EditStep(ms(4), [place("d", n=1)], ["a", "nobody"]),
     ]
     done = await import_history(storage, PLACES, steps, BY)
     assert [(d.created, d.updated, d.deleted) for d in done] == [
@@ -67,8 +67,8 @@ async def test_snapshots_and_edits_become_dated_transactions(storage: Storage) -
 
 
 async def test_an_import_goes_on_after_another_one(storage: Storage) -> None:
-    await import_history(storage, PLACES, [Snapshot(ms(1), [place("a"), place("b")])], BY)
-    done = await import_history(storage, PLACES, [Snapshot(ms(5), [place("b")])], BY)
+    await import_history(storage, PLACES, [SnapshotStep(ms(1), [place("a"), place("b")])], BY)
+    done = await import_history(storage, PLACES, [SnapshotStep(ms(5), [place("b")])], BY)
     assert [(d.created, d.deleted) for d in done] == [(0, 1)]
     assert await content(storage) == {"b": {}}
 
@@ -77,7 +77,7 @@ class Killed(Exception):
     """The end of a process."""
 
 
-async def killed_after(steps: list[Edits], count: int) -> AsyncIterator[Edits]:
+async def killed_after(steps: list[EditStep], count: int) -> AsyncIterator[EditStep]:
     """So many steps are made, and the next one is begun."""
     for step in steps[: count + 1]:
         yield step
@@ -85,12 +85,12 @@ async def killed_after(steps: list[Edits], count: int) -> AsyncIterator[Edits]:
 
 
 async def test_a_job_that_begins_again_goes_on_after_what_it_has_made(storage: Storage) -> None:
-    """Also when a step had changed nothing; somebody else's history is no business of it."""
+    """An import resumes after a step without changes, and ignores history of other clients."""
     steps = [
-        Edits(ms(1), [place("a")]),
-        Edits(ms(2), [place("b")]),
-        Edits(ms(3), [place("b")]),
-        Edits(ms(4), [place("c")], ["a"]),
+        EditStep(ms(1), [place("a")]),
+        EditStep(ms(2), [place("b")]),
+        EditStep(ms(3), [place("b")]),
+        EditStep(ms(4), [place("c")], ["a"]),
     ]
     for count in (2, 3):
         with pytest.raises(Killed):
@@ -103,7 +103,7 @@ async def test_a_job_that_begins_again_goes_on_after_what_it_has_made(storage: S
     assert await content(storage) == {"b": {}, "c": {}}
     with pytest.raises(InvalidArgument):
         await import_history(storage, PLACES, steps, BY, job="yours")
-    # All of it is made: what others have written since is no business of it either.
+    # The import is complete, so later writes of other clients do not matter.
     await put(storage, place("e"))
     assert await import_history(storage, PLACES, steps, BY, job="mine") == []
     assert await content(storage) == {"b": {}, "c": {}, "e": {}}
@@ -120,30 +120,36 @@ async def test_a_job_does_not_wait_for_ever_and_says_for_whom(
     status = await storage.publication()
     assert status.held_back_by is not None
     with pytest.raises(Unavailable, match="1 transactions wait") as error:
-        await import_history(storage, PLACES, [Edits(ms(1), [place("b")])], BY, job="mine")
+        await import_history(storage, PLACES, [EditStep(ms(1), [place("b")])], BY, job="mine")
     assert status.held_back_by in error.value.message
     await writer.abort()
 
 
 async def test_ids_with_the_prefix_of_the_collection(storage: Storage) -> None:
     info = CollectionInfo(id="places", id_prefix="p-")
-    first = [Snapshot(ms(1), [place("p-a", n=1), place("b", n=1)]), Snapshot(ms(2), [place("p-a")])]
+    first = [
+        SnapshotStep(ms(1), [place("p-a", n=1), place("b", n=1)]),
+        SnapshotStep(ms(2), [place("p-a")]),
+    ]
     done = await import_history(storage, info, first, BY)
     assert [(d.created, d.updated, d.deleted) for d in done] == [(2, 0, 0), (0, 1, 1)]
     # Nothing but the prefix is different.
-    same = [Snapshot(ms(3), [place("a")]), Snapshot(ms(4), [place("p-a")])]
+    same = [SnapshotStep(ms(3), [place("a")]), SnapshotStep(ms(4), [place("p-a")])]
     assert [each.txn for each in await import_history(storage, PLACES, same, BY)] == [None, None]
-    twice = [Snapshot(ms(4, 2), [place("a"), place("p-p-a")]), Snapshot(ms(5, 2), [place("a")])]
+    twice = [
+        SnapshotStep(ms(4, 2), [place("a"), place("p-p-a")]),
+        SnapshotStep(ms(5, 2), [place("a")]),
+    ]
     done = await import_history(storage, PLACES, twice, BY)
     assert [(d.created, d.deleted) for d in done] == [(1, 0), (0, 1)]
     assert await content(storage) == {"a": {}}
-    (gone,) = await import_history(storage, PLACES, [Edits(ms(6, 2), [], ["p-a"])], BY)
+    (gone,) = await import_history(storage, PLACES, [EditStep(ms(6, 2), [], ["p-a"])], BY)
     assert gone.deleted == 1
     assert await content(storage) == {}
 
 
 async def test_steps_out_of_order_are_refused(storage: Storage) -> None:
-    steps = [Edits(ms(2), [place("a")]), Edits(ms(2), [place("b")])]
+    steps = [EditStep(ms(2), [place("a")]), EditStep(ms(2), [place("b")])]
     with pytest.raises(InvalidArgument, match="Step 2"):
         await import_history(storage, PLACES, steps, BY)
 
@@ -152,7 +158,7 @@ async def test_a_storage_with_later_transactions_is_refused(storage: Storage) ->
     await make(storage)
     await put(storage, place("a"))
     with pytest.raises(InvalidArgument):
-        await import_history(storage, PLACES, [Edits(ms(1), [place("b")])], BY)
+        await import_history(storage, PLACES, [EditStep(ms(1), [place("b")])], BY)
     assert await content(storage) == {"a": {}}
 
 
@@ -175,16 +181,16 @@ async def test_sixteen_dated_versions_of_airports(storage: Storage, kind: str) -
     steps = airports()
     whole: dict[str, Any] = {}
     versions: dict[str, dict[str, Any]] = {}
-    given: list[Snapshot | Edits] = []
+    given: list[SnapshotStep | EditStep] = []
     for step in steps:
         whole = {id_: f for id_, f in whole.items() if id_ not in step["deleted"]}
         whole |= {feature["id"]: feature for feature in step["put"]}
         versions[step["at"]] = whole
         at_ms, message = day_ms(step["at"]), step["message"]
         if kind == "snapshots":
-            given.append(Snapshot(at_ms, [*whole.values()], message))
+            given.append(SnapshotStep(at_ms, [*whole.values()], message))
         else:
-            given.append(Edits(at_ms, step["put"], step["deleted"], message))
+            given.append(EditStep(at_ms, step["put"], step["deleted"], message))
     done = await import_history(storage, CollectionInfo(id="airports"), given, BY)
     assert [(d.created + d.updated, d.deleted) for d in done] == [
         (len(step["put"]), len(step["deleted"])) for step in steps
@@ -209,11 +215,11 @@ async def test_sixteen_dated_versions_of_airports(storage: Storage, kind: str) -
 
 async def test_differences_over_the_year_1000(storage: Storage) -> None:
     """Numbers of years with three and with four digits are compared as numbers."""
-    steps: list[Snapshot | Edits] = [
-        Snapshot(ms(31, 12, 998), [place("a", n=1), place("b", n=1)]),
-        Snapshot(ms(31, 12, 999), [place("a", n=2), place("b", n=1)]),
-        Snapshot(ms(1, 1, 1000), [place("a", n=3), place("b", n=1)]),
-        Snapshot(ms(1, 1, 1950), [place("a", n=4)]),
+    steps: list[SnapshotStep | EditStep] = [
+        SnapshotStep(ms(31, 12, 998), [place("a", n=1), place("b", n=1)]),
+        SnapshotStep(ms(31, 12, 999), [place("a", n=2), place("b", n=1)]),
+        SnapshotStep(ms(1, 1, 1000), [place("a", n=3), place("b", n=1)]),
+        SnapshotStep(ms(1, 1, 1950), [place("a", n=4)]),
     ]
     await import_history(storage, CollectionInfo(id="places", max_age=1_000_000), steps, BY)
     for ref, expected in [

@@ -13,8 +13,8 @@ from naksha.model.query import Query
 from naksha.model.version import AtSeq
 from naksha.spi.storage import Storage
 from naksha.versioning import (
-    Policy,
-    Snapshot,
+    MergePolicy,
+    SnapshotStep,
     create_branch,
     create_tag,
     import_history,
@@ -82,7 +82,9 @@ async def test_three_errors_for_versions_that_are_not_there(storage: Storage) ->
         await place_of(storage, "nowhere")
     with pytest.raises(NotFound, match="Branch 'nowhere'"):
         await place_of(storage, "nowhere:HEAD")
-    with pytest.raises(InvalidArgument, match="not a range"):
+    with pytest.raises(
+        InvalidArgument, match="A reference to one version is required, not the range"
+    ):
         await place_of(storage, "1..2")
     async with storage.write("app") as session:
         await session.change_collection("places", CollectionChange(history_enabled=False))
@@ -123,7 +125,8 @@ async def test_the_same_three_errors_on_a_branch_and_in_a_range(storage: Storage
 async def test_what_the_log_has_no_more_is_expired_however_it_is_said(storage: Storage) -> None:
     begin, day = datetime(2021, 1, 1, tzinfo=UTC), timedelta(days=1)
     steps = [
-        Snapshot(int((begin + n * day).timestamp() * 1000), [place("a", n=n)]) for n in (10, 20, 30)
+        SnapshotStep(int((begin + n * day).timestamp() * 1000), [place("a", n=n)])
+        for n in (10, 20, 30)
     ]
     done = await import_history(storage, CollectionInfo(id="places"), steps, ANN)
     await create_tag(storage, "kept", ANN, "2")
@@ -174,6 +177,6 @@ async def test_a_tag_after_a_branch_is_a_version_of_that_branch(storage: Storage
     with pytest.raises(InvalidArgument, match="'there' is a version of 'fix'"):
         await place_of(storage, "other:there")
     # On another base than it had then the tag is still of the branch.
-    await rebase(storage, "fix", ANN, policy=Policy.THEIRS)
+    await rebase(storage, "fix", ANN, policy=MergePolicy.THEIRS)
     found = await place_of(storage, "fix:there")
     assert await content(found.storage, at=found.at) == {"a": {"n": 3}}

@@ -14,7 +14,7 @@ from naksha.model.query import Bbox, Query, States
 from naksha.model.state import XYZ
 from naksha.model.version import AtSeq
 from naksha.spi.storage import Storage, WriteSession
-from naksha.versioning import Signed, create_branch, line_of, merge, place_of, revert, rollback
+from naksha.versioning import Attribution, create_branch, line_of, merge, place_of, revert, rollback
 from tests.versioning.town import ANN, BOB, branch, content, delete, make, place, put, seen
 
 
@@ -70,7 +70,7 @@ async def test_only_what_matched_a_filter_at_some_time(storage: Storage) -> None
     assert done.updated == {"places": ["in"]}
     assert await content(storage) == {"in": {"n": 1}, "out": {"n": 2}}
     assert await content(storage, "roads") == {"r": {"n": 2}}
-    await rollback(line, to, Signed("editor", message="all of it"))
+    await rollback(line, to, Attribution("editor", message="all of it"))
     assert await content(storage) == {"in": {"n": 1}, "out": {"n": 1}}
     assert await content(storage, "roads") == {"r": {"n": 1}}
 
@@ -199,7 +199,7 @@ async def test_revert_of_what_matches_a_filter(storage: Storage) -> None:
         await session.delete("places", ["gone"])
         await session.create("places", [place("new", 5, 5), place("far", 0, 0)])
     bad = await seen(storage, session.txn)
-    # A conflict outside of the filter is in nobody's way.
+    # A conflict outside of the filter does not matter.
     await put(storage, place("out", 0, 0, n=3))
     line = await line_of(storage, "main")
     changeset = await place_of(storage, str(bad.seq_number))

@@ -14,9 +14,9 @@ from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import Expired, InUse, LimitExceeded, MergeConflict
 from naksha.spi.storage import Storage
 from naksha.versioning import (
-    Edits,
-    Policy,
-    Snapshot,
+    EditStep,
+    MergePolicy,
+    SnapshotStep,
     branches,
     conflict_of,
     conflicts,
@@ -54,7 +54,7 @@ def large(count: int, size: int, **properties: Any) -> list[Feature]:
 
 
 async def put_each(storage: Storage, many: list[Feature]) -> None:
-    """As one transaction, in calls that are small enough."""
+    """Write features in one transaction, in calls of limited size."""
     async with storage.write("editor") as session:
         for each in many:
             await session.upsert("places", [each])
@@ -84,9 +84,9 @@ async def test_merge_rollback_and_rebase_in_parts_by_bytes(
 
 
 async def test_import_in_parts_by_bytes(storage: Storage, small_calls: int) -> None:
-    steps: list[Snapshot | Edits] = [
-        Snapshot(DAY_MS, large(40, 20_000, n=1)),
-        Edits(2 * DAY_MS, put=large(40, 20_000, n=2)),
+    steps: list[SnapshotStep | EditStep] = [
+        SnapshotStep(DAY_MS, large(40, 20_000, n=1)),
+        EditStep(2 * DAY_MS, put=large(40, 20_000, n=2)),
     ]
     done = await import_history(storage, CollectionInfo(id="places"), steps, ANN)
     assert [(each.created, each.updated) for each in done] == [(40, 0), (0, 40)]
@@ -95,7 +95,7 @@ async def test_import_in_parts_by_bytes(storage: Storage, small_calls: int) -> N
 async def test_many_points_are_longer_stored_than_sent(storage: Storage, small_calls: int) -> None:
     """Short numbers: the geometry is five times as long as its JSON."""
     steps = [
-        Snapshot(
+        SnapshotStep(
             DAY_MS,
             [
                 {
@@ -139,7 +139,7 @@ async def test_a_conflict_of_large_features(storage: Storage) -> None:
         assert [side and side["properties"]["n"] for side in sides] == [1, 3, 2]
         assert [side and len(side["properties"]["text"]) for side in sides] == [size] * 3
         assert each.paths == ("/properties/n",)
-    await resolve_conflict(storage, id_, {}, BOB, policy=Policy.THEIRS)
+    await resolve_conflict(storage, id_, {}, BOB, policy=MergePolicy.THEIRS)
     assert {each["n"] for each in (await content(storage)).values()} == {2}
     assert await conflicts(storage) == []
     assert await storage.all_kept(CONFLICT_PART) == []

@@ -18,8 +18,8 @@ from naksha.model.errors import (
 )
 from naksha.spi.storage import Storage
 from naksha.versioning import (
-    Scope,
-    Signed,
+    Attribution,
+    NameScope,
     branches,
     create_branch,
     create_tag,
@@ -39,7 +39,7 @@ from tests.versioning.town import ANN, BOB, content, make, place, put
 async def test_a_tag_names_a_version_for_good(storage: Storage) -> None:
     await make(storage)
     version = await put(storage, place("a", n=1))
-    made = await create_tag(storage, "summer", Signed("editor", "ann", "before the roads"))
+    made = await create_tag(storage, "summer", Attribution("editor", "ann", "before the roads"))
     assert (made.version, made.author, made.description) == (version, "ann", "before the roads")
     await put(storage, place("a", n=2))
     found = await place_of(storage, "summer")
@@ -65,7 +65,7 @@ async def test_names_are_checked_and_not_shared_with_branches(storage: Storage) 
     for force in (False, True):
         with pytest.raises(Conflict, match="already"):
             await create_tag(storage, "fix", ANN, force=force)
-    await create_tag(storage, "fix", ANN, scope=Scope("space-1"))
+    await create_tag(storage, "fix", ANN, scope=NameScope("space-1"))
     assert [tag.name for tag in await tags(storage, space="space-1")] == ["fix"]
     assert await tags(storage) == []
 
@@ -74,7 +74,7 @@ async def test_what_is_tagged_is_protected(storage: Storage) -> None:
     await make(storage, "places", "roads")
     await put(storage, place("a", n=1))
     await create_tag(storage, "all", ANN)
-    await create_tag(storage, "some", ANN, scope=Scope(None, ("roads",)))
+    await create_tag(storage, "some", ANN, scope=NameScope(None, ("roads",)))
     for name in ("places", "roads"):
         with pytest.raises(InUse, match="tag"):
             await _switch_off(storage, name)
@@ -148,7 +148,7 @@ async def test_a_tag_of_a_branch_that_has_another_name_now(storage: Storage) -> 
         ("child", "repair"),
         ("repair", "main"),
     ]
-    # Another one has the name, and is no parent of anything.
+    # Another branch has the name, and is not the parent of any branch.
     await create_branch(storage, "fix", BOB)
     await put((await open_branch(storage, "fix")).storage, place("wrong"))
     await put((await open_branch(storage, "repair")).storage, place("b"))
@@ -203,7 +203,7 @@ async def test_what_is_not_published_is_not_in_a_tag(storage: Storage) -> None:
 async def test_a_scope_of_what_is_not_there(storage: Storage) -> None:
     await make(storage)
     await put(storage, place("a", n=1))
-    scope = Scope(None, ("places", "plaecs"))
+    scope = NameScope(None, ("places", "plaecs"))
     with pytest.raises(CollectionNotFound) as caught:
         await create_tag(storage, "t", ANN, scope=scope)
     assert caught.value.collection_id == "plaecs"

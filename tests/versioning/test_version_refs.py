@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from naksha.model.errors import InvalidArgument
 from naksha.model.version import HEAD, AtSeq, AtTime, AtTxn
 from naksha.versioning.version_refs import (
-    AtUuid,
-    Everything,
-    Named,
-    One,
-    Range,
+    AllRef,
+    NamedRef,
+    RangeRef,
+    SingleRef,
+    UuidRef,
     check_name,
     parse_ref,
 )
@@ -28,33 +28,33 @@ NEW_YEAR_MS = 1_767_225_600_000
 @pytest.mark.parametrize(
     ("text", "ref"),
     [
-        ("", One("main", HEAD)),
-        ("HEAD", One("main", HEAD)),
-        ("main:HEAD", One("main", HEAD)),
-        ("main", One("main", HEAD)),
-        ("0", One("main", AtSeq(0))),
-        ("999999999999999", One("main", AtSeq(10**15 - 1))),
-        ("1000000000000000", One("main", AtTxn(10**15))),
-        ("2026111600000000001", One("main", AtTxn(2026111600000000001))),
-        ("*", Everything("main")),
-        ("fix:*", Everything("fix")),
-        ("3..9", Range("main", AtSeq(3), AtSeq(9))),
-        ("3..HEAD", Range("main", AtSeq(3), HEAD)),
-        ("summer..HEAD", Range("main", Named("summer"), HEAD)),
-        ("summer", One("main", Named("summer"))),
-        ("Ärger/1.2", One("main", Named("Ärger/1.2"))),
-        ("fix:HEAD", One("fix", HEAD)),
-        ("fix:12", One("fix", AtSeq(12))),
-        ("fix:3..9", Range("fix", AtSeq(3), AtSeq(9))),
-        ("2026-01-01T00:00:00Z", One("main", AtTime(NEW_YEAR_MS))),
-        ("2026-01-01T00:00", One("main", AtTime(NEW_YEAR_MS))),
-        ("2026-01-01T01:00:00+01:00", One("main", AtTime(NEW_YEAR_MS))),
-        ("2026-01-01T00:00:00.123Z", One("main", AtTime(NEW_YEAR_MS + 123))),
-        ("fix:2026-01-01T00:00:00Z", One("fix", AtTime(NEW_YEAR_MS))),
-        ("3..2026-01-01T00:00:00Z", Range("main", AtSeq(3), AtTime(NEW_YEAR_MS))),
-        (UUID, One("main", AtUuid(UUID))),
-        (UUID.upper(), One("main", AtUuid(UUID))),
-        ("abcdefab-0001-4000-9a5b-1800000000ff", One("main", AtUuid(
+        ("", SingleRef("main", HEAD)),
+        ("HEAD", SingleRef("main", HEAD)),
+        ("main:HEAD", SingleRef("main", HEAD)),
+        ("main", SingleRef("main", HEAD)),
+        ("0", SingleRef("main", AtSeq(0))),
+        ("999999999999999", SingleRef("main", AtSeq(10**15 - 1))),
+        ("1000000000000000", SingleRef("main", AtTxn(10**15))),
+        ("2026111600000000001", SingleRef("main", AtTxn(2026111600000000001))),
+        ("*", AllRef("main")),
+        ("fix:*", AllRef("fix")),
+        ("3..9", RangeRef("main", AtSeq(3), AtSeq(9))),
+        ("3..HEAD", RangeRef("main", AtSeq(3), HEAD)),
+        ("summer..HEAD", RangeRef("main", NamedRef("summer"), HEAD)),
+        ("summer", SingleRef("main", NamedRef("summer"))),
+        ("Ärger/1.2", SingleRef("main", NamedRef("Ärger/1.2"))),
+        ("fix:HEAD", SingleRef("fix", HEAD)),
+        ("fix:12", SingleRef("fix", AtSeq(12))),
+        ("fix:3..9", RangeRef("fix", AtSeq(3), AtSeq(9))),
+        ("2026-01-01T00:00:00Z", SingleRef("main", AtTime(NEW_YEAR_MS))),
+        ("2026-01-01T00:00", SingleRef("main", AtTime(NEW_YEAR_MS))),
+        ("2026-01-01T01:00:00+01:00", SingleRef("main", AtTime(NEW_YEAR_MS))),
+        ("2026-01-01T00:00:00.123Z", SingleRef("main", AtTime(NEW_YEAR_MS + 123))),
+        ("fix:2026-01-01T00:00:00Z", SingleRef("fix", AtTime(NEW_YEAR_MS))),
+        ("3..2026-01-01T00:00:00Z", RangeRef("main", AtSeq(3), AtTime(NEW_YEAR_MS))),
+        (UUID, SingleRef("main", UuidRef(UUID))),
+        (UUID.upper(), SingleRef("main", UuidRef(UUID))),
+        ("abcdefab-0001-4000-9a5b-1800000000ff", SingleRef("main", UuidRef(
             "abcdefab-0001-4000-9a5b-1800000000ff"))),
     ],
 )  # fmt: skip
@@ -74,7 +74,7 @@ def test_what_is_meant(text: str, ref: object) -> None:
         ("1x", "is not a valid version"),
         ("-1", None),
         ("99999999999999999999", "is not a valid version"),
-        ("9223372036854775808", "too large"),
+        ("9223372036854775808", "at most"),
         ("2026-13-01T00:00:00Z", "ISO 8601"),
         ("a:b:c", "is not a valid version"),
         ("a b:3", "not a valid branch name"),
@@ -85,7 +85,7 @@ def test_what_is_meant(text: str, ref: object) -> None:
 def test_what_is_not(text: str, reason: str | None) -> None:
     if reason is None:
         # A name may begin with anything but a digit.
-        assert parse_ref(text) == One("main", Named(text))
+        assert parse_ref(text) == SingleRef("main", NamedRef(text))
         return
     with pytest.raises(InvalidArgument, match=reason) as caught:
         parse_ref(text)
@@ -106,8 +106,8 @@ def test_whatever_is_a_name_is_read_as_that_name(text: str) -> None:
         name = check_name(text)
     except InvalidArgument:
         return
-    assert parse_ref(name) == One("main", Named(name))
-    assert parse_ref(f"{name}:HEAD") == One(name, HEAD)
+    assert parse_ref(name) == SingleRef("main", NamedRef(name))
+    assert parse_ref(f"{name}:HEAD") == SingleRef(name, HEAD)
 
 
 @given(st.text(max_size=60))
@@ -122,7 +122,7 @@ def test_any_text_is_a_reference_or_an_error_that_says_why(text: str) -> None:
 
 @given(st.uuids(version=4))
 def test_every_uuid_is_one(value: uuid.UUID) -> None:
-    assert parse_ref(str(value)) == One("main", AtUuid(str(value)))
+    assert parse_ref(str(value)) == SingleRef("main", UuidRef(str(value)))
 
 
 @given(st.datetimes())
@@ -130,4 +130,4 @@ def test_times_are_exact_to_the_millisecond(time: datetime) -> None:
     ref = parse_ref(time.isoformat())
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     expected = (time.replace(tzinfo=UTC) - epoch) // timedelta(milliseconds=1)
-    assert ref == One("main", AtTime(expected))
+    assert ref == SingleRef("main", AtTime(expected))

@@ -9,11 +9,11 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.query import Query
 from naksha.model.version import HEAD, Version, VersionSelector
 from naksha.spi.storage import Reader, Storage
-from naksha.versioning import Signed, create_branch, open_branch
+from naksha.versioning import Attribution, create_branch, open_branch
 
 T = TypeVar("T")
-ANN = Signed("editor", "ann")
-BOB = Signed("editor", "bob")
+ANN = Attribution("editor", "ann")
+BOB = Attribution("editor", "bob")
 
 
 def place(id_: str, lon: float = 8.0, lat: float = 50.0, **properties: Any) -> dict[str, Any]:
@@ -31,7 +31,7 @@ async def put(
     storage: Storage,
     *features: Mapping[str, Any],
     into: str = "places",
-    by: Signed = ANN,
+    by: Attribution = ANN,
     message: str | None = None,
 ) -> Version:
     async with storage.write(by.app_id, by.author) as session:
@@ -41,7 +41,9 @@ async def put(
     return await seen(storage, session.txn)
 
 
-async def delete(storage: Storage, *ids: str, from_: str = "places", by: Signed = ANN) -> Version:
+async def delete(
+    storage: Storage, *ids: str, from_: str = "places", by: Attribution = ANN
+) -> Version:
     async with storage.write(by.app_id, by.author) as session:
         await session.delete(from_, ids)
     return await seen(storage, session.txn)

@@ -1,5 +1,5 @@
 """Synchronous Python API for scripts and notebooks, with plain dictionaries as features."""
 
-from naksha.api.database import Collection, Database, Transaction, connect
+from naksha.api.database import Collection, Database, DatabaseTransaction, connect
 
-__all__ = ["Collection", "Database", "Transaction", "connect"]
+__all__ = ["Collection", "Database", "DatabaseTransaction", "connect"]

@@ -187,10 +187,10 @@ class Database:
         *,
         app_id: str | None = None,
         author: str | None = None,
-    ) -> Transaction:
+    ) -> DatabaseTransaction:
         """Open a transaction: committed at the end of its `with` block, rolled back on an error."""
         context = self.storage.write(self._signed(app_id), author or self._author)
-        return Transaction(self, context, message)
+        return DatabaseTransaction(self, context, message)
 
     def run(self, work: Callable[[WriteSession], Awaitable[T]]) -> T:
         """Run `work` in a transaction, retried on conflicts with concurrent writers."""
@@ -259,7 +259,7 @@ class Database:
         return self._background.hold(context)
 
 
-class Transaction:
+class DatabaseTransaction:
     """A transaction: all of it is committed, or nothing.
 
     Inside it, `transaction["places"]` reads and writes a collection, including its own changes.
@@ -347,7 +347,7 @@ class Collection:
         name: str,
         *,
         at: At = None,
-        transaction: Transaction | None = None,
+        transaction: DatabaseTransaction | None = None,
     ) -> None:
         self._database = database
         self._transaction = transaction

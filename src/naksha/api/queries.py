@@ -37,7 +37,9 @@ def selector(at: At) -> VersionSelector:
     if at is None:
         return HEAD
     if isinstance(at, bool):
-        raise InvalidArgument("A version must be a number, a time or None, not a bool", field="at")
+        raise InvalidArgument(
+            f"at={at} is not a version; pass a number, a time or None", field="at"
+        )
     if isinstance(at, int):
         return selector_of(at)
     if isinstance(at, Version):
@@ -57,10 +59,10 @@ def epoch_ms(time: datetime | int) -> int:
 
 def change_of(settings: Mapping[str, Any]) -> CollectionChange:
     """Build a change of collection settings; `delete_at` may be a datetime."""
-    given = dict(settings)
-    if isinstance(given.get("delete_at"), datetime):
-        given["delete_at"] = epoch_ms(given["delete_at"])
-    return CollectionChange(**given)
+    fields = dict(settings)
+    if isinstance(fields.get("delete_at"), datetime):
+        fields["delete_at"] = epoch_ms(fields["delete_at"])
+    return CollectionChange(**fields)
 
 
 def query_of(
@@ -94,7 +96,7 @@ def query_of(
             `Query`.
     """
     states = States.ALL if all_states else States.DELETED if deleted else States.LIVE
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "ids": (ids,) if isinstance(ids, str) else None if ids is None else tuple(ids),
         "spatial": _spatial(bbox, tile, intersects, radius),
         "tags": _tags(tags),
@@ -103,12 +105,14 @@ def query_of(
         "limit": limit,
     }
     for name, value in others.items():
-        if name not in Query.__struct_fields__ or name in given:
-            raise InvalidArgument(f"{name!r} is not a parameter of a query", field=name)
-        given[name] = (value,) if isinstance(value, str) and name.endswith("s") else value
-        if isinstance(given[name], list):
-            given[name] = tuple(given[name])
-    return Query(**given)
+        if name not in Query.__struct_fields__ or name in fields:
+            raise InvalidArgument(
+                f"{name!r} is not a parameter of a query; see `help(naksha.Query)`", field=name
+            )
+        fields[name] = (value,) if isinstance(value, str) and name.endswith("s") else value
+        if isinstance(fields[name], list):
+            fields[name] = tuple(fields[name])
+    return Query(**fields)
 
 
 def _spatial(
@@ -118,11 +122,14 @@ def _spatial(
     radius: float,
 ) -> Spatial | None:
     if sum(part is not None for part in (bbox, tile, intersects)) > 1:
-        raise InvalidArgument("bbox, tile and intersects cannot be combined", field="bbox")
+        raise InvalidArgument(
+            "bbox, tile and intersects cannot be combined in one query; pass one", field="bbox"
+        )
     if bbox is not None:
         if len(bbox) != 4:
             raise InvalidArgument(
-                "bbox must have four numbers: west, south, east, north", field="bbox"
+                f"bbox has {len(bbox)} values; it needs four numbers: west, south, east, north",
+                field="bbox",
             )
         return Bbox(*map(float, bbox))
     if tile is not None:

@@ -10,18 +10,18 @@ from naksha.api.queries import query_of
 from naksha.model.query import Query, Spatial
 from naksha.model.transaction import LogFilter
 from naksha.versioning import (
+    Attribution,
     Branch,
-    Change,
     Changeset,
     Choices,
+    FeatureDiff,
+    HistoryStep,
+    MergePolicy,
     Place,
-    Policy,
-    Signed,
-    Step,
     StoredConflict,
     Tag,
-    Undecided,
-    Written,
+    UndecidedFeature,
+    WriteReport,
 )
 from naksha.versioning.version_refs import MAIN_BRANCH
 
@@ -42,9 +42,9 @@ class Versions:
         self._database = database
         self._call = database.call
 
-    def _signed(self, message: str | None) -> Signed:
+    def _signed(self, message: str | None) -> Attribution:
         app_id, author = self._database.signature()
-        return Signed(app_id, author, message)
+        return Attribution(app_id, author, message)
 
     def _line(self) -> versioning.Line:
         database = self._database
@@ -113,7 +113,7 @@ class Versions:
         )
         return self._call(page).changesets
 
-    def diff(self, versions: str, collection: str, **query: Any) -> Iterator[Change]:
+    def diff(self, versions: str, collection: str, **query: Any) -> Iterator[FeatureDiff]:
         """Iterate over the differences between two versions (`3..7`) or of one version (`7`).
 
         With a query: only features that matched it in a state in between and were changed by its
@@ -124,13 +124,13 @@ class Versions:
         old, new = self._call(versioning.range_of(self._database.root, ref))
         return self._database.iterate(versioning.diff(old, new, collection, query_of(**query)))
 
-    def compare(self, old: str, new: str, collection: str, **query: Any) -> Iterator[Change]:
+    def compare(self, old: str, new: str, collection: str, **query: Any) -> Iterator[FeatureDiff]:
         """Iterate over the differences between any two versions, also of different branches."""
         self._known(collection)
         places = self.place(old), self.place(new)
         return self._database.iterate(versioning.diff(*places, collection, query_of(**query)))
 
-    def history(self, versions: str, collection: str, **query: Any) -> Iterator[Step]:
+    def history(self, versions: str, collection: str, **query: Any) -> Iterator[HistoryStep]:
         """Iterate over all states of features between two versions (`3..7`, `*` for all).
 
         Each step has author, time and action. With a query: only states that match it.
@@ -152,7 +152,7 @@ class Versions:
         message: str | None = None,
         dry_run: bool = False,
         **query: Any,
-    ) -> Written:
+    ) -> WriteReport:
         """Restore features to their state at a version, in a new transaction.
 
         With a query: only features that matched it since then and were changed by its authors in
@@ -178,7 +178,7 @@ class Versions:
         message: str | None = None,
         dry_run: bool = False,
         **query: Any,
-    ) -> Written:
+    ) -> WriteReport:
         """Undo the changes of one version and keep later ones.
 
         With a query: only the changes of features that matched it before or after the change.
@@ -214,7 +214,7 @@ class Versions:
     def drop_expired_tags(self) -> int:
         """Remove unprotecting tags whose version has expired; return their number."""
         # No log records tags, so the app id does not matter.
-        by = Signed("naksha")
+        by = Attribution("naksha")
         return self._call(versioning.drop_expired_tags(self._database.root, by))
 
     # ---- Branches ----------------------------------------------------------------------------
@@ -243,11 +243,11 @@ class Versions:
         source: str,
         into: str = "main",
         *,
-        policy: Policy | str = Policy.FAIL,
+        policy: MergePolicy | str = MergePolicy.FAIL,
         choices: Choices | None = None,
         message: str | None = None,
         dry_run: bool = False,
-    ) -> Written:
+    ) -> WriteReport:
         """Merge the changes of a branch into another one."""
         return self._call(
             versioning.merge(
@@ -255,7 +255,7 @@ class Versions:
                 source,
                 into,
                 self._signed(message),
-                policy=Policy(policy),
+                policy=MergePolicy(policy),
                 choices=choices,
                 dry_run=dry_run,
             )
@@ -266,11 +266,11 @@ class Versions:
         name: str,
         onto: str | None = None,
         *,
-        policy: Policy | str = Policy.FAIL,
+        policy: MergePolicy | str = MergePolicy.FAIL,
         choices: Choices | None = None,
         message: str | None = None,
         dry_run: bool = False,
-    ) -> Written:
+    ) -> WriteReport:
         """Rebase a branch onto a newer version of its base."""
         return self._call(
             versioning.rebase(
@@ -278,7 +278,7 @@ class Versions:
                 name,
                 self._signed(message),
                 onto,
-                policy=Policy(policy),
+                policy=MergePolicy(policy),
                 choices=choices,
                 dry_run=dry_run,
             )
@@ -288,14 +288,14 @@ class Versions:
         """Return the pending merges."""
         return self._call(versioning.conflicts(self._database.root))
 
-    def undecided(self, conflict: str) -> Iterator[Undecided]:
+    def undecided(self, conflict: str) -> Iterator[UndecidedFeature]:
         """Iterate over the features of a conflict: base, ours, theirs, and the differing paths."""
         return self._database.iterate(versioning.undecided_of(self._database.root, conflict))
 
-    def resolve(self, conflict: str, choices: Choices, message: str | None = None) -> Written:
+    def resolve(self, conflict: str, choices: Choices, message: str | None = None) -> WriteReport:
         """Resolve a conflict with a choice for each `(collection, id)`.
 
-        A choice is a side (`Policy.OURS`, `Policy.THEIRS`) or a feature.
+        A choice is a side (`MergePolicy.OURS`, `MergePolicy.THEIRS`) or a feature.
         """
         signed = self._signed(message)
         return self._call(

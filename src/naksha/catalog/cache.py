@@ -3,14 +3,14 @@
 The cache has a limit in bytes and evicts the least recently used entries first.
 
 A pointer that moves while it is read must not enter the cache. Before reading one from the database
-the caller therefore takes a mark, and the result is stored only if nothing happened to the pointer
+the caller therefore takes a stamp, and the result is stored only if nothing happened to the pointer
 since:
 
-    mark = cache.mark(realm, name)
+    stamp = cache.stamp(realm, name)
     pointer = …                                  # from the database
-    cache.put_pointer(realm, name, pointer, mark)
+    cache.put_pointer(realm, name, pointer, stamp)
 
-The time limit of a pointer starts at that mark. Neither cache hits nor messages of other instances
+The time limit of a pointer starts at that stamp. Neither cache hits nor messages of other instances
 extend it: it bounds how stale a reader can be when messages are lost.
 """
 
@@ -25,14 +25,14 @@ from naksha.model import limits
 from naksha.spi.clock import Clock
 
 
-class Absent:
+class AbsentPointer:
     """Cache value for a pointer that does not exist."""
 
 
-ABSENT: Final = Absent()
+ABSENT: Final = AbsentPointer()
 
 
-class Mark(NamedTuple):
+class ReadStamp(NamedTuple):
     """Start of a read from the database: the time, and the epoch of the pointer's slot."""
 
     epoch: int
@@ -131,7 +131,7 @@ class CatalogCache:
 
     # ---- Pointers ----------------------------------------------------------------------------
 
-    def pointer(self, realm: str, name: str) -> Pointer | Absent | None:
+    def pointer(self, realm: str, name: str) -> Pointer | AbsentPointer | None:
         """Return the cached pointer, or None if it is absent or expired and must be read."""
         key = (realm, name)
         entry = self._entries.get(key)
@@ -144,56 +144,56 @@ class CatalogCache:
             return None
         self.hits += 1
         self._entries.move_to_end(key)
-        found: Pointer | Absent = entry.value
+        found: Pointer | AbsentPointer = entry.value
         return found
 
-    def mark(self, realm: str, name: str) -> Mark:
-        """Return a mark; call this before reading or moving a pointer in the database."""
-        return Mark(self._epochs[self._slot(realm, name)], self._now_ms())
+    def stamp(self, realm: str, name: str) -> ReadStamp:
+        """Return a stamp; call this before reading or moving a pointer in the database."""
+        return ReadStamp(self._epochs[self._slot(realm, name)], self._now_ms())
 
     def put_pointer(
         self,
         realm: str,
         name: str,
         pointer: Pointer | None,
-        mark: Mark,
+        stamp: ReadStamp,
         sequence: int | None = None,
     ) -> None:
-        """Store a pointer that was read after the mark; None means that it does not exist.
+        """Store a pointer that was read after the stamp; None means that it does not exist.
 
-        It is discarded if the pointer was evicted, moved or read by another task since the mark.
+        It is discarded if the pointer was evicted, moved or read by another task since the stamp.
         """
         slot = self._slot(realm, name)
-        if self._epochs[slot] != mark.epoch:
+        if self._epochs[slot] != stamp.epoch:
             self.fenced += 1
             return
-        # A writer that took its mark before this read cannot tell whether its own move or this
-        # state is the later one, so invalidate its mark.
+        # A writer that took its stamp before this read cannot tell whether its own move or this
+        # state is the later one, so invalidate its stamp.
         self._epochs[slot] += 1
         if pointer is not None:
-            self._put_state(realm, pointer, sequence, mark.at_ms + self._pointer_ms)
+            self._put_state(realm, pointer, sequence, stamp.at_ms + self._pointer_ms)
         elif self._absent_ms:
-            expires_ms = mark.at_ms + self._absent_ms
+            expires_ms = stamp.at_ms + self._absent_ms
             self._put((realm, name), _Entry(ABSENT, len(name), expires_ms, None))
 
     def pointer_moved(
-        self, realm: str, pointer: Pointer, sequence: int, mark: Mark | None = None
+        self, realm: str, pointer: Pointer, sequence: int, stamp: ReadStamp | None = None
     ) -> None:
         """Record that a pointer reached the state `sequence` of its life.
 
-        With `mark`, the move was made here after the mark; otherwise another instance reported it,
+        With `stamp`, the move was made here after it; otherwise another instance reported it,
         possibly late. Concurrent reads are not stored.
         """
         key = (realm, pointer.name)
         slot = self._slot(realm, pointer.name)
-        is_latest = mark is not None and mark.epoch == self._epochs[slot]
+        is_latest = stamp is not None and stamp.epoch == self._epochs[slot]
         self._epochs[slot] += 1
         entry = self._entries.get(key)
-        if mark is not None and is_latest:
-            self._put_state(realm, pointer, sequence, mark.at_ms + self._pointer_ms)
+        if stamp is not None and is_latest:
+            self._put_state(realm, pointer, sequence, stamp.at_ms + self._pointer_ms)
         elif entry is None:
             return  # A late message may be outdated, and there is no entry to compare it with.
-        elif isinstance(entry.value, Absent) or entry.sequence is None:
+        elif isinstance(entry.value, AbsentPointer) or entry.sequence is None:
             self._drop(key)
         elif entry.value.created != pointer.created:
             self._drop(key)  # Another life of the name; only the database knows the later one.

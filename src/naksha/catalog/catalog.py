@@ -20,14 +20,14 @@ from naksha.catalog.cache import CatalogCache
 from naksha.catalog.cluster.clock import MonotonicClock
 from naksha.catalog.cluster.database_time import DatabaseTime
 from naksha.catalog.cluster.nodes import LeaseTimes, Node
-from naksha.catalog.cluster.peer_messages import Move, PeerWire, load_secret
+from naksha.catalog.cluster.peer_messages import PeerWire, PointerMove, load_secret
 from naksha.catalog.cluster.peers import Peers, into_cache
-from naksha.catalog.cluster.pointer_moves import Listener, Moves
+from naksha.catalog.cluster.pointer_moves import Listener, PointerMoves
 from naksha.catalog.cluster.snowflake import load_spec
 from naksha.catalog.entities import Entities
 from naksha.catalog.persistence import Persistence
 from naksha.catalog.pointers import Pointer
-from naksha.catalog.realms import Realm, RealmFence, Realms, Status
+from naksha.catalog.realms import Realm, RealmFence, Realms, RealmStatus
 from naksha.catalog.system_objects import SYSTEM_REALM
 from naksha.model import limits
 from naksha.model.errors import RealmInactive, RealmNotFound
@@ -73,7 +73,7 @@ class Catalog:
         node: Node,
         clock: MonotonicClock,
         cache: CatalogCache,
-        moves: Moves,
+        moves: PointerMoves,
         tuning: Tuning,
         closing: AsyncExitStack,
     ) -> None:
@@ -109,7 +109,7 @@ class Catalog:
         cache = CatalogCache(
             clock, bytes_max=tuning.cache_bytes_max, pointer_seconds=tuning.pointer_seconds
         )
-        moves = Moves()
+        moves = PointerMoves()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(backend.close)
             database_time = DatabaseTime(backend, clock)
@@ -118,7 +118,7 @@ class Catalog:
             peers, address = None, ""
             if tuning.listen:
                 wire = PeerWire(await load_secret(backend, clock))
-                peers = Peers(wire, _hearing(cache, moves))
+                peers = Peers(wire, _move_receiver(cache, moves))
                 stack.push_async_callback(peers.close)
                 address = await peers.listen(tuning.listen)
             node = Node(
@@ -132,7 +132,7 @@ class Catalog:
             stack.push_async_callback(node.close)
             if peers is not None:
                 peers.start(node.instance, node.peers)
-                moves.listeners.append(_telling(peers))
+                moves.listeners.append(_move_sender(peers))
             catalog = cls(backend, node, clock, cache, moves, tuning, stack)
             await catalog.realms.setup()
             catalog._closing = stack.pop_all()
@@ -150,14 +150,14 @@ class Catalog:
         known = self._open.get(id)
         if known is None or await self.realms.recent(id) != known.realm:
             async with self._opening.setdefault(id, asyncio.Lock()):
-                known = await self._opened(id)
+                known = await self._current_realm(id)
         self._keep(id, known)
         return known
 
-    async def _opened(self, id: str) -> OpenRealm:
+    async def _current_realm(self, id: str) -> OpenRealm:
         """Return a realm as it is now: the open one, unless its state has changed."""
         try:
-            fence = await self.realms.opened(id)
+            fence = await self.realms.open_fence(id)
         except (RealmInactive, RealmNotFound):
             self._open.pop(id, None)
             self._kept.pop(id, None)
@@ -174,9 +174,9 @@ class Catalog:
         if len(self._kept) > limits.OPEN_REALMS_MAX:
             self._kept.popitem(last=False)
 
-    async def realm_in_the_making(self, realm: Realm) -> Persistence:
+    async def realm_for_setup(self, realm: Realm) -> Persistence:
         """Return a realm that does not serve yet, for setting it up or importing it."""
-        if realm.status not in (Status.LOADING, Status.INITIALIZING):
+        if realm.status not in (RealmStatus.LOADING, RealmStatus.INITIALIZING):
             raise RealmInactive(
                 f"The realm {realm.id!r} is {realm.status}; it must be LOADING or INITIALIZING to"
                 " be set up"
@@ -189,7 +189,7 @@ class Catalog:
         Raises:
             RealmInactive, RealmChanged: The realm has left that state.
         """
-        return self._persistence(realm.id, await self.realms.reopened(realm))
+        return self._persistence(realm.id, await self.realms.reopen_fence(realm))
 
     def _persistence(self, realm: str, fence: RealmFence | None) -> Persistence:
         return Persistence(
@@ -197,19 +197,19 @@ class Catalog:
         )
 
 
-def _hearing(cache: CatalogCache, moves: Moves) -> Callable[[Move], None]:
+def _move_receiver(cache: CatalogCache, moves: PointerMoves) -> Callable[[PointerMove], None]:
     keep_up = into_cache(cache)
 
-    def hear(move: Move) -> None:
+    def receive(move: PointerMove) -> None:
         keep_up(move)
         moves.wake(move.realm, move.row.name)
 
-    return hear
+    return receive
 
 
-def _telling(peers: Peers) -> Listener:
-    def tell(realm: str, pointer: Pointer, sequence: int | None) -> None:
+def _move_sender(peers: Peers) -> Listener:
+    def send(realm: str, pointer: Pointer, sequence: int | None) -> None:
         # Report a move with an unknown order as deleted, so that peers read the pointer again.
-        peers.tell(Move(realm, pointer.to_row(), sequence or 0, is_deleted=sequence is None))
+        peers.send(PointerMove(realm, pointer.to_row(), sequence or 0, is_deleted=sequence is None))
 
-    return tell
+    return send

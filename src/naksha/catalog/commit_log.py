@@ -29,7 +29,7 @@ POLL_SECONDS_MAX: Final = 1.0
 """Longest interval at which a waiting reader polls for commits of other processes."""
 
 
-class Cursor(msgspec.Struct, frozen=True):
+class LogCursor(msgspec.Struct, frozen=True):
     """A place in the log: after one commit, or at the beginning (`seq` 0)."""
 
     created: int
@@ -40,7 +40,7 @@ class Cursor(msgspec.Struct, frozen=True):
         return f"{self.created:x}.{self.seq}.{self.id:x}"
 
     @classmethod
-    def parse(cls, text: str) -> Cursor:
+    def parse(cls, text: str) -> LogCursor:
         found = _CURSOR.fullmatch(text)
         if found is None:
             raise InvalidArgument(
@@ -79,12 +79,12 @@ class CommitLog(Generic[H]):
         """Return commits in descending order, from the head or from before a cursor's commit."""
         pointer = await self._persistence.pointer_now(self._name)
         head = await self._head(pointer)
-        place = Cursor.parse(before) if before is not None else None
+        place = LogCursor.parse(before) if before is not None else None
         if place is not None:
             await self._check(pointer, head, place)
             last = place.seq - 1
         else:
-            place = Cursor(pointer.created, 0, 0)
+            place = LogCursor(pointer.created, 0, 0)
             last = head.value.seq if head is not None else 0
         commits = await self._down(head, last, max(1, last - _checked(limit) + 1))
         if last > 0 and not commits:
@@ -97,7 +97,7 @@ class CommitLog(Generic[H]):
         """Return commits in ascending order, from after a cursor or from the first one."""
         pointer = await self._persistence.pointer_now(self._name)
         head = await self._head(pointer)
-        place = Cursor.parse(after) if after is not None else Cursor(pointer.created, 0, 0)
+        place = LogCursor.parse(after) if after is not None else LogCursor(pointer.created, 0, 0)
         await self._check(pointer, head, place)
         newest = head.value.seq if head is not None else 0
         last = min(newest, place.seq + _checked(limit))
@@ -130,12 +130,12 @@ class CommitLog(Generic[H]):
             else:
                 first, newest = commit, middle
         if first.value.seq == 1:
-            return str(Cursor(pointer.created, 0, 0))
+            return str(LogCursor(pointer.created, 0, 0))
         earlier = first.value.seq - 1
         id = await self._id_at(first, earlier)
         if (await self._fetch(id, earlier)).value.at_us >= at_us:
             raise self._expired(earlier)
-        return str(Cursor(pointer.created, earlier, id))
+        return str(LogCursor(pointer.created, earlier, id))
 
     async def wait(
         self, after: str, limit: int = limits.COMMIT_TAIL_MAX, seconds: float = 30.0
@@ -170,7 +170,7 @@ class CommitLog(Generic[H]):
     async def _head(self, pointer: Pointer) -> Object[H] | None:
         return await head_of(self._persistence, pointer, self._kind)
 
-    async def _check(self, pointer: Pointer, head: Object[H] | None, place: Cursor) -> None:
+    async def _check(self, pointer: Pointer, head: Object[H] | None, place: LogCursor) -> None:
         """Raise VersionNotFound if the cursor does not belong to this log."""
         is_ours = place.created == pointer.created
         if is_ours and place.seq > 0:
@@ -208,9 +208,9 @@ class CommitLog(Generic[H]):
         while (wanted := found[-1].value.seq - first) > 0:
             refs = [ObjectRef(self._type, id) for id in found[-1].value.tail[:wanted]]
             older = await self._persistence.fetch_many(refs, self._kind)
-            there = list(takewhile(lambda thing: thing is not None, older))
-            found += [thing for thing in there if thing is not None]
-            if not refs or len(there) < len(refs):
+            existing = list(takewhile(lambda thing: thing is not None, older))
+            found += [thing for thing in existing if thing is not None]
+            if not refs or len(existing) < len(refs):
                 break
         return found
 
@@ -236,16 +236,17 @@ def _step_towards(commit: Commit, seq: int) -> int:
     return commit.tail[-1]
 
 
-def _behind(pointer: Pointer, commit: Object[H] | None) -> Cursor:
+def _behind(pointer: Pointer, commit: Object[H] | None) -> LogCursor:
     if commit is None:
-        return Cursor(pointer.created, 0, 0)
-    return Cursor(pointer.created, commit.value.seq, commit.id)
+        return LogCursor(pointer.created, 0, 0)
+    return LogCursor(pointer.created, commit.value.seq, commit.id)
 
 
 def _checked(limit: int) -> int:
     if not 1 <= limit <= limits.LOG_PAGE_MAX:
         raise InvalidArgument(
-            f"The limit of a log page must be between 1 and {limits.LOG_PAGE_MAX:,} commits",
+            f"The limit of a log page must be between 1 and {limits.LOG_PAGE_MAX:,} commits,"
+            f" not {limit}",
             field="limit",
         )
     return limit

@@ -97,7 +97,7 @@ class Draft:
         return [ref for ref in written if ref.id not in self.seen and ref.id not in committed]
 
 
-class Attempt(Generic[H]):
+class CommitAttempt(Generic[H]):
     """One attempt of a change: the head it is based on, and the means to read and write.
 
     A change may run several times, on different heads, before one of its attempts counts; its
@@ -187,5 +187,5 @@ class Attempt(Generic[H]):
         return thing
 
 
-Change = Callable[[Attempt[H]], Awaitable[R]]
+Change = Callable[[CommitAttempt[H]], Awaitable[R]]
 """A change to apply on top of the head. It runs in the caller's context."""

@@ -20,9 +20,9 @@ from typing import Final, Literal, Protocol, TypeVar
 
 import msgspec
 
-from naksha.catalog.commits import Attempt, Commit, head_of
+from naksha.catalog.commits import Commit, CommitAttempt, head_of
 from naksha.catalog.group_commit import Committer
-from naksha.catalog.index import EMPTY_CONTAINER, Index, IndexContainer
+from naksha.catalog.index import EMPTY_CONTAINER, IndexContainer, SortedIndex
 from naksha.catalog.objects import Object, ObjectRef, object_type, type_id_of
 from naksha.catalog.persistence import Persistence
 from naksha.catalog.pointers import Pointer
@@ -35,7 +35,7 @@ LIST_PAGE: Final = 100
 """Number of entities of a list that are fetched together."""
 
 
-class Reader(Protocol):
+class ObjectReader(Protocol):
     """Source of objects."""
 
     async def fetch_many(
@@ -68,10 +68,12 @@ class EntitiesCommit(Commit, frozen=True, kw_only=True, omit_defaults=True):
 _COMMIT: Final = type_id_of(EntitiesCommit)
 
 
-class Snapshot:
+class EntitySnapshot:
     """All entities as of one commit."""
 
-    def __init__(self, reader: Reader, commit: Object[EntitiesCommit] | None, index: Index) -> None:
+    def __init__(
+        self, reader: ObjectReader, commit: Object[EntitiesCommit] | None, index: SortedIndex
+    ) -> None:
         self.commit = commit
         self._reader = reader
         self._index = index
@@ -146,10 +148,10 @@ class Snapshot:
             yield found
 
 
-class Edit(Snapshot):
+class EntityEdit(EntitySnapshot):
     """The entities as a change finds them, with its modifications; reads see its own writes."""
 
-    def __init__(self, attempt: Attempt[EntitiesCommit], index: Index) -> None:
+    def __init__(self, attempt: CommitAttempt[EntitiesCommit], index: SortedIndex) -> None:
         super().__init__(attempt, attempt.head, index.copy())
         self._attempt = attempt
         self._before = index
@@ -172,7 +174,7 @@ class Edit(Snapshot):
     def changed_keys(self) -> Collection[str]:
         return self._changed.keys()
 
-    async def propose(self, message: str, author: str, app_id: str) -> Index:
+    async def propose(self, message: str, author: str, app_id: str) -> SortedIndex:
         """Propose a commit of all changes, if there are any, and return the resulting index."""
         changes = await self._changes()
         if not changes:
@@ -205,21 +207,21 @@ class Entities:
         self._persistence = persistence
         self._pointer = pointer
         self._committer = Committer(persistence, pointer, EntitiesCommit)
-        self._index: Index | None = None
-        self._last: tuple[Pointer, Snapshot] | None = None
+        self._index: SortedIndex | None = None
+        self._last: tuple[Pointer, EntitySnapshot] | None = None
         self.log = self._committer.log
 
-    async def now(self) -> Snapshot:
+    async def now(self) -> EntitySnapshot:
         """Return the entities as they are in the database."""
         return await self._snapshot(await self._persistence.pointer_now(self._pointer))
 
-    async def recent(self) -> Snapshot:
+    async def recent(self) -> EntitySnapshot:
         """Return the entities as last read or written here, or reported by a peer."""
         return await self._snapshot(await self._persistence.pointer(self._pointer))
 
     async def commit(
         self,
-        change: Callable[[Edit], Awaitable[R]],
+        change: Callable[[EntityEdit], Awaitable[R]],
         *,
         message: str = "",
         author: str = "",
@@ -227,24 +229,24 @@ class Entities:
     ) -> R:
         """Change entities with one commit and return the result of the change."""
 
-        async def attempt_of(attempt: Attempt[EntitiesCommit]) -> R:
-            edit = Edit(attempt, self._index_of(attempt.head))
+        async def attempt_of(attempt: CommitAttempt[EntitiesCommit]) -> R:
+            edit = EntityEdit(attempt, self._index_of(attempt.head))
             result = await change(edit)
             self._index = await edit.propose(message, author, app_id)
             return result
 
         return await self._committer.commit(attempt_of)
 
-    async def _snapshot(self, pointer: Pointer) -> Snapshot:
+    async def _snapshot(self, pointer: Pointer) -> EntitySnapshot:
         """Return the snapshot of a pointer, the same one as long as the pointer does not move."""
         if self._last is not None and self._last[0] is pointer:
             return self._last[1]
         commit = await head_of(self._persistence, pointer, EntitiesCommit)
-        snapshot = Snapshot(self._persistence, commit, self._index_of(commit))
+        snapshot = EntitySnapshot(self._persistence, commit, self._index_of(commit))
         self._last = (pointer, snapshot)
         return snapshot
 
-    def _index_of(self, commit: Object[EntitiesCommit] | None) -> Index:
+    def _index_of(self, commit: Object[EntitiesCommit] | None) -> SortedIndex:
         """Return the index of a commit.
 
         The last used index is reused if it belongs to this commit, because its loaded pages serve
@@ -252,7 +254,7 @@ class Entities:
         """
         container = commit.value.index if commit is not None else EMPTY_CONTAINER
         if self._index is None or self._index.container is not container:
-            self._index = Index(self._persistence.fetch_values, container)
+            self._index = SortedIndex(self._persistence.fetch_values, container)
         return self._index
 
 
@@ -261,5 +263,6 @@ def _bytes(key: str) -> bytes:
         return key.encode()
     except UnicodeEncodeError:
         raise InvalidArgument(
-            f"The key {key[:80]!r} cannot be encoded as UTF-8", field="key"
+            f"The key {key[:80]!r} cannot be encoded as UTF-8; use a key without surrogates",
+            field="key",
         ) from None

@@ -16,7 +16,7 @@ from naksha.model.errors import NakshaError, OutcomeUnknown, RealmChanged
 Step = Callable[[], Awaitable[bool]]
 
 
-class Fence(Protocol):
+class EpochFence(Protocol):
     """The state of the realm when it was opened."""
 
     @property
@@ -35,7 +35,7 @@ class Unfenced:
         """Do nothing: the realm never changes its state."""
 
 
-async def write_fenced(fence: Fence, write: Step, undo: Step) -> bool:
+async def write_fenced(fence: EpochFence, write: Step, undo: Step) -> bool:
     """Write, and return whether something was written and counts.
 
     `undo` returns whether nothing of the write is left and no other client uses it.
@@ -56,7 +56,7 @@ async def write_fenced(fence: Fence, write: Step, undo: Step) -> bool:
     return is_written
 
 
-async def check_written(fence: Fence, undo: Step) -> None:
+async def check_written(fence: EpochFence, undo: Step) -> None:
     """Check the realm after a write.
 
     Only RealmChanged may report that nothing was written.
@@ -67,7 +67,8 @@ async def check_written(fence: Fence, undo: Step) -> None:
         if await _is_undone(undo):
             raise
         raise OutcomeUnknown(
-            "The realm changed during the write, and other clients already use what was written"
+            "The realm changed during the write, and other clients already use what was written;"
+            " open the realm again and check the result before retrying"
         ) from changed
     except NakshaError as error:
         raise OutcomeUnknown(
@@ -81,5 +82,6 @@ async def _is_undone(undo: Step) -> bool:
         return await undo()
     except NakshaError as error:
         raise OutcomeUnknown(
-            "The realm changed during the write, and the write could not be undone"
+            "The realm changed during the write, and the write could not be undone; open the realm"
+            " again and check the result before retrying"
         ) from error

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Generic
 
 from naksha.catalog.commit_log import CommitLog
-from naksha.catalog.commits import Attempt, Change, Draft, H, R, child_of, head_of
+from naksha.catalog.commits import Change, CommitAttempt, Draft, H, R, child_of, head_of
 from naksha.catalog.objects import Object, ObjectRef, decode
 from naksha.catalog.persistence import Persistence
 from naksha.catalog.pointers import Pointer
@@ -168,7 +168,7 @@ class Committer(Generic[H]):
         answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
         request = _Request(change, time.monotonic() + self._seconds_max, answer)
         self._waiting.append(request)
-        self._see_to_it()
+        self._ensure_leader()
         try:
             return await answer
         except asyncio.CancelledError:
@@ -178,7 +178,7 @@ class Committer(Generic[H]):
 
     # ---- The leader --------------------------------------------------------------------------
 
-    def _see_to_it(self) -> None:
+    def _ensure_leader(self) -> None:
         """Start a leader if changes are waiting and there is none."""
         if self._leader is None and any(not request.answer.done() for request in self._waiting):
             self._leader = asyncio.create_task(self._lead())
@@ -186,7 +186,7 @@ class Committer(Generic[H]):
 
     def _leader_ended(self, _: asyncio.Task[None]) -> None:
         self._leader = None
-        self._see_to_it()
+        self._ensure_leader()
 
     async def _lead(self) -> None:
         while self._waiting:
@@ -195,7 +195,7 @@ class Committer(Generic[H]):
 
     async def _commit_group(self, group: list[_Request[H]]) -> None:
         began = time.monotonic()
-        everybody = list(group)
+        requests = list(group)
         retries = self._retries()
         try:
             await self._try(group, retries)
@@ -204,14 +204,14 @@ class Committer(Generic[H]):
             raise
         except Exception as error:  # noqa: BLE001 - it is reported to all waiting callers
             _fail(group, error)
-        self._tell_observer(everybody, retries, time.monotonic() - began)
+        self._notify_observer(requests, retries, time.monotonic() - began)
 
-    def _tell_observer(
-        self, everybody: list[_Request[H]], retries: Retries, duration_s: float
+    def _notify_observer(
+        self, requests: list[_Request[H]], retries: Retries, duration_s: float
     ) -> None:
         if self._observe is None:
             return
-        outcomes = Counter(request.outcome for request in everybody)
+        outcomes = Counter(request.outcome for request in requests)
         statistics = CommitStatistics(outcomes, retries.count, retries.slept_s, duration_s)
         try:
             self._observe(statistics)
@@ -230,14 +230,14 @@ class Committer(Generic[H]):
                 cause = error
             self._last = None
             await retries.pause(group[0].deadline)
-            await self._end_late(group, retries, cause)
+            await self._fail_expired(group, retries, cause)
 
     async def _try_on(self, base: _Base[H], group: list[_Request[H]], retries: Retries) -> bool:
         """Make one attempt, and return whether it decided some changes, which are then removed."""
         chain = _Chain(base)
         try:
             await self._run(chain, group)
-            is_true = await self._is_true(chain, retries)
+            is_true = await self._is_committed(chain, retries)
         except OutcomeUnknown as error:
             self._last = None
             del group[: len(chain.requests)]
@@ -274,7 +274,7 @@ class Committer(Generic[H]):
                 await self._attempt(chain, request)
 
     async def _attempt(self, chain: _Chain[H], request: _Request[H]) -> None:
-        attempt = Attempt(self._persistence, request.draft, chain.head)
+        attempt = CommitAttempt(self._persistence, request.draft, chain.head)
         request.result = request.error = None
         running = asyncio.get_running_loop().create_task(
             _changed(request.change, attempt), context=request.context
@@ -298,16 +298,18 @@ class Committer(Generic[H]):
         except Exception as error:  # noqa: BLE001 - for the caller, once the head is confirmed
             is_late = limit.expired() and isinstance(error, TimeoutError)
             late = Retryable(
-                "The change exceeded the time limit of a commit; retry, or make it smaller"
+                f"The change to pointer {self._name!r} took longer than {self._seconds_max} s;"
+                " retry, or make the change smaller"
             )
             request.error = late if is_late else error
 
-    def _add(self, chain: _Chain[H], attempt: Attempt[H], request: _Request[H]) -> None:
+    def _add(self, chain: _Chain[H], attempt: CommitAttempt[H], request: _Request[H]) -> None:
         """Append the commit that an attempt proposes to the chain."""
         if attempt.proposed is None:
             if attempt.used:
                 raise InvalidArgument(
-                    "A change that wrote objects must also commit; call commit, or do not write",
+                    f"The change to pointer {self._name!r} wrote {len(attempt.used)} objects but"
+                    " did not commit; call commit, or write no objects",
                     field="commit",
                 )
             return
@@ -330,13 +332,13 @@ class Committer(Generic[H]):
 
     # ---- The swap ----------------------------------------------------------------------------
 
-    async def _is_true(self, chain: _Chain[H], retries: Retries) -> bool:
+    async def _is_committed(self, chain: _Chain[H], retries: Retries) -> bool:
         """Write the chain and move the pointer; return whether that is certain to have happened.
 
         A chain without commits only read the head: it holds if the pointer is still there.
         """
         if not chain.commits:
-            return await self._is_still(chain.base)
+            return await self._is_unmoved(chain.base)
         is_in_doubt = False
         while True:
             try:
@@ -354,7 +356,7 @@ class Committer(Generic[H]):
                 return found
             await self._pause_in_doubt(chain, retries)
 
-    async def _is_still(self, base: _Base[H]) -> bool:
+    async def _is_unmoved(self, base: _Base[H]) -> bool:
         """Return whether the pointer is still where this process last saw it."""
         if base.is_fresh:
             return True
@@ -378,13 +380,13 @@ class Committer(Generic[H]):
         """
         while True:
             try:
-                return await self._look_for(chain)
+                return await self._find_once(chain)
             except (Unavailable, OutcomeUnknown):
                 await self._pause_in_doubt(chain, retries)
             except NakshaError as error:
                 raise self._doubt() from error
 
-    async def _look_for(self, chain: _Chain[H]) -> bool | None:
+    async def _find_once(self, chain: _Chain[H]) -> bool | None:
         """Look once for a chain with an unknown outcome; see `_find`.
 
         Every commit has a new id, so commits never return a pointer to an earlier target. The swap
@@ -394,12 +396,12 @@ class Committer(Generic[H]):
         base, its log decides: the head is either part of it or never will be.
         """
         base, head = chain.base.pointer, chain.commits[-1]
-        pointer = await self._persistence.pointer_as_it_is(self._name)
+        pointer = await self._persistence.pointer_of_any_epoch(self._name)
         if pointer is None or pointer.created != base.created:
             raise self._doubt()  # The pointer was deleted since, together with its log.
         self._last = None
         if pointer.target is not None and head.id == pointer.target.id:
-            self._persistence.moves.tell(self._persistence.realm, pointer, head.value.seq)
+            self._persistence.moves.report_move(self._persistence.realm, pointer, head.value.seq)
             return True
         if head.id in pointer.previous:
             return True
@@ -430,7 +432,7 @@ class Committer(Generic[H]):
             with contextlib.suppress(NakshaError):
                 await self._persistence.delete(doomed)
 
-    async def _end_late(
+    async def _fail_expired(
         self, group: list[_Request[H]], retries: Retries, cause: NakshaError | None
     ) -> None:
         """Fail the changes whose time or number of attempts is exhausted."""
@@ -449,7 +451,7 @@ class Committer(Generic[H]):
         await self._discard(ref for each in late for ref in each.draft.leftovers())
 
 
-async def _changed(change: Change[H, R], attempt: Attempt[H]) -> R:
+async def _changed(change: Change[H, R], attempt: CommitAttempt[H]) -> R:
     return await change(attempt)
 
 

@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol, TypeVar
 
 from naksha.catalog.cache import CatalogCache
 from naksha.catalog.cluster.clock import MonotonicClock
-from naksha.catalog.cluster.pointer_moves import Moves
-from naksha.catalog.fencing import Fence, Step, Unfenced, check_written, write_fenced
+from naksha.catalog.cluster.pointer_moves import PointerMoves
+from naksha.catalog.fencing import EpochFence, Step, Unfenced, check_written, write_fenced
 from naksha.catalog.object_rows import (
     assembled,
     conditional_row,
@@ -60,8 +60,8 @@ class Persistence:
         ids: Ids,
         clock: MonotonicClock,
         cache: CatalogCache,
-        moves: Moves,
-        fence: Fence | None = None,
+        moves: PointerMoves,
+        fence: EpochFence | None = None,
     ) -> None:
         self.backend = backend
         self.realm = realm
@@ -69,7 +69,7 @@ class Persistence:
         self.moves = moves
         self._ids = ids
         self._cache = cache
-        self._fence: Fence = fence or Unfenced()
+        self._fence: EpochFence = fence or Unfenced()
         self._pending: dict[int, Object[Any]] = {}
 
     def new_id(self) -> int:
@@ -88,7 +88,8 @@ class Persistence:
         """Return objects in the order of their references; None for None and for absent objects."""
         if len(refs) > limits.CATALOG_BATCH_MAX:
             raise LimitExceeded(
-                f"At most {limits.CATALOG_BATCH_MAX:,} objects can be fetched at once"
+                f"At most {limits.CATALOG_BATCH_MAX:,} objects can be fetched at once, not"
+                f" {len(refs):,}"
             )
         found = {ref.id: self._known(ref.id) for ref in refs if ref}
         wanted = {ref.id: ref for ref in refs if ref and found[ref.id] is None}
@@ -154,7 +155,8 @@ class Persistence:
         """Return objects as they will be stored, with their rows."""
         if len(objects) > limits.CATALOG_BATCH_MAX:
             raise LimitExceeded(
-                f"At most {limits.CATALOG_BATCH_MAX:,} objects can be written at once"
+                f"At most {limits.CATALOG_BATCH_MAX:,} objects can be written at once,"
+                f" not {len(objects):,}"
             )
         now = self.clock.now_us()
         prepared = []
@@ -271,7 +273,7 @@ class Persistence:
 
     async def _take_back(self, pointer: Pointer) -> None:
         """Delete a pointer created here, even if it has received the new epoch meanwhile."""
-        while (found := await self.pointer_as_it_is(pointer.name)) is not None:
+        while (found := await self.pointer_of_any_epoch(pointer.name)) is not None:
             if found.created != pointer.created:
                 return
             if found.target != pointer.target:
@@ -293,14 +295,14 @@ class Persistence:
     async def pointer_now(self, name: str) -> Pointer:
         """Return the pointer as it is in the database, else raise PointerNotFound."""
         check_pointer_name(name)
-        mark = self._cache.mark(self.realm, name)
+        stamp = self._cache.stamp(self.realm, name)
         pointer = await self._current(name)
-        self._cache.put_pointer(self.realm, name, pointer, mark)
+        self._cache.put_pointer(self.realm, name, pointer, stamp)
         if pointer is None:
             raise PointerNotFound(f"Pointer {name!r} does not exist in realm {self.realm!r}")
         return pointer
 
-    async def pointer_as_it_is(self, name: str) -> Pointer | None:
+    async def pointer_of_any_epoch(self, name: str) -> Pointer | None:
         """Return the pointer from the database, whatever the realm's epoch."""
         rows = await self.backend.fetch_pointers(self.realm, [name])
         return Pointer.from_row(rows[name]) if name in rows else None
@@ -311,7 +313,7 @@ class Persistence:
         A pointer of another epoch means that this client is fenced, which the check reports; or
         else that a fenced client created it: it never counted, and is removed.
         """
-        while (pointer := await self.pointer_as_it_is(name)) is not None:
+        while (pointer := await self.pointer_of_any_epoch(name)) is not None:
             if pointer.epoch == self._fence.epoch:
                 return pointer
             await self._fence.check()
@@ -358,7 +360,7 @@ class Persistence:
         self._check_epoch(pointer)
         moved = pointer.moved(target)
         rows = [row for _, rows in written for row in rows]
-        mark = self._cache.mark(self.realm, pointer.name)
+        stamp = self._cache.stamp(self.realm, pointer.name)
         is_done = False
         try:
             is_done = await self.backend.publish(self.realm, rows, pointer.to_row(), moved.to_row())
@@ -369,8 +371,8 @@ class Persistence:
         if not is_done:
             return None
         if sequence is not None:
-            self._cache.pointer_moved(self.realm, moved, sequence, mark)
-        self.moves.tell(self.realm, moved, sequence)
+            self._cache.pointer_moved(self.realm, moved, sequence, stamp)
+        self.moves.report_move(self.realm, moved, sequence)
         return moved
 
     async def delete_pointer(self, pointer: Pointer) -> bool:
@@ -381,7 +383,7 @@ class Persistence:
         finally:
             self._cache.evict_pointer(self.realm, pointer.name)
         if is_done:
-            self.moves.tell(self.realm, pointer, None)
+            self.moves.report_move(self.realm, pointer, None)
         return is_done
 
     def _check_epoch(self, pointer: Pointer) -> None:

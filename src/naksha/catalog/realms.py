@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from naksha.catalog.entities import Edit, Entities, Snapshot
+from naksha.catalog.entities import Entities, EntityEdit, EntitySnapshot
 from naksha.catalog.objects import object_type
 from naksha.catalog.persistence import Persistence
 from naksha.catalog.retry import Retries
@@ -39,7 +39,7 @@ _PAGE: Final = 1_000
 _NAME: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.REALM_ID_LENGTH_MAX}}}")
 
 
-class Status(StrEnum):
+class RealmStatus(StrEnum):
     """State in the life cycle of a realm."""
 
     CREATED = "CREATED"
@@ -57,16 +57,20 @@ class Status(StrEnum):
     """No data is left; the name can be released."""
 
 
-NEXT: Final[Mapping[Status, frozenset[Status]]] = {
-    Status.CREATED: frozenset(
-        {Status.CREATED, Status.LOADING, Status.INITIALIZING, Status.PURGING}
+NEXT: Final[Mapping[RealmStatus, frozenset[RealmStatus]]] = {
+    RealmStatus.CREATED: frozenset(
+        {RealmStatus.CREATED, RealmStatus.LOADING, RealmStatus.INITIALIZING, RealmStatus.PURGING}
     ),
-    Status.LOADING: frozenset({Status.ACTIVE, Status.INACTIVE, Status.PURGING}),
-    Status.INITIALIZING: frozenset({Status.ACTIVE, Status.INACTIVE, Status.PURGING}),
-    Status.ACTIVE: frozenset({Status.ACTIVE, Status.INACTIVE}),
-    Status.INACTIVE: frozenset({Status.INACTIVE, Status.ACTIVE, Status.PURGING}),
-    Status.PURGING: frozenset({Status.PURGING, Status.PURGED}),
-    Status.PURGED: frozenset({Status.PURGED}),
+    RealmStatus.LOADING: frozenset({RealmStatus.ACTIVE, RealmStatus.INACTIVE, RealmStatus.PURGING}),
+    RealmStatus.INITIALIZING: frozenset(
+        {RealmStatus.ACTIVE, RealmStatus.INACTIVE, RealmStatus.PURGING}
+    ),
+    RealmStatus.ACTIVE: frozenset({RealmStatus.ACTIVE, RealmStatus.INACTIVE}),
+    RealmStatus.INACTIVE: frozenset(
+        {RealmStatus.INACTIVE, RealmStatus.ACTIVE, RealmStatus.PURGING}
+    ),
+    RealmStatus.PURGING: frozenset({RealmStatus.PURGING, RealmStatus.PURGED}),
+    RealmStatus.PURGED: frozenset({RealmStatus.PURGED}),
 }
 """Permitted state transitions; a state that may follow itself allows changing properties."""
 
@@ -76,7 +80,7 @@ class Realm(msgspec.Struct, frozen=True, kw_only=True):
     """The record of a realm."""
 
     id: str
-    status: Status = Status.CREATED
+    status: RealmStatus = RealmStatus.CREATED
     epoch: int = 0
     """Different after every change of state."""
     old_epoch: int = 0
@@ -109,7 +113,7 @@ class Realms:
         self._system = system
         self._entities = Entities(system, POINTER)
         self._quarantine_us = int(quarantine_s * 1_000_000)
-        self._seen: Snapshot | None = None
+        self._seen: EntitySnapshot | None = None
         self._realms_seen: dict[str, Realm] = {}
         """The realms that were found in it."""
 
@@ -149,7 +153,7 @@ class Realms:
         packed = _packed(properties or {})
         now = self._system.clock.now_us()
 
-        async def change(edit: Edit) -> Realm:
+        async def change(edit: EntityEdit) -> Realm:
             if await edit.get(id, Realm) is not None:
                 raise Conflict(f"The realm {id!r} already exists; choose another id", field="realm")
             realm = Realm(
@@ -167,7 +171,7 @@ class Realms:
     async def update(
         self,
         expected: Realm,
-        status: Status,
+        status: RealmStatus,
         properties: Mapping[str, Any] | None = None,
     ) -> Realm:
         """Change the state of a realm that is as expected.
@@ -186,7 +190,7 @@ class Realms:
         now = self._system.clock.now_us()
         is_step = status is not expected.status
 
-        async def change(edit: Edit) -> Realm:
+        async def change(edit: EntityEdit) -> Realm:
             realm = _found(expected.id, await edit.get(expected.id, Realm))
             if not _is_expected(realm, expected):
                 raise Conflict(
@@ -227,7 +231,7 @@ class Realms:
 
     async def delete(self, expected: Realm) -> None:
         """Delete the record of a purged realm, which releases its name."""
-        if expected.status is not Status.PURGED:
+        if expected.status is not RealmStatus.PURGED:
             raise Conflict(
                 f"The realm {expected.id!r} is {expected.status}; only a PURGED realm can be"
                 " deleted",
@@ -235,7 +239,7 @@ class Realms:
             )
         expected = await self.fence(expected)
 
-        async def change(edit: Edit) -> None:
+        async def change(edit: EntityEdit) -> None:
             realm = _found(expected.id, await edit.get(expected.id, Realm))
             if not _is_expected(realm, expected):
                 raise Conflict(
@@ -268,7 +272,7 @@ class Realms:
 
     async def _note_fence(self, realm: Realm) -> Realm:
 
-        async def change(edit: Edit) -> Realm:
+        async def change(edit: EntityEdit) -> Realm:
             now = _found(realm.id, await edit.get(realm.id, Realm))
             if now.epoch != realm.epoch:
                 raise RealmChanged(
@@ -284,26 +288,29 @@ class Realms:
     async def note_released(self, realm: Realm) -> Realm:
         """Record that a realm which is being purged holds nothing outside of the catalog."""
 
-        async def change(edit: Edit) -> Realm:
+        async def change(edit: EntityEdit) -> Realm:
             now = _found(realm.id, await edit.get(realm.id, Realm))
             if now.epoch != realm.epoch:
-                raise RealmChanged(f"The realm {realm.id!r} was changed by another process")
+                raise RealmChanged(
+                    f"The realm {realm.id!r} was changed by another process; read it again and"
+                    " retry"
+                )
             now = msgspec.structs.replace(now, is_released=True)
             edit.put(now.id, now)
             return now
 
         return await self._entities.commit(change, message=f"realm {realm.id}: released")
 
-    async def opened(self, id: str, status: Status = Status.ACTIVE) -> RealmFence:
+    async def open_fence(self, id: str, status: RealmStatus = RealmStatus.ACTIVE) -> RealmFence:
         """Return the fence of a realm in a state, which is ACTIVE except during setup."""
         realm = await self.fence(await self.get(id))
         if realm.status is not status:
             raise RealmInactive(f"The realm {id!r} is {realm.status}, but must be {status}")
         return RealmFence(self, realm)
 
-    async def reopened(self, realm: Realm) -> RealmFence:
+    async def reopen_fence(self, realm: Realm) -> RealmFence:
         """Return the fence of a realm that has not changed its state since it was read."""
-        fence = await self.opened(realm.id, realm.status)
+        fence = await self.open_fence(realm.id, realm.status)
         if fence.epoch != realm.epoch:
             raise RealmChanged(
                 f"The realm {realm.id!r} is {realm.status} again, but has changed its state since"
@@ -311,9 +318,9 @@ class Realms:
             )
         return fence
 
-    def _check_quarantine(self, realm: Realm, status: Status) -> None:
+    def _check_quarantine(self, realm: Realm, status: RealmStatus) -> None:
         """Raise Conflict if a realm is to be purged before it was inactive for long enough."""
-        if realm.status is not Status.INACTIVE or status is not Status.PURGING:
+        if realm.status is not RealmStatus.INACTIVE or status is not RealmStatus.PURGING:
             return
         rest_us = realm.status_us + self._quarantine_us - self._system.clock.now_us()
         if rest_us > 0:
@@ -362,7 +369,7 @@ def _is_expected(realm: Realm, expected: Realm) -> bool:
     return msgspec.structs.replace(realm, is_released=expected.is_released) == expected
 
 
-def _check_step(realm: Realm, status: Status) -> None:
+def _check_step(realm: Realm, status: RealmStatus) -> None:
     if status not in NEXT[realm.status]:
         allowed = ", ".join(sorted(NEXT[realm.status])) or "nothing"
         raise Conflict(

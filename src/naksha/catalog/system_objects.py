@@ -34,7 +34,7 @@ def new_token() -> str:
     return secrets.token_urlsafe(12)
 
 
-async def keep_once(backend: CatalogBackend, id: int, value: V, created_us: int) -> V:
+async def store_constant(backend: CatalogBackend, id: int, value: V, created_us: int) -> V:
     """Store a constant of the whole catalog unless it exists, and return the stored value.
 
     The first writer decides it.

@@ -20,11 +20,11 @@ from naksha.catalog.maintenance.store_check import RealmCheck, check_realm
 from naksha.catalog.maintenance.verification import Consistency
 from naksha.catalog.object_rows import check_id
 from naksha.catalog.persistence import Persistence
-from naksha.catalog.realms import Realm, Realms, Status, check_realm_id
+from naksha.catalog.realms import Realm, Realms, RealmStatus, check_realm_id
 from naksha.catalog.transfer_format import (
     FORMAT,
     VERSION,
-    Header,
+    ExportHeader,
     ObjectRecord,
     PointerRecord,
     RecordWriter,
@@ -38,12 +38,12 @@ _BATCH: Final = 100
 """Rows read or written together; each may have CATALOG_ROW_BYTES_MAX."""
 
 
-class ImportsRealms(Protocol):
+class RealmImportTarget(Protocol):
     """The part of a catalog that an import needs."""
 
     realms: Realms
 
-    async def realm_in_the_making(self, realm: Realm) -> Persistence:
+    async def realm_for_setup(self, realm: Realm) -> Persistence:
         """Return a realm that does not serve yet."""
 
 
@@ -51,7 +51,7 @@ async def export_realm(backend: CatalogBackend, realm: str, now_us: int) -> Asyn
     """Export a whole realm, in whatever state it is."""
     check_realm_id(realm)
     writer = RecordWriter()
-    yield writer.record(Header(FORMAT, VERSION, realm, now_us))
+    yield writer.record(ExportHeader(FORMAT, VERSION, realm, now_us))
     async for each in RealmReader(backend, realm).pointers():
         yield writer.record(PointerRecord(each.name, each.target, each.created, each.previous))
     async for page in backend.scan():
@@ -67,11 +67,11 @@ async def export_realm(backend: CatalogBackend, realm: str, now_us: int) -> Asyn
 
 
 async def import_realm(
-    catalog: ImportsRealms,
+    catalog: RealmImportTarget,
     realm_id: str,
     chunks: AsyncIterable[bytes],
     *,
-    status: Status = Status.ACTIVE,
+    status: RealmStatus = RealmStatus.ACTIVE,
     is_repeated: bool = False,
 ) -> Realm:
     """Create a realm from an export, under the same name or another one.
@@ -86,12 +86,13 @@ async def import_realm(
         InvalidArgument: The stream is not an export, or is damaged or incomplete.
         Conflict: The realm is in use, or the export is not consistent.
     """
-    if status not in (Status.ACTIVE, Status.INACTIVE):
+    if status not in (RealmStatus.ACTIVE, RealmStatus.INACTIVE):
         raise InvalidArgument(
-            "status must be ACTIVE or INACTIVE for an imported realm", field="status"
+            f"The status of an imported realm must be ACTIVE or INACTIVE, not {status}",
+            field="status",
         )
     realm = await _loading(catalog.realms, realm_id, is_repeated)
-    persistence = await catalog.realm_in_the_making(realm)
+    persistence = await catalog.realm_for_setup(realm)
     pointers = await _import_objects(persistence, chunks)
     await _import_pointers(persistence.backend, realm, pointers)
     check = await check_realm(RealmReader(persistence.backend, realm.id))
@@ -105,15 +106,15 @@ async def _loading(realms: Realms, id: str, is_repeated: bool) -> Realm:
         realm = await realms.get(id)
     except RealmNotFound:
         realm = await realms.create(id)
-    if realm.status is Status.LOADING and is_repeated:
+    if realm.status is RealmStatus.LOADING and is_repeated:
         return await realms.fence(realm)
-    if realm.status is not Status.CREATED:
+    if realm.status is not RealmStatus.CREATED:
         raise Conflict(
             f"The realm {id!r} is {realm.status} and cannot be imported into; import under a new"
             " name",
             field="realm",
         )
-    return await realms.update(realm, Status.LOADING)
+    return await realms.update(realm, RealmStatus.LOADING)
 
 
 async def _import_objects(
@@ -149,7 +150,9 @@ def _row(record: ObjectRecord, now_us: int) -> ObjectRow:
     check_id(record.id)
     if len(record.value) > limits.CATALOG_ROW_BYTES_MAX:
         raise InvalidArgument(
-            f"Object {record.id} of the export is too large for a row", field="export"
+            f"Object {record.id} of the export has a row of {len(record.value):,} bytes; at most"
+            f" {limits.CATALOG_ROW_BYTES_MAX:,} are allowed",
+            field="export",
         )
     return ObjectRow(
         record.id, record.part, record.parts, record.type, record.value, now_us, record.token
@@ -166,8 +169,8 @@ async def _import_pointers(
         ]
         await backend.create_pointers(realm.id, rows)
         # An earlier attempt may have created some of them from the same stream.
-        there = await backend.fetch_pointers(realm.id, [row.name for row in rows])
-        others = [row.name for row in rows if there.get(row.name) != row]
+        existing = await backend.fetch_pointers(realm.id, [row.name for row in rows])
+        others = [row.name for row in rows if existing.get(row.name) != row]
         if others:
             raise Conflict(f"The realm {realm.id!r} already has a different pointer {others[0]!r}")
 

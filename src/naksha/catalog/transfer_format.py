@@ -2,9 +2,9 @@
 
 A stream consists of records: 4 bytes of length, 4 bytes of CRC-32 (of the length and what follows),
 both unsigned and big-endian, and that many bytes of MessagePack: an array whose first element is
-the record type. The first record is a `Header`, the last one a `Trailer` with the numbers of all
-others and a digest of them, so a stream that is truncated, or in which a part is lost, duplicated
-or changed, is rejected. Other versions of the format are rejected by their number.
+the record type. The first record is an `ExportHeader`, the last one an `ExportTrailer` with the
+numbers of all others and a digest of them, so a stream that is truncated, or in which a part is
+lost, duplicated or changed, is rejected. Other versions of the format are rejected by their number.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LENGTH: Final = struct.Struct(">I")
 _HEAD: Final = struct.Struct(">II")
 
 
-class Header(msgspec.Struct, frozen=True, array_like=True, tag_field="record", tag="header"):
+class ExportHeader(msgspec.Struct, frozen=True, array_like=True, tag_field="record", tag="header"):
     """Format, version and origin of the stream."""
 
     format: str
@@ -58,7 +58,9 @@ class ObjectRecord(msgspec.Struct, frozen=True, array_like=True, tag_field="reco
     token: str | None
 
 
-class Trailer(msgspec.Struct, frozen=True, array_like=True, tag_field="record", tag="trailer"):
+class ExportTrailer(
+    msgspec.Struct, frozen=True, array_like=True, tag_field="record", tag="trailer"
+):
     """Counts and digest of the stream."""
 
     pointers: int
@@ -67,7 +69,7 @@ class Trailer(msgspec.Struct, frozen=True, array_like=True, tag_field="record", 
     """BLAKE2b with 32 bytes over the payloads of all records before."""
 
 
-Record: TypeAlias = Header | PointerRecord | ObjectRecord | Trailer
+Record: TypeAlias = ExportHeader | PointerRecord | ObjectRecord | ExportTrailer
 
 _decoder: Final = msgspec.msgpack.Decoder(Record)
 
@@ -79,7 +81,7 @@ class RecordWriter:
         self._digest = hashlib.blake2b(digest_size=32)
         self._pointers = self._objects = 0
 
-    def record(self, record: Header | PointerRecord | ObjectRecord) -> bytes:
+    def record(self, record: ExportHeader | PointerRecord | ObjectRecord) -> bytes:
         payload = msgspec.msgpack.encode(record)
         self._digest.update(payload)
         self._pointers += isinstance(record, PointerRecord)
@@ -88,7 +90,7 @@ class RecordWriter:
 
     def trailer(self) -> bytes:
         """Return the end of the stream."""
-        trailer = Trailer(self._pointers, self._objects, self._digest.digest())
+        trailer = ExportTrailer(self._pointers, self._objects, self._digest.digest())
         return _framed(msgspec.msgpack.encode(trailer))
 
 
@@ -104,7 +106,7 @@ async def read_records(chunks: AsyncIterable[bytes]) -> AsyncIterator[Record]:
     pointers = objects = at = 0
     last: Record | None = None
     async for payload in _payloads(chunks):
-        if isinstance(last, Trailer):
+        if isinstance(last, ExportTrailer):
             raise _damaged(at, "there is data after its end")
         try:
             record = _decoder.decode(payload)
@@ -112,10 +114,10 @@ async def read_records(chunks: AsyncIterable[bytes]) -> AsyncIterator[Record]:
             raise _damaged(at, str(error)) from error
         if last is None:
             _check_header(record)
-        elif isinstance(record, Header):
+        elif isinstance(record, ExportHeader):
             raise _damaged(at, "it contains a second header")
-        whole = Trailer(pointers, objects, digest.digest())
-        if isinstance(record, Trailer) and record != whole:
+        expected = ExportTrailer(pointers, objects, digest.digest())
+        if isinstance(record, ExportTrailer) and record != expected:
             raise _damaged(at, "its records do not match the trailer")
         pointers += isinstance(record, PointerRecord)
         objects += isinstance(record, ObjectRecord)
@@ -123,7 +125,7 @@ async def read_records(chunks: AsyncIterable[bytes]) -> AsyncIterator[Record]:
         yield record
         last = record
         at += _HEAD.size + len(payload)
-    if not isinstance(last, Trailer):
+    if not isinstance(last, ExportTrailer):
         raise _damaged(at, "it ends before the trailer")
 
 
@@ -157,12 +159,15 @@ def _framed(payload: bytes) -> bytes:
 
 
 def _check_header(record: Record) -> None:
-    if not isinstance(record, Header) or record.format != FORMAT:
-        raise InvalidArgument("The input is not an exported realm", field="export")
+    if not isinstance(record, ExportHeader) or record.format != FORMAT:
+        raise InvalidArgument(
+            "The input is not an exported realm; use the stream that an export wrote",
+            field="export",
+        )
     if record.version != VERSION:
         raise InvalidArgument(
             f"The exported realm has format version {record.version}; this program reads version"
-            f" {VERSION}",
+            f" {VERSION}; export the realm again with this release",
             field="export",
         )
 

@@ -9,8 +9,8 @@ import msgspec
 import typer
 
 from naksha.cli.demo_print import show
-from naksha.cli.demo_story import Story, Teller
-from naksha.cli.failures import readable
+from naksha.cli.demo_story import DemoResults, DemoRunner
+from naksha.cli.failures import readable_errors
 from naksha.spi.locations import FILE, path_of, redacted
 from naksha.spi.opening import open_storage
 
@@ -20,8 +20,8 @@ STORAGE_ID: Final = "demo"
 def demo(storage: str, schema: str, as_json: bool) -> None:
     """Run the demonstration and print it."""
     in_schema = None if storage.startswith(f"{FILE}:") else schema
-    with readable(as_json=as_json):
-        story = asyncio.run(_tell(storage, in_schema))
+    with readable_errors(as_json=as_json):
+        story = asyncio.run(_run_demo(storage, in_schema))
     if as_json:
         typer.echo(msgspec.json.format(msgspec.json.encode(story)))
         return
@@ -40,7 +40,7 @@ def demo(storage: str, schema: str, as_json: bool) -> None:
     )
 
 
-async def _tell(location: str, schema: str | None) -> Story:
+async def _run_demo(location: str, schema: str | None) -> DemoResults:
     options = {} if schema is None else {"schema": schema}
     async with open_storage(location, STORAGE_ID, **options) as storage:
-        return await Teller(storage, location, schema).tell(redacted(location))
+        return await DemoRunner(storage, location, schema).run(redacted(location))

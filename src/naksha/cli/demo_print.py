@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from naksha.cli import demo_town as town
-from naksha.cli.demo_story import WATCHED, Clash, Snapshot, Story
+from naksha.cli.demo_story import WATCHED, DemoConflict, DemoResults, TownSnapshot
 from naksha.model.state import XYZ
 
 SYMBOLS: Final = {
@@ -25,7 +25,7 @@ SYMBOLS: Final = {
 }
 
 
-def show(story: Story, console: Console) -> None:
+def show(story: DemoResults, console: Console) -> None:
     """Print the whole story."""
     console.rule("[bold]Naksha: a map that forgets nothing")
     place = story.location if story.schema is None else f"{story.location}, schema {story.schema}"
@@ -67,7 +67,7 @@ def _heading(console: Console, number: int, title: str, words: str) -> None:
     console.print(f"\n[bold blue]{number}  {title}[/]\n   [dim]{words}[/]")
 
 
-def _log(story: Story) -> Table:
+def _log(story: DemoResults) -> Table:
     table = Table("version", "time (UTC)", "author", "app", "changes", "message", box=None)
     for change in story.changes:
         counts = (("+", change.created), ("~", change.updated), ("−", change.deleted))
@@ -82,7 +82,7 @@ def _log(story: Story) -> Table:
     return table
 
 
-def _map(snapshot: Snapshot, title: str) -> Panel:
+def _map(snapshot: TownSnapshot, title: str) -> Panel:
     cells: dict[tuple[int, int], str] = {}
     for feature in sorted(snapshot.features, key=lambda f: f["properties"]["kind"] != "street"):
         for cell in town.cells_of(feature):
@@ -115,7 +115,7 @@ def _history(states: list[dict[str, Any]]) -> Table:
     return table
 
 
-def _clash(clash: Clash) -> Table:
+def _clash(clash: DemoConflict) -> Table:
     table = Table("", "based on state", "name", "author", box=None)
     for title, feature in (("sent", clash.sent), ("HEAD", clash.head)):
         if feature is not None:
@@ -126,7 +126,7 @@ def _clash(clash: Clash) -> Table:
     return table
 
 
-def _timings(story: Story) -> Table:
+def _timings(story: DemoResults) -> Table:
     table = Table("step", "features", "ms", box=None)
     table.columns[1].justify = table.columns[2].justify = "right"
     for timing in story.timings:

@@ -25,7 +25,7 @@ WATCHED: Final = "town-hall"
 HISTORY_MAX: Final = 100
 
 
-class Change(msgspec.Struct, frozen=True):
+class DemoLogEntry(msgspec.Struct, frozen=True):
     """An entry of the change log."""
 
     version: int | None
@@ -39,14 +39,14 @@ class Change(msgspec.Struct, frozen=True):
     deleted: int
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class TownSnapshot(msgspec.Struct, frozen=True):
     """The whole map at a version."""
 
     version: int
     features: list[dict[str, Any]]
 
 
-class Clash(msgspec.Struct, frozen=True):
+class DemoConflict(msgspec.Struct, frozen=True):
     """A conflict: the error, the state that was sent, and the current state."""
 
     code: str
@@ -70,23 +70,23 @@ class Timing(msgspec.Struct, frozen=True):
     ms: float
 
 
-class Story(msgspec.Struct, kw_only=True):
+class DemoResults(msgspec.Struct, kw_only=True):
     """All results of the demonstration."""
 
     storage: str
     location: str
     schema: str | None
     collection: str
-    changes: list[Change]
-    then: Snapshot
-    now: Snapshot
+    changes: list[DemoLogEntry]
+    then: TownSnapshot
+    now: TownSnapshot
     history: list[dict[str, Any]]
-    clash: Clash
+    clash: DemoConflict
     plain_edit: PlainEdit
     timings: list[Timing]
 
 
-class Teller:
+class DemoRunner:
     """Runs the demonstration step by step and measures each step."""
 
     def __init__(self, storage: Storage, location: str, schema: str | None) -> None:
@@ -96,7 +96,7 @@ class Teller:
         self._collection = COLLECTION
         self._timings: list[Timing] = []
 
-    async def tell(self, shown_location: str) -> Story:
+    async def run(self, shown_location: str) -> DemoResults:
         self._collection = await self._free_name()
         before = await self._storage.resolve(HEAD)
         first = await self._found_town()
@@ -107,7 +107,7 @@ class Teller:
         now = await self._snapshot("read the whole map at the last version", HEAD)
         history = await self._history()
         changes = await self._changes(before)
-        return Story(
+        return DemoResults(
             storage=self._storage.id,
             location=shown_location,
             schema=self._schema,
@@ -136,7 +136,7 @@ class Teller:
     async def _write(
         self,
         step: str,
-        who: tuple[str, str],
+        actor: tuple[str, str],
         message: str,
         count: int,
         work: Callable[[WriteSession], Awaitable[Any]],
@@ -149,7 +149,7 @@ class Teller:
             assert session.txn is not None
             return session.txn
 
-        app_id, author = who
+        app_id, author = actor
         return await self._timed(step, count, self._storage.run(all_of_it, app_id, author))
 
     async def _found_town(self) -> int:
@@ -236,7 +236,7 @@ class Teller:
             return PlainEdit(script.text, error.message)
         return PlainEdit(script.text)
 
-    async def _clash(self, base: State) -> Clash:
+    async def _clash(self, base: State) -> DemoConflict:
         """Write a state that is based on an outdated one, which must fail."""
         if await self._head_is(base):
             newer = town.place(WATCHED, "hall", "Fire Station", town.LANE_X + 2, 2)
@@ -253,7 +253,7 @@ class Teller:
             async with self._storage.write("editor", "ben") as session:
                 await session.update(self._collection, [sent])
         except Conflict as error:
-            return Clash(error.code, error.message, sent, error.head)
+            return DemoConflict(error.code, error.message, sent, error.head)
         raise AssertionError("a state that is not HEAD was overwritten")
 
     async def _head_is(self, base: State) -> bool:
@@ -263,31 +263,31 @@ class Teller:
     async def _read(self, query: Query, at: VersionSelector) -> list[State]:
         return (await self._storage.page(self._collection, query, at)).states
 
-    async def _snapshot(self, step: str, at: VersionSelector) -> Snapshot:
+    async def _snapshot(self, step: str, at: VersionSelector) -> TownSnapshot:
         version = await self._storage.resolve(at, self._collection)
         begin = time.perf_counter()
         states = await self._read(Query(), AtSeq(version.seq_number))
         ms = round((time.perf_counter() - begin) * 1000, 1)
         self._timings.append(Timing(step, len(states), ms))
         features = sorted((state.feature for state in states), key=lambda f: str(f["id"]))
-        return Snapshot(version.seq_number, features)
+        return TownSnapshot(version.seq_number, features)
 
     async def _history(self) -> list[dict[str, Any]]:
         query = Query(ids=(WATCHED,), states=States.ALL, limit=HISTORY_MAX)
         states = await self._timed("read the history of one feature", 1, self._read(query, HEAD))
         return [state.feature for state in states]
 
-    async def _changes(self, before: Version) -> list[Change]:
+    async def _changes(self, before: Version) -> list[DemoLogEntry]:
         work = self._storage.transactions(before.seq_number)
         log = await self._timed("read the change log", 0, work)
         return [change_of(entry) for entry in log]
 
 
-def change_of(transaction: Transaction) -> Change:
+def change_of(transaction: Transaction) -> DemoLogEntry:
     """Convert a transaction to an entry of the change log."""
     signals: Sequence[Any] = transaction.signals
     texts = [signal.text for signal in signals if signal.action == "MESSAGE" and signal.text]
-    return Change(
+    return DemoLogEntry(
         version=transaction.seq_number,
         txn=str(transaction.txn),
         started_ms=transaction.started_ms,

@@ -30,20 +30,20 @@ NO_POSTGIS: Final = (
 
 
 @contextmanager
-def readable(*, as_json: bool = False, ends_soon: bool = True) -> Iterator[None]:
+def readable_errors(*, as_json: bool = False, ends_soon: bool = True) -> Iterator[None]:
     """Run a command; a NakshaError ends it with a sentence and an exit code, not a traceback.
 
     Long-running commands (`ends_soon=False`) have their own logging.
     """
-    with _held_back() if ends_soon else nullcontext(_nothing()) as said:
+    with _held_back() if ends_soon else nullcontext(_nothing()) as buffered:
         try:
             yield
         except NakshaError as error:
-            _tell(error, as_json)
+            _print_error(error, as_json)
             raise typer.Exit(outward(error).exit_code) from error
         except KeyboardInterrupt as error:
             # asyncio's messages about interrupted tasks do not matter to the user.
-            said.buffer.clear()
+            buffered.buffer.clear()
             logging.getLogger("asyncio").setLevel(logging.CRITICAL)
             typer.echo("Interrupted.", err=True)
             raise typer.Exit(EXIT_INTERRUPTED) from error
@@ -68,7 +68,7 @@ def _held_back() -> Iterator[MemoryHandler]:
         logger.propagate = True
 
 
-def way_out(error: NakshaError) -> str | None:
+def hint_for(error: NakshaError) -> str | None:
     """Return a hint on what to do, if the message does not include one."""
     if isinstance(error, NotSupported) and "PostGIS" in error.message:
         return NO_POSTGIS
@@ -77,8 +77,8 @@ def way_out(error: NakshaError) -> str | None:
     return WAYS_OUT.get(error.code)
 
 
-def _tell(error: NakshaError, as_json: bool) -> None:
-    hint = way_out(error)
+def _print_error(error: NakshaError, as_json: bool) -> None:
+    hint = hint_for(error)
     sentence = " ".join(str(error).split())
     if as_json:
         typer.echo(

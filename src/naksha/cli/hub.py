@@ -38,10 +38,10 @@ def make_realm(id: str, arguments: Sequence[str]) -> str:
 def realm_lines(arguments: Sequence[str]) -> list[str]:
     """Return one line per realm, with its status."""
 
-    async def look(hub: Hub) -> list[str]:
+    async def read_lines(hub: Hub) -> list[str]:
         return [f"{realm.id}\t{realm.status}" for realm in await hub.catalog.realms.list()]
 
-    return with_hub(arguments, look, "naksha realm list")
+    return with_hub(arguments, read_lines, "naksha realm list")
 
 
 def with_hub(

@@ -22,7 +22,7 @@ from rich.text import Text
 from naksha.spi.jobs.messages import Done, Line, Moved, Phase, Said
 
 
-class Shown:
+class ProgressDisplay:
     """Progress display; this base class shows nothing."""
 
     def show(self, line: Line) -> None:
@@ -43,14 +43,14 @@ class Shown:
         self.close()
 
 
-def shown(*, as_json: bool = False) -> Shown:
+def progress_display(*, as_json: bool = False) -> ProgressDisplay:
     """Return the display that fits standard error, or JSON lines."""
     if as_json:
-        return _Lines()
-    return _Bars() if sys.stderr.isatty() else _Plain()
+        return _JsonLinesDisplay()
+    return _BarDisplay() if sys.stderr.isatty() else _PlainDisplay()
 
 
-class _Lines(Shown):
+class _JsonLinesDisplay(ProgressDisplay):
     """Display for programs: JSON lines on standard output."""
 
     def show(self, line: Line) -> None:
@@ -58,7 +58,7 @@ class _Lines(Shown):
         sys.stdout.flush()
 
 
-class _Plain(Shown):
+class _PlainDisplay(ProgressDisplay):
     """Display for files and pipes: one line per phase or message."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class _Plain(Shown):
             typer.echo(line.text, err=True)
 
 
-class _Bars(Shown):
+class _BarDisplay(ProgressDisplay):
     """Display for terminals: one bar per phase, the current one at the bottom."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ import typer
 from msgspec import inspect as types
 from typer.core import TyperGroup
 
-from naksha.cli.failures import readable
+from naksha.cli.failures import readable_errors
 from naksha.cli.field_docs import field_docs
 from naksha.model.errors import InvalidArgument, NotSupported
 from naksha.model.feature_problems import invalid_struct
@@ -57,7 +57,7 @@ class JobGroup(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """List all installed jobs, including those that cannot be imported."""
-        with readable():
+        with readable_errors():
             names: list[str] = _registry().job_names()
         return names
 
@@ -65,7 +65,7 @@ class JobGroup(TyperGroup):
         """Return the command of a job; None if it does not exist or cannot be imported."""
         known = self.commands.get(cmd_name)
         if known is None:
-            with readable():
+            with readable_errors():
                 known = self._made(cmd_name)
         return known
 
@@ -102,8 +102,8 @@ def _function(job: Any) -> Any:
     fields = _fields(job.spec)
     docs = field_docs(job.spec)
 
-    def run(**given: Any) -> None:
-        _run(job, fields, given)
+    def run(**options: Any) -> None:
+        _run(job, fields, options)
 
     options = {
         field.name: inspect.Parameter(
@@ -178,17 +178,17 @@ def _plain(kind: types.Type) -> types.Type:
 # ---- From options to a specification -------------------------------------------------------------
 
 
-def _run(job: Any, fields: list[types.Field], given: dict[str, Any]) -> None:
-    as_json = given["as_json"]
-    with readable(as_json=as_json):
-        from naksha.cli.job_running import print_report, run_job
-        from naksha.spark.source.options import place_of
+def _run(job: Any, fields: list[types.Field], options: dict[str, Any]) -> None:
+    as_json = options["as_json"]
+    with readable_errors(as_json=as_json):
+        from naksha.cli.job_process import print_report, run_job
+        from naksha.spark.source.options import storage_ref_of
 
-        named = {"storage": given["storage"], "schema": given["schema"]}
-        place = place_of({name: value for name, value in named.items() if value is not None})
+        named = {"storage": options["storage"], "schema": options["schema"]}
+        place = storage_ref_of({name: value for name, value in named.items() if value is not None})
         spec: dict[str, Any] = {"job": job.name, "place": msgspec.to_builtins(place)}
         for field in fields:
-            value = given[field.name]
+            value = options[field.name]
             if value is not None and value != []:
                 spec[field.name] = _value(field, value)
         names = {field.name for field in fields}
@@ -200,8 +200,8 @@ def _run(job: Any, fields: list[types.Field], given: dict[str, Any]) -> None:
             msgspec.convert(spec, job.spec)
         except msgspec.ValidationError as error:
             raise invalid_struct("job", error) from None
-        settings = dict(_pair(text, "spark") for text in given["spark"] or ())
-        done = run_job(spec, master=given["master"], settings=settings, as_json=as_json)
+        settings = dict(_pair(text, "spark") for text in options["spark"] or ())
+        done = run_job(spec, master=options["master"], settings=settings, as_json=as_json)
         if not as_json:
             print_report(done.report)
         if done.exit_code:
@@ -236,5 +236,5 @@ def _is_file(kind: types.Type) -> bool:
 def _pair(text: str, field: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name:
-        raise InvalidArgument(f"Expected NAME=VALUE, not {text!r:.80}", field=field)
+        raise InvalidArgument(f"--{field} {text!r:.80} is not of the form NAME=VALUE", field=field)
     return name, value

@@ -18,8 +18,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(naksha.__version__)
         raise typer.Exit
 
@@ -61,9 +61,9 @@ def demo(
 )
 def serve(context: typer.Context) -> None:
     """Start the hub server; `naksha serve --help` lists the settings."""
-    from naksha.cli.failures import readable
+    from naksha.cli.failures import readable_errors
 
-    with readable(ends_soon=False):
+    with readable_errors(ends_soon=False):
         from naksha.cli.hub import run_server
 
         run_server(context.args)
@@ -72,9 +72,9 @@ def serve(context: typer.Context) -> None:
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def sample(context: typer.Context) -> None:
     """Load a real edit history into the space `airports`; accepts the flags of `naksha serve`."""
-    from naksha.cli.failures import readable
+    from naksha.cli.failures import readable_errors
 
-    with readable():
+    with readable_errors():
         from naksha.cli.sample import load_sample
 
         typer.echo(load_sample(context.args))
@@ -99,12 +99,12 @@ def token(
     key_id: str | None = typer.Option(None, help="Key id (`kid`)."),
 ) -> None:
     """Print a token, signed with a key that the server has."""
-    from naksha.cli.failures import readable
+    from naksha.cli.failures import readable_errors
 
-    with readable():
-        from naksha.cli.tokens import minted
+    with readable_errors():
+        from naksha.cli.tokens import signed_token
 
-        typer.echo(minted(app_id, key, author, realm, rights, roles or (), hours, key_id))
+        typer.echo(signed_token(app_id, key, author, realm, rights, roles or (), hours, key_id))
 
 
 realms = typer.Typer(help="Realms of a hub, each with its own spaces, storages and rights.")
@@ -119,9 +119,9 @@ def create_realm(
     context: typer.Context, id: str = typer.Argument(help="Realm id: letters, digits, _ and -.")
 ) -> None:
     """Create a realm; accepts the flags of `naksha serve`, e.g. --data, --catalog, --storage."""
-    from naksha.cli.failures import readable
+    from naksha.cli.failures import readable_errors
 
-    with readable():
+    with readable_errors():
         from naksha.cli.hub import make_realm
 
         typer.echo(make_realm(id, context.args))
@@ -130,9 +130,9 @@ def create_realm(
 @realms.command("list", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
 def list_realms(context: typer.Context) -> None:
     """List the realms with their status; accepts the flags of `naksha serve`."""
-    from naksha.cli.failures import readable
+    from naksha.cli.failures import readable_errors
 
-    with readable():
+    with readable_errors():
         from naksha.cli.hub import realm_lines
 
         for line in realm_lines(context.args):
@@ -157,9 +157,9 @@ def list_storages(context: typer.Context) -> None:
 
     Prints realm, name, id, number and location, one storage per line.
     """
-    from naksha.cli.failures import readable
+    from naksha.cli.failures import readable_errors
 
-    with readable():
+    with readable_errors():
         from naksha.cli.storages import storage_lines
 
         for line in storage_lines(context.args):
@@ -169,12 +169,12 @@ def list_storages(context: typer.Context) -> None:
 @storages.command("show")
 def show_storage(location: Location, schema: Schema = None, as_json: AsJson = False) -> None:
     """Print the id, the number and the former ids of a storage."""
-    from naksha.cli.failures import readable
+    from naksha.cli.failures import readable_errors
 
-    with readable(as_json=as_json):
-        from naksha.cli.storages import lines_of, shown_storage
+    with readable_errors(as_json=as_json):
+        from naksha.cli.storages import lines_of, storage_identity
 
-        found = shown_storage(location, schema)
+        found = storage_identity(location, schema)
         typer.echo(json.dumps(found) if as_json else "\n".join(lines_of(found)))
 
 
@@ -193,9 +193,9 @@ def fork_storage(
     Existing states keep their ids, which the storage still accepts. The storage must not be open in
     any process.
     """
-    from naksha.cli.failures import readable
+    from naksha.cli.failures import readable_errors
 
-    with readable(as_json=as_json):
+    with readable_errors(as_json=as_json):
         from naksha.cli.storages import forked_storage, lines_of
 
         forked = forked_storage(location, schema, id)
@@ -205,9 +205,9 @@ def fork_storage(
 @storages.command("view")
 def view_collection(location: Location, collection: str) -> None:
     """Add a view named like a collection to a file, to edit the collection with sqlite3."""
-    from naksha.cli.failures import readable
+    from naksha.cli.failures import readable_errors
 
-    with readable():
+    with readable_errors():
         from naksha.cli.storages import add_view
 
         add_view(location, collection)

@@ -14,36 +14,36 @@ from naksha.model.errors import NotSupported, Unavailable
 from naksha.spi.locations import FILE, path_of
 
 
-class Script(NamedTuple):
+class ShellScript(NamedTuple):
     """A script for the shell of a storage, with its variables filled in."""
 
     shell: str
     text: str
 
 
-def script(location: str, name: str, variables: Mapping[str, str]) -> Script:
+def script(location: str, name: str, variables: Mapping[str, str]) -> ShellScript:
     """Load a script by name, for the shell of the storage at a location."""
     shell = "sqlite3" if location.startswith(f"{FILE}:") else "psql"
     folder = resources.files("naksha.cli") / "sql"
     text = (folder / f"{name}_{shell}.sql").read_text("utf-8")
     for variable, value in variables.items():
         text = text.replace(f"{{{{{variable}}}}}", value)
-    return Script(shell, text)
+    return ShellScript(shell, text)
 
 
-async def run(location: str, asked: Script) -> None:
+async def run(location: str, shell_script: ShellScript) -> None:
     """Run a script.
 
     Raises:
         NotSupported: The storage has no shell, or the shell is not installed.
         Unavailable: The shell failed; the message includes its output.
     """
-    program = shutil.which(asked.shell)
+    program = shutil.which(shell_script.shell)
     known = (f"{FILE}:", "postgres://", "postgresql://")
     if program is None or not location.startswith(known):
-        raise NotSupported(f"Plain SQL requires the program {asked.shell} on the PATH")
+        raise NotSupported(f"Plain SQL requires the program {shell_script.shell} on the PATH")
     environment, arguments = dict(os.environ), ["-batch", "-bail", str(path_of(location))]
-    if asked.shell == "psql":
+    if shell_script.shell == "psql":
         address, password = _without_password(location)
         arguments = ["-XqAt", "-v", "ON_ERROR_STOP=1", "-d", address, "-f", "-"]
         if password is not None:
@@ -57,9 +57,9 @@ async def run(location: str, asked: Script) -> None:
         stderr=asyncio.subprocess.PIPE,
         env=environment,
     )
-    _, said = await process.communicate(asked.text.encode())
+    _, errors = await process.communicate(shell_script.text.encode())
     if process.returncode != 0:
-        raise Unavailable(f"{asked.shell} failed: {said.decode(errors='replace').strip()}")
+        raise Unavailable(f"{shell_script.shell} failed: {errors.decode(errors='replace').strip()}")
 
 
 def _without_password(location: str) -> tuple[str, str | None]:

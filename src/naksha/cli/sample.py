@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from naksha.cli.hub import with_hub
-from naksha.cli.job_running import run_job
+from naksha.cli.job_process import run_job
 from naksha.hub.config.objects import Space, StorageChoice, StorageObject
 from naksha.hub.config.space_changes import create_space
 from naksha.hub.hub import Hub

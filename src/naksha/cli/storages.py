@@ -42,7 +42,7 @@ def storage_lines(arguments: Sequence[str]) -> list[str]:
     return with_hub(arguments, look, "naksha storage list")
 
 
-def shown_storage(location: str, schema: str | None) -> dict[str, Any]:
+def storage_identity(location: str, schema: str | None) -> dict[str, Any]:
     """Return id, number and former ids of the storage at a location."""
 
     async def look() -> StorageIdentity:

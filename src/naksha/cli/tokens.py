@@ -18,7 +18,7 @@ from naksha.model.errors import InvalidArgument
 _EVERYTHING: Final[dict[str, Any]] = {right.value: [{}] for right in Right}
 
 
-def minted(
+def signed_token(
     app_id: str,
     key: str,
     author: str | None,

@@ -19,7 +19,7 @@ import msgspec
 from naksha.catalog.backends import open_backend
 from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
 from naksha.catalog.objects import ObjectRef
-from naksha.catalog.realms import Status
+from naksha.catalog.realms import RealmStatus
 from naksha.hub.auth.roles import Roles
 from naksha.hub.config.objects import POINTER, Identity, StorageObject
 from naksha.hub.config.realm_setup import DefaultStorage, set_up_realm
@@ -28,9 +28,10 @@ from naksha.hub.pipeline.pipeline import Observe, unobserved
 from naksha.hub.pipeline.pipeline_cache import Pipelines
 from naksha.hub.pipeline.request_context import DEFAULT_REALM, Actor, Context
 from naksha.hub.pipeline.requests import Request
-from naksha.hub.remote.client import Remotes
+from naksha.hub.remote.client import RemoteClient
+from naksha.hub.storages.allowed_locations import AllowedLocations, StorageLocation
 from naksha.hub.storages.identities import (
-    Registered,
+    RegisteredStorage,
     check_unique,
     duplicates_of,
     identity_of,
@@ -38,9 +39,8 @@ from naksha.hub.storages.identities import (
     registered_in,
     with_identity,
 )
-from naksha.hub.storages.location_claims import PlaceClaims, not_for_this_realm
+from naksha.hub.storages.location_claims import LocationClaims, location_taken
 from naksha.hub.storages.open_storages import OpenStorages
-from naksha.hub.storages.tenancy import Place, Tenancy
 from naksha.model.errors import Conflict, InvalidArgument, NakshaError
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.spi.storage import Storage
@@ -85,10 +85,10 @@ class RealmHub:
         storages: OpenStorages,
         claims: Claims,
         observe: Observe = unobserved,
-        remotes: Remotes | None = None,
+        remotes: RemoteClient | None = None,
         files: Path | None = None,
     ) -> None:
-        self.remotes = Remotes() if remotes is None else remotes
+        self.remotes = RemoteClient() if remotes is None else remotes
         self.files = files
         self.opened = opened
         self._claims = claims
@@ -210,19 +210,19 @@ class Hub:
         catalog: Catalog,
         storages: OpenStorages,
         default_storage: DefaultStorage,
-        tenancy: Tenancy,
+        tenancy: AllowedLocations,
         observe: Observe = unobserved,
-        remotes: Remotes | None = None,
+        remotes: RemoteClient | None = None,
         files: Path | None = None,
     ) -> None:
-        self._remotes = Remotes() if remotes is None else remotes
+        self._remotes = RemoteClient() if remotes is None else remotes
         self._files = files
         self.catalog = catalog
         self.storages = storages
         self._observe = observe
         self._default_storage = default_storage
         self._tenancy = tenancy
-        self._claims = PlaceClaims(catalog.system)
+        self._claims = LocationClaims(catalog.system)
         self._realms: dict[str, RealmHub] = {}
 
     @classmethod
@@ -244,14 +244,14 @@ class Hub:
             files: Base directory of relative paths of file storages.
             allowed_locations: Allowed prefixes of configured storage locations, in which `{realm}`
                 stands for the realm's id. Empty: a realm may use only its own locations (see
-                `naksha.hub.storages.tenancy`). None: actors who may manage storages can open any
-                storage that no other realm has.
+                `naksha.hub.storages.allowed_locations`). None: actors who may manage storages can
+                open any storage that no other realm has.
             remote_handlers: Allow-list of remote handlers (`naksha.hub.remote.allow_list`).
         """
-        remotes = Remotes(remote_handlers)
+        remotes = RemoteClient(remote_handlers)
         backend = await open_backend(catalog, **(catalog_options or {}))
         opened = await Catalog.open(backend, tuning=tuning)
-        tenancy = Tenancy(default_storage, allowed_locations, files)
+        tenancy = AllowedLocations(default_storage, allowed_locations, files)
         hub = cls(opened, OpenStorages(files), default_storage, tenancy, observe, remotes, files)
         try:
             await hub._claims.setup()
@@ -269,7 +269,7 @@ class Hub:
                 field="realm",
             )
         known = await self.catalog.realms.recent(id)
-        if known is None or known.status in (Status.CREATED, Status.INITIALIZING):
+        if known is None or known.status in (RealmStatus.CREATED, RealmStatus.INITIALIZING):
             thing = self._default_storage.for_realm(id)
             async with self.claimed(id, thing):
                 thing = await self.proposed(id, thing)
@@ -300,7 +300,7 @@ class Hub:
         async with self._claims.held(realm_id, places):
             async for realm, other in self.storages_configured():
                 if realm != realm_id and not places.isdisjoint(self._tenancy.places(other)):
-                    raise not_for_this_realm()
+                    raise location_taken()
             yield
 
     async def proposed(
@@ -319,7 +319,10 @@ class Hub:
     async def unique(self, realm_id: str, thing: StorageObject) -> AsyncIterator[None]:
         """See `Claims.unique`."""
         assert thing.identity is not None
-        keys = (Place(_ID, thing.identity.id), Place(_NUMBER, str(thing.identity.number)))
+        keys = (
+            StorageLocation(_ID, thing.identity.id),
+            StorageLocation(_NUMBER, str(thing.identity.number)),
+        )
         async with self._claims.held(realm_id, keys):
             try:
                 check_unique(realm_id, thing, await self._registered(realm_id, thing.id))
@@ -328,12 +331,12 @@ class Hub:
                 raise
             yield
 
-    async def _registered(self, realm_id: str, name: str) -> list[Registered]:
+    async def _registered(self, realm_id: str, name: str) -> list[RegisteredStorage]:
         """Return all storages of the catalog except one, with their identities.
 
         A storage whose identity the catalog does not know (from an earlier release) is opened.
         """
-        found: list[Registered] = []
+        found: list[RegisteredStorage] = []
         async for realm, thing in self.storages_configured():
             if (realm, thing.id) == (realm_id, name):
                 continue
@@ -341,13 +344,13 @@ class Hub:
             if identity is None and thing.active:
                 with suppress(NakshaError):  # the identity stays unknown
                     identity = identity_of(await self.storages.get(realm, thing))
-            found.append(Registered(realm, thing.id, identity))
+            found.append(RegisteredStorage(realm, thing.id, identity))
         return found
 
     async def storages_configured(self) -> AsyncIterator[tuple[str, StorageObject]]:
         """Yield the storages of all realms, each with the id of its realm."""
         for realm in await self.catalog.realms.list():
-            if realm.status not in (Status.ACTIVE, Status.INACTIVE):
+            if realm.status not in (RealmStatus.ACTIVE, RealmStatus.INACTIVE):
                 continue
             opened = OpenRealm(await self.catalog.persistence_of(realm), realm)
             snapshot = await opened.entities(POINTER).now()

@@ -134,7 +134,7 @@ def lease_times(seconds: float) -> LeaseTimes:
 TIMES: Final = lease_times(limits.SUBSCRIPTION_LEASE_SECONDS)
 
 
-class Watch(Generic[L]):
+class ExpiryDetector(Generic[L]):
     """Expiry detection that does not rely on the holders' clocks.
 
     A holder that has not changed the object for the duration of its lease has lost it, whatever
@@ -164,13 +164,13 @@ class Watch(Generic[L]):
         self._seen.pop(id, None)
 
 
-class Lost(Exception):
+class LeaseLost(Exception):
     """The lease was lost: another instance has or wants it, or the object was reset."""
 
 
 async def take(
     table: LeasedTable[L], kept: Object[L], instance: str, times: LeaseTimes = TIMES, **changes: Any
-) -> Holding[L] | None:
+) -> HeldLease[L] | None:
     """Acquire a free lease; return None if another instance acquired it first."""
     began = boot_seconds()
     value = msgspec.structs.replace(
@@ -182,10 +182,10 @@ async def take(
         **changes,
     )
     taken = await table.swap(kept, value)
-    return None if taken is None else Holding(table, taken, times, began)
+    return None if taken is None else HeldLease(table, taken, times, began)
 
 
-class Holding(Generic[L]):
+class HeldLease(Generic[L]):
     """A lease that this instance holds. All changes of the object go through it, serialized."""
 
     def __init__(
@@ -214,22 +214,22 @@ class Holding(Generic[L]):
         return self._valid_until - boot_seconds()
 
     def check(self) -> None:
-        """Raise Lost if another instance may hold the lease by now."""
+        """Raise LeaseLost if another instance may hold the lease by now."""
         if self._is_over:
-            raise Lost("The position was reset")
+            raise LeaseLost("The lease is void: a client reset the position")
         if self.seconds_left <= 0:
-            raise Lost("The lease was not renewed in time")
+            raise LeaseLost("The lease expired: it could not be renewed in time")
 
     async def save(self, changed: Callable[[L], L] | None = None) -> None:
         """Save a change and renew the lease.
 
         Raises:
-            Lost: Another instance holds the lease, or the position was reset.
+            LeaseLost: Another instance holds the lease, or the position was reset.
             NakshaError: The catalog is unavailable; the lease is still held for `seconds_left`.
         """
         async with self._line:
             if self._is_over:
-                raise Lost("The position was reset")
+                raise LeaseLost("The lease is void: a client reset the position")
             began = boot_seconds()
             kept = await self._table.swap(self._kept, self._prolonged(changed))
             while kept is None:
@@ -238,7 +238,7 @@ class Holding(Generic[L]):
             self._kept = kept
             self._valid_until = began + self._times.lease_seconds
         if kept.value.leaves:
-            raise Lost(kept.value.leaves)
+            raise LeaseLost(kept.value.leaves)
 
     async def release(self, **changes: Any) -> None:
         """Release the lease, so that others need not wait. Unsaved progress is lost."""
@@ -275,15 +275,15 @@ class Holding(Generic[L]):
         return msgspec.structs.replace(new, until_ms=max(until_ms, old.until_ms))
 
     async def _look(self) -> None:
-        """Reload the object; raise Lost unless only the wish of another instance has changed."""
+        """Reload the object; raise LeaseLost unless only another instance's wish has changed."""
         now, ours = await self._table.get(self._kept.id), self._kept.value
         if now is None:
-            raise Lost("The object was removed")
+            raise LeaseLost("The lease is void: its object was removed")
         if now.value.term != ours.term:
-            raise Lost("Another instance holds the lease")
+            raise LeaseLost("The lease expired, and another instance holds it now")
         if now.value.hold != ours.hold:
             # The lease is still ours, so that no other instance starts before this one has stopped.
             # But our state is from before the reset: the only valid action left is to release it.
             self._is_over = True
-            raise Lost("The position was reset")
+            raise LeaseLost("The lease is void: a client reset the position")
         self._kept = now

@@ -36,7 +36,7 @@ _FEATURES: Final = "MODIFY_FEATURES"
 _COLLECTION: Final = "MODIFY_COLLECTION"
 
 
-class Found(NamedTuple):
+class FoundTransaction(NamedTuple):
     """A transaction with its storage, and the spaces of the collections that it changed."""
 
     storage_id: str
@@ -46,7 +46,7 @@ class Found(NamedTuple):
     """By collection, the spaces that the actor may read."""
 
 
-class _Sighting(NamedTuple, Generic[T]):
+class _StorageMatch(NamedTuple, Generic[T]):
     """A result found by its id in one of the storages."""
 
     name: str
@@ -68,8 +68,8 @@ async def find_state(
         Unavailable: It was not found, but not all storages responded.
     """
     ref = parse_state_id(id)
-    search = _Search(realm)
-    found: list[_Sighting[State]] = []
+    search = _StorageSearch(realm)
+    found: list[_StorageMatch[State]] = []
     async for thing, storage in search.storages(storage_id):
         if not storage.identity.knows(ref):
             continue
@@ -79,9 +79,9 @@ async def find_state(
             continue
         collection = Guid.parse(state.uuid).collection_id
         for space in await _spaces_of(realm, thing.id, collection):
-            shown = await _shown(realm, space, storage, state, context)
+            shown = await _state_in_space(realm, space, storage, state, context)
             if shown is not None:
-                found.append(_Sighting(thing.id, storage, not _is_present(ref, storage), shown))
+                found.append(_StorageMatch(thing.id, storage, not _is_present(ref, storage), shown))
                 break
     if not found:
         raise search.not_found("state", id)
@@ -90,7 +90,7 @@ async def find_state(
 
 async def find_transaction(
     realm: ServingRealm, id: str, storage_id: str | None, context: Context
-) -> Found:
+) -> FoundTransaction:
     """Find the transaction with a number or UUID, in one storage or in any.
 
     Different storages use the same numbers: if the actor may read several matches, the caller must
@@ -103,8 +103,8 @@ async def find_transaction(
         Unavailable: It was not found, but not all storages responded.
     """
     number = _transaction_number(id)
-    search = _Search(realm)
-    found: list[_Sighting[Found]] = []
+    search = _StorageSearch(realm)
+    found: list[_StorageMatch[FoundTransaction]] = []
     async for thing, storage in search.storages(storage_id):
         try:
             transaction = await storage.transaction(id if isinstance(number, Uuid) else number)
@@ -113,8 +113,8 @@ async def find_transaction(
         spaces = await _readable(realm, thing.id, transaction, context)
         if spaces:
             known = storage.identity.number_at(transaction.txn)
-            made = Found(thing.id, known, transaction, spaces)
-            found.append(_Sighting(thing.id, storage, known != storage.number, made))
+            made = FoundTransaction(thing.id, known, transaction, spaces)
+            found.append(_StorageMatch(thing.id, storage, known != storage.number, made))
     if not found:
         raise search.not_found("transaction", id)
     if isinstance(number, Uuid):
@@ -136,7 +136,7 @@ def _uuid_of(txn: int, storage_number: int) -> str | None:
         return None
 
 
-def transaction_json(found: Found) -> dict[str, Any]:
+def transaction_json(found: FoundTransaction) -> dict[str, Any]:
     """Return a transaction as JSON, without collections that the actor may not read."""
     transaction = found.transaction
     return {
@@ -163,7 +163,7 @@ def transaction_json(found: Found) -> dict[str, Any]:
     }
 
 
-class _Search:
+class _StorageSearch:
     """Iterates the storages of a realm and records those that are unavailable."""
 
     def __init__(self, realm: ServingRealm) -> None:
@@ -199,7 +199,7 @@ def _is_present(ref: StateRef, storage: Storage) -> bool:
     return ref.storage_number == storage.number
 
 
-def _only_one(found: list[_Sighting[T]], kind: str, id: str) -> T:
+def _only_one(found: list[_StorageMatch[T]], kind: str, id: str) -> T:
     """Return the match if it is unique, else raise Conflict.
 
     A storage whose current id matches takes precedence over one whose former id does: a fork also
@@ -236,7 +236,7 @@ async def _spaces_of(realm: ServingRealm, storage_id: str, collection: str) -> l
     return await registry.references.spaces_stored_in(snapshot, storage_id, collection)
 
 
-async def _shown(
+async def _state_in_space(
     realm: ServingRealm, space: Space, storage: Storage, state: State, context: Context
 ) -> State | None:
     """Return a state as a space shows it to the actor, or None.
@@ -247,7 +247,7 @@ async def _shown(
     if pipeline is None:
         return None
     readable = scope_in(pipeline, context.actor.rights, Right.READ_FEATURES)
-    if readable.is_nothing or await _is_given_up(space, storage, state):
+    if readable.is_nothing or await _is_forgotten(space, storage, state):
         return None
     if all(isinstance(stage.handler, _SHOWING_ALL) for stage in pipeline.stages):
         return state if is_in(readable, state) else None
@@ -259,7 +259,7 @@ async def _shown(
     return next((shown for shown in found if _is_same(shown, state)), None)
 
 
-async def _is_given_up(space: Space, storage: Storage, state: State) -> bool:
+async def _is_forgotten(space: Space, storage: Storage, state: State) -> bool:
     """Return whether a state ended before the oldest version that a space keeps."""
     end = int(state.xyz.get("txn_next") or 0)
     if not space.min_version or not end:
@@ -308,5 +308,5 @@ def _collection_json(signal: Signal, spaces: list[str]) -> dict[str, Any]:
 
 def _message_json(signal: Signal) -> dict[str, Any]:
     binary = None if signal.binary is None else base64.b64encode(signal.binary).decode()
-    told = {"id": signal.id, "text": signal.text, "json": signal.json, "binary": binary}
-    return {name: value for name, value in told.items() if value is not None}
+    members = {"id": signal.id, "text": signal.text, "json": signal.json, "binary": binary}
+    return {name: value for name, value in members.items() if value is not None}

@@ -9,7 +9,7 @@ import random
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Final
 
-from naksha.catalog.realms import Status
+from naksha.catalog.realms import RealmStatus
 from naksha.hub.hub import Hub, RealmHub
 from naksha.model.errors import NakshaError, RealmNotFound
 from naksha.spi.support.cancellation import check_cancelled
@@ -17,7 +17,7 @@ from naksha.spi.support.cancellation import check_cancelled
 _log: Final = logging.getLogger(__name__)
 
 
-class Looker:
+class RealmScanner:
     """Periodic task that visits all active realms in random order.
 
     An error in one realm does not affect the others. `serving`, if given, is called first with the
@@ -58,7 +58,7 @@ class Looker:
     async def _look_for_ever(self) -> None:
         while True:
             self._wake.clear()
-            with _telling(self._what):
+            with _log_errors(self._what):
                 await self._look_everywhere()
             pause = self._pause_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
             with contextlib.suppress(TimeoutError):
@@ -66,16 +66,16 @@ class Looker:
 
     async def _look_everywhere(self) -> None:
         known = await self._hub.catalog.realms.list()
-        serving = [realm.id for realm in known if realm.status is Status.ACTIVE]
+        serving = [realm.id for realm in known if realm.status is RealmStatus.ACTIVE]
         if self._serving is not None:
             await self._serving(serving)
         for id in random.sample(serving, len(serving)):
-            with _telling(f"{self._what} of {id}"), contextlib.suppress(RealmNotFound):
+            with _log_errors(f"{self._what} of {id}"), contextlib.suppress(RealmNotFound):
                 await self._look(await self._hub.realm(id))
 
 
 @contextlib.contextmanager
-def _telling(what: str) -> Iterator[None]:
+def _log_errors(what: str) -> Iterator[None]:
     """Log any error; the next scan retries."""
     try:
         yield

@@ -19,21 +19,21 @@ from starlette.types import Receive, Scope, Send
 
 from naksha.hub.jobs.files import JobFiles
 from naksha.hub.jobs.kinds import JobKinds
-from naksha.hub.jobs.runner import Running
+from naksha.hub.jobs.runner import JobRunnerSettings
 from naksha.hub.jobs.service import running_jobs
 from naksha.hub.leases import lease_times
 from naksha.hub.subscriptions.service import delivering
 from naksha.model import limits
 from naksha.server.errors import no_endpoint
 from naksha.server.metrics import count_event
-from naksha.server.middleware.access_log import Observing
-from naksha.server.middleware.admission import TurnLimits, Turns
-from naksha.server.middleware.auth import Doorkeeper
+from naksha.server.middleware.access_log import AccessLog
+from naksha.server.middleware.admission import AdmissionController, AdmissionLimits
+from naksha.server.middleware.auth import Authenticator
 from naksha.server.middleware.gate import Gate
 from naksha.server.openapi import version_schemas
 from naksha.server.openapi.document import Document
 from naksha.server.process.open_hub import check_default_storage, open_hub
-from naksha.server.process.settings import Settings
+from naksha.server.process.settings import ServerSettings
 from naksha.server.requests.json_body import json_body
 from naksha.server.requests.parameter_checks import ParameterChecks
 from naksha.server.requests.state import ServerState
@@ -48,13 +48,13 @@ _GZIP_LEVEL: Final = 4
 class Application:
     """ASGI application of one worker: the endpoints behind the middleware."""
 
-    def __init__(self, settings: Settings, routers: Sequence[Router]) -> None:
+    def __init__(self, settings: ServerSettings, routers: Sequence[Router]) -> None:
         """Assemble the application; `serving` opens its hub."""
         self.state: Final = State()
         self.state.settings = settings
-        doorkeeper = self.state.doorkeeper = Doorkeeper(settings)
-        turns = self.state.turns = Turns(
-            TurnLimits(
+        authenticator = self.state.authenticator = Authenticator(settings)
+        admission = self.state.admission = AdmissionController(
+            AdmissionLimits(
                 settings.parallel,
                 settings.actor_parallel,
                 settings.actor_queue,
@@ -63,16 +63,16 @@ class Application:
         )
         self._dispatcher = dispatcher = Dispatcher(routers, json_body, no_endpoint)
         dispatcher.checks.append(ParameterChecks(dispatcher.endpoints))
-        self._needs_token = not doorkeeper.lets_in_anonymous
+        self._needs_token = not authenticator.lets_in_anonymous
         self._document: dict[str, Any] | None = None
-        gate = Gate(dispatcher, settings=settings, doorkeeper=doorkeeper, turns=turns)
+        gate = Gate(dispatcher, settings=settings, authenticator=authenticator, admission=admission)
         zipped = GZipMiddleware(
             gate,
             minimum_size=limits.GZIP_BYTES_MIN,
             compresslevel=_GZIP_LEVEL,
             exclude_content_types=("text/event-stream",),
         )
-        self._app = Observing(zipped)
+        self._app = AccessLog(zipped)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self
@@ -96,7 +96,7 @@ class Application:
         return msgspec.json.encode(self.openapi())
 
 
-def create_app(settings: Settings, more: Sequence[Router] = ()) -> Application:
+def create_app(settings: ServerSettings, more: Sequence[Router] = ()) -> Application:
     """Create the application of one worker, with `more` endpoints besides its own."""
     return Application(settings, [*(routes.router for routes in ROUTES), *more])
 
@@ -104,14 +104,14 @@ def create_app(settings: Settings, more: Sequence[Router] = ()) -> Application:
 @asynccontextmanager
 async def serving(app: Application) -> AsyncIterator[ServerState]:
     """Open the hub of an application for the block, with its jobs and subscriptions."""
-    settings: Settings = app.state.settings
+    settings: ServerSettings = app.state.settings
     hub = await open_hub(settings, observe=count_event)
     try:
         await check_default_storage(hub, settings)
-        state = ServerState(hub, settings, app.state.doorkeeper, app.state.turns)
+        state = ServerState(hub, settings, app.state.authenticator, app.state.admission)
         app.state.server = state
         times = lease_times(settings.subscription_seconds)
-        how = Running(
+        how = JobRunnerSettings(
             kinds=JobKinds(),
             files=JobFiles(settings.job_directory),
             master=settings.job_master,

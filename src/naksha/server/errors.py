@@ -19,7 +19,7 @@ from naksha.model.errors import (
     NakshaError,
 )
 from naksha.model.status_codes import outward
-from naksha.server.middleware.request_context import visit_of
+from naksha.server.middleware.request_record import record_of
 
 _log: Final = logging.getLogger(__name__)
 JSON: Final = "application/json"
@@ -127,7 +127,7 @@ def log_failure(error: BaseException, stream_id: str) -> None:
 
 def no_endpoint(scope: Scope, allowed: set[str]) -> Response:
     """Build the response for a path that no endpoint has, or that has other methods."""
-    stream_id = visit_of(scope).stream_id
+    stream_id = record_of(scope).stream_id
     if not allowed:
         return unknown_path_response(stream_id)
     listed = ", ".join(sorted(allowed | ({"HEAD"} if "GET" in allowed else set())))

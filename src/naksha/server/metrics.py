@@ -26,7 +26,7 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 from naksha.hub.hub import Hub
 from naksha.model import limits
 from naksha.model.errors import NakshaError
-from naksha.server.middleware.admission import Turns
+from naksha.server.middleware.admission import AdmissionController
 from naksha.server.process.logs import RequestLine
 
 __all__ = [
@@ -124,11 +124,11 @@ def forget_worker(process_id: int) -> None:
     mark_process_dead(process_id)  # type: ignore[no-untyped-call]
 
 
-async def keep_measuring(hub: Hub, turns: Turns) -> None:
+async def keep_measuring(hub: Hub, admission: AdmissionController) -> None:
     """Sample the gauges periodically."""
     while True:
-        RUNNING.set(turns.running)
-        WAITING.set(turns.waiting)
+        RUNNING.set(admission.running)
+        WAITING.set(admission.waiting)
         for what, value in hub.catalog.cache.counts._asdict().items():
             CACHE.labels(what).set(value)
         await _measure_storages(hub)

@@ -13,61 +13,68 @@ from naksha.versioning.changesets import (
     changeset,
     changeset_of,
 )
-from naksha.versioning.diff import Action, Change, diff, diff_all
+from naksha.versioning.diff import DiffAction, FeatureDiff, diff, diff_all
 from naksha.versioning.feed.events import (
     FeatureChange,
     FeedFilter,
     FeedPage,
     FeedPosition,
-    Published,
+    FeedTransaction,
 )
 from naksha.versioning.feed.feed import read_feed
-from naksha.versioning.history import Step, history
-from naksha.versioning.history_import import Edits, Imported, Snapshot, import_history
+from naksha.versioning.history import HistoryStep, history
+from naksha.versioning.history_import import EditStep, ImportedStep, SnapshotStep, import_history
 from naksha.versioning.lines import Line, Place, line_of, place_of, range_of
 from naksha.versioning.log import ChangesetPage, changesets
-from naksha.versioning.merges.branch_resolution import merge_solved
+from naksha.versioning.merges.branch_resolution import merge_resolution
 from naksha.versioning.merges.conflicts import (
     conflict_of,
     conflicts,
     give_up_conflict,
     undecided_of,
 )
-from naksha.versioning.merges.merge import Choices, Policy, merge
+from naksha.versioning.merges.merge import Choices, MergePolicy, merge
 from naksha.versioning.merges.rebase import rebase
 from naksha.versioning.merges.resolution import resolve_conflict
-from naksha.versioning.records import Branch, Scope, Signed, StoredConflict, Tag, Undecided
+from naksha.versioning.records import (
+    Attribution,
+    Branch,
+    NameScope,
+    StoredConflict,
+    Tag,
+    UndecidedFeature,
+)
 from naksha.versioning.rollback import revert, rollback
-from naksha.versioning.state_writer import Written
+from naksha.versioning.state_writer import WriteReport
 from naksha.versioning.tags import create_tag, delete_tag, drop_expired_tags, tag_of, tags
 from naksha.versioning.version_refs import Ref, parse_ref
 
 __all__ = [
-    "Action",
+    "Attribution",
     "Branch",
-    "Change",
     "Changeset",
     "ChangesetPage",
     "Choices",
-    "Edits",
+    "DiffAction",
+    "EditStep",
     "FeatureChange",
+    "FeatureDiff",
     "FeedFilter",
     "FeedPage",
     "FeedPosition",
-    "Imported",
+    "FeedTransaction",
+    "HistoryStep",
+    "ImportedStep",
     "Line",
+    "MergePolicy",
+    "NameScope",
     "Place",
-    "Policy",
-    "Published",
     "Ref",
-    "Scope",
-    "Signed",
-    "Snapshot",
-    "Step",
+    "SnapshotStep",
     "StoredConflict",
     "Tag",
-    "Undecided",
-    "Written",
+    "UndecidedFeature",
+    "WriteReport",
     "branches",
     "changeset",
     "changeset_of",
@@ -87,7 +94,7 @@ __all__ = [
     "import_history",
     "line_of",
     "merge",
-    "merge_solved",
+    "merge_resolution",
     "open_branch",
     "parse_ref",
     "place_of",

@@ -16,7 +16,13 @@ from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD
 from naksha.spi.storage import Layer, Reader, Storage, WriteSession
 from naksha.versioning.lines import Line, Place, line_of_branch, line_on
-from naksha.versioning.records import MAIN_LAYERS, Branch, Epoch, everywhere, gone_branches
+from naksha.versioning.records import (
+    MAIN_LAYERS,
+    Branch,
+    BranchEpoch,
+    all_records,
+    deleted_branches,
+)
 from naksha.versioning.version_refs import MAIN_BRANCH
 
 Contents = dict[int, int]
@@ -24,7 +30,7 @@ Contents = dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Merge:
+class OverlayMerge:
     """A merge in transaction `txn` of one overlay that brought in overlay `source`.
 
     It brought everything of `source` up to transaction `source_txn`.
@@ -52,8 +58,8 @@ class Ancestry:
 
     def __init__(self, storage: Storage, live: Iterable[Branch], gone: Iterable[Branch]) -> None:
         self._storage = storage
-        self._owners: dict[int, tuple[Branch, Epoch]] = {}
-        self._merges: dict[int, list[Merge]] = {}
+        self._owners: dict[int, tuple[Branch, BranchEpoch]] = {}
+        self._merges: dict[int, list[OverlayMerge]] = {}
         for branch in (*live, *gone):
             for epoch in branch.epochs:
                 self._owners[epoch.overlay] = (branch, epoch)
@@ -63,23 +69,23 @@ class Ancestry:
     @classmethod
     async def of(cls, storage: Storage, reader: Reader) -> Ancestry:
         """Read the branch records; inside a session, as that session sees them."""
-        records = [known.record for known in await everywhere(reader)]
+        records = [known.record for known in await all_records(reader)]
         live = [each for each in records if isinstance(each, Branch)]
-        return cls(storage, live, await gone_branches(reader))
+        return cls(storage, live, await deleted_branches(reader))
 
-    def _note(self, epoch: Epoch) -> None:
+    def _note(self, epoch: BranchEpoch) -> None:
         own = epoch.overlay
         for target, point in epoch.merged_into.items():
-            merges = [Merge(theirs, own, ours) for ours, theirs in point.all]
+            merges = [OverlayMerge(theirs, own, ours) for ours, theirs in point.all]
             self._merges.setdefault(target, []).extend(merges)
         for source, point in epoch.merged_from.items():
-            merges = [Merge(ours, source, theirs) for ours, theirs in point.all]
+            merges = [OverlayMerge(ours, source, theirs) for ours, theirs in point.all]
             self._merges.setdefault(own, []).extend(merges)
         if epoch.replayed is not None:
             # A rebase replays everything that the branch had on its former base, so it counts as a
             # merge of the former overlay.
             former, txn = epoch.replayed
-            self._merges.setdefault(own, []).append(Merge(epoch.since, former, txn))
+            self._merges.setdefault(own, []).append(OverlayMerge(epoch.since, former, txn))
 
     def about(self, overlays: frozenset[int]) -> Ancestry:
         """Return the ancestry for a collection that can exist only on these overlays.
@@ -185,7 +191,7 @@ class Ancestry:
                 if merge.txn <= (until if layer.txn is None else last):
                     self._bring(found, merge)
 
-    def _bring(self, found: Contents, merge: Merge) -> None:
+    def _bring(self, found: Contents, merge: OverlayMerge) -> None:
         if found.get(merge.source, -1) >= merge.source_txn:
             return
         layers: tuple[Layer, ...] = MAIN_LAYERS

@@ -12,8 +12,8 @@ from naksha.versioning.lines import Line, Place
 from naksha.versioning.records import (
     LAYERS_MAX,
     Branch,
-    Epoch,
-    Scope,
+    BranchEpoch,
+    NameScope,
     branch_over,
     change_branch,
     pins_of,
@@ -65,7 +65,9 @@ async def stand_on(session: WriteSession, line: Line) -> None:
     await change_branch(session, *known)
 
 
-async def pin_base(session: WriteSession, epoch: Epoch, scope: Scope, version: Version) -> None:
+async def pin_base(
+    session: WriteSession, epoch: BranchEpoch, scope: NameScope, version: Version
+) -> None:
     """Pin the version that a branch is based on."""
     if version.seq_number == 0:
         return
@@ -87,12 +89,14 @@ async def pin_merge(
                 await session.pin(name, version, collection, guards=True)
 
 
-async def unpin_base(session: WriteSession, epoch: Epoch, scope: Scope) -> None:
+async def unpin_base(session: WriteSession, epoch: BranchEpoch, scope: NameScope) -> None:
     """Remove the pins of a branch's base and of its merges."""
     for name, _ in [*_pins(epoch, scope), *_pins(epoch, scope, "merged")]:
         await session.unpin(name)
 
 
-def _pins(epoch: Epoch, scope: Scope, what: str = "branch") -> list[tuple[str, str | None]]:
+def _pins(
+    epoch: BranchEpoch, scope: NameScope, what: str = "branch"
+) -> list[tuple[str, str | None]]:
     # Pins are named by the branch number, which does not change when the branch is renamed.
     return pins_of(f"{what}:{epoch.overlay}", scope)

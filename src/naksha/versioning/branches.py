@@ -17,20 +17,20 @@ from naksha.versioning.records import (
     GONE,
     REF,
     STORAGE,
+    Attribution,
     Branch,
-    Epoch,
-    Known,
-    Scope,
-    Signed,
+    BranchEpoch,
+    NameScope,
+    StoredRecord,
     Tag,
+    all_records,
+    as_json_value,
     branch_of,
     change_branch,
-    every,
-    everywhere,
-    find,
-    gone_branches,
-    plain,
-    taken,
+    deleted_branches,
+    find_record,
+    name_taken,
+    records_in,
 )
 from naksha.versioning.version_refs import SOLVING, check_name
 
@@ -38,10 +38,10 @@ from naksha.versioning.version_refs import SOLVING, check_name
 async def create_branch(
     storage: Storage,
     name: str,
-    signed: Signed,
+    signed: Attribution,
     base: str = "HEAD",
     *,
-    scope: Scope = STORAGE,
+    scope: NameScope = STORAGE,
 ) -> Branch:
     """Create a branch from a version of main or of another branch.
 
@@ -56,8 +56,8 @@ async def create_branch(
     place = await place_of(storage, base, scope)
     below, since = layers_below(place), place.version.txn
     await check_protectable(place, scope)
-    if await find(storage, scope, name) is not None:
-        raise taken(name)
+    if await find_record(storage, scope, name) is not None:
+        raise name_taken(name)
 
     async def work(session: WriteSession) -> Branch:
         branch = Branch(
@@ -65,13 +65,13 @@ async def create_branch(
             scope=scope,
             parent=place.line.name,
             parent_number=place.line.number,
-            epochs=(Epoch(overlay=await session.new_overlay(), below=below, since=since),),
+            epochs=(BranchEpoch(overlay=await session.new_overlay(), below=below, since=since),),
             description=signed.message,
             author=signed.author,
             app_id=signed.app_id,
             created_ms=SystemClock().now_ms(),
         )
-        await session.keep(REF, scope.key(name), plain(branch), expected=0)
+        await session.keep(REF, scope.key(name), as_json_value(branch), expected=0)
         await stand_on(session, place.line)
         await pin_base(session, branch.now, scope, place.version)
         return branch
@@ -81,12 +81,12 @@ async def create_branch(
 
 async def branches(storage: Storage, *, space: str | None = None) -> list[Branch]:
     """List all branches except main, ordered by name."""
-    known = await every(storage, space)
+    known = await records_in(storage, space)
     return [each.record for each in known if isinstance(each.record, Branch)]
 
 
 async def rename_branch(
-    storage: Storage, name: str, new_name: str, signed: Signed, *, scope: Scope = STORAGE
+    storage: Storage, name: str, new_name: str, signed: Attribution, *, scope: NameScope = STORAGE
 ) -> Branch:
     """Rename a branch; branches made from it refer to it by number."""
     check_name(new_name)
@@ -101,35 +101,37 @@ async def rename_branch(
 
     async def work(session: WriteSession) -> None:
         if await session.kept(REF, scope.key(new_name)) is not None:
-            raise taken(new_name)
+            raise name_taken(new_name)
         await session.forget(REF, scope.key(name), expected=revision)
-        await session.keep(REF, scope.key(new_name), plain(renamed), expected=0)
-        for known in await everywhere(session):
+        await session.keep(REF, scope.key(new_name), as_json_value(renamed), expected=0)
+        for known in await all_records(session):
             await _rename_in(session, known, renamed)
 
     await storage.run(work, signed.app_id, signed.author)
     return renamed
 
 
-async def _rename_in(session: WriteSession, known: Known, branch: Branch) -> None:
+async def _rename_in(session: WriteSession, known: StoredRecord, branch: Branch) -> None:
     """Record the new name of a branch in a tag or branch that refers to it."""
     record, expected = known.record, known.revision
-    told: Tag | Branch = record
+    updated: Tag | Branch = record
     if isinstance(record, Tag):
         if record.branch_number == branch.number:
-            told = msgspec.structs.replace(record, branch=branch.name)
+            updated = msgspec.structs.replace(record, branch=branch.name)
     elif record.parent_number == branch.number:
-        told = msgspec.structs.replace(record, parent=branch.name)
+        updated = msgspec.structs.replace(record, parent=branch.name)
     if isinstance(record, Branch) and record.solves in branch.conflicts:
         # A branch that resolves a conflict is named after the branch in conflict.
         await session.forget(REF, record.scope.key(record.name), expected=expected)
-        told, expected = msgspec.structs.replace(told, name=SOLVING + branch.name), 0
-    if told != record:
-        await session.keep(REF, told.scope.key(told.name), plain(told), expected=expected)
+        updated, expected = msgspec.structs.replace(updated, name=SOLVING + branch.name), 0
+    if updated != record:
+        await session.keep(
+            REF, updated.scope.key(updated.name), as_json_value(updated), expected=expected
+        )
 
 
 async def describe_branch(
-    storage: Storage, name: str, signed: Signed, *, scope: Scope = STORAGE
+    storage: Storage, name: str, signed: Attribution, *, scope: NameScope = STORAGE
 ) -> Branch:
     """Replace the description of a branch with `signed.message`."""
 
@@ -143,7 +145,7 @@ async def describe_branch(
 
 
 async def delete_branch(
-    storage: Storage, name: str, signed: Signed, *, scope: Scope = STORAGE
+    storage: Storage, name: str, signed: Attribution, *, scope: NameScope = STORAGE
 ) -> None:
     """Delete a branch and all that was written on it, unless a tag or another branch needs it.
 
@@ -166,7 +168,7 @@ async def delete_branch(
             if branch.number in (conflict.source, conflict.target):
                 await end_conflict(session, conflict)
         own = {epoch.overlay for epoch in branch.epochs}
-        user = _user_of(own, branch, await everywhere(session))
+        user = _user_of(own, branch, await all_records(session))
         if user is not None:
             raise InUse(f"Branch {name!r} cannot be deleted: {user} is based on it", field="branch")
         for epoch in branch.epochs:
@@ -183,23 +185,23 @@ async def _remember_gone(session: WriteSession, storage: Storage, branch: Branch
     What a merge brought over the deleted branch stays merged. The record is needed while a branch
     that it brought along still exists.
     """
-    records = [known.record for known in await everywhere(session)]
+    records = [known.record for known in await all_records(session)]
     live = [each for each in records if isinstance(each, Branch)]
-    gone = [*await gone_branches(session), branch]
+    gone = [*await deleted_branches(session), branch]
     ancestry = Ancestry(storage, live, gone)
     for each in gone:
         if not ancestry.brings(each):
             await session.forget(GONE, str(each.number))
         elif each is branch:
-            await session.keep(GONE, str(each.number), plain(each))
+            await session.keep(GONE, str(each.number), as_json_value(each))
 
 
-async def open_branch(storage: Storage, name: str, *, scope: Scope = STORAGE) -> Line:
+async def open_branch(storage: Storage, name: str, *, scope: NameScope = STORAGE) -> Line:
     """Return the line to read and write a branch or main."""
     return await line_of(storage, name, scope)
 
 
-def _user_of(overlays: set[int], branch: Branch, known: Iterable[Known]) -> str | None:
+def _user_of(overlays: set[int], branch: Branch, known: Iterable[StoredRecord]) -> str | None:
     """Return the tag or branch that has one of these overlays below it, if any."""
     for each in known:
         record = each.record

@@ -27,7 +27,7 @@ _OF_CHANGE: Final = (
 )
 
 
-def split(query: Query) -> tuple[Query, Query]:
+def split_query(query: Query) -> tuple[Query, Query]:
     """Return the filter on features and the filter on changes."""
     change: dict[str, Any] = {name: getattr(query, name) for name in _OF_CHANGE}
     return msgspec.structs.replace(query, **dict.fromkeys(_OF_CHANGE)), Query(**change)

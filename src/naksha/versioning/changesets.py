@@ -18,7 +18,7 @@ MESSAGE: Final = "message"
 Box = tuple[float, float, float, float]
 
 
-class Touched(msgspec.Struct, frozen=True):
+class CollectionEffect(msgspec.Struct, frozen=True):
     """The effect of a changeset on one collection."""
 
     collection: str
@@ -37,7 +37,7 @@ class Changeset(msgspec.Struct, frozen=True, kw_only=True):
     app_id: str
     started_ms: int
     message: str | None
-    touched: tuple[Touched, ...]
+    touched: tuple[CollectionEffect, ...]
     collections_changed: tuple[str, ...]
     """Collections that were themselves created, changed, dropped or restored."""
     attachments: tuple[Signal, ...]
@@ -76,7 +76,7 @@ def changeset_of(transaction: Transaction) -> Changeset:
         started_ms=transaction.started_ms,
         message=next((s.text for s in messages if s.id == MESSAGE), None),
         touched=tuple(
-            Touched(s.id, s.created, s.updated, s.deleted, s.purged, s.bbox)
+            CollectionEffect(s.id, s.created, s.updated, s.deleted, s.purged, s.bbox)
             for s in signals
             if s.action == "MODIFY_FEATURES"
         ),

@@ -3,8 +3,8 @@
 Changes are found by the transactions that made them, so the cost depends on the number of changes,
 not on the size of the collection. If one version is an ancestor of the other, the states that began
 since then and are still valid, and those that were valid then and have ended since, describe the
-whole difference. Between two lines, the states that began after the fork give the ids, which are
-then looked up in both versions.
+whole difference. Between two lines, the states that began after the divergence provide the ids,
+which are then looked up in both versions.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from naksha.model.query import Query, States
 from naksha.model.state import XYZ, State
 from naksha.model.version import HEAD
 from naksha.spi.support.write_merge import content_of
-from naksha.versioning.change_filters import ALL, split
-from naksha.versioning.fork_points import Fork, fork_of
+from naksha.versioning.change_filters import ALL, split_query
+from naksha.versioning.divergence import Divergence, divergence_of
 from naksha.versioning.lines import Place
 
 CHUNK: Final = 10_000
@@ -34,7 +34,7 @@ KEPT_MAX: Final = 50_000
 _NAMESPACE: Final = f'"{XYZ}"'.encode()
 
 
-class Action(StrEnum):
+class DiffAction(StrEnum):
     """Kind of difference of a feature between two versions."""
 
     CREATED = "created"
@@ -42,7 +42,7 @@ class Action(StrEnum):
     DELETED = "deleted"
 
 
-class Change(msgspec.Struct, frozen=True, gc=False):
+class FeatureDiff(msgspec.Struct, frozen=True, gc=False):
     """A feature that differs between two versions."""
 
     collection: str
@@ -51,10 +51,10 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     new: State | None
 
     @property
-    def action(self) -> Action:
+    def action(self) -> DiffAction:
         if self.old is None:
-            return Action.CREATED
-        return Action.DELETED if self.new is None else Action.UPDATED
+            return DiffAction.CREATED
+        return DiffAction.DELETED if self.new is None else DiffAction.UPDATED
 
     def paths(self) -> list[str]:
         """Return the changed paths as JSON pointers into the feature, including tags and `crid`."""
@@ -78,7 +78,7 @@ def visible(state: State) -> dict[str, Any]:
 
 async def diff(
     old: Place, new: Place, collection: str, query: Query | None = None
-) -> AsyncIterator[Change]:
+) -> AsyncIterator[FeatureDiff]:
     """Iterate over the features that differ between two versions, ordered by id.
 
     Features that were changed and changed back are left out. A query keeps only features that
@@ -86,37 +86,41 @@ async def diff(
     actions and times apply to the states in between (see `naksha.versioning.change_filters`).
     `limit`, `cursor` and `states` of the query refer to pages of states and are rejected.
     """
-    asked = query or Query()
-    if asked.limit is not None or asked.cursor is not None or asked.states is not States.LIVE:
+    query_or_all = query or Query()
+    if (
+        query_or_all.limit is not None
+        or query_or_all.cursor is not None
+        or query_or_all.states is not States.LIVE
+    ):
         raise InvalidArgument(
             "A diff does not support limit, cursor or states; remove them from the query",
             field="query",
         )
-    if asked.replaced_since is not None:
+    if query_or_all.replaced_since is not None:
         raise InvalidArgument(
             "A diff does not support replaced_since; it compares the two given versions",
             field="query",
         )
     for place in (old, new):
         await check_readable(place, collection)
-    fork = fork_of(old, new)
-    found = await _changed(fork, collection, asked.ids)
+    divergence = divergence_of(old, new)
+    found = await _changed(divergence, collection, query_or_all.ids)
     ids = sorted(found.ids)
-    if asked != Query(ids=asked.ids, space=asked.space):
-        ids = await _matching(fork, collection, ids, asked)
+    if query_or_all != Query(ids=query_or_all.ids, space=query_or_all.space):
+        ids = await _matching(divergence, collection, ids, query_or_all)
     for start in range(0, len(ids), CHUNK):
         part = ids[start : start + CHUNK]
         before = await lookup(old, collection, part) if found.old is None else found.old
         after = await lookup(new, collection, part) if found.new is None else found.new
         for id_ in part:
-            change = Change(collection, id_, before.get(id_), after.get(id_))
+            change = FeatureDiff(collection, id_, before.get(id_), after.get(id_))
             if is_change(change):
                 yield change
 
 
 async def diff_all(
     old: Place, new: Place, query: Query | None = None, collections: Iterable[str] | None = None
-) -> AsyncIterator[Change]:
+) -> AsyncIterator[FeatureDiff]:
     """Iterate over the differences of several collections, or all, ordered by collection and id."""
     for name in await names_in(old, new, collections):
         async for change in diff(old, new, name, query):
@@ -130,7 +134,7 @@ async def names_in(old: Place, new: Place, collections: Iterable[str] | None) ->
     return sorted({info.id for place in (old, new) for info in await place.storage.collections()})
 
 
-def is_change(change: Change) -> bool:
+def is_change(change: FeatureDiff) -> bool:
     """Return whether two states differ in what a client can see."""
     old, new = change.old, change.new
     if old is None or new is None:
@@ -195,7 +199,7 @@ async def lookup(place: Place, collection: str, ids: Sequence[str]) -> dict[str,
     return found
 
 
-class Found(msgspec.Struct, frozen=True):
+class DiffCandidates(msgspec.Struct, frozen=True):
     """Ids of features that may have changed, and their states in the old and the new version.
 
     `old` and `new` are None when there are too many states to hold in memory.
@@ -206,29 +210,31 @@ class Found(msgspec.Struct, frozen=True):
     new: dict[str, State] | None = None
 
 
-async def _changed(fork: Fork, collection: str, among: tuple[str, ...] | None) -> Found:
+async def _changed(
+    divergence: Divergence, collection: str, among: tuple[str, ...] | None
+) -> DiffCandidates:
     """Return what was written since the two versions diverged."""
-    if fork.in_order is None:
-        written = Query(ids=among, states=States.ALL, txn_from=fork.txn + 1)
-        sides = [await _ids(place, collection, written) for place in fork.sides]
-        return Found(set().union(*sides))
-    first, last = fork.in_order
+    if divergence.in_order is None:
+        written = Query(ids=among, states=States.ALL, txn_from=divergence.txn + 1)
+        sides = [await _ids(place, collection, written) for place in divergence.sides]
+        return DiffCandidates(set().union(*sides))
+    first, last = divergence.in_order
     if last.at == HEAD:
-        found = await _changed_at_head(last, collection, fork.txn, among)
+        found = await _changed_at_head(last, collection, divergence.txn, among)
     else:
-        found = await _changed_at_version(last, collection, fork.txn, among)
-    return found if first is fork.old else Found(found.ids, found.new, found.old)
+        found = await _changed_at_version(last, collection, divergence.txn, among)
+    return found if first is divergence.old else DiffCandidates(found.ids, found.new, found.old)
 
 
 async def _changed_at_version(
     place: Place, collection: str, since: int, among: tuple[str, ...] | None
-) -> Found:
+) -> DiffCandidates:
     """Return what ended and what began up to a fixed version, which no writer can change."""
     if place.line.session is not None:
         # A session runs one query at a time.
         ended, old = await _ended(place, collection, since, among)
         begun, new = await _gather(place, collection, Query(ids=among, txn_from=since + 1))
-        return Found(ended | begun, old, new)
+        return DiffCandidates(ended | begun, old, new)
     replaced = asyncio.ensure_future(_ended(place, collection, since, among))
     try:
         begun, new = await _gather(place, collection, Query(ids=among, txn_from=since + 1))
@@ -236,12 +242,12 @@ async def _changed_at_version(
     finally:
         replaced.cancel()
         await asyncio.gather(replaced, return_exceptions=True)
-    return Found(ended | begun, old, new)
+    return DiffCandidates(ended | begun, old, new)
 
 
 async def _changed_at_head(
     place: Place, collection: str, since: int, among: tuple[str, ...] | None
-) -> Found:
+) -> DiffCandidates:
     """Return what changed up to HEAD while other clients write.
 
     One query over everything written since, tombstones included, determines the changed features.
@@ -252,7 +258,7 @@ async def _changed_at_head(
     _, old = await _ended(place, collection, since, among)
     if last is not None:
         last = {id_: s for id_, s in last.items() if s.heading().action != "DELETE"}
-    return Found(ids, old, last)
+    return DiffCandidates(ids, old, last)
 
 
 async def _ended(
@@ -283,38 +289,40 @@ async def _ids(place: Place, collection: str, query: Query) -> set[str]:
     return {state.id async for state in states_of(place, collection, query)}
 
 
-async def _matching(fork: Fork, collection: str, changed: list[str], query: Query) -> list[str]:
+async def _matching(
+    divergence: Divergence, collection: str, changed: list[str], query: Query
+) -> list[str]:
     """Return the changed features that match a query, in the same order.
 
-    A feature matches if any state since the fork, or its state in one of the versions, passes the
-    filter on features, and if a state since the fork passes the filter on changes.
+    A feature matches if any state since the divergence, or its state in one of the versions, passes
+    the filter on features, and if a state since the divergence passes the filter on changes.
     """
-    features, change = split(query)
+    features, change = split_query(query)
     found = set(changed)
     if change != ALL:
         by = msgspec.structs.replace(change, ids=query.ids, part=query.part)
-        found &= await _written(fork, collection, by)
+        found &= await _written(divergence, collection, by)
     if features != Query(ids=query.ids, space=query.space):
-        found &= await _matching_features(fork, collection, sorted(found), features)
+        found &= await _matching_features(divergence, collection, sorted(found), features)
     return [id_ for id_ in changed if id_ in found]
 
 
-async def _written(fork: Fork, collection: str, query: Query) -> set[str]:
-    """Return the features that have a matching state since the fork."""
-    first = max(fork.txn + 1, query.txn_from or 0)
+async def _written(divergence: Divergence, collection: str, query: Query) -> set[str]:
+    """Return the features that have a matching state since the divergence."""
+    first = max(divergence.txn + 1, query.txn_from or 0)
     since = msgspec.structs.replace(query, states=States.ALL, txn_from=first)
     found: set[str] = set()
-    for place in fork.sides:
+    for place in divergence.sides:
         found |= await _ids(place, collection, since)
     return found
 
 
 async def _matching_features(
-    fork: Fork, collection: str, changed: list[str], query: Query
+    divergence: Divergence, collection: str, changed: list[str], query: Query
 ) -> set[str]:
-    """Return the features that match in any state since the fork, or in one of the versions."""
-    found = await _written(fork, collection, query) & set(changed)
-    for place in (fork.old, fork.new):
+    """Return the features that match in any state since the divergence, or in one version."""
+    found = await _written(divergence, collection, query) & set(changed)
+    for place in (divergence.old, divergence.new):
         left = [id_ for id_ in changed if id_ not in found]
         for start in range(0, len(left), CHUNK):
             part = msgspec.structs.replace(query, ids=tuple(left[start : start + CHUNK]))

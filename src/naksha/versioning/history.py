@@ -13,12 +13,12 @@ from naksha.model.query import Query, States
 from naksha.model.state import State
 from naksha.model.version import AtTxn
 from naksha.versioning.diff import CHUNK, check_readable, diff, lookup, states_of, visible
-from naksha.versioning.fork_points import fork_of
+from naksha.versioning.divergence import divergence_of
 from naksha.versioning.lines import Place, at, line_of_branch, place_before
-from naksha.versioning.records import Epoch
+from naksha.versioning.records import BranchEpoch
 
 
-class Step(msgspec.Struct, frozen=True):
+class HistoryStep(msgspec.Struct, frozen=True):
     """A state of a feature, with the state before it, if any."""
 
     id: str
@@ -26,13 +26,13 @@ class Step(msgspec.Struct, frozen=True):
     previous: State | None
 
     @property
-    def who(self) -> tuple[str | None, str]:
+    def actor(self) -> tuple[str | None, str]:
         """The author and the app id."""
         xyz = self.state.xyz
         return xyz["author"], xyz["appId"]
 
     @property
-    def when_ms(self) -> int:
+    def started_ms(self) -> int:
         """The start of the transaction in epoch milliseconds."""
         return int(self.state.xyz["updatedAt"])
 
@@ -60,7 +60,7 @@ class Step(msgspec.Struct, frozen=True):
 
 async def history(
     first: Place, last: Place, collection: str, query: Query | None = None
-) -> AsyncIterator[Step]:
+) -> AsyncIterator[HistoryStep]:
     """Iterate over the states that began after one version, up to and including a later one.
 
     The states are ordered by feature and time. With a query only states that match it.
@@ -69,17 +69,23 @@ async def history(
     from. If the branch was rebased in between, each feature that differs on the new base has a step
     to its state there, regardless of who wrote it on the new base.
     """
-    asked = query or Query()
-    if asked.limit is not None or asked.cursor is not None or asked.replaced_since is not None:
+    query_or_all = query or Query()
+    if (
+        query_or_all.limit is not None
+        or query_or_all.cursor is not None
+        or query_or_all.replaced_since is not None
+    ):
         raise InvalidArgument(
-            "A history does not support limit, cursor or replaced_since", field="query"
+            "A history does not support limit, cursor or replaced_since; remove them from the"
+            " query",
+            field="query",
         )
-    parts: list[AsyncIterator[Step]] = []
+    parts: list[AsyncIterator[HistoryStep]] = []
     for begin, end in await _stretches(first, last):
         for place in (begin, end):
             await check_readable(place, collection)
         steps = _steps if _is_past(begin, end) else _moved
-        parts.append(steps(begin, end, collection, asked))
+        parts.append(steps(begin, end, collection, query_or_all))
     async for step in _by_feature(parts):
         yield step
 
@@ -108,7 +114,7 @@ async def _stretches(first: Place, last: Place) -> list[tuple[Place, Place]]:
     return found
 
 
-def _rebases(first: Place, last: Place) -> list[Epoch]:
+def _rebases(first: Place, last: Place) -> list[BranchEpoch]:
     """Return the epochs that rebases began between two versions of a branch."""
     branch = last.line.branch
     if branch is None:
@@ -119,14 +125,16 @@ def _rebases(first: Place, last: Place) -> list[Epoch]:
 
 def _is_past(old: Place, new: Place) -> bool:
     """Return whether a version contains everything of an older one."""
-    return fork_of(old, new).txn == old.version.txn
+    return divergence_of(old, new).txn == old.version.txn
 
 
-async def _steps(first: Place, last: Place, collection: str, asked: Query) -> AsyncIterator[Step]:
+async def _steps(
+    first: Place, last: Place, collection: str, query_or_all: Query
+) -> AsyncIterator[HistoryStep]:
     """Iterate over the states that began since a version, ordered by feature and time."""
     begin = first.version.txn + 1
     since = msgspec.structs.replace(
-        asked, states=States.ALL, txn_from=max(begin, asked.txn_from or 0)
+        query_or_all, states=States.ALL, txn_from=max(begin, query_or_all.txn_from or 0)
     )
     wanted = {s.heading().uuid: s.id async for s in states_of(last, collection, since)}
     ids = sorted(set(wanted.values()))
@@ -138,11 +146,13 @@ async def _steps(first: Place, last: Place, collection: str, asked: Query) -> As
         found.sort(key=lambda state: (state.id, state.txn))
         for state in found:
             if state.uuid in wanted:
-                yield Step(state.id, state, before.get(state.id))
+                yield HistoryStep(state.id, state, before.get(state.id))
             before[state.id] = state
 
 
-async def _moved(before: Place, after: Place, collection: str, asked: Query) -> AsyncIterator[Step]:
+async def _moved(
+    before: Place, after: Place, collection: str, query_or_all: Query
+) -> AsyncIterator[HistoryStep]:
     """Iterate over the features that a rebase changed, ordered by id.
 
     These are the features that it wrote, and those that differ on the new base.
@@ -151,19 +161,19 @@ async def _moved(before: Place, after: Place, collection: str, asked: Query) -> 
     written = Query(states=States.ALL, txn_from=txn, txn_to=txn + 1)
     changed = {state.id async for state in states_of(after, collection, written)}
     changed |= {change.id async for change in diff(before, after, collection)}
-    ids = sorted(changed if asked.ids is None else changed & set(asked.ids))
+    ids = sorted(changed if query_or_all.ids is None else changed & set(query_or_all.ids))
     for start in range(0, len(ids), CHUNK):
         part = ids[start : start + CHUNK]
         old = await lookup(before, collection, part)
         found: list[State] = []
         for kind in (States.LIVE, States.DELETED):
-            now = msgspec.structs.replace(asked, ids=tuple(part), states=kind)
+            now = msgspec.structs.replace(query_or_all, ids=tuple(part), states=kind)
             found += [state async for state in states_of(after, collection, now)]
         for state in sorted(found, key=lambda state: state.id):
-            yield Step(state.id, state, old.get(state.id))
+            yield HistoryStep(state.id, state, old.get(state.id))
 
 
-async def _by_feature(parts: list[AsyncIterator[Step]]) -> AsyncIterator[Step]:
+async def _by_feature(parts: list[AsyncIterator[HistoryStep]]) -> AsyncIterator[HistoryStep]:
     """Merge several iterators by feature; steps of one feature keep the order of the parts."""
     heads = [await anext(part, None) for part in parts]
     while left := [head.id for head in heads if head is not None]:

@@ -21,8 +21,8 @@ from naksha.model.transaction import MAIN
 from naksha.spi.staging import JOB, Applied, record_of
 from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning.changesets import MESSAGE
-from naksha.versioning.records import Signed
-from naksha.versioning.state_writer import as_written, in_parts
+from naksha.versioning.records import Attribution
+from naksha.versioning.state_writer import id_to_write, in_batches
 
 Feature: TypeAlias = Mapping[str, Any]
 TRANSACTIONS: Final = "transactions"
@@ -31,7 +31,7 @@ PUBLICATION_SECONDS: Final = 1.0
 """Longest single wait for the publication of earlier transactions."""
 
 
-class Snapshot(msgspec.Struct, frozen=True):
+class SnapshotStep(msgspec.Struct, frozen=True):
     """All features of a collection at a time; features that are absent are deleted then."""
 
     at_ms: int
@@ -39,7 +39,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     message: str | None = None
 
 
-class Edits(msgspec.Struct, frozen=True):
+class EditStep(msgspec.Struct, frozen=True):
     """The changes at a time."""
 
     at_ms: int
@@ -48,10 +48,10 @@ class Edits(msgspec.Struct, frozen=True):
     message: str | None = None
 
 
-Step: TypeAlias = Snapshot | Edits
+ImportStep: TypeAlias = SnapshotStep | EditStep
 
 
-class Imported(msgspec.Struct, frozen=True):
+class ImportedStep(msgspec.Struct, frozen=True):
     """The result of a step: its transaction (None if it changed nothing) and its counts."""
 
     at_ms: int
@@ -64,12 +64,12 @@ class Imported(msgspec.Struct, frozen=True):
 async def import_history(
     storage: Storage,
     info: CollectionInfo,
-    steps: Iterable[Step] | AsyncIterable[Step],
-    signed: Signed,
+    steps: Iterable[ImportStep] | AsyncIterable[ImportStep],
+    signed: Attribution,
     *,
     job: str | None = None,
     after_each: Callable[[], None] = lambda: None,
-) -> list[Imported]:
+) -> list[ImportedStep]:
     """Load dated snapshots or edits into a collection, which the first step creates.
 
     A `job` that was interrupted continues after the last step that it completed. With the last step
@@ -85,17 +85,18 @@ async def import_history(
     if job is not None and await storage.kept(JOB, job) is not None:
         return []
     # This must come first: it waits for earlier transactions, which are visible only afterwards.
-    before = None if job is None else await _made_before(storage, job)
+    before = None if job is None else await _imported_until_ms(storage, job)
     ids, known = await _ids(storage, info.id)
-    target = Target(info.id, None if known else info, (known or info).id_prefix or "")
+    target = ImportTarget(info.id, None if known else info, (known or info).id_prefix or "")
     last: int | None = None
     number = 0
-    done: list[Imported] = []
+    done: list[ImportedStep] = []
     async for step, is_last in _with_end(_each(steps)):
         number += 1
         if last is not None and step.at_ms <= last:
             raise InvalidArgument(
-                f"Step {number} is dated {step.at_ms}; it must be later than the step before it",
+                f"Step {number} of the import is dated {step.at_ms} ms, but the step before it"
+                f" {last} ms; sort the steps by time",
                 field="at_ms",
             )
         last = step.at_ms
@@ -108,7 +109,7 @@ async def import_history(
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ImportTarget:
     """The collection to load: the definition to create it from, if it is new, and its id prefix."""
 
     name: str
@@ -122,43 +123,44 @@ class Target:
 
 async def _import(
     storage: Storage,
-    target: Target,
-    step: Step,
-    signed: Signed,
+    target: ImportTarget,
+    step: ImportStep,
+    signed: Attribution,
     ids: set[str],
     job: str | None,
-    before: Sequence[Imported] | None,
-) -> Imported:
+    before: Sequence[ImportedStep] | None,
+) -> ImportedStep:
     """Execute one step and update `ids`, the ids of the collection, to the state after it.
 
     The last step receives the steps `before` it, to record the job as done.
     """
-    put = step.features if isinstance(step, Snapshot) else step.put
+    put = step.features if isinstance(step, SnapshotStep) else step.put
     if any(feature.get("id") is None for feature in put):
         raise InvalidArgument(
-            "A feature of an import has no id; give every feature an id", field="id"
+            f"A feature of the step dated {step.at_ms} has no id; give every feature an id",
+            field="id",
         )
     coming = {target.plain(feature["id"]) for feature in put}
-    named = set() if isinstance(step, Snapshot) else {target.plain(id_) for id_ in step.deleted}
-    gone = ids - coming if isinstance(step, Snapshot) else ids & named
+    named = set() if isinstance(step, SnapshotStep) else {target.plain(id_) for id_ in step.deleted}
+    gone = ids - coming if isinstance(step, SnapshotStep) else ids & named
     counts: dict[str, int] = {}
 
-    def made(txn: int | None) -> Imported:
+    def made(txn: int | None) -> ImportedStep:
         created, updated = counts.get("CREATED", 0), counts.get("UPDATED", 0)
-        return Imported(step.at_ms, txn, created, updated, len(gone))
+        return ImportedStep(step.at_ms, txn, created, updated, len(gone))
 
     async def work(session: WriteSession) -> int | None:
         counts.clear()
         if target.new is not None:
             await session.create_collection(target.new)
-        for part in in_parts(sorted(gone), lambda id_: id_):
-            ids_ = [as_written(id_, target.id_prefix) for id_ in part]
+        for part in in_batches(sorted(gone), lambda id_: id_):
+            ids_ = [id_to_write(id_, target.id_prefix) for id_ in part]
             await session.delete(target.name, ids_)
-        for features in in_parts(put, lambda feature: feature):
+        for features in in_batches(put, lambda feature: feature):
             for outcome in await session.upsert(target.name, features):
                 counts[outcome.action] = counts.get(outcome.action, 0) + 1
         if session.txn is not None:
-            await _tell(session, {MESSAGE: step.message or signed.message, JOB: job})
+            await _add_attachments(session, {MESSAGE: step.message or signed.message, JOB: job})
         if job is not None and before is not None:
             await session.keep(JOB, job, _record_of(target.name, [*before, made(session.txn)]))
         return session.txn
@@ -169,14 +171,14 @@ async def _import(
     return made(txn)
 
 
-async def _tell(session: WriteSession, texts: Mapping[str, str | None]) -> None:
+async def _add_attachments(session: WriteSession, texts: Mapping[str, str | None]) -> None:
     """Add the messages that are not None to the transaction."""
     for kind, text in texts.items():
         if text is not None:
             await session.message(kind, text)
 
 
-def _record_of(collection: str, steps: Sequence[Imported]) -> dict[str, object]:
+def _record_of(collection: str, steps: Sequence[ImportedStep]) -> dict[str, object]:
     """Return the record of a finished job.
 
     It is that of a staged write plus the number of transactions made.
@@ -193,7 +195,7 @@ def _record_of(collection: str, steps: Sequence[Imported]) -> dict[str, object]:
     return {**record_of(collection, MAIN, applied, now_ms), TRANSACTIONS: len(made)}
 
 
-async def _made_before(storage: Storage, job: str) -> int | None:
+async def _imported_until_ms(storage: Storage, job: str) -> int | None:
     """Return the time of the last step of a job, if that is the storage's last transaction.
 
     Steps are dated in the past, so no other client can have written since such a step.
@@ -224,9 +226,9 @@ async def _ids(storage: Storage, collection: str) -> tuple[set[str], CollectionI
         return set(), None
 
 
-async def _with_end(steps: AsyncIterable[Step]) -> AsyncIterator[tuple[Step, bool]]:
+async def _with_end(steps: AsyncIterable[ImportStep]) -> AsyncIterator[tuple[ImportStep, bool]]:
     """Iterate over the steps, each with whether it is the last one."""
-    waiting: Step | None = None
+    waiting: ImportStep | None = None
     async for step in steps:
         if waiting is not None:
             yield waiting, False
@@ -235,7 +237,9 @@ async def _with_end(steps: AsyncIterable[Step]) -> AsyncIterator[tuple[Step, boo
         yield waiting, True
 
 
-async def _each(steps: Iterable[Step] | AsyncIterable[Step]) -> AsyncIterable[Step]:
+async def _each(
+    steps: Iterable[ImportStep] | AsyncIterable[ImportStep],
+) -> AsyncIterable[ImportStep]:
     if isinstance(steps, AsyncIterable):
         async for step in steps:
             yield step

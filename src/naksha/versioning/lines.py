@@ -13,21 +13,21 @@ from naksha.versioning.records import (
     MAIN_LAYERS,
     STORAGE,
     Branch,
-    Epoch,
-    Scope,
+    BranchEpoch,
+    NameScope,
     Tag,
+    all_records,
     branch_of,
-    everywhere,
-    find,
+    find_record,
 )
 from naksha.versioning.version_refs import (
     MAIN_BRANCH,
-    AtUuid,
-    Named,
-    One,
+    NamedRef,
     Point,
-    Range,
+    RangeRef,
     Ref,
+    SingleRef,
+    UuidRef,
     parse_ref,
 )
 
@@ -96,7 +96,7 @@ class Place:
         return replace(self, line=self.line.read_in(session))
 
 
-async def line_of(storage: Storage, name: str, scope: Scope = STORAGE) -> Line:
+async def line_of(storage: Storage, name: str, scope: NameScope = STORAGE) -> Line:
     """Return the line of main or of a branch."""
     if name == MAIN_BRANCH:
         return line_on(storage, name, MAIN_LAYERS)
@@ -104,12 +104,12 @@ async def line_of(storage: Storage, name: str, scope: Scope = STORAGE) -> Line:
     return line_of_branch(storage, branch)
 
 
-def line_of_branch(storage: Storage, branch: Branch, epoch: Epoch | None = None) -> Line:
+def line_of_branch(storage: Storage, branch: Branch, epoch: BranchEpoch | None = None) -> Line:
     """Return a branch as it is now, or as it was on a former base."""
     return line_on(storage, branch.name, (epoch or branch.now).layers, branch)
 
 
-async def line_then(storage: Storage, branch: Branch, txn: int) -> Line:
+async def line_at(storage: Storage, branch: Branch, txn: int) -> Line:
     """Return a branch as it was at a transaction, on the base that it had then.
 
     Before its first transaction, a branch is identical to its parent.
@@ -117,10 +117,10 @@ async def line_then(storage: Storage, branch: Branch, txn: int) -> Line:
     epoch = branch.epoch_at(txn)
     base = epoch.below[0]
     if epoch is branch.epochs[0] and txn <= (base.txn or 0):
-        for known in await everywhere(storage):
+        for known in await all_records(storage):
             record = known.record
             if isinstance(record, Branch) and base.overlay in [e.overlay for e in record.epochs]:
-                line = await line_then(storage, record, txn)
+                line = await line_at(storage, record, txn)
                 return line_on(storage, branch.name, line.layers, number=branch.number)
         layers = (Layer(base.overlay, None), *epoch.below[1:])
         return line_on(storage, branch.name, layers, number=branch.number)
@@ -144,28 +144,31 @@ def line_on(
     return Line(name, storage, storage.on_branch(layers, scope), layers, branch, number=number)
 
 
-async def place_of(storage: Storage, ref: Ref | str, scope: Scope = STORAGE) -> Place:
+async def place_of(storage: Storage, ref: Ref | str, scope: NameScope = STORAGE) -> Place:
     """Return the single version that a reference selects."""
     parsed = parse_ref(ref) if isinstance(ref, str) else ref
-    if not isinstance(parsed, One):
+    if not isinstance(parsed, SingleRef):
+        given = f"the range {ref!r:.64}" if isinstance(ref, str) else "a range"
         raise InvalidArgument(
-            "Expected a reference to one version, not a range", field="versionRef"
+            f"A reference to one version is required, not {given}", field="versionRef"
         )
     return await _place(storage, parsed.branch, parsed.point, scope)
 
 
-async def range_of(storage: Storage, ref: Ref | str, scope: Scope = STORAGE) -> tuple[Place, Place]:
+async def range_of(
+    storage: Storage, ref: Ref | str, scope: NameScope = STORAGE
+) -> tuple[Place, Place]:
     """Return the two versions that enclose the changes which a reference selects.
 
     A single version selects the changes that it made itself.
     """
     parsed = parse_ref(ref) if isinstance(ref, str) else ref
-    if isinstance(parsed, Range):
+    if isinstance(parsed, RangeRef):
         return (
             await _place(storage, parsed.branch, parsed.first, scope),
             await _place(storage, parsed.branch, parsed.last, scope),
         )
-    if isinstance(parsed, One):
+    if isinstance(parsed, SingleRef):
         last = await _place(storage, parsed.branch, parsed.point, scope)
         if last.version.seq_number == 0:
             return last, last
@@ -178,7 +181,7 @@ async def place_before(place: Place) -> Place:
     """Return the previous version; a branch may have been on another base then."""
     line, version = place.line, await place.line.root.resolve(AtSeq(place.version.seq_number - 1))
     if line.branch is not None:
-        line = await line_then(line.root, line.branch, version.txn)
+        line = await line_at(line.root, line.branch, version.txn)
     return Place(line, version, AtSeq(version.seq_number))
 
 
@@ -189,7 +192,7 @@ async def at(line: Line, selector: VersionSelector) -> Place:
     return Place(line, version, fixed)
 
 
-async def check_protectable(place: Place, scope: Scope) -> None:
+async def check_protectable(place: Place, scope: NameScope) -> None:
     """Raise an error unless all collections of a scope can keep a version from expiring.
 
     Raises:
@@ -201,30 +204,30 @@ async def check_protectable(place: Place, scope: Scope) -> None:
             continue
         if not info.history_enabled:
             raise NotSupported(
-                "A collection without history cannot be protected; enable its history, or exclude"
-                " it from the scope",
+                f"The versions of collection {info.id!r} cannot be protected, because it keeps no"
+                " history; enable its history, or exclude it from the scope",
                 collection_id=info.id,
             )
         if place.version.seq_number > 0:
             await place.storage.resolve(AtSeq(place.version.seq_number), info.id)
 
 
-async def _place(storage: Storage, branch: str, point: Point, scope: Scope) -> Place:
-    if isinstance(point, Named):
+async def _place(storage: Storage, branch: str, point: Point, scope: NameScope) -> Place:
+    if isinstance(point, NamedRef):
         return await _named(storage, branch, point.name, scope)
-    selector = AtTxn(await _txn_of(storage, point)) if isinstance(point, AtUuid) else point
+    selector = AtTxn(await _txn_of(storage, point)) if isinstance(point, UuidRef) else point
     if branch == MAIN_BRANCH:
         return await at(await line_of(storage, branch), selector)
     record, _ = await branch_of(storage, scope, branch)
     if isinstance(selector, Head):
         return await at(line_of_branch(storage, record), HEAD)
     version = await storage.resolve(selector)
-    line = await line_then(storage, record, version.txn)
+    line = await line_at(storage, record, version.txn)
     return Place(line, version, AtSeq(version.seq_number))
 
 
-async def _named(storage: Storage, branch: str, name: str, scope: Scope) -> Place:
-    known = await find(storage, scope, name)
+async def _named(storage: Storage, branch: str, name: str, scope: NameScope) -> Place:
+    known = await find_record(storage, scope, name)
     if known is None:
         raise NotFound(f"Tag or branch {name!r} does not exist", field="versionRef")
     if isinstance(known.record, Branch):
@@ -237,13 +240,13 @@ async def _named(storage: Storage, branch: str, name: str, scope: Scope) -> Plac
     return tagged
 
 
-async def _check_on(tagged: Place, tag: Tag, branch: str, scope: Scope) -> None:
+async def _check_on(tagged: Place, tag: Tag, branch: str, scope: NameScope) -> None:
     """Reject a tag of another branch whose version is not part of this one.
 
     The version with the same number has different contents on this branch.
     """
     here = await _place(tagged.line.root, branch, AtSeq(tag.version.seq_number), scope)
-    if seen_at(here) != seen_at(tagged):
+    if visible_txns(here) != visible_txns(tagged):
         raise InvalidArgument(
             f"Tag {tag.name!r} is a version of {tag.branch!r} that is not part of {branch!r}; use"
             f" '{MAIN_BRANCH}:{tag.name}' to refer to it",
@@ -251,7 +254,7 @@ async def _check_on(tagged: Place, tag: Tag, branch: str, scope: Scope) -> None:
         )
 
 
-def seen_at(place: Place) -> list[tuple[int, int]]:
+def visible_txns(place: Place) -> list[tuple[int, int]]:
     """Return (overlay, last visible transaction) of each layer, main first.
 
     Nothing is visible beyond the version, so layers that began later are left out.
@@ -272,7 +275,7 @@ async def place_of_tag(storage: Storage, tag: Tag) -> Place:
     return await at(line, AtSeq(tag.version.seq_number))
 
 
-async def _txn_of(storage: Storage, point: AtUuid) -> int:
+async def _txn_of(storage: Storage, point: UuidRef) -> int:
     found = Uuid.parse(point.uuid)
     if found.type == TYPE_TRANSACTION:
         return storage.identity.txn_of(point.uuid)

@@ -19,15 +19,15 @@ from naksha.model.query import Intersects, Query, Spatial
 from naksha.model.transaction import MAIN_LOG, LogFilter
 from naksha.model.version import AtSeq
 from naksha.spi.support.query_parts import geometry_of
-from naksha.versioning.change_filters import ALL, split
+from naksha.versioning.change_filters import ALL, split_query
 from naksha.versioning.changesets import Changeset, box_of, changeset_of
 from naksha.versioning.feed.events import FeedFilter
 from naksha.versioning.feed.state_reader import (
     CollectionFeed,
-    TooMany,
-    Touching,
+    CollectionTransaction,
+    TooManyChanges,
+    collection_transaction,
     touched_in,
-    touching,
 )
 from naksha.versioning.lines import Line, line_of_branch
 
@@ -72,11 +72,12 @@ async def changesets(
     """
     if not 1 <= limit <= limits.PAGE_MAX:
         raise InvalidArgument(
-            f"The limit of a log page must be between 1 and {limits.PAGE_MAX} changesets",
+            f"The limit of a log page must be between 1 and {limits.PAGE_MAX} changesets,"
+            f" not {limit}",
             field="limit",
         )
-    asked = where or MAIN_LOG
-    if asked.bbox is not None or asked.overlays != MAIN_LOG.overlays:
+    log_filter = where or MAIN_LOG
+    if log_filter.bbox is not None or log_filter.overlays != MAIN_LOG.overlays:
         raise InvalidArgument(
             "where must not contain a bbox or overlays; use area for the bbox and line for the"
             " overlays",
@@ -86,7 +87,7 @@ async def changesets(
     if isinstance(features.spatial, Intersects) and shapely.is_empty(geometry_of(features.spatial)):
         return ChangesetPage([], None)
     found: list[Changeset] = []
-    async for each in _read(line, features, asked, after, limit, newest_first):
+    async for each in _read(line, features, log_filter, after, limit, newest_first):
         found.append(each)
         if len(found) == limit:
             return ChangesetPage(found, each.version.seq_number)
@@ -107,9 +108,9 @@ def _with_area(query: Query, area: Spatial | None) -> Query:
 async def _read(
     line: Line, query: Query, where: LogFilter, after: int, limit: int, newest_first: bool
 ) -> AsyncIterator[Changeset]:
-    asked = _log_filter(line, query, where)
+    log_filter = _log_filter(line, query, where)
     while True:
-        part = await line.storage.transactions(after, limit, asked, newest_first=newest_first)
+        part = await line.storage.transactions(after, limit, log_filter, newest_first=newest_first)
         page = [changeset_of(each) for each in part]
         hit = {each.version.txn for each in page}
         if query != ALL:
@@ -125,19 +126,19 @@ async def _read(
 
 def _log_filter(line: Line, query: Query, where: LogFilter) -> LogFilter:
     """Return the filter on the log, including the parts of the query that the log can test."""
-    _, change = split(query)
-    asked = msgspec.structs.replace(
+    _, change = split_query(query)
+    log_filter = msgspec.structs.replace(
         where,
         overlays=line.overlays,
         bbox=box_of(query.spatial),
         started_from=_latest(where.started_from, change.updated_from),
         started_to=_earliest(where.started_to, change.updated_to),
     )
-    if asked.authors is None and change.authors is not None:
-        asked = msgspec.structs.replace(asked, authors=change.authors, unsigned=True)
-    if asked.app_ids is None:
-        asked = msgspec.structs.replace(asked, app_ids=change.app_ids)
-    return asked
+    if log_filter.authors is None and change.authors is not None:
+        log_filter = msgspec.structs.replace(log_filter, authors=change.authors, unsigned=True)
+    if log_filter.app_ids is None:
+        log_filter = msgspec.structs.replace(log_filter, app_ids=change.app_ids)
+    return log_filter
 
 
 def _latest(*bounds: int | None) -> int | None:
@@ -156,10 +157,12 @@ async def _hits(line: Line, page: Sequence[Changeset], where: FeedFilter) -> set
         if line.branch is not None:
             # It was written on the base that the branch had at that time.
             own = line_of_branch(line.root, line.branch, line.branch.epoch_on(overlay))
-        by_collection: dict[str, list[Touching]] = {}
+        by_collection: dict[str, list[CollectionTransaction]] = {}
         for changeset in group:
             for each in touched_in(changeset, where):
-                by_collection.setdefault(each.collection, []).append(touching(changeset, each))
+                by_collection.setdefault(each.collection, []).append(
+                    collection_transaction(changeset, each)
+                )
         for name, transactions in by_collection.items():
             feed = CollectionFeed(own.storage, name, where, None)
             found, gone = await _found(feed, transactions)
@@ -175,13 +178,13 @@ async def _hits(line: Line, page: Sequence[Changeset], where: FeedFilter) -> set
 
 
 async def _found(
-    feed: CollectionFeed, transactions: Sequence[Touching]
+    feed: CollectionFeed, transactions: Sequence[CollectionTransaction]
 ) -> tuple[set[int], set[int]]:
     """Return the transactions with matching changes, and those whose changes are not known."""
     try:
         changes, gone = await feed.changes(transactions, CHANGES_AT_ONCE)
         return {each.txn for each in changes}, gone
-    except TooMany:
+    except TooManyChanges:
         pass
     if len(transactions) > 1:
         half = len(transactions) // 2

@@ -30,7 +30,7 @@ LAYERS_MAX: Final = 9
 T = TypeVar("T")
 
 
-class Signed(msgspec.Struct, frozen=True):
+class Attribution(msgspec.Struct, frozen=True):
     """App id and author of a change, and its message."""
 
     app_id: str
@@ -38,7 +38,7 @@ class Signed(msgspec.Struct, frozen=True):
     message: str | None = None
 
 
-class Scope(msgspec.Struct, frozen=True):
+class NameScope(msgspec.Struct, frozen=True):
     """The scope that a name is unique in, and the collections it refers to; None for all."""
 
     space: str | None = None
@@ -53,7 +53,7 @@ class Scope(msgspec.Struct, frozen=True):
         return self.collections is None or collection in self.collections
 
 
-STORAGE: Final = Scope()
+STORAGE: Final = NameScope()
 """All collections, with names of the storage itself."""
 
 
@@ -65,7 +65,7 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True, tag="tag"):
     """
 
     name: str
-    scope: Scope
+    scope: NameScope
     version: Version
     layers: tuple[Layer, ...]
     branch: str
@@ -107,7 +107,7 @@ class MergePoint(msgspec.Struct, frozen=True):
         return MergePoint(*first, tuple(rest[: limits.MERGE_POINTS_MAX - 1]))
 
 
-class Epoch(msgspec.Struct, frozen=True, kw_only=True):
+class BranchEpoch(msgspec.Struct, frozen=True, kw_only=True):
     """A branch on one base, from transaction `since` until the next rebase.
 
     `merged_into` and `merged_from` record merges with other overlays (by number; 0 is main): `ours`
@@ -132,11 +132,11 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, tag="branch"):
     """A branch; its last epoch is the current one."""
 
     name: str
-    scope: Scope
+    scope: NameScope
     parent: str
     parent_number: int | None = None
     """Number of the branch that it was made from, which stays on renames; None for main."""
-    epochs: tuple[Epoch, ...]
+    epochs: tuple[BranchEpoch, ...]
     description: str | None = None
     author: str | None = None
     app_id: str
@@ -152,7 +152,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, tag="branch"):
         return self.epochs[0].overlay
 
     @property
-    def now(self) -> Epoch:
+    def now(self) -> BranchEpoch:
         return self.epochs[-1]
 
     @property
@@ -160,17 +160,17 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True, tag="branch"):
         """OPEN, or IN_CONFLICT while a merge of it waits for a decision."""
         return "IN_CONFLICT" if self.conflicts else "OPEN"
 
-    def epoch_at(self, txn: int) -> Epoch:
+    def epoch_at(self, txn: int) -> BranchEpoch:
         """Return the epoch of a version; the first epoch for versions before it."""
         fitting = [epoch for epoch in self.epochs if epoch.since <= txn]
         return fitting[-1] if fitting else self.epochs[0]
 
-    def epoch_on(self, overlay: int) -> Epoch:
+    def epoch_on(self, overlay: int) -> BranchEpoch:
         """Return the epoch of an overlay."""
         return next(epoch for epoch in self.epochs if epoch.overlay == overlay)
 
 
-class Undecided(msgspec.Struct, frozen=True, kw_only=True):
+class UndecidedFeature(msgspec.Struct, frozen=True, kw_only=True):
     """A feature that both sides changed; a side is null if it lacks the feature."""
 
     collection: str
@@ -182,7 +182,7 @@ class Undecided(msgspec.Struct, frozen=True, kw_only=True):
     """Differing places as JSON pointers; an empty pointer stands for the whole feature."""
 
 
-class Contested(msgspec.Struct, frozen=True, kw_only=True):
+class StoredUndecided(msgspec.Struct, frozen=True, kw_only=True):
     """Stored form of a feature that both sides changed.
 
     It holds the ids of its states; null where a side lacks the feature.
@@ -195,7 +195,7 @@ class Contested(msgspec.Struct, frozen=True, kw_only=True):
     theirs: str | None
 
 
-class Spot(msgspec.Struct, frozen=True):
+class StoredPosition(msgspec.Struct, frozen=True):
     """A version and the layers that it is read in."""
 
     layers: tuple[Layer, ...]
@@ -214,12 +214,12 @@ class StoredConflict(msgspec.Struct, frozen=True, kw_only=True):
     source: int
     target: int
     onto: str | None = None
-    scope: Scope
+    scope: NameScope
     kind: str = "merge"
     count: int
     """Number of features to decide."""
     parts: int
-    spots: tuple[Spot, Spot, Spot]
+    spots: tuple[StoredPosition, StoredPosition, StoredPosition]
     """The versions at which base, ours and theirs were read."""
     solving: int | None = None
     """Number of the branch to resolve it on, if there is one."""
@@ -228,22 +228,22 @@ class StoredConflict(msgspec.Struct, frozen=True, kw_only=True):
     created_ms: int
 
 
-class Known(msgspec.Struct, frozen=True):
+class StoredRecord(msgspec.Struct, frozen=True):
     """A tag or branch with the revision of its stored object."""
 
     record: Tag | Branch
     revision: int
 
 
-async def find(reader: Reader, scope: Scope, name: str) -> Known | None:
+async def find_record(reader: Reader, scope: NameScope, name: str) -> StoredRecord | None:
     """Return the tag or branch with this name."""
     found = await reader.kept(REF, scope.key(name))
     return None if found is None else _known(found)
 
 
-async def branch_of(reader: Reader, scope: Scope, name: str) -> tuple[Branch, int]:
+async def branch_of(reader: Reader, scope: NameScope, name: str) -> tuple[Branch, int]:
     """Return the branch with this name and its revision, else raise NotFound."""
-    known = await find(reader, scope, name)
+    known = await find_record(reader, scope, name)
     if known is None or not isinstance(known.record, Branch):
         raise NotFound(f"Branch {name!r} does not exist", field="branch")
     return known.record, known.revision
@@ -251,7 +251,7 @@ async def branch_of(reader: Reader, scope: Scope, name: str) -> tuple[Branch, in
 
 async def branch_with(reader: Reader, number: int) -> tuple[Branch, int] | None:
     """Return the branch with this number, in any scope, and its revision."""
-    for known in await everywhere(reader):
+    for known in await all_records(reader):
         if isinstance(known.record, Branch) and known.record.number == number:
             return known.record, known.revision
     return None
@@ -259,7 +259,7 @@ async def branch_with(reader: Reader, number: int) -> tuple[Branch, int] | None:
 
 async def branch_over(reader: Reader, overlay: int) -> tuple[Branch, int] | None:
     """Return the branch that owns an overlay, now or formerly, and its revision."""
-    for known in await everywhere(reader):
+    for known in await all_records(reader):
         record = known.record
         if isinstance(record, Branch) and any(each.overlay == overlay for each in record.epochs):
             return record, known.revision
@@ -273,37 +273,39 @@ async def change_branch(session: WriteSession, branch: Branch, revision: int) ->
         Retryable: The branch was changed concurrently.
     """
     try:
-        await session.keep(REF, branch.scope.key(branch.name), plain(branch), expected=revision)
+        await session.keep(
+            REF, branch.scope.key(branch.name), as_json_value(branch), expected=revision
+        )
     except Conflict as error:
         raise Retryable(
             f"Branch {branch.name!r} was changed concurrently; retry", field="branch"
         ) from error
 
 
-async def every(reader: Reader, space: str | None = None) -> list[Known]:
+async def records_in(reader: Reader, space: str | None = None) -> list[StoredRecord]:
     """List the tags and branches of the storage itself, or of a space."""
-    return [_known(each) for each in await reader.all_kept(REF, Scope(space).key(""))]
+    return [_known(each) for each in await reader.all_kept(REF, NameScope(space).key(""))]
 
 
-async def gone_branches(reader: Reader) -> list[Branch]:
+async def deleted_branches(reader: Reader) -> list[Branch]:
     """List the deleted branches that the merge history still needs."""
     kept = await reader.all_kept(GONE)
     return [msgspec.convert(each.value, Branch, strict=False) for each in kept]
 
 
-async def everywhere(reader: Reader) -> list[Known]:
+async def all_records(reader: Reader) -> list[StoredRecord]:
     """List the tags and branches of the storage and of all spaces."""
     return [_known(each) for each in await reader.all_kept(REF)]
 
 
-def pins_of(name: str, scope: Scope) -> list[tuple[str, str | None]]:
+def pins_of(name: str, scope: NameScope) -> list[tuple[str, str | None]]:
     """Return names of pins that protect a scope, each with its collection (None for all)."""
     if scope.collections is None:
         return [(name, None)]
     return [(f"{name}:{collection}", collection) for collection in scope.collections]
 
 
-def plain(record: Tag | Branch | StoredConflict | list[Contested]) -> Any:
+def as_json_value(record: Tag | Branch | StoredConflict | list[StoredUndecided]) -> Any:
     """Return a record as plain JSON values."""
     return msgspec.to_builtins(record, str_keys=True)
 
@@ -313,12 +315,12 @@ def stored_conflict(kept: KeptObject) -> StoredConflict:
     return msgspec.convert(kept.value, StoredConflict, strict=False)
 
 
-def _known(kept: KeptObject) -> Known:
+def _known(kept: KeptObject) -> StoredRecord:
     record: Tag | Branch = msgspec.convert(kept.value, Tag | Branch, strict=False)
-    return Known(record, kept.revision)
+    return StoredRecord(record, kept.revision)
 
 
-def taken(name: str) -> Conflict:
+def name_taken(name: str) -> Conflict:
     """Return the error for a name that is already in use."""
     return Conflict(
         f"The name {name!r} is already used by a tag or branch; choose another name", field="name"

@@ -12,32 +12,32 @@ from naksha.model.state import State
 from naksha.model.version import HEAD
 from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning.changesets import changeset_of
-from naksha.versioning.diff import Change, diff, lookup, names_in
+from naksha.versioning.diff import FeatureDiff, diff, lookup, names_in
 from naksha.versioning.lines import Line, Place, at, place_before
 from naksha.versioning.merges.threeway import merge_states
-from naksha.versioning.records import Signed, Undecided
+from naksha.versioning.records import Attribution, UndecidedFeature
 from naksha.versioning.state_writer import (
     WAIT_S,
     Plan,
-    Write,
-    Written,
-    as_it_was,
+    StateWrite,
+    WriteReport,
     collections_of,
+    feature_of_state,
     write_plan,
-    written_of,
+    write_report,
 )
-from naksha.versioning.write_retry import settle
+from naksha.versioning.write_retry import write_with_retries
 
 
 async def rollback(
     line: Line,
     to: Place,
-    signed: Signed,
+    signed: Attribution,
     *,
     collections: Sequence[str] | None = None,
     query: Query | None = None,
     dry_run: bool = False,
-) -> Written:
+) -> WriteReport:
     """Restore the features of a line to their states at a version.
 
     Features created since are deleted, deleted ones are restored, changed ones are changed back.
@@ -49,7 +49,9 @@ async def rollback(
         now, then = await at(line.read_in(session), HEAD), to.read_in(session)
         return {
             name: [
-                Write(each.id, each.old, None if each.new is None else as_it_was(each.new))
+                StateWrite(
+                    each.id, each.old, None if each.new is None else feature_of_state(each.new)
+                )
                 async for each in diff(now, then, name, query)
             ]
             for name in await names_in(now, then, collections)
@@ -62,12 +64,12 @@ async def rollback(
 async def revert(
     line: Line,
     changeset: Place,
-    signed: Signed,
+    signed: Attribution,
     *,
     collections: Sequence[str] | None = None,
     query: Query | None = None,
     dry_run: bool = False,
-) -> Written:
+) -> WriteReport:
     """Undo the changes of one changeset and keep later changes.
 
     With a query only the changes of features that matched it before or after the changeset are
@@ -79,7 +81,7 @@ async def revert(
     """
     await _check_changeset(changeset)
     before = await place_before(changeset)
-    conflicts: list[Undecided] = []
+    conflicts: list[UndecidedFeature] = []
 
     async def plan(session: WriteSession | None) -> Plan:
         conflicts.clear()
@@ -93,8 +95,8 @@ async def revert(
             found[name] = [write for write in writes if write is not None]
         if conflicts and not dry_run:
             raise MergeConflict(
-                f"{len(conflicts)} features cannot be reverted: the same properties were changed"
-                " later",
+                f"{len(conflicts)} features cannot be reverted, because later versions changed the"
+                " same properties; revert those versions first",
                 undecided=[msgspec.to_builtins(each) for each in conflicts],
             )
         return found
@@ -105,12 +107,12 @@ async def revert(
 
 
 def _reverted(
-    name: str, change: Change, head: State | None, conflicts: list[Undecided]
-) -> Write | None:
+    name: str, change: FeatureDiff, head: State | None, conflicts: list[UndecidedFeature]
+) -> StateWrite | None:
     """Merge three ways: the changeset's result is the base, its predecessor and HEAD the sides."""
     base, theirs = change.new, change.old
     merged = merge_states(name, base, head, theirs)
-    if isinstance(merged, Undecided):
+    if isinstance(merged, UndecidedFeature):
         conflicts.append(merged)
         return None
     return merged
@@ -142,23 +144,23 @@ async def _check_changeset(place: Place) -> None:
 async def _apply(
     line: Line,
     plan: Callable[[WriteSession | None], Awaitable[Plan]],
-    signed: Signed,
+    signed: Attribution,
     message: str,
     dry_run: bool,
-) -> Written:
+) -> WriteReport:
     if dry_run:
-        return written_of(None, await plan(None))
+        return write_report(None, await plan(None))
 
     async def opened() -> Storage:
         return line.storage
 
-    async def write(session: WriteSession, planned: Plan) -> Written:
+    async def write(session: WriteSession, planned: Plan) -> WriteReport:
         if not any(planned.values()):
-            return written_of(None, planned)
+            return write_report(None, planned)
         await write_plan(session, planned, message)
-        return written_of(session.txn, planned)
+        return write_report(session.txn, planned)
 
-    done = await settle(opened, signed, plan, write, collections_of)
+    done = await write_with_retries(opened, signed, plan, write, collections_of)
     if done.txn is not None:
         await line.storage.wait_published(done.txn, WAIT_S)
     return done

@@ -14,7 +14,7 @@ from naksha.model.state import XYZ, State
 from naksha.spi.storage import WriteSession
 from naksha.spi.support.write_merge import content_of
 from naksha.versioning.changesets import MESSAGE
-from naksha.versioning.records import Undecided
+from naksha.versioning.records import UndecidedFeature
 
 WAIT_S: Final = 5.0
 """Seconds to wait for the publication of a committed transaction."""
@@ -30,7 +30,7 @@ Feature = dict[str, Any]
 T = TypeVar("T")
 
 
-class Write(msgspec.Struct, frozen=True):
+class StateWrite(msgspec.Struct, frozen=True):
     """A feature to write (None: to delete) over its current state, if any.
 
     `origin` is the state that it came from, if that is to be recorded as `muuid`.
@@ -42,7 +42,7 @@ class Write(msgspec.Struct, frozen=True):
     origin: str | None = None
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True):
+class WriteReport(msgspec.Struct, frozen=True, kw_only=True):
     """The ids that a rollback, revert, merge or rebase wrote, or would write, by collection.
 
     `txn` is None for a dry run, and if there was nothing to write.
@@ -52,7 +52,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     created: dict[str, list[str]]
     updated: dict[str, list[str]]
     deleted: dict[str, list[str]]
-    conflicts: tuple[Undecided, ...] = ()
+    conflicts: tuple[UndecidedFeature, ...] = ()
 
     @property
     def count(self) -> int:
@@ -61,11 +61,11 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
         return sum(len(ids) for part in parts for ids in part.values())
 
 
-Plan = dict[str, list[Write]]
+Plan = dict[str, list[StateWrite]]
 """The writes by collection."""
 
 
-async def write_all(session: WriteSession, collection: str, writes: Sequence[Write]) -> None:
+async def write_all(session: WriteSession, collection: str, writes: Sequence[StateWrite]) -> None:
     """Write features, each over exactly the given state.
 
     A deleted feature is restored from its tombstone.
@@ -77,11 +77,11 @@ async def write_all(session: WriteSession, collection: str, writes: Sequence[Wri
     if not writes:
         return
     prefix = (await session.resolve_collection(collection)).id_prefix
-    for part in in_parts(writes, lambda write: write.feature):
+    for part in in_batches(writes, lambda write: write.feature):
         await _write(session, collection, part, prefix)
 
 
-def as_written(id_: str, prefix: str | None) -> str:
+def id_to_write(id_: str, prefix: str | None) -> str:
     """Return the id under which to write a stored feature.
 
     The storage strips the prefix of the collection from every id, so an id that itself begins with
@@ -91,12 +91,12 @@ def as_written(id_: str, prefix: str | None) -> str:
 
 
 async def _write(
-    session: WriteSession, collection: str, writes: Sequence[Write], prefix: str | None
+    session: WriteSession, collection: str, writes: Sequence[StateWrite], prefix: str | None
 ) -> None:
     gone = [write for write in writes if write.feature is None and write.head is not None]
     if gone:
         uuids = [None if write.head is None else write.head.uuid for write in gone]
-        ids = [as_written(write.id, prefix) for write in gone]
+        ids = [id_to_write(write.id, prefix) for write in gone]
         await session.delete(collection, ids, uuids=uuids)
     put = [write for write in writes if write.feature is not None]
     if not put:
@@ -107,7 +107,8 @@ async def _write(
     for write, outcome in zip(put, outcomes, strict=True):
         if write.head is None and write.id not in restored and outcome.action != "CREATED":
             raise Retryable(
-                "The feature was created concurrently; retry",
+                f"Feature {write.id!r} of collection {collection!r} was created concurrently;"
+                " retry",
                 feature_id=write.id,
                 collection_id=collection,
             )
@@ -123,17 +124,19 @@ async def _restore(
     dead = [state.id async for state in session.states(collection, query)]
     if dead:
         try:
-            await session.restore(collection, [as_written(id_, prefix) for id_ in dead])
+            await session.restore(collection, [id_to_write(id_, prefix) for id_ in dead])
         except FeatureNotFound as error:
             raise Retryable(
-                "The feature was restored concurrently; retry", feature_id=error.feature_id
+                f"Feature {error.feature_id!r} of collection {collection!r} was restored"
+                " concurrently; retry",
+                feature_id=error.feature_id,
             ) from error
     return set(dead)
 
 
-def _locked(write: Write, prefix: str | None) -> Feature:
+def _locked(write: StateWrite, prefix: str | None) -> Feature:
     assert write.feature is not None
-    feature = {**write.feature, "id": as_written(write.id, prefix)}
+    feature = {**write.feature, "id": id_to_write(write.id, prefix)}
     if write.head is None:
         return feature
     properties = dict(write.feature["properties"])
@@ -150,7 +153,7 @@ def feature_of(content: Feature) -> Feature:
     return {**{k: v for k, v in content.items() if k != XYZ}, "properties": properties}
 
 
-def as_it_was(state: State) -> Feature:
+def feature_of_state(state: State) -> Feature:
     """Return the feature of a state, to be written again."""
     return feature_of(content_of(state.feature))
 
@@ -160,7 +163,7 @@ def collections_of(planned: Plan) -> set[str]:
     return {name for name, writes in planned.items() if writes}
 
 
-def in_parts(things: Iterable[T], feature: Callable[[T], Any]) -> Iterator[list[T]]:
+def in_batches(things: Iterable[T], feature: Callable[[T], Any]) -> Iterator[list[T]]:
     """Split items into batches that one call may write.
 
     Batches are limited by their number of items and by the bytes of `feature` of each item.
@@ -193,7 +196,7 @@ async def write_plan(session: WriteSession, planned: Plan, message: str) -> None
     await session.message(MESSAGE, message)
 
 
-def written_of(txn: int | None, planned: Plan) -> Written:
+def write_report(txn: int | None, planned: Plan) -> WriteReport:
     """Return the report of a planned or completed write."""
     created: dict[str, list[str]] = {}
     updated: dict[str, list[str]] = {}
@@ -202,4 +205,4 @@ def written_of(txn: int | None, planned: Plan) -> Written:
         for write in writes:
             part = deleted if write.feature is None else created if write.head is None else updated
             part.setdefault(name, []).append(write.id)
-    return Written(txn=txn, created=created, updated=updated, deleted=deleted)
+    return WriteReport(txn=txn, created=created, updated=updated, deleted=deleted)

@@ -10,15 +10,15 @@ from naksha.versioning.lines import check_protectable, place_of, place_of_tag
 from naksha.versioning.records import (
     REF,
     STORAGE,
-    Known,
-    Scope,
-    Signed,
+    Attribution,
+    NameScope,
+    StoredRecord,
     Tag,
-    every,
-    find,
+    as_json_value,
+    find_record,
+    name_taken,
     pins_of,
-    plain,
-    taken,
+    records_in,
 )
 from naksha.versioning.version_refs import check_name
 
@@ -26,10 +26,10 @@ from naksha.versioning.version_refs import check_name
 async def create_tag(
     storage: Storage,
     name: str,
-    signed: Signed,
+    signed: Attribution,
     ref: str = "HEAD",
     *,
-    scope: Scope = STORAGE,
+    scope: NameScope = STORAGE,
     protects: bool = True,
     system: bool = False,
     force: bool = False,
@@ -65,16 +65,16 @@ async def create_tag(
     )
     if protects:
         await check_protectable(place, scope)
-    known = await find(storage, scope, name)
+    known = await find_record(storage, scope, name)
     if known is not None and not (force and isinstance(known.record, Tag)):
-        raise taken(name)
+        raise name_taken(name)
 
     async def work(session: WriteSession) -> None:
         if known is not None:
             assert isinstance(known.record, Tag)
             await _unpin(session, known.record)
         expected = 0 if known is None else known.revision
-        await session.keep(REF, scope.key(name), plain(tag), expected=expected)
+        await session.keep(REF, scope.key(name), as_json_value(tag), expected=expected)
         await stand_on(session, place.line)
         if protects and tag.version.seq_number > 0:
             await _pin(session, tag)
@@ -84,7 +84,7 @@ async def create_tag(
 
 
 async def delete_tag(
-    storage: Storage, name: str, signed: Signed, *, scope: Scope = STORAGE
+    storage: Storage, name: str, signed: Attribution, *, scope: NameScope = STORAGE
 ) -> None:
     """Delete a tag; versions that only it protected may expire."""
     tag, known = await _tag(storage, name, scope)
@@ -98,16 +98,18 @@ async def delete_tag(
 
 async def tags(storage: Storage, *, space: str | None = None) -> list[Tag]:
     """List all tags, ordered by name."""
-    known = await every(storage, space)
+    known = await records_in(storage, space)
     return [each.record for each in known if isinstance(each.record, Tag)]
 
 
-async def tag_of(storage: Storage, name: str, *, scope: Scope = STORAGE) -> Tag:
+async def tag_of(storage: Storage, name: str, *, scope: NameScope = STORAGE) -> Tag:
     """Return the tag with this name, else raise NotFound."""
     return (await _tag(storage, name, scope))[0]
 
 
-async def drop_expired_tags(storage: Storage, signed: Signed, *, space: str | None = None) -> int:
+async def drop_expired_tags(
+    storage: Storage, signed: Attribution, *, space: str | None = None
+) -> int:
     """Delete the tags that protect nothing and whose version has expired; return their number."""
     count = 0
     for tag in await tags(storage, space=space):
@@ -117,8 +119,8 @@ async def drop_expired_tags(storage: Storage, signed: Signed, *, space: str | No
     return count
 
 
-async def _tag(storage: Storage, name: str, scope: Scope) -> tuple[Tag, Known]:
-    known = await find(storage, scope, name)
+async def _tag(storage: Storage, name: str, scope: NameScope) -> tuple[Tag, StoredRecord]:
+    known = await find_record(storage, scope, name)
     if known is None or not isinstance(known.record, Tag):
         raise NotFound(f"Tag {name!r} does not exist", field="tag")
     return known.record, known

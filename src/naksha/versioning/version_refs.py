@@ -31,29 +31,29 @@ _NUMBER: Final = re.compile(r"[0-9]{1,19}")
 _TIME: Final = re.compile(r"[0-9][^\s]*T[^\s]*")
 
 
-class Named(msgspec.Struct, frozen=True, tag="named"):
+class NamedRef(msgspec.Struct, frozen=True, tag="named"):
     """A tag, or the head of a branch."""
 
     name: str
 
 
-class AtUuid(msgspec.Struct, frozen=True, tag="uuid"):
+class UuidRef(msgspec.Struct, frozen=True, tag="uuid"):
     """The version made by the transaction or the state with this UUID."""
 
     uuid: str
 
 
-Point: TypeAlias = VersionSelector | Named | AtUuid
+Point: TypeAlias = VersionSelector | NamedRef | UuidRef
 
 
-class One(msgspec.Struct, frozen=True, tag="one"):
+class SingleRef(msgspec.Struct, frozen=True, tag="one"):
     """One version of a branch."""
 
     branch: str
     point: Point
 
 
-class Range(msgspec.Struct, frozen=True, tag="range"):
+class RangeRef(msgspec.Struct, frozen=True, tag="range"):
     """The versions after `first`, up to and including `last`."""
 
     branch: str
@@ -61,14 +61,14 @@ class Range(msgspec.Struct, frozen=True, tag="range"):
     last: Point
 
 
-class Everything(msgspec.Struct, frozen=True, tag="all"):
+class AllRef(msgspec.Struct, frozen=True, tag="all"):
     """All versions of a branch."""
 
     branch: str
 
 
-Ref: TypeAlias = One | Range | Everything
-MAIN_HEAD: Final = One(MAIN_BRANCH, HEAD)
+Ref: TypeAlias = SingleRef | RangeRef | AllRef
+MAIN_HEAD: Final = SingleRef(MAIN_BRANCH, HEAD)
 
 
 def parse_ref(text: str) -> Ref:
@@ -79,13 +79,13 @@ def parse_ref(text: str) -> Ref:
         return MAIN_HEAD
     branch, rest = _split_branch(text)
     if rest == "*":
-        return Everything(branch)
+        return AllRef(branch)
     first, dots, last = rest.partition("..")
     if not dots:
-        return One(branch, _point(text, rest))
+        return SingleRef(branch, _point(text, rest))
     if first == "HEAD":
-        raise _bad(text, "a range cannot start at HEAD")
-    return Range(branch, _point(text, first), _point(text, last))
+        raise _invalid_ref(text, "a range cannot start at HEAD; start it at an older version")
+    return RangeRef(branch, _point(text, first), _point(text, last))
 
 
 def check_name(name: str) -> str:
@@ -107,7 +107,7 @@ def _split_branch(text: str) -> tuple[str, str]:
     if not colon or not branch or branch[0] in _DIGITS:
         return MAIN_BRANCH, text
     if branch != MAIN_BRANCH and not _NAME.fullmatch(branch):
-        raise _bad(text, f"{branch!r:.64} is not a valid branch name")
+        raise _invalid_ref(text, f"{branch!r:.64} is not a valid branch name")
     return branch, rest
 
 
@@ -117,22 +117,22 @@ def _point(text: str, part: str) -> Point:
     if _NUMBER.fullmatch(part):
         number = int(part)
         if number > INT8_MAX:
-            raise _bad(text, f"{part} is too large")
+            raise _invalid_ref(text, f"the version must be at most {INT8_MAX}")
         return selector_of(number)
     if is_uuid(part):
-        return AtUuid(part.lower())
+        return UuidRef(part.lower())
     if _TIME.fullmatch(part):
         return AtTime(_epoch_ms(text, part))
     if not _NAME.fullmatch(part) or ".." in part or part == "*":
-        raise _bad(text, _KNOWN)
-    return Named(part)
+        raise _invalid_ref(text, _KNOWN)
+    return NamedRef(part)
 
 
 def _epoch_ms(text: str, part: str) -> int:
     try:
         time = datetime.fromisoformat(part)
     except ValueError:
-        raise _bad(text, f"{part!r:.64} is not a valid ISO 8601 time") from None
+        raise _invalid_ref(text, f"{part!r:.64} is not a valid ISO 8601 time") from None
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     whole = aware.replace(microsecond=0)
     # Avoid a float, which could round whole milliseconds.
@@ -145,7 +145,7 @@ _KNOWN: Final = (
 )
 
 
-def _bad(text: str, reason: str) -> InvalidArgument:
+def _invalid_ref(text: str, reason: str) -> InvalidArgument:
     return InvalidArgument(
         f"{text!r:.64} is not a valid version reference: {reason}", field="versionRef"
     )

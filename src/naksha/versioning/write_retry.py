@@ -15,16 +15,16 @@ from typing import TypeVar
 from naksha.model import limits
 from naksha.model.errors import Conflict, MergeConflict, Retryable, Unavailable
 from naksha.spi.storage import Storage, WriteSession
-from naksha.versioning.records import Signed
+from naksha.versioning.records import Attribution
 
 P = TypeVar("P")
 T = TypeVar("T")
 _random = random.SystemRandom()
 
 
-async def settle(
-    opened: Callable[[], Awaitable[Storage]],
-    signed: Signed,
+async def write_with_retries(
+    open_storage: Callable[[], Awaitable[Storage]],
+    signed: Attribution,
     plan: Callable[[WriteSession | None], Awaitable[P]],
     write: Callable[[WriteSession, P], Awaitable[T]],
     touched: Callable[[P], set[str]],
@@ -40,7 +40,7 @@ async def settle(
     """
     contested: set[str] = set()
     for attempt in range(limits.RETRY_COUNT_MAX):
-        storage = await opened()
+        storage = await open_storage()
         try:
             if attempt < limits.RETRY_GATE_COUNT:
                 planned = await plan(None)

@@ -29,7 +29,7 @@ class Deaf:
 @pytest.fixture(autouse=True)
 def declared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The entry points as the project declares them, whatever the installation was made from; and
-    one of somebody else."""
+    one of another distribution."""
     group = locations.CATALOGS.group
     named = tomllib.loads(PROJECT.read_text())["project"]["entry-points"][group]
     entries = [EntryPoint(name, value, group) for name, value in named.items()]

@@ -146,7 +146,7 @@ class TestOtherTransactions:
                 await backend.swap_pointer(realm, row, moved(row, b"there"))
             with pytest.raises(Unavailable, match="Lock wait timeout"):
                 await backend.publish(realm, [thing(1)], row, moved(row, b"there"))
-            # A reader waits for nobody.
+            # A reader waits for no lock.
             assert await get_pointer(backend, realm, "main") == row
             await other.rollback()
         assert await backend.fetch(realm, [thing(1).key]) == {}

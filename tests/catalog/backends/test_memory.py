@@ -25,7 +25,7 @@ async def test_a_catalog_without_a_name_is_ones_own() -> None:
     assert await get_pointer(other, "r", "main") is None
 
 
-async def test_a_name_is_free_again_when_nobody_has_it_open() -> None:
+async def test_a_name_is_free_again_when_no_client_has_it_open() -> None:
     one = await MemoryCatalog.open("memory:for-a-while")
     other = await MemoryCatalog.open("memory:for-a-while")
     assert await one.create_pointer("r", pointer("main"))

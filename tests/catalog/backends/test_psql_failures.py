@@ -47,7 +47,7 @@ async def connected(dsn: str) -> AsyncIterator[asyncpg.Connection[asyncpg.Record
 
 @asynccontextmanager
 async def locked(dsn: str, name: str = "main") -> AsyncIterator[None]:
-    """Somebody else is about to change a pointer, and takes its time."""
+    """Hold a lock on a pointer that another session is about to change."""
     async with connected(dsn) as other, other.transaction():
         await other.execute(f"SELECT FROM {SCHEMA}.p WHERE n = $1 FOR UPDATE", name)
         yield
@@ -127,7 +127,7 @@ class TestLostConnections:
             yield proxy, f"postgresql://postgres@127.0.0.1:{proxy.port}/{name}?sslmode=disable"
 
     @pytest.mark.parametrize("loses_request", [True, False])
-    async def test_nobody_knows_whether_a_change_without_an_answer_was_made(
+    async def test_the_outcome_of_a_change_without_a_response_is_unknown(
         self, proxy: tuple[Proxy, str], loses_request: bool
     ) -> None:
         where, dsn = proxy

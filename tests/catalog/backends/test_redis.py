@@ -112,7 +112,7 @@ async def test_a_newer_format_is_refused(redis_server: RedisServer) -> None:
 
 
 class TestSettings:
-    """What is asked of a server, on one that can be set."""
+    """Required settings of a server, tested on one that can be reconfigured."""
 
     @pytest.fixture(autouse=True)
     def as_it_was(self, private_server: RedisServer) -> Iterator[None]:

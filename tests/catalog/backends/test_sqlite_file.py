@@ -38,7 +38,7 @@ def run(path: Path, *statements: str) -> None:
 
 
 async def refused(path: Path, message: str) -> None:
-    """It is not opened, and not a byte of it is changed."""
+    """The file is not opened, and none of its bytes change."""
     before = path.read_bytes()
     with pytest.raises(NotSupported, match=message):
         await SqliteCatalog.open(f"file:{path}")
@@ -121,7 +121,7 @@ class TestGroups:
         assert seen.count("COMMIT") < 10
         await backend.close()
 
-    async def test_one_that_fails_takes_nobody_along(self, path: Path) -> None:
+    async def test_a_failing_call_does_not_affect_the_others(self, path: Path) -> None:
         backend = await SqliteCatalog.open(f"file:{path}")
         row = pointer("main")
         assert await backend.create_pointer("r", row)
@@ -163,7 +163,7 @@ class TestGroups:
         assert await backend.publish("r", large, row, moved(row, b"there"))
         await backend.close()
 
-    async def test_nobody_knows_after_a_commit_that_broke_off(self, path: Path) -> None:
+    async def test_the_outcome_of_an_interrupted_commit_is_unknown(self, path: Path) -> None:
         backend = await SqliteCatalog.open(f"file:{path}")
         row = pointer("main")
         assert await backend.create_pointer("r", row)
@@ -225,16 +225,16 @@ class TestOtherProcesses:
     async def test_killed_at_any_moment_nothing_acknowledged_is_lost(self, path: Path) -> None:
         dice = random.Random(5)
         forks = await start(path)
-        told: dict[int, int] = dict.fromkeys(range(WRITERS), 0)
+        reported: dict[int, int] = dict.fromkeys(range(WRITERS), 0)
         for _ in range(KILLS):
             for number, n in await kill_once(forks, 0.02 + dice.random() * 0.1):
-                told[number] = max(told[number], n)
+                reported[number] = max(reported[number], n)
         assert forks.stdin is not None
         forks.stdin.close()
         await forks.wait()
-        assert min(told.values()) > 0
+        assert min(reported.values()) > 0
         backend = await SqliteCatalog.open(f"file:{path}")
-        for number, last in told.items():
+        for number, last in reported.items():
             row = await get_pointer(backend, REALM, f"p{number}")
             assert row is not None
             assert int(row.target) >= last
@@ -270,11 +270,11 @@ async def kill_once(forks: asyncio.subprocess.Process, after_s: float) -> list[t
     assert word == b"pid"
     await asyncio.sleep(after_s)
     os.kill(int(pid), signal.SIGKILL)
-    told = []
+    reported = []
     while (line := (await forks.stdout.readline()).decode().strip()) != "gone":
         number, n = line.split()
-        told.append((int(number), int(n)))
-    return told
+        reported.append((int(number), int(n)))
+    return reported
 
 
 async def test_a_copy_of_vacuum_into_is_in_wal_mode_once_it_was_opened(tmp_path: Path) -> None:

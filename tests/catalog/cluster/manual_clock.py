@@ -24,7 +24,7 @@ class HandClock:
         self.wall_ns += int(seconds * 1e9)
 
     def set_wall(self, seconds: float) -> None:
-        """Somebody sets the wall clock by so many seconds."""
+        """Move the wall clock by a number of seconds."""
         self.wall_ns += int(seconds * 1e9)
 
     def clock(self) -> MonotonicClock:

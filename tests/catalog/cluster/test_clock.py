@@ -96,7 +96,7 @@ def test_of_two_jumps_that_are_adopted_at_once_the_further_one_counts() -> None:
             assert clock.now_ms() == START_MS + 11_000
 
         def __exit__(self, *_: object) -> None:
-            """It was no lock."""
+            """Do nothing: this object is not a lock."""
 
     clock._lock = Overtaken()  # type: ignore[assignment]
     hand.set_wall(1)

@@ -16,7 +16,7 @@ PROCESSES = 2
 
 
 async def ids_of_processes(location: str) -> list[list[int]]:
-    """What processes give that lease their nodes and begin at the same time."""
+    """Return the ids of processes that lease nodes and start at the same time."""
     processes = [
         await asyncio.create_subprocess_exec(
             sys.executable,

@@ -107,7 +107,7 @@ def test_threads_never_get_the_same_id() -> None:
 
 
 def test_a_thread_waits_until_another_one_has_its_id() -> None:
-    """What the threads above may never meet."""
+    """Force the overlap that the threads of the test above may never reach."""
     others: list[threading.Thread] = []
     found: list[int] = []
 

@@ -8,8 +8,8 @@ import pytest
 
 from naksha.catalog.backends import open_backend
 from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
-from naksha.catalog.entities import Edit
-from naksha.catalog.realms import Status
+from naksha.catalog.entities import EntityEdit
+from naksha.catalog.realms import RealmStatus
 from naksha.model.errors import RealmChanged, RealmInactive, Unavailable
 from naksha.testing.catalog.faulty import Fault, FaultyCatalog, scripted_faults
 from naksha.testing.catalog.suite_realms import Thing
@@ -28,16 +28,16 @@ async def instances(tmp_path: Path) -> AsyncIterator[tuple[Catalog, Catalog]]:
     path = tmp_path / "hub.catalog"
     one, other = await started(path), await started(path)
     realm = await one.realms.create("maps")
-    realm = await one.realms.update(realm, Status.INITIALIZING)
-    await (await one.realm_in_the_making(realm)).ensure_pointers(["config"])
-    await one.realms.update(realm, Status.ACTIVE)
+    realm = await one.realms.update(realm, RealmStatus.INITIALIZING)
+    await (await one.realm_for_setup(realm)).ensure_pointers(["config"])
+    await one.realms.update(realm, RealmStatus.ACTIVE)
     yield one, other
     await one.close()
     await other.close()
 
 
 async def put(realm: OpenRealm, text: str) -> None:
-    async def change(edit: Edit) -> None:
+    async def change(edit: EntityEdit) -> None:
         edit.put("thing", Thing(text))
 
     await realm.entities("config").commit(change)
@@ -83,7 +83,7 @@ async def test_a_realm_that_stops_to_serve_stops_everywhere(
 ) -> None:
     one, other = instances
     stale = await other.realm("maps")
-    await one.realms.update(await one.realms.get("maps"), Status.INACTIVE)
+    await one.realms.update(await one.realms.get("maps"), RealmStatus.INACTIVE)
     with pytest.raises(RealmChanged):
         await put(stale, "never")
     with pytest.raises(RealmInactive):

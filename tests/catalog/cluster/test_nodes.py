@@ -182,7 +182,7 @@ async def test_a_clock_behind_takes_no_node_that_was_given_back_in_its_future(
 
 
 async def test_a_machine_whose_time_no_id_can_have_is_told(backend: Faulty) -> None:
-    with pytest.raises(Unavailable, match="clock is wrong"):
+    with pytest.raises(Unavailable, match="clock of this machine is wrong"):
         await node(backend, HandClock(EPOCH_MS - 1)).start()
 
 
@@ -287,7 +287,7 @@ async def test_a_renewal_whose_answer_is_lost_loses_nothing(
 
 
 async def checked(one: Node) -> None:
-    """As the background does it, which goes on after an error."""
+    """Check the node as the background task does, which continues after an error."""
     with contextlib.suppress(NakshaError):
         await one.check()
 
@@ -358,9 +358,7 @@ async def test_a_node_lost_to_a_clock_far_ahead_is_given_up_for_another_one(
     await thief.close()
 
 
-async def test_a_row_that_somebody_deleted_ends_the_ids_of_its_node(
-    backend: Faulty, hand: HandClock
-) -> None:
+async def test_a_deleted_lease_ends_the_ids_of_its_node(backend: Faulty, hand: HandClock) -> None:
     one = await node(backend, hand).start()
     row_id = SPEC.system_id(held(one).node)
     hand.advance(HOUR * 3 / 4)

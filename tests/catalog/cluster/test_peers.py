@@ -15,7 +15,13 @@ import pytest
 from naksha.catalog.cache import CatalogCache
 from naksha.catalog.cluster.clock import MonotonicClock
 from naksha.catalog.cluster.nodes import Node
-from naksha.catalog.cluster.peer_messages import Batch, Move, PeerWire, RefusedLine, load_secret
+from naksha.catalog.cluster.peer_messages import (
+    PeerMessage,
+    PeerWire,
+    PointerMove,
+    RefusedLine,
+    load_secret,
+)
 from naksha.catalog.cluster.peers import Peers, into_cache, parse_address
 from naksha.catalog.cluster.snowflake import load_spec
 from naksha.catalog.objects import ObjectRef
@@ -34,8 +40,8 @@ def state(n: int, name: str = "main", created: int = 1) -> Pointer:
     return Pointer(name, ObjectRef("commit", 1_000 + n), created, 0, tuple(range(n)))
 
 
-def move(n: int, name: str = "main", created: int = 1, *, is_deleted: bool = False) -> Move:
-    return Move("r", state(n, name, created).to_row(), n, is_deleted)
+def move(n: int, name: str = "main", created: int = 1, *, is_deleted: bool = False) -> PointerMove:
+    return PointerMove("r", state(n, name, created).to_row(), n, is_deleted)
 
 
 class Instance:
@@ -43,7 +49,7 @@ class Instance:
 
     def __init__(self, name: str, directory: dict[str, str], secret: bytes = SECRET) -> None:
         self.name = name
-        self.heard: list[Move] = []
+        self.heard: list[PointerMove] = []
         self.peers = Peers(PeerWire(secret), self.heard.append, refresh_seconds=0.05)
         self._directory = directory
         self.address = ""
@@ -93,7 +99,7 @@ async def say(address: str, *lines: bytes) -> None:
 
 
 def test_a_line_says_what_was_written() -> None:
-    batch = Batch("a", "host:1", (move(3, "käse\n\0"), move(4, is_deleted=True)))
+    batch = PeerMessage("a", "host:1", (move(3, "käse\n\0"), move(4, is_deleted=True)))
     line = PeerWire(SECRET).to_line(batch)
     assert line.count(b"\n") == 1
     assert PeerWire(SECRET).from_line(line) == batch
@@ -104,8 +110,8 @@ def test_the_longest_batch_fits_a_line() -> None:
     target = ObjectRef("t" * limits.OBJECT_TYPE_BYTES_MAX, 2**63 - 1, 2**31)
     previous = (2**63 - 1,) * limits.PREVIOUS_POINTERS_MAX
     row = Pointer(name, target, 2**63 - 1, 2**63 - 1, previous).to_row()
-    longest = Move("r" * limits.REALM_ID_LENGTH_MAX, row, 2**63 - 1, is_deleted=True)
-    batch = Batch("s" * 32, "h" * 255 + ":65535", (longest,) * limits.PEER_BATCH_MAX)
+    longest = PointerMove("r" * limits.REALM_ID_LENGTH_MAX, row, 2**63 - 1, is_deleted=True)
+    batch = PeerMessage("s" * 32, "h" * 255 + ":65535", (longest,) * limits.PEER_BATCH_MAX)
     assert len(PeerWire(SECRET).to_line(batch)) < limits.PEER_LINE_BYTES_MAX
 
 
@@ -115,8 +121,8 @@ def test_the_longest_batch_fits_a_line() -> None:
         b"",
         b"\n",
         b"GET / HTTP/1.1\r\n",
-        PeerWire(b"another secret").to_line(Batch("a", "")),
-        PeerWire(SECRET).to_line(Batch("a", "")).replace(b'"a"', b'"b"'),
+        PeerWire(b"another secret").to_line(PeerMessage("a", "")),
+        PeerWire(SECRET).to_line(PeerMessage("a", "")).replace(b'"a"', b'"b"'),
         b"\xc3\xa4" * 32 + b" []\n",
     ],
 )
@@ -153,7 +159,7 @@ def test_addresses_are_read() -> None:
 
 async def test_all_others_hear_a_move_and_oneself_does_not() -> None:
     async with instances("a", "b", "c") as (a, b, c):
-        a.peers.tell(move(1))
+        a.peers.send(move(1))
         await until(lambda: len(b.heard) == len(c.heard) == 1)
         assert b.heard == c.heard == [move(1)]
         assert not a.heard
@@ -167,7 +173,7 @@ async def test_a_new_instance_is_known_to_the_others_before_they_look_it_up() ->
     await asyncio.sleep(0.1)  # it has looked up for the last time
     await b.start()
     await until(a.knows("b"))
-    a.peers.tell(move(1))
+    a.peers.send(move(1))
     await until(lambda: b.heard == [move(1)])
     await a.peers.close()
     await b.peers.close()
@@ -177,7 +183,7 @@ async def test_many_moves_come_in_batches_and_only_the_last_one_of_a_pointer() -
     async with instances("a", "b") as (a, b):
         for n in range(50):
             for pointer in range(100):
-                a.peers.tell(move(n, f"p{pointer}"))
+                a.peers.send(move(n, f"p{pointer}"))
         await until(lambda: {m.row.name for m in b.heard if m.sequence == 49} >= set(names(100)))
         assert len(b.heard) == 100  # nothing was sent before all were told
         assert a.peers.links["b"].sent == 100
@@ -197,11 +203,11 @@ def names(count: int) -> list[str]:
     ],
 )
 async def test_of_two_moves_that_wait_the_later_state_is_sent(
-    moves: list[Move], sent: Move
+    moves: list[PointerMove], sent: PointerMove
 ) -> None:
     async with instances("a", "b") as (a, b):
         for each in moves:
-            a.peers.tell(each)
+            a.peers.send(each)
         await until(lambda: bool(b.heard))
         assert b.heard == [sent]
 
@@ -216,8 +222,8 @@ async def test_what_waits_for_an_instance_that_is_away_is_bounded_and_sent_when_
         link = a.peers.links["b"]
         await asyncio.sleep(0.05)  # a sees the end of the connection
         for n in range(15):
-            a.peers.tell(move(1, f"p{n}"))
-        a.peers.tell(move(2, "p0"))  # one that waits already
+            a.peers.send(move(1, f"p{n}"))
+        a.peers.send(move(2, "p0"))  # one that waits already
         assert link.dropped == 5
         again = Instance("b", b._directory)
         await again.start(port)
@@ -229,10 +235,10 @@ async def test_what_waits_for_an_instance_that_is_away_is_bounded_and_sent_when_
 
 
 async def test_a_connection_that_was_accepted_before_the_end_is_not_heard_after_it() -> None:
-    line = PeerWire(SECRET).to_line(Batch("x", "", (move(1),)))
+    line = PeerWire(SECRET).to_line(PeerMessage("x", "", (move(1),)))
     async with instances("b") as (b,):
         await b.peers.close()
-        async with await asyncio.start_server(b.peers._hear, "127.0.0.1", 0) as accepting:
+        async with await asyncio.start_server(b.peers._serve, "127.0.0.1", 0) as accepting:
             port = accepting.sockets[0].getsockname()[1]
             await say(f"127.0.0.1:{port}", line, line)
         assert not b.heard
@@ -244,8 +250,8 @@ async def test_an_instance_that_is_gone_is_not_tried_for_ever() -> None:
         await until(lambda: not a.peers.links)
 
 
-async def test_an_instance_that_does_not_read_blocks_nobody() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as deaf:  # connections come up, nobody reads
+async def test_an_instance_that_does_not_read_blocks_no_other() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:  # accepts connections, but never reads
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         async with instances("a", "b") as (a, b):
             a._directory["deaf"] = f"127.0.0.1:{deaf.getsockname()[1]}"
@@ -254,7 +260,7 @@ async def test_an_instance_that_does_not_read_blocks_nobody() -> None:
             for n in range(100):
                 b.heard.clear()
                 for pointer in range(500):
-                    a.peers.tell(move(n, f"{pointer}" + "x" * 400))
+                    a.peers.send(move(n, f"{pointer}" + "x" * 400))
                 await until(lambda: len(b.heard) == 500)
                 await asyncio.sleep(0.01)
                 stuck += a.peers.links["deaf"].waiting > 0
@@ -266,10 +272,10 @@ async def test_an_instance_that_does_not_read_blocks_nobody() -> None:
 # ---- What others may send --------------------------------------------------------------------
 
 
-async def test_garbage_is_counted_and_harms_nobody() -> None:
+async def test_invalid_lines_are_counted_and_ignored() -> None:
     wire = PeerWire(SECRET)
-    hello = wire.to_line(Batch("x", ""))
-    forged = PeerWire(b"guessed").to_line(Batch("x", "", (move(1),)))
+    hello = wire.to_line(PeerMessage("x", ""))
+    forged = PeerWire(b"guessed").to_line(PeerMessage("x", "", (move(1),)))
     async with instances("a", "b") as (a, b):
         await say(b.address, b"GET / HTTP/1.1\r\n\r\n")
         await say(b.address, b"\0\xff" * 500 + b"\n")
@@ -281,22 +287,22 @@ async def test_garbage_is_counted_and_harms_nobody() -> None:
         await say(b.address)
         assert b.peers.refused == 4
         assert not b.heard
-        a.peers.tell(move(2))
+        a.peers.send(move(2))
         await until(lambda: b.heard == [move(2)])
 
 
 async def test_what_comes_after_a_forged_line_is_not_heard() -> None:
     wire = PeerWire(SECRET)
-    true = wire.to_line(Batch("x", "", (move(1),)))
+    true = wire.to_line(PeerMessage("x", "", (move(1),)))
     async with instances("b") as (b,):
-        await say(b.address, wire.to_line(Batch("x", "")), b"forged\n", true)
+        await say(b.address, wire.to_line(PeerMessage("x", "")), b"forged\n", true)
         assert not b.heard
-        await say(b.address, wire.to_line(Batch("x", "")), true, true)
+        await say(b.address, wire.to_line(PeerMessage("x", "")), true, true)
         assert b.heard == [move(1), move(1)]
 
 
 async def test_ones_own_messages_are_ignored() -> None:
-    line = PeerWire(SECRET).to_line(Batch("b", "127.0.0.1:1", (move(1),)))
+    line = PeerWire(SECRET).to_line(PeerMessage("b", "127.0.0.1:1", (move(1),)))
     async with instances("b") as (b,):
         await say(b.address, line, line)
         assert not b.heard
@@ -328,7 +334,7 @@ async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Reader:
-    """What an instance sees of a pointer through its cache."""
+    """Client that reads a pointer through the cache of an instance."""
 
     def __init__(self, backend: CatalogBackend, seconds: float) -> None:
         self._backend = backend
@@ -339,17 +345,17 @@ class Reader:
         found = self.cache.pointer("r", "main")
         if found is None:
             self.reads += 1
-            mark = self.cache.mark("r", "main")
+            stamp = self.cache.stamp("r", "main")
             rows = await self._backend.fetch_pointers("r", ["main"])
             found = Pointer.from_row(rows["main"])
-            self.cache.put_pointer("r", "main", found, mark)
+            self.cache.put_pointer("r", "main", found, stamp)
         assert isinstance(found, Pointer)
         assert found.target is not None
         return found.target.id - 1_000
 
 
 async def staleness(
-    backend: CatalogBackend, reader: Reader, tell: Callable[[Move], None], moves: int
+    backend: CatalogBackend, reader: Reader, send: Callable[[PointerMove], None], moves: int
 ) -> list[float]:
     """How long the reader saw the old state, for each of some moves."""
     before, seconds = state(0).to_row(), []
@@ -359,7 +365,7 @@ async def staleness(
         row = state(n).to_row()
         assert await backend.swap_pointer("r", before, row)
         begun = time.monotonic()
-        tell(Move("r", row, n))
+        send(PointerMove("r", row, n))
         while await reader.number() != n:
             assert time.monotonic() < begun + 10
             await asyncio.sleep(0.001)
@@ -373,7 +379,7 @@ async def test_with_messages_a_reader_is_stale_for_milliseconds_only() -> None:
     reader = Reader(backend, seconds=1_000)
     async with instances("a", "b") as (a, b):
         b.peers._receive = into_cache(reader.cache)
-        await staleness(backend, reader, a.peers.tell, 20)
+        await staleness(backend, reader, a.peers.send, 20)
     assert reader.reads == 21
 
 
@@ -390,18 +396,18 @@ async def test_a_deleted_pointer_is_forgotten_by_the_others() -> None:
     cache = CatalogCache(CLOCK)
     async with instances("a", "b") as (a, b):
         b.peers._receive = into_cache(cache)
-        cache.put_pointer("r", "main", state(1), cache.mark("r", "main"), 1)
-        a.peers.tell(move(1, is_deleted=True))
+        cache.put_pointer("r", "main", state(1), cache.stamp("r", "main"), 1)
+        a.peers.send(move(1, is_deleted=True))
         await until(lambda: cache.pointer("r", "main") is None)
 
 
 async def test_a_move_of_a_newer_program_evicts() -> None:
     cache = CatalogCache(CLOCK)
-    cache.put_pointer("r", "main", state(1), cache.mark("r", "main"), 1)
+    cache.put_pointer("r", "main", state(1), cache.stamp("r", "main"), 1)
     row = state(2).to_row()
     for target, previous in ((b"\xff\xff", b""), (row.target, b"odd")):
         strange = type(row)(row.name, target, row.created, row.epoch, previous)
-        into_cache(cache)(Move("r", strange, 2))
+        into_cache(cache)(PointerMove("r", strange, 2))
         assert cache.pointer("r", "main") is None
 
 
@@ -418,11 +424,11 @@ async def test_two_instances_of_a_catalog_find_each_other_by_their_leases() -> N
     """Each in a loop of its own, as two processes would be."""
     location = "memory:test-peers"
     backend = await MemoryCatalog.open(location)
-    heard: list[Move] = []
-    told = threading.Event()
+    heard: list[PointerMove] = []
+    reported = threading.Event()
 
     async def instance(
-        receive: Callable[[Move], None], rest: Callable[[Peers], Awaitable[None]]
+        receive: Callable[[PointerMove], None], rest: Callable[[Peers], Awaitable[None]]
     ) -> None:
         backend = await MemoryCatalog.open(location)
         spec = await load_spec(backend, CLOCK)
@@ -436,16 +442,16 @@ async def test_two_instances_of_a_catalog_find_each_other_by_their_leases() -> N
             await peers.close()
             await node.close()
 
-    async def tell(peers: Peers) -> None:
+    async def send(peers: Peers) -> None:
         await until(lambda: len(peers.links) == 1)
-        peers.tell(move(1))
-        await until(told.is_set)
+        peers.send(move(1))
+        await until(reported.is_set)
 
     async def hear(peers: Peers) -> None:
         await until(lambda: heard == [move(1)])
-        told.set()
+        reported.set()
 
-    thread = in_a_loop_of_its_own(lambda: instance(lambda _: None, tell))
+    thread = in_a_loop_of_its_own(lambda: instance(lambda _: None, send))
     await instance(heard.append, hear)
     await asyncio.to_thread(thread.join, 10)
     assert heard == [move(1)]

@@ -8,9 +8,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from naksha.catalog.index import EMPTY_CONTAINER, Index, IndexContainer, IndexLimits, PageRef, Saved
+from naksha.catalog.index import (
+    EMPTY_CONTAINER,
+    IndexContainer,
+    IndexLimits,
+    PageRef,
+    SavedIndex,
+    SortedIndex,
+)
 from naksha.catalog.index.container import SEGMENT, STRIPE, page_refs
-from naksha.catalog.index.page import EMPTY, Page, page_size
+from naksha.catalog.index.page import EMPTY, IndexPage, page_size
 from naksha.catalog.objects import ObjectRef, decode, encode
 
 T = TypeVar("T")
@@ -54,35 +61,35 @@ class Store:
         self.reads.append(list(refs))
         return [decode(*self.rows[id]) if id in self.rows else None for id in ids]
 
-    def write(self, saved: Saved) -> Saved:
+    def write(self, saved: SavedIndex) -> SavedIndex:
         """Write what was saved, and give it as it is read again."""
         for made in saved.objects:
             assert made.id not in self.rows
             self.rows[made.id] = (made.ref.type, encode(made.value))
         container = decode_container(encode(saved.container))
-        return Saved(container, saved.objects)
+        return SavedIndex(container, saved.objects)
 
-    def open(self, container: IndexContainer = EMPTY_CONTAINER) -> Index:
-        return Index(self.fetch_many, container, self.limits)
+    def open(self, container: IndexContainer = EMPTY_CONTAINER) -> SortedIndex:
+        return SortedIndex(self.fetch_many, container, self.limits)
 
-    async def save(self, index: Index) -> Saved:
+    async def save(self, index: SortedIndex) -> SavedIndex:
         return self.write(await index.save(self.new_id))
 
-    async def filled(self, items: Iterable[tuple[bytes, bytes]]) -> Saved:
+    async def filled(self, items: Iterable[tuple[bytes, bytes]]) -> SavedIndex:
         """An index with these items, saved once."""
         index = self.open()
         for key, value in items:
             index.put(key, value)
         return await self.save(index)
 
-    def page(self, ref: ObjectRef) -> Page:
+    def page(self, ref: ObjectRef) -> IndexPage:
         value = decode(*self.rows[ref.id])
-        return Page(value.page)
+        return IndexPage(value.page)
 
     def stripes(self, container: IndexContainer) -> list[PageRef]:
         """All stripes of an index, in order."""
         found = []
-        for ref in page_refs(Page(container.stripes).scan()):
+        for ref in page_refs(IndexPage(container.stripes).scan()):
             if ref.ref.type == SEGMENT:
                 found += page_refs(self.page(ref.ref).scan())
             else:
@@ -106,10 +113,10 @@ class Store:
             assert one.last < other.first
             merged = page_size([*self.page(one.ref).blocks(), *self.page(other.ref).blocks()])
             assert merged * 2 >= self.limits.stripe_bytes
-        embedded = list(Page(container.embedded).scan())
+        embedded = list(IndexPage(container.embedded).scan())
         assert len(container.embedded) <= max(self.limits.embedded_bytes, len(EMPTY.data))
         assert all(key in striped for key, value in embedded if value is None)
-        top = page_refs(Page(container.stripes).scan())
+        top = page_refs(IndexPage(container.stripes).scan())
         if len(stripes) <= self.limits.stripes_inline:
             assert all(ref.ref.type == STRIPE for ref in top)
             return

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from naksha.catalog.index import EMPTY_CONTAINER, IndexContainer, IndexLimits, PageRef, Stripe
 from naksha.catalog.index.blocks import MISSING, Entry, cut, read_varint, shared_length, varint
-from naksha.catalog.index.page import EMPTY, Page
+from naksha.catalog.index.page import EMPTY, IndexPage
 from naksha.catalog.objects import ObjectRef, decode, encode
 from naksha.model.errors import StorageCorrupt
 from tests.catalog.index.machine import KEYS
@@ -21,8 +21,8 @@ GOLDEN = Path(__file__).parent / "data"
 LIMITS = IndexLimits()
 
 
-def page_of(entries: dict[bytes, bytes | None], limits: IndexLimits = LIMITS) -> Page:
-    return Page.of(list(cut(sorted(entries.items()), limits)))
+def page_of(entries: dict[bytes, bytes | None], limits: IndexLimits = LIMITS) -> IndexPage:
+    return IndexPage.of(list(cut(sorted(entries.items()), limits)))
 
 
 def crc(data: bytes) -> bytes:
@@ -74,7 +74,7 @@ def golden_entries() -> dict[bytes, bytes | None]:
 def test_a_golden_page_of_version_1_is_written_and_read() -> None:
     golden = bytes.fromhex((GOLDEN / "page_v1.hex").read_text())
     assert page_of(golden_entries()).data == golden
-    assert dict(Page(golden).scan()) == golden_entries()
+    assert dict(IndexPage(golden).scan()) == golden_entries()
 
 
 def test_a_golden_index_of_version_1_is_written_and_read() -> None:
@@ -117,7 +117,7 @@ def test_the_shared_length_is_that_of_the_common_prefix(one: bytes, other: bytes
 def test_a_page_is_read_as_written(
     entries: dict[bytes, bytes | None], limits: IndexLimits, other: bytes
 ) -> None:
-    page = Page(page_of(entries, limits).data)
+    page = IndexPage(page_of(entries, limits).data)
     assert list(page.scan()) == sorted(entries.items())
     assert list(page.scan(reverse=True)) == sorted(entries.items(), reverse=True)
     for key in (*entries, other, other + b"\0", other[:-1]):
@@ -132,7 +132,7 @@ def test_a_key_of_any_500_equal_bytes_is_read_as_written(byte: int) -> None:
     entries: dict[bytes, bytes | None] = {
         bytes([byte]) * n: b"%d" % n for n in (0, 1, 251, 499, 500)
     }
-    assert dict(Page(page_of(entries).data).scan()) == entries
+    assert dict(IndexPage(page_of(entries).data).scan()) == entries
 
 
 def test_common_prefixes_are_written_once() -> None:
@@ -146,7 +146,7 @@ def test_common_prefixes_are_written_once() -> None:
 
 
 def read_all(page: bytes, keys: list[bytes]) -> None:
-    opened = Page(page)
+    opened = IndexPage(page)
     for key in keys:
         opened.find(key)
 
@@ -158,10 +158,10 @@ def test_every_flipped_bit_of_a_page_is_noticed_or_not_looked_at() -> None:
         bad = bytearray(good)
         bad[bit // 8] ^= 1 << bit % 8
         with pytest.raises(StorageCorrupt):
-            dict(Page(bytes(bad)).scan())
+            dict(IndexPage(bytes(bad)).scan())
         for key in (b"key/00", b"key/17", b"key/39", b"key/170", b""):
             try:
-                found = Page(bytes(bad)).find(key)
+                found = IndexPage(bytes(bad)).find(key)
             except StorageCorrupt:
                 continue
             assert found == entries.get(key, MISSING)
@@ -171,22 +171,22 @@ def test_every_truncation_and_extension_of_a_page_is_noticed() -> None:
     good = page_of({b"key/%02d" % n: b"%d" % n for n in range(40)}).data
     for length in range(len(good)):
         with pytest.raises(StorageCorrupt):
-            Page(good[:length])
+            IndexPage(good[:length])
     with pytest.raises(StorageCorrupt):
-        Page(good + b"\0")
+        IndexPage(good + b"\0")
 
 
 @pytest.mark.parametrize("version", [0, 2, 255])
 def test_a_page_of_another_version_is_refused(version: int) -> None:
     head = bytes([version]) + EMPTY.data[1:5]
     with pytest.raises(StorageCorrupt, match=f"version {version}"):
-        Page(head + crc(head))
+        IndexPage(head + crc(head))
 
 
 @given(st.binary(max_size=60))
 def test_a_block_that_is_no_block_is_refused_though_its_checksum_is_right(block: bytes) -> None:
     head = b"\x01" + b"\x00\x00\x00\x01" + len(block).to_bytes(4, "big") + crc(block)
-    page = Page(head + crc(head) + block)
+    page = IndexPage(head + crc(head) + block)
     try:
         entries = list(page.scan())
         page.find(b"k")

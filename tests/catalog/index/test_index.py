@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from naksha.catalog.index import Index, IndexContainer, IndexLimits
+from naksha.catalog.index import IndexContainer, IndexLimits, SortedIndex
 from naksha.catalog.objects import ObjectRef
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
@@ -110,7 +110,7 @@ async def test_putting_what_is_there_changes_nothing() -> None:
 
 
 async def test_an_unchanged_index_is_saved_as_the_same_bytes() -> None:
-    """I5: also if it is written anew from what it holds."""
+    """I5: also if the index is written again from its content."""
     store = Store()
     saved = await store.filled(numbered(50).items())
     index = store.open(saved.container)
@@ -334,5 +334,5 @@ async def test_marking_a_later_commit_looks_only_at_what_is_new() -> None:
 
 def test_an_index_that_was_not_used_needs_nothing() -> None:
     store = Store()
-    assert not Index(store.fetch_many).is_changed
+    assert not SortedIndex(store.fetch_many).is_changed
     assert store.reads == []

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from naksha.catalog.index import IndexLimits
 from naksha.catalog.index.blocks import MISSING, Missing, decode_block, encode_block
-from naksha.catalog.index.page import EMPTY, Page, page_size
+from naksha.catalog.index.page import EMPTY, IndexPage, page_size
 from naksha.catalog.index.page_edit import Change, changed, split
 
 LIMITS = IndexLimits()
@@ -18,15 +18,15 @@ def key(number: int) -> bytes:
     return b"key/%05d" % number
 
 
-def edit(page: Page, changes: list[Change]) -> Page:
-    return Page.of(changed(page, sorted(changes, key=lambda change: change[0]), LIMITS))
+def edit(page: IndexPage, changes: list[Change]) -> IndexPage:
+    return IndexPage.of(changed(page, sorted(changes, key=lambda change: change[0]), LIMITS))
 
 
-def full(count: int) -> Page:
+def full(count: int) -> IndexPage:
     return edit(EMPTY, [(key(number), b"%d" % number) for number in range(count)])
 
 
-def lengths(page: Page) -> list[int]:
+def lengths(page: IndexPage) -> list[int]:
     return [len(decode_block(block)) for block in page.blocks()]
 
 
@@ -63,7 +63,7 @@ def test_blocks_stay_small_enough_whatever_is_added(order: str) -> None:
     assert min(lengths(page)) >= LIMITS.block_entries // 2
 
 
-def test_only_the_block_of_a_changed_key_is_written_anew() -> None:
+def test_only_the_block_of_a_changed_key_is_written_again() -> None:
     page = full(320)
     after = edit(page, [(key(100), b"new")])
     assert len(after.blocks()) == len(page.blocks())

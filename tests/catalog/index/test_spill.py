@@ -5,9 +5,9 @@ import random
 import msgspec
 import pytest
 
-from naksha.catalog.index import Index, IndexLimits, Saved
+from naksha.catalog.index import IndexLimits, SavedIndex, SortedIndex
 from naksha.catalog.index.container import page_refs
-from naksha.catalog.index.page import EMPTY, Page
+from naksha.catalog.index.page import EMPTY, IndexPage
 from naksha.catalog.objects import encode
 from naksha.model import limits
 from tests.catalog.index.store import TINY, Store, listed
@@ -19,7 +19,7 @@ def numbered(count: int, begin: int = 0) -> dict[bytes, bytes]:
     return {b"key/%06d" % number: b"%d" % number for number in range(begin, begin + count)}
 
 
-async def content(store: Store, saved: Saved) -> dict[bytes, bytes]:
+async def content(store: Store, saved: SavedIndex) -> dict[bytes, bytes]:
     return dict(await listed(store.open(saved.container).items()))
 
 
@@ -151,7 +151,7 @@ async def test_a_stripe_that_a_spill_leaves_as_it_was_is_not_written() -> None:
     assert again == (saved.container, ())
 
 
-async def remove_all(store: Store, index: Index, keys: list[bytes], step: int) -> list[int]:
+async def remove_all(store: Store, index: SortedIndex, keys: list[bytes], step: int) -> list[int]:
     """Remove the keys, and save from time to time. The numbers of stripes."""
     counts = []
     for begin in range(0, len(keys), step):
@@ -228,7 +228,7 @@ async def test_the_list_of_many_stripes_is_in_segments() -> None:
     written = [made.ref.type for made in again.objects]
     assert written.count("ixs") == 1
     assert written.count("ix") <= 2
-    top = page_refs(Page(again.container.stripes).scan())
+    top = page_refs(IndexPage(again.container.stripes).scan())
     kept = {made.ref.id for made in segments} & {ref.ref.id for ref in top}
     assert len(kept) == len(segments) - 1
 
@@ -242,10 +242,10 @@ async def test_segments_grow_split_merge_and_vanish_with_the_index() -> None:
             index.put(key, value)
             model[key] = value
         store.check((await store.save(index)).container)
-    most = len(page_refs(Page(index.container.stripes).scan()))
+    most = len(page_refs(IndexPage(index.container.stripes).scan()))
     assert most > 5
     await remove_all(store, index, [key for key in model if key[-2:] not in {b"07", b"57"}], 11)
-    assert len(page_refs(Page(index.container.stripes).scan())) < most / 2
+    assert len(page_refs(IndexPage(index.container.stripes).scan())) < most / 2
     await remove_all(store, index, list(numbered(600))[20:], 13)
     assert dict(await listed(index.items())) == {b"key/000007": b"7"}
 

@@ -37,7 +37,7 @@ def _new_location(
 def new_location(
     request: pytest.FixtureRequest, tmp_path: Path, database_name: str
 ) -> Iterator[NewLocation]:
-    """Where there is no catalog yet."""
+    """Factory of locations without a catalog."""
     with ExitStack() as closing:
         yield lambda: _new_location(database_name, request, tmp_path, closing)
 

@@ -14,14 +14,14 @@ import msgspec
 from naksha.catalog.catalog import Catalog, Tuning
 from naksha.catalog.cluster.clock import MonotonicClock
 from naksha.catalog.cluster.nodes import LeaseTimes
-from naksha.catalog.entities import Edit, EntitiesCommit
+from naksha.catalog.entities import EntitiesCommit, EntityEdit
 from naksha.catalog.maintenance import (
     AllRealms,
     Maintenance,
+    MaintenanceSettings,
     RealmIdentifier,
     Retention,
     RetentionRule,
-    Settings,
     TypeIdentifier,
 )
 from naksha.catalog.maintenance.pointer_walk import index_of, log_down
@@ -30,7 +30,7 @@ from naksha.catalog.maintenance.store_check import RealmCheck, check_store
 from naksha.catalog.maintenance.verification import Consistency
 from naksha.catalog.objects import Object, ObjectRef, object_type
 from naksha.catalog.persistence import Persistence
-from naksha.catalog.realms import Realm, Status
+from naksha.catalog.realms import Realm, RealmStatus
 from naksha.model import limits
 from naksha.spi.catalog import CatalogBackend, Scanned, ScannedObject
 
@@ -47,7 +47,7 @@ class Thing(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class Time:
+class ManualTime:
     """A wall clock that is put forward."""
 
     def __init__(self) -> None:
@@ -66,10 +66,12 @@ class Time:
         self._offset_ns += int(seconds * 1e9)
 
 
-class Between:
+class ScanHooks:
     """A backend that lets a test do something before some of the calls to the real one."""
 
-    def __init__(self, backend: CatalogBackend, time: Time, *, deletes_realms: bool = True) -> None:
+    def __init__(
+        self, backend: CatalogBackend, time: ManualTime, *, deletes_realms: bool = True
+    ) -> None:
         self.backend = backend
         self.time = time
         """The time of the database."""
@@ -106,7 +108,7 @@ class Between:
 class Store:
     """A catalog on some backend."""
 
-    def __init__(self, catalog: Catalog, between: Between, time: Time) -> None:
+    def __init__(self, catalog: Catalog, between: ScanHooks, time: ManualTime) -> None:
         self.catalog = catalog
         self.between = between
         self.backend = between.backend
@@ -118,25 +120,25 @@ class Store:
         backend: CatalogBackend,
         *,
         deletes_realms: bool = True,
-        time: Time | None = None,
+        time: ManualTime | None = None,
         clock: MonotonicClock | None = None,
     ) -> Store:
         """`time` is that of the database; `clock` that of the machine, if it differs."""
-        time = time or Time()
-        between = Between(backend, time, deletes_realms=deletes_realms)
+        time = time or ManualTime()
+        between = ScanHooks(backend, time, deletes_realms=deletes_realms)
         tuning = Tuning(quarantine_seconds=0, lease=LeaseTimes(lease_seconds=10 * YEAR))
         catalog = await Catalog.open(between, tuning=tuning, clock=clock or time.clock)
         return cls(catalog, between, time)
 
-    async def realm(self, id: str = "maps", status: Status = Status.ACTIVE) -> Realm:
+    async def realm(self, id: str = "maps", status: RealmStatus = RealmStatus.ACTIVE) -> Realm:
         """A new realm in a state."""
         realm = await self.catalog.realms.create(id)
-        if status is Status.CREATED:
+        if status is RealmStatus.CREATED:
             return realm
-        if status is Status.LOADING:
-            return await self.catalog.realms.update(realm, Status.LOADING)
-        realm = await self.catalog.realms.update(realm, Status.INITIALIZING)
-        if status is not Status.INITIALIZING:
+        if status is RealmStatus.LOADING:
+            return await self.catalog.realms.update(realm, RealmStatus.LOADING)
+        realm = await self.catalog.realms.update(realm, RealmStatus.INITIALIZING)
+        if status is not RealmStatus.INITIALIZING:
             realm = await self.catalog.realms.update(realm, status)
         return realm
 
@@ -150,7 +152,7 @@ class Store:
         opened = await self.catalog.realm(realm)
         await opened.persistence.ensure_pointers([pointer])
 
-        async def change(edit: Edit) -> None:
+        async def change(edit: EntityEdit) -> None:
             for key, text in changes.items():
                 if text is None:
                     edit.remove(key)
@@ -200,7 +202,7 @@ class Store:
         return await persistence.write(made)
 
     async def rows(self, realm: str = "maps") -> list[Scanned]:
-        """What is in the database."""
+        """Return the stored rows of a realm."""
         return [row async for page in self.backend.scan() for row in page if row.realm == realm]
 
     async def ids(self, realm: str = "maps", kind: str | None = None) -> set[int]:
@@ -216,7 +218,7 @@ class Store:
         *identifiers: RealmIdentifier,
         rules: Sequence[RetentionRule] = (),
         types: Iterable[TypeIdentifier] = (),
-        settings: Settings | None = None,
+        settings: MaintenanceSettings | None = None,
     ) -> Maintenance:
         """The service; without identifiers one that claims all realms."""
         found = Maintenance(self.catalog, identifiers or [AllRealms(rules)], types, settings)

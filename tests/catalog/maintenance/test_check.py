@@ -14,9 +14,9 @@ from naksha.catalog.index import Stripe
 from naksha.catalog.maintenance.pointer_walk import index_of
 from naksha.catalog.maintenance.realm_reader import RealmReader
 from naksha.catalog.maintenance.store_check import repair_head, repair_log
-from naksha.catalog.maintenance.verification import Consistency, PointerCheck, Problem
+from naksha.catalog.maintenance.verification import Consistency, FindingKind, PointerCheck
 from naksha.catalog.objects import ObjectRef, encode
-from naksha.catalog.realms import Status
+from naksha.catalog.realms import RealmStatus
 from naksha.catalog.system_objects import SYSTEM_REALM
 from naksha.model import limits
 from naksha.model.errors import Conflict, PointerNotFound, StorageCorrupt, Unavailable
@@ -76,7 +76,7 @@ async def entity(store: Store, key: str) -> ObjectRef:
     return ref
 
 
-def only(check: PointerCheck, problem: Problem, seq: int) -> bool:
+def only(check: PointerCheck, problem: FindingKind, seq: int) -> bool:
     return {(finding.problem, finding.seq) for finding in check.findings} == {(problem, seq)}
 
 
@@ -89,7 +89,7 @@ class TestCheck:
         assert (check.seq, check.oldest, check.findings) == (30, 1, [])
 
     async def test_the_service_checks_all_realms_that_serve(self, filled: Store) -> None:
-        await filled.realm("making", Status.INITIALIZING)
+        await filled.realm("making", RealmStatus.INITIALIZING)
         await filled.realm("empty")
         checks = await (await filled.maintenance()).check()
         assert {check.realm for check in checks} == {SYSTEM_REALM, "maps", "empty"}
@@ -113,7 +113,7 @@ class TestCheck:
             lambda commit: msgspec.structs.replace(commit, anchors=(1,)),
         )
         check = await checked(store)
-        assert Problem.LOG_WRONG in {finding.problem for finding in check.findings}
+        assert FindingKind.LOG_WRONG in {finding.problem for finding in check.findings}
         assert check.consistency is Consistency.COMMIT_MISSING
 
     async def test_orphans_are_counted_once_they_are_old(self, filled: Store) -> None:
@@ -139,18 +139,18 @@ class TestDamage:
     async def test_a_head_that_is_missing(self, filled: Store) -> None:
         await delete(filled, (await filled.head()).id)
         check = await checked(filled)
-        assert only(check, Problem.HEAD_MISSING, 0)
+        assert only(check, FindingKind.HEAD_MISSING, 0)
         assert check.consistency is Consistency.COMMIT_MISSING
 
     async def test_a_head_that_cannot_be_read(self, filled: Store) -> None:
         row = await row_of(filled, (await filled.head()).id)
         await rewrite(filled, row, row.value[:-10])
-        assert only(await checked(filled), Problem.HEAD_UNREADABLE, 0)
+        assert only(await checked(filled), FindingKind.HEAD_UNREADABLE, 0)
 
     async def test_a_head_of_another_type(self, filled: Store) -> None:
         row = await row_of(filled, (await filled.head()).id)
         await filled.backend.write("maps", [msgspec.structs.replace(row, type="realm")])
-        assert only(await checked(filled), Problem.HEAD_UNREADABLE, 0)
+        assert only(await checked(filled), FindingKind.HEAD_UNREADABLE, 0)
 
     @pytest.mark.parametrize("changes", [{"target": b"\xff\x00"}, {"previous": b"\x01\x02\x03"}])
     async def test_a_pointer_that_cannot_be_read(
@@ -160,21 +160,21 @@ class TestDamage:
         assert await filled.backend.delete_pointer("maps", row)
         broken = msgspec.structs.replace(row, **changes)
         assert await filled.backend.create_pointer("maps", broken)
-        assert only(await checked(filled), Problem.POINTER_UNREADABLE, 0)
+        assert only(await checked(filled), FindingKind.POINTER_UNREADABLE, 0)
 
     @pytest.mark.parametrize("seq", [29, 15, 10, 9, 1])
     async def test_a_commit_that_is_missing(self, filled: Store, seq: int) -> None:
         [commit] = [each for each in await filled.log() if each.value.seq == seq]
         await delete(filled, commit.id)
         check = await checked(filled)
-        assert only(check, Problem.COMMIT_MISSING, seq)
+        assert only(check, FindingKind.COMMIT_MISSING, seq)
         assert check.oldest == seq + 1
 
     async def test_a_commit_that_cannot_be_read(self, filled: Store) -> None:
         [commit] = [each for each in await filled.log() if each.value.seq == 15]
         await rewrite(filled, await row_of(filled, commit.id), b"\xc1")
         check = await checked(filled)
-        assert {finding.problem for finding in check.findings} == {Problem.COMMIT_UNREADABLE}
+        assert {finding.problem for finding in check.findings} == {FindingKind.COMMIT_UNREADABLE}
         assert check.consistency is Consistency.COMMIT_MISSING
 
     @pytest.mark.parametrize("changes", [{"seq": 99}, {"at_us": 5}, {"anchors": (7,)}])
@@ -183,19 +183,19 @@ class TestDamage:
     ) -> None:
         await recommit(filled, 30, lambda commit: msgspec.structs.replace(commit, **changes))
         check = await checked(filled)
-        assert Problem.LOG_WRONG in {finding.problem for finding in check.findings}
+        assert FindingKind.LOG_WRONG in {finding.problem for finding in check.findings}
         assert check.consistency is Consistency.COMMIT_MISSING
 
     async def test_a_commit_whose_tail_is_too_short(self, filled: Store) -> None:
         await recommit(
             filled, 30, lambda commit: msgspec.structs.replace(commit, tail=commit.tail[:3])
         )
-        assert only(await checked(filled), Problem.LOG_WRONG, 30)
+        assert only(await checked(filled), FindingKind.LOG_WRONG, 30)
 
     async def test_an_entity_that_is_missing(self, filled: Store) -> None:
         await delete(filled, (await entity(filled, "a")).id)
         check = await checked(filled)
-        assert only(check, Problem.OBJECT_MISSING, 30)
+        assert only(check, FindingKind.OBJECT_MISSING, 30)
         assert check.consistency is Consistency.CONTENT_MISSING
 
     async def test_an_entity_of_an_older_commit_that_is_missing(self, filled: Store) -> None:
@@ -203,24 +203,24 @@ class TestDamage:
         ref = ObjectRef.from_bytes(commit.value.changes[0].ref)
         assert ref is not None
         await delete(filled, ref.id)
-        assert only(await checked(filled), Problem.OBJECT_MISSING, 13)
+        assert only(await checked(filled), FindingKind.OBJECT_MISSING, 13)
 
     @pytest.mark.parametrize("part", [1, 2])
     async def test_a_part_of_a_big_object_that_is_missing(self, filled: Store, part: int) -> None:
         await delete(filled, (await entity(filled, "big")).id, part)
-        assert only(await checked(filled), Problem.OBJECT_UNREADABLE, 30)
+        assert only(await checked(filled), FindingKind.OBJECT_UNREADABLE, 30)
 
     async def test_an_entity_of_another_type(self, filled: Store) -> None:
         ref = await entity(filled, "a")
         row = await row_of(filled, ref.id)
         await filled.backend.write("maps", [msgspec.structs.replace(row, type="realm")])
-        assert only(await checked(filled), Problem.OBJECT_UNREADABLE, 30)
+        assert only(await checked(filled), FindingKind.OBJECT_UNREADABLE, 30)
 
     async def test_a_stripe_that_is_missing(self, filled: Store) -> None:
         stripes = await filled.ids(kind="ix")
         assert stripes
         await delete(filled, min(stripes))
-        assert Problem.INDEX_DAMAGED in {
+        assert FindingKind.INDEX_DAMAGED in {
             finding.problem for finding in (await checked(filled)).findings
         }
 
@@ -231,7 +231,7 @@ class TestDamage:
         page[place] ^= 1
         await rewrite(filled, row, encode(Stripe(bytes(page))))
         check = await checked(filled)
-        assert Problem.INDEX_DAMAGED in {finding.problem for finding in check.findings}
+        assert FindingKind.INDEX_DAMAGED in {finding.problem for finding in check.findings}
         assert check.consistency is Consistency.CONTENT_MISSING
 
     @pytest.mark.parametrize("is_missing", [True, False])
@@ -250,7 +250,7 @@ class TestDamage:
             page = bytearray(msgspec.msgpack.decode(row.value, type=Stripe).page)
             page[-1] ^= 1
             await rewrite(filled, row, encode(Stripe(bytes(page))))
-        assert only(await checked(filled), Problem.INDEX_DAMAGED, 30)
+        assert only(await checked(filled), FindingKind.INDEX_DAMAGED, 30)
 
     async def test_an_embedded_index_with_a_wrong_byte(self, filled: Store) -> None:
         def damaged(commit: EntitiesCommit) -> EntitiesCommit:
@@ -260,7 +260,7 @@ class TestDamage:
             return msgspec.structs.replace(commit, index=index)
 
         await recommit(filled, 20, damaged)
-        assert only(await checked(filled), Problem.INDEX_DAMAGED, 20)
+        assert only(await checked(filled), FindingKind.INDEX_DAMAGED, 20)
 
     async def test_many_findings_are_counted(self, store: Store) -> None:
         await store.realm()

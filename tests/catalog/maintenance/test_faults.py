@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from naksha.catalog.backends import open_backend
-from naksha.catalog.maintenance import Maintenance, Phase, Retention, RetentionRule
+from naksha.catalog.maintenance import Maintenance, Retention, RetentionRule, RunPhase
 from naksha.catalog.system_objects import SYSTEM_REALM
 from naksha.memory import MemoryCatalog
 from naksha.model.errors import Conflict, NakshaError, OutcomeUnknown, Retryable
@@ -51,7 +51,7 @@ async def test_what_a_killed_process_left_is_done_by_the_next(tmp_path: Path) ->
     store.time.passes(GRACE + 2)
     maintenance = await store.maintenance(rules=[SHORT])
     [died] = await maintenance.runs.list()
-    assert died.phase is Phase.SWEEP
+    assert died.phase is RunPhase.SWEEP
     with pytest.raises(Conflict, match=str(died.id)):
         await maintenance.run()
     await maintenance.run(supersede=died.id)

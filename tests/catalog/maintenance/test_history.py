@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from naksha.catalog.commit_log import CommitLog, Cursor
+from naksha.catalog.commit_log import CommitLog, LogCursor
 from naksha.catalog.entities import EntitiesCommit
-from naksha.catalog.maintenance import History, Horizon, Retention, RetentionRule
-from naksha.catalog.maintenance.log_horizon import read_history
+from naksha.catalog.maintenance import LogHorizon, LogHorizons, Retention, RetentionRule
+from naksha.catalog.maintenance.log_horizon import read_log_horizons
 from naksha.catalog.maintenance.realm_reader import RealmReader
 from naksha.model import limits
 from naksha.model.errors import Expired, InvalidArgument, PointerNotFound, VersionNotFound
@@ -47,7 +47,7 @@ class TestPins:
         await store_with_log(store)
         cursor = await cursor_at(store, seq)
         states = [await store.texts_of(commit) for commit in await store.log()]
-        history = History(await store.persistence())
+        history = LogHorizons(await store.persistence())
         await history.pin("config", "search index", cursor)
         maintenance = await store.maintenance(rules=[SHORT])
         await maintenance.run()
@@ -59,7 +59,7 @@ class TestPins:
 
     async def test_the_oldest_one_counts(self, store: Store) -> None:
         await store_with_log(store)
-        history = History(await store.persistence())
+        history = LogHorizons(await store.persistence())
         for consumer, seq in (("a", 12), ("b", 7), ("c", 15)):
             await history.pin("config", consumer, await cursor_at(store, seq))
         await (await store.maintenance(rules=[SHORT])).run()
@@ -67,7 +67,7 @@ class TestPins:
 
     async def test_one_that_moves_on_lets_go(self, store: Store) -> None:
         await store_with_log(store)
-        history = History(await store.persistence())
+        history = LogHorizons(await store.persistence())
         await history.pin("config", "a", await cursor_at(store, 3))
         await history.pin("config", "a", await cursor_at(store, 10))
         await (await store.maintenance(rules=[SHORT])).run()
@@ -89,7 +89,7 @@ class TestPins:
         cursors = {seq: await cursor_at(store, seq) for seq in (5, 14, 15, 16)}
         rule = RetentionRule("*", Retention(commits=5, seconds=0))
         await (await store.maintenance(rules=[rule])).run()
-        history = History(await store.persistence())
+        history = LogHorizons(await store.persistence())
         for seq in (5, 14):
             with pytest.raises(Expired, match="begins at commit 16") as error:
                 await history.pin("config", "late", cursors[seq])
@@ -102,7 +102,7 @@ class TestPins:
 
     async def test_one_whose_consumer_is_long_gone_holds_nothing(self, store: Store) -> None:
         await store_with_log(store)
-        history = History(await store.persistence())
+        history = LogHorizons(await store.persistence())
         await history.pin("config", "dead", await cursor_at(store, 3))
         store.time.passes(limits.HISTORY_PIN_SECONDS_MAX - 60)
         maintenance = await store.maintenance(rules=[SHORT])
@@ -111,12 +111,12 @@ class TestPins:
         store.time.passes(120)
         await maintenance.run()
         assert (await store.log())[-1].value.seq == 20
-        state = await read_history(RealmReader(store.backend, "maps"))
+        state = await read_log_horizons(RealmReader(store.backend, "maps"))
         assert state.pins == ()
 
     async def test_a_consumer_may_want_less_time(self, store: Store) -> None:
         await store_with_log(store)
-        history = History(await store.persistence())
+        history = LogHorizons(await store.persistence())
         cursor = await cursor_at(store, 3)
         for seconds in (0.0, limits.HISTORY_PIN_SECONDS_MAX + 1):
             with pytest.raises(InvalidArgument, match="seconds"):
@@ -134,7 +134,7 @@ class TestPins:
         """After the logs were walked, before they are cut."""
         await store_with_log(store)
         cursor = await cursor_at(store, 4)
-        history = History(await store.persistence())
+        history = LogHorizons(await store.persistence())
         await history.pin("config", "other", await cursor_at(store, 18))
         real = store.backend.list_pointers
         listed = 0
@@ -157,10 +157,10 @@ class TestPins:
         assert await store.is_consistent()
 
     async def test_one_that_comes_while_a_run_sweeps_is_refused(self, store: Store) -> None:
-        """What it wants is going already, although it is still there."""
+        """The commits that the pin asks for are being deleted, although they still exist."""
         await store_with_log(store)
         cursor = await cursor_at(store, 4)
-        history = History(await store.persistence())
+        history = LogHorizons(await store.persistence())
         errors: list[Expired] = []
 
         async def pin(rows: Sequence[object]) -> None:
@@ -175,10 +175,10 @@ class TestPins:
 
     async def test_they_are_of_one_life_of_the_pointer(self, store: Store) -> None:
         await store_with_log(store)
-        history = History(await store.persistence())
-        old = Cursor.parse(await cursor_at(store, 3))
+        history = LogHorizons(await store.persistence())
+        old = LogCursor.parse(await cursor_at(store, 3))
         with pytest.raises(VersionNotFound):
-            await history.pin("config", "a", str(Cursor(old.created + 1, 3, old.id)))
+            await history.pin("config", "a", str(LogCursor(old.created + 1, 3, old.id)))
         with pytest.raises(PointerNotFound):
             await history.pin("other", "a", str(old))
         await history.pin("config", "a", str(old))
@@ -193,22 +193,22 @@ class TestPins:
     @pytest.mark.parametrize("consumer", ["", "x" * (limits.CONSUMER_BYTES_MAX + 1)])
     async def test_a_consumer_has_a_name(self, store: Store, consumer: str) -> None:
         await store_with_log(store, 1)
-        history = History(await store.persistence())
+        history = LogHorizons(await store.persistence())
         with pytest.raises(InvalidArgument, match="consumer"):
             await history.pin("config", consumer, await cursor_at(store, 1))
 
 
 class TestHorizons:
     async def test_they_never_go_back(self, store: Store) -> None:
-        """What is below may be in pieces, whatever the rules say later."""
+        """Commits below a horizon may be partly deleted, so later rules cannot restore them."""
         await store_with_log(store)
         rule = RetentionRule("*", Retention(commits=5, seconds=0))
         await (await store.maintenance(rules=[rule])).run()
         maintenance = await store.maintenance()
         await maintenance.run()
-        state = await read_history(RealmReader(store.backend, "maps"))
+        state = await read_log_horizons(RealmReader(store.backend, "maps"))
         created = (await (await store.persistence()).pointer_now("config")).created
-        assert state.horizons == {"config": Horizon(pointer="config", created=created, seq=16)}
+        assert state.horizons == {"config": LogHorizon(pointer="config", created=created, seq=16)}
         assert len(await store.log()) == 5
         assert await store.is_consistent()
 
@@ -224,5 +224,5 @@ class TestHorizons:
         persistence = await store.persistence()
         assert await persistence.delete_pointer(await persistence.pointer_now("config"))
         await maintenance.run()
-        state = await read_history(RealmReader(store.backend, "maps"))
+        state = await read_log_horizons(RealmReader(store.backend, "maps"))
         assert "config" not in state.horizons

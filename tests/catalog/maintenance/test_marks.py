@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naksha.catalog.maintenance.bloom import BloomFilter, mixed
-from naksha.catalog.maintenance.mark_set import MarkLimits, Marks
+from naksha.catalog.maintenance.mark_set import MarkLimits, MarkSet
 from naksha.model import limits
 
 IDS = st.integers(0, limits.INT8_MAX)
@@ -45,7 +45,7 @@ class TestBloomFilter:
 class TestMarks:
     @given(st.lists(st.tuples(st.sampled_from("ab"), IDS)), st.lists(IDS))
     def test_they_are_a_set(self, marked: list[tuple[str, int]], asked: list[int]) -> None:
-        marks = Marks()
+        marks = MarkSet()
         for realm, id in marked:
             marks.add(realm, [id])
         for realm in "abc":
@@ -57,7 +57,7 @@ class TestMarks:
         assert marks.rate == 0
 
     def test_many_are_still_exact(self) -> None:
-        marks = Marks()
+        marks = MarkSet()
         for begin in range(0, 300_000, 1_000):
             marks.add("r", range(2 * begin, 2 * (begin + 1_000), 2))
             marks.add("r", range(begin, begin + 10, 2))
@@ -67,7 +67,7 @@ class TestMarks:
         assert not found[600_000:].any()
 
     def test_more_than_fit_become_a_filter_that_forgets_nothing(self) -> None:
-        marks = Marks(MarkLimits(exact_max=1_000))
+        marks = MarkSet(MarkLimits(exact_max=1_000))
         marks.add("one", range(2_000))
         marks.add("two", range(5_000, 6_000))
         assert marks.has("one", range(2_000)).all()
@@ -78,18 +78,18 @@ class TestMarks:
         assert not marks.has("two", range(2_000)).any()
 
     def test_a_filter_that_is_too_small_is_not_good(self) -> None:
-        marks = Marks(MarkLimits(exact_max=100))
+        marks = MarkSet(MarkLimits(exact_max=100))
         marks.add("r", range(5_000))
         assert marks.has("r", range(5_000)).all()
         assert not marks.is_good
-        larger = Marks(MarkLimits(exact_max=100, expected=int(marks.count * 1.1)))
+        larger = MarkSet(MarkLimits(exact_max=100, expected=int(marks.count * 1.1)))
         larger.add("r", range(5_000))
         assert larger.is_good
 
     def test_what_is_retained_by_mistake_differs_from_run_to_run(self) -> None:
         wrong = []
         for _ in range(2):
-            marks = Marks(MarkLimits(exact_max=100))
+            marks = MarkSet(MarkLimits(exact_max=100))
             marks.add("r", range(1_500))
             found = np.flatnonzero(marks.has("r", range(1_500, 100_000)))
             assert 0 < found.size < 50_000

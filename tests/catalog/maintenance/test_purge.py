@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from naksha.catalog.maintenance import Outcome
-from naksha.catalog.realms import Realm, Status
+from naksha.catalog.maintenance import RealmOutcome
+from naksha.catalog.realms import Realm, RealmStatus
 from naksha.spi.catalog import ObjectKey, ObjectRow
 from tests.catalog.maintenance.support import Store
 
@@ -14,8 +14,8 @@ async def purging(store: Store, id: str = "gone") -> Realm:
     realm = await store.realm(id)
     await store.put({str(number): "x" for number in range(250)}, id)
     await store.write(5, id)
-    realm = await store.catalog.realms.update(realm, Status.INACTIVE)
-    return await store.catalog.realms.update(realm, Status.PURGING)
+    realm = await store.catalog.realms.update(realm, RealmStatus.INACTIVE)
+    return await store.catalog.realms.update(realm, RealmStatus.PURGING)
 
 
 class TestPurge:
@@ -26,8 +26,8 @@ class TestPurge:
         maintenance = await store.maintenance()
         run = await maintenance.run()
         assert await store.rows("gone") == []
-        assert (await store.catalog.realms.get("gone")).status is Status.PURGED
-        assert (await maintenance.runs.report(run.id)).realms["gone"].outcome is Outcome.PURGED
+        assert (await store.catalog.realms.get("gone")).status is RealmStatus.PURGED
+        assert (await maintenance.runs.report(run.id)).realms["gone"].outcome is RealmOutcome.PURGED
         assert await store.texts() == {"a": "1"}
         await store.catalog.realms.delete(await store.catalog.realms.get("gone"))
 
@@ -40,11 +40,13 @@ class TestPurge:
         maintenance = await store.maintenance()
         first = await maintenance.run()
         assert await store.rows("gone") == []
-        assert (await store.catalog.realms.get("gone")).status is Status.PURGING
+        assert (await store.catalog.realms.get("gone")).status is RealmStatus.PURGING
         assert first.purged == doomed > 250
         second = await maintenance.run()
-        assert (await store.catalog.realms.get("gone")).status is Status.PURGED
-        assert (await maintenance.runs.report(second.id)).realms["gone"].outcome is Outcome.PURGED
+        assert (await store.catalog.realms.get("gone")).status is RealmStatus.PURGED
+        assert (await maintenance.runs.report(second.id)).realms[
+            "gone"
+        ].outcome is RealmOutcome.PURGED
         assert await store.texts() == {"a": "1"}
 
     async def test_it_needs_neither_age_nor_a_claim_nor_health(self, scanned_store: Store) -> None:
@@ -62,41 +64,41 @@ class TestPurge:
         await store.backend.write("gone", [ObjectRow(1, 0, 1, "maintained-thing", b"\x80", 1)])
         await maintenance.run()
         assert await store.rows("gone") == []
-        assert (await store.catalog.realms.get("gone")).status is Status.PURGED
+        assert (await store.catalog.realms.get("gone")).status is RealmStatus.PURGED
 
     async def test_a_new_life_of_the_name_is_not_touched(self, scanned_store: Store) -> None:
-        """It begins after the run has looked which realms are purged."""
+        """The new realm is created after the run has listed the purged realms."""
         store = scanned_store
         realm = await store.catalog.realms.create("phoenix")
-        realm = await store.catalog.realms.update(realm, Status.PURGING)
+        realm = await store.catalog.realms.update(realm, RealmStatus.PURGING)
         realms = store.catalog.realms
 
-        async def begin_anew() -> None:
+        async def create_again() -> None:
             store.between.before_page = None
-            await realms.delete(await realms.update(realm, Status.PURGED))
+            await realms.delete(await realms.update(realm, RealmStatus.PURGED))
             await store.realm("phoenix")
             await store.put({"a": "new"}, "phoenix")
 
-        store.between.before_page = begin_anew
+        store.between.before_page = create_again
         # The rows of the new life are in the first page, if the backend scans that late.
         maintenance = await store.maintenance()
         await maintenance.run()
         assert await store.texts("phoenix") == {"a": "new"}
-        assert (await realms.get("phoenix")).status is Status.ACTIVE
+        assert (await realms.get("phoenix")).status is RealmStatus.ACTIVE
 
     async def test_rows_of_a_new_life_are_told_from_the_old_ones(
         self, scanned_store: Store
     ) -> None:
-        """It begins between the scan of a row and its deletion."""
+        """The new realm is created between the scan of a row and its deletion."""
         store = scanned_store
         realm = await purging(store, "phoenix")
         realms = store.catalog.realms
         real = realms.get
 
         async def get(id: str) -> Realm:
-            if id == "phoenix" and (await real(id)).status is Status.PURGING:
+            if id == "phoenix" and (await real(id)).status is RealmStatus.PURGING:
                 await store.backend.delete_realms(["phoenix"])
-                await realms.delete(await realms.update(realm, Status.PURGED))
+                await realms.delete(await realms.update(realm, RealmStatus.PURGED))
                 await store.realm("phoenix")
                 await store.put({"a": "new"}, "phoenix")
             return await real(id)
@@ -107,4 +109,4 @@ class TestPurge:
             run = await maintenance.run()
         assert await store.texts("phoenix") == {"a": "new"}
         report = (await maintenance.runs.report(run.id)).realms["phoenix"]
-        assert report.outcome is Outcome.CHANGED
+        assert report.outcome is RealmOutcome.CHANGED

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from naksha.catalog.maintenance import Phase, Settings
-from naksha.catalog.realms import Status
+from naksha.catalog.maintenance import MaintenanceSettings, RunPhase
+from naksha.catalog.realms import RealmStatus
 from naksha.catalog.system_objects import SYSTEM_REALM
 from naksha.model import limits
 from naksha.model.errors import Conflict, NotFound, Unavailable
@@ -54,7 +54,7 @@ class TestRuns:
         maintenance = await store.maintenance()
         first, second = await maintenance.run(), await maintenance.run()
         assert await maintenance.runs.list() == [first, second]
-        assert first.phase is Phase.DONE
+        assert first.phase is RunPhase.DONE
         assert first.started_us <= first.ended_us <= second.started_us
         assert first.cutoff_us <= first.started_us - GRACE * 1_000_000
         assert (first.purged, second.purged) == (10, 0)
@@ -102,7 +102,7 @@ class TestRuns:
         maintenance = await store.maintenance(rules=[SHORT])
         run = await maintenance.run(supersede=id)
         superseded = (await maintenance.runs.list())[-2]
-        assert (superseded.id, superseded.phase) == (id, Phase.SUPERSEDED)
+        assert (superseded.id, superseded.phase) == (id, RunPhase.SUPERSEDED)
         assert str(run.id) in superseded.note
         assert await store.texts() == expected
         [check] = await store.check()
@@ -126,7 +126,7 @@ class TestRuns:
             await maintenance.run()
         assert len(await store.ids(kind="maintained-thing")) > 300
         phases = [run.phase for run in await other.runs.list()]
-        assert phases == [Phase.SUPERSEDED, Phase.MARK]
+        assert phases == [RunPhase.SUPERSEDED, RunPhase.MARK]
 
     async def test_one_that_fails_says_why_and_is_no_obstacle(self, store: Store) -> None:
         await store_with_garbage(store)
@@ -139,7 +139,7 @@ class TestRuns:
         with pytest.raises(Unavailable):
             await maintenance.run()
         [run] = await maintenance.runs.list()
-        assert (run.phase, run.note) == (Phase.FAILED, "The database is away")
+        assert (run.phase, run.note) == (RunPhase.FAILED, "The database is away")
         store.between.before_delete = None
         assert (await maintenance.run()).purged == 500
 
@@ -150,8 +150,8 @@ class TestDryRuns:
         purged = await store.realm("gone")
         await store.put({"a": "1"}, "gone")
         realms = store.catalog.realms
-        inactive = await realms.update(purged, Status.INACTIVE)
-        gone = await realms.update(inactive, Status.PURGING)
+        inactive = await realms.update(purged, RealmStatus.INACTIVE)
+        gone = await realms.update(inactive, RealmStatus.PURGING)
         maintenance = await store.maintenance(rules=[SHORT])
         rows = [await store.rows(realm) for realm in ("maps", "gone")]
         dry = await maintenance.run(is_dry=True)
@@ -177,9 +177,9 @@ class TestFilters:
         await store.write(100)
         store.time.passes(GRACE + 1)
         before = await store.rows()
-        maintenance = await store.maintenance(settings=Settings(marks_exact_max=100))
+        maintenance = await store.maintenance(settings=MaintenanceSettings(marks_exact_max=100))
         run = await maintenance.run()
-        assert run.phase is Phase.DONE
+        assert run.phase is RunPhase.DONE
         assert "filter" in run.note
         assert not run.is_exact
         assert run.rate > 1 / limits.MARKS_FILTER_ONE_IN_MIN

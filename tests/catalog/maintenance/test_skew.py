@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack
 import pytest
 
 from naksha.catalog.backends import open_backend
-from naksha.catalog.maintenance import Settings
+from naksha.catalog.maintenance import MaintenanceSettings
 from naksha.catalog.pointers import Pointer
 from naksha.model import limits
 from tests.catalog.maintenance.conftest import NewLocation
-from tests.catalog.maintenance.support import GRACE, Store, Time
+from tests.catalog.maintenance.support import GRACE, ManualTime, Store
 
 OpenPair = Callable[[float], Awaitable[tuple[Store, Store]]]
 HOUR = 3_600.0
@@ -25,7 +25,7 @@ async def open_pair(new_location: NewLocation) -> AsyncIterator[OpenPair]:
     async with AsyncExitStack() as stack:
 
         async def open_pair(behind: float) -> tuple[Store, Store]:
-            location, time = new_location(), Time()
+            location, time = new_location(), ManualTime()
             clocks = (time.clock, time.clock_behind(behind))
             stores = []
             for clock in clocks:
@@ -43,7 +43,7 @@ async def _sweep_between_write_and_move(maintainer: Store, writer: Store, grace:
     persistence = await writer.persistence()
     await persistence.ensure_pointers(["main"])
     [thing] = await writer.write()
-    maintenance = await maintainer.maintenance(settings=Settings(grace_seconds=grace))
+    maintenance = await maintainer.maintenance(settings=MaintenanceSettings(grace_seconds=grace))
     await maintenance.run()
     moved = await persistence.move_pointer(await persistence.pointer_now("main"), thing.ref)
     assert moved is not None
@@ -112,7 +112,7 @@ class TestSkew:
     ) -> None:
         maintainer, other = await open_pair(0)
         await maintainer.write(3)
-        machine = Time()
+        machine = ManualTime()
         machine.passes(2 * GRACE)
         other.between.time = machine  # the database and the machine differ from now on
         other.time.passes(limits.CLOCK_CHECK_SECONDS)

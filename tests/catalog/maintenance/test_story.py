@@ -9,8 +9,8 @@ import pytest
 
 from naksha.catalog.commit_log import CommitLog
 from naksha.catalog.entities import EntitiesCommit
-from naksha.catalog.maintenance import History
-from naksha.catalog.realms import Status
+from naksha.catalog.maintenance import LogHorizons
+from naksha.catalog.realms import RealmStatus
 from naksha.catalog.system_objects import SYSTEM_REALM
 from naksha.catalog.transfer import export_realm, import_realm
 from naksha.model import limits
@@ -32,12 +32,12 @@ async def test_a_store_is_kept_in_order(store: Store, deletes_realms: bool) -> N
         await store.put({f"k{number:0>240}": str(number), "last": str(number)})
     gone = await store.realm("gone")
     await store.put({"a": "1"}, "gone")
-    gone = await store.catalog.realms.update(gone, Status.INACTIVE)
-    await store.catalog.realms.update(gone, Status.PURGING)
+    gone = await store.catalog.realms.update(gone, RealmStatus.INACTIVE)
+    await store.catalog.realms.update(gone, RealmStatus.PURGING)
 
     log = CommitLog(await store.persistence(), "config", EntitiesCommit)
     cursor = (await log.oldest_first(limit=20)).cursor
-    await History(await store.persistence()).pin("config", "search", cursor)
+    await LogHorizons(await store.persistence()).pin("config", "search", cursor)
     await store.write(150)
     await store.write(2, text=big)
     store.time.passes(GRACE + 1)
@@ -51,7 +51,7 @@ async def test_a_store_is_kept_in_order(store: Store, deletes_realms: bool) -> N
     assert (await store.log())[-1].value.seq == 20
     assert await store.texts() == before
     await maintenance.run()
-    assert (await store.catalog.realms.get("gone")).status is Status.PURGED
+    assert (await store.catalog.realms.get("gone")).status is RealmStatus.PURGED
     assert await store.rows("gone") == []
     [check, _] = await store.check("maps", SYSTEM_REALM)
     assert (check.consistency, check.orphans) == ("CONSISTENT", 0)

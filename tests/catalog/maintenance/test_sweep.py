@@ -8,12 +8,18 @@ from random import Random
 import msgspec
 import pytest
 
-from naksha.catalog.maintenance import Outcome, RealmIdentifier, Retention, RetentionRule, Settings
+from naksha.catalog.maintenance import (
+    MaintenanceSettings,
+    RealmIdentifier,
+    RealmOutcome,
+    Retention,
+    RetentionRule,
+)
 from naksha.catalog.maintenance.realm_reader import RealmReader
 from naksha.catalog.maintenance.sweep import Pace
 from naksha.catalog.objects import Object, ObjectRef, UnknownValue, object_type
 from naksha.catalog.pointers import Pointer
-from naksha.catalog.realms import Status
+from naksha.catalog.realms import RealmStatus
 from naksha.catalog.system_objects import SYSTEM_REALM
 from naksha.model import limits
 from naksha.spi.catalog import ObjectKey, ObjectRow, PointerRow
@@ -117,7 +123,7 @@ class TestWhatIsSwept:
         await store.realm()
         await store.write()
         store.time.passes(limits.COMMIT_SECONDS_MAX * 10)
-        maintenance = await store.maintenance(settings=Settings(grace_seconds=0))
+        maintenance = await store.maintenance(settings=MaintenanceSettings(grace_seconds=0))
         assert (await maintenance.run()).purged == 0
         store.time.passes(limits.MAINTENANCE_GRACE_SECONDS_MIN)
         assert (await maintenance.run()).purged == 1
@@ -134,7 +140,7 @@ class TestWhatIsSwept:
         assert sorted(await store.rows(), key=str) == sorted(needed, key=str)
         assert await store.texts() == {"big": BIG}
 
-    async def test_conditional_objects_stay_unless_somebody_says_otherwise(
+    async def test_conditional_objects_stay_unless_an_identifier_releases_them(
         self, store: Store
     ) -> None:
         await store.realm()
@@ -170,11 +176,11 @@ class TestWhatIsSwept:
         run = await maintenance.run()
         assert await store.ids() == {thing.id, strange.id}
         report = (await maintenance.runs.report(run.id)).realms["maps"]
-        assert report.outcome is Outcome.NOT_UNDERSTOOD
+        assert report.outcome is RealmOutcome.NOT_UNDERSTOOD
         assert "of-the-future" in report.note
 
-    async def test_what_was_written_anew_since_the_scan_stays(self, store: Store) -> None:
-        """Whoever reuses an object writes it again, and is not too late."""
+    async def test_objects_written_again_since_the_scan_stay(self, store: Store) -> None:
+        """A writer that reuses an object writes it again, before the sweep deletes it."""
         await store.realm()
         [reused, _] = await store.write(2)
         store.time.passes(GRACE + 1)
@@ -188,7 +194,7 @@ class TestWhatIsSwept:
 
 
 class TestWhichRealmsAreSwept:
-    async def test_one_that_nobody_claims_is_left_alone(self, store: Store) -> None:
+    async def test_an_unclaimed_realm_is_left_alone(self, store: Store) -> None:
         await store.realm("mine")
         await store.realm("yours")
         await store.write(3, "mine")
@@ -199,7 +205,7 @@ class TestWhichRealmsAreSwept:
         assert len(await store.ids("mine")) == 0
         assert len(await store.ids("yours")) == 3
         report = (await maintenance.runs.report(run.id)).realms["yours"]
-        assert report.outcome is Outcome.UNCLAIMED
+        assert report.outcome is RealmOutcome.UNCLAIMED
         assert report.types["maintained-thing"].retained == 3
 
     async def test_one_that_is_not_listed_is_left_alone(self, store: Store) -> None:
@@ -208,23 +214,25 @@ class TestWhichRealmsAreSwept:
         run = await maintenance.run()
         assert await store.ids("lost") == {1}
         report = (await maintenance.runs.report(run.id)).realms["lost"]
-        assert report.outcome is Outcome.UNLISTED
+        assert report.outcome is RealmOutcome.UNLISTED
 
-    @pytest.mark.parametrize("status", [Status.CREATED, Status.LOADING, Status.INITIALIZING])
-    async def test_one_in_the_making_is_left_alone(self, store: Store, status: Status) -> None:
+    @pytest.mark.parametrize(
+        "status", [RealmStatus.CREATED, RealmStatus.LOADING, RealmStatus.INITIALIZING]
+    )
+    async def test_one_in_the_making_is_left_alone(self, store: Store, status: RealmStatus) -> None:
         await store.realm("maps", status)
         await store.backend.write("maps", [ObjectRow(1, 0, 1, "maintained-thing", b"\x90", 1)])
         maintenance = await store.maintenance()
         run = await maintenance.run()
         assert await store.ids() == {1}
         report = (await maintenance.runs.report(run.id)).realms["maps"]
-        assert report.outcome is Outcome.IN_THE_MAKING
+        assert report.outcome is RealmOutcome.IN_THE_MAKING
 
     async def test_an_inactive_one_is_swept(self, store: Store) -> None:
         realm = await store.realm()
         for number in range(5):
             await store.put({"a": str(number)})
-        await store.catalog.realms.update(realm, Status.INACTIVE)
+        await store.catalog.realms.update(realm, RealmStatus.INACTIVE)
         store.time.passes(GRACE + 1)
         await (await store.maintenance(rules=[SHORT])).run()
         assert len(await store.log()) == 1
@@ -247,7 +255,7 @@ class TestWhichRealmsAreSwept:
         assert await store.ids("bad") == left
         assert len(await store.ids("good")) == 2 * 7
         report = (await maintenance.runs.report(run.id)).realms["bad"]
-        assert report.outcome is Outcome.DAMAGED
+        assert report.outcome is RealmOutcome.DAMAGED
         assert f"{lost.id if age == 0 else lost.value.seq}" in report.note
 
     async def test_one_with_a_pointer_that_cannot_be_read_is_left_alone(self, store: Store) -> None:
@@ -260,7 +268,7 @@ class TestWhichRealmsAreSwept:
         run = await maintenance.run()
         assert len(await store.ids()) == 2
         report = (await maintenance.runs.report(run.id)).realms["maps"]
-        assert report.outcome is Outcome.DAMAGED
+        assert report.outcome is RealmOutcome.DAMAGED
         assert "broken" in report.note
 
     async def test_one_whose_history_is_something_else_is_left_alone(self, store: Store) -> None:
@@ -272,7 +280,7 @@ class TestWhichRealmsAreSwept:
         run = await maintenance.run()
         assert len(await store.ids()) == 2
         report = (await maintenance.runs.report(run.id)).realms["maps"]
-        assert report.outcome is Outcome.DAMAGED
+        assert report.outcome is RealmOutcome.DAMAGED
         assert "history" in report.note
 
 
@@ -372,7 +380,7 @@ class TestRetainedHistory:
         assert len(await store.log()) == 5
 
     async def test_what_was_the_newest_within_the_grace_is_kept(self, store: Store) -> None:
-        """Somebody may have read the pointer then."""
+        """Another client may have read the pointer while the commit was the newest."""
         await store.realm()
         await store.put({"a": "1"})
         store.time.passes(10 * GRACE)
@@ -482,7 +490,7 @@ class TestWhileOthersWrite:
             assert await persistence.move_pointer(pointer, thing.ref) is not None
 
         store.between.before_page = move
-        settings = Settings(grace_seconds=0)
+        settings = MaintenanceSettings(grace_seconds=0)
         await (await store.maintenance(settings=settings)).run()
         assert await store.ids() == {thing.id}
         assert await store.is_consistent()
@@ -510,7 +518,7 @@ class TestPace:
         await store.realm()
         await store.write(300)
         store.time.passes(GRACE + 1)
-        settings = Settings(delete_rows_per_second=1_000)
+        settings = MaintenanceSettings(delete_rows_per_second=1_000)
         began = store.time.clock.now_us()
         await (await store.maintenance(settings=settings)).run()
         assert store.time.clock.now_us() - began >= 200_000

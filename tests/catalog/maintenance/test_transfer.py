@@ -10,20 +10,20 @@ import pytest
 
 from naksha.catalog.commit_log import CommitLog
 from naksha.catalog.entities import EntitiesCommit
-from naksha.catalog.maintenance import History
-from naksha.catalog.maintenance.log_horizon import read_history
+from naksha.catalog.maintenance import LogHorizons
+from naksha.catalog.maintenance.log_horizon import read_log_horizons
 from naksha.catalog.maintenance.realm_reader import RealmReader
 from naksha.catalog.objects import Object, UnknownValue
-from naksha.catalog.realms import Status
+from naksha.catalog.realms import RealmStatus
 from naksha.catalog.transfer import export_realm, import_realm
 from naksha.catalog.transfer_format import (
     FORMAT,
-    Header,
+    ExportHeader,
+    ExportTrailer,
     ObjectRecord,
     PointerRecord,
     Record,
     RecordWriter,
-    Trailer,
     read_records,
 )
 from naksha.model import limits
@@ -49,7 +49,7 @@ async def records_in(data: bytes, size: int = 10_000) -> list[Record]:
 
 
 async def contents(store: Store, realm: str = "maps") -> list[PointerRow | ObjectRow]:
-    """All rows, without what an import gives anew."""
+    """Return all rows, without the values that an import assigns."""
     pointers = [
         msgspec.structs.replace(row, epoch=0)
         for row in await store.backend.list_pointers(realm, "", "", 1_000)
@@ -86,7 +86,7 @@ class TestRoundTrip:
     async def test_all_is_as_it_was(self, filled: Store, other: Store) -> None:
         data = await exported(filled)
         realm = await import_realm(other.catalog, "maps", in_chunks(data))
-        assert realm.status is Status.ACTIVE
+        assert realm.status is RealmStatus.ACTIVE
         assert await contents(other) == await contents(filled)
         assert await other.texts() == await filled.texts()
         assert await other.is_consistent()
@@ -108,23 +108,25 @@ class TestRoundTrip:
     ) -> None:
         log = CommitLog(await filled.persistence(), "config", EntitiesCommit)
         page = await log.oldest_first(limit=20)
-        await History(await filled.persistence()).pin("config", "search", page.cursor)
+        await LogHorizons(await filled.persistence()).pin("config", "search", page.cursor)
         filled.time.passes(GRACE + 1)
         await (await filled.maintenance(rules=[SHORT])).run()
         other.time.passes(GRACE + 1)
         await import_realm(other.catalog, "maps", in_chunks(await exported(filled)))
-        state = await read_history(RealmReader(other.backend, "maps"))
-        assert state == await read_history(RealmReader(filled.backend, "maps"))
+        state = await read_log_horizons(RealmReader(other.backend, "maps"))
+        assert state == await read_log_horizons(RealmReader(filled.backend, "maps"))
         assert state.horizons["config"].seq == 20
         assert await other.is_consistent()
 
     async def test_it_may_get_another_name_and_be_inactive(self, filled: Store) -> None:
         data = await exported(filled)
-        realm = await import_realm(filled.catalog, "copy", in_chunks(data), status=Status.INACTIVE)
-        assert (realm.id, realm.status) == ("copy", Status.INACTIVE)
+        realm = await import_realm(
+            filled.catalog, "copy", in_chunks(data), status=RealmStatus.INACTIVE
+        )
+        assert (realm.id, realm.status) == ("copy", RealmStatus.INACTIVE)
         assert await contents(filled, "copy") == await contents(filled)
-        active = await filled.catalog.realms.update(realm, Status.ACTIVE)
-        assert active.status is Status.ACTIVE
+        active = await filled.catalog.realms.update(realm, RealmStatus.ACTIVE)
+        assert active.status is RealmStatus.ACTIVE
         await filled.put({"a": "only here"}, "copy")
         assert (await filled.texts())["a"] == "29"
         assert await filled.is_consistent("maps", "copy")
@@ -132,7 +134,7 @@ class TestRoundTrip:
     async def test_an_empty_realm_is_one_too(self, store: Store, other: Store) -> None:
         await store.realm()
         realm = await import_realm(other.catalog, "maps", in_chunks(await exported(store)))
-        assert realm.status is Status.ACTIVE
+        assert realm.status is RealmStatus.ACTIVE
         assert await other.rows() == []
 
     async def test_what_was_imported_is_not_swept(self, filled: Store, other: Store) -> None:
@@ -172,17 +174,17 @@ class TestRefusals:
         self, filled: Store, other: Store
     ) -> None:
         data = await exported(filled)
-        for status in (Status.ACTIVE, Status.INITIALIZING, Status.LOADING):
+        for status in (RealmStatus.ACTIVE, RealmStatus.INITIALIZING, RealmStatus.LOADING):
             await other.realm(status.lower(), status)
             with pytest.raises(Conflict, match=status):
                 await import_realm(other.catalog, status.lower(), in_chunks(data))
             assert await other.rows(status.lower()) == []
-        await other.realm("created", Status.CREATED)
+        await other.realm("created", RealmStatus.CREATED)
         await import_realm(other.catalog, "created", in_chunks(data))
 
     async def test_an_import_ends_in_a_state_that_is_one(self, other: Store) -> None:
         with pytest.raises(InvalidArgument, match="ACTIVE or INACTIVE"):
-            await import_realm(other.catalog, "maps", in_chunks(b""), status=Status.PURGED)
+            await import_realm(other.catalog, "maps", in_chunks(b""), status=RealmStatus.PURGED)
 
     async def test_the_realm_of_the_catalog_itself_stays_here(self, store: Store) -> None:
         with pytest.raises(InvalidArgument, match="realm"):
@@ -200,7 +202,7 @@ class TestRefusals:
         data = await exported(filled)
         with pytest.raises(Conflict, match="COMMIT_MISSING"):
             await import_realm(other.catalog, "maps", in_chunks(data))
-        assert (await other.catalog.realms.get("maps")).status is Status.LOADING
+        assert (await other.catalog.realms.get("maps")).status is RealmStatus.LOADING
 
     async def test_a_failed_import_can_be_repeated_or_purged(
         self, filled: Store, other: Store
@@ -209,7 +211,7 @@ class TestRefusals:
         with pytest.raises(InvalidArgument, match="ends"):
             await import_realm(other.catalog, "maps", in_chunks(data[:-20]))
         realm = await other.catalog.realms.get("maps")
-        assert realm.status is Status.LOADING
+        assert realm.status is RealmStatus.LOADING
         assert await other.backend.list_pointers("maps", "", "", 10) == []
         await (await other.maintenance()).run()
         assert len(await other.rows()) > 100
@@ -223,12 +225,12 @@ class TestRefusals:
         with pytest.raises(InvalidArgument):
             await import_realm(other.catalog, "maps", in_chunks(data[:-20]))
         realm = await other.catalog.realms.get("maps")
-        await other.catalog.realms.update(realm, Status.PURGING)
+        await other.catalog.realms.update(realm, RealmStatus.PURGING)
         await (await other.maintenance()).run()
         assert await other.rows() == []
 
     async def test_a_repeated_import_must_be_the_same(self, filled: Store, other: Store) -> None:
-        realm = await other.realm("maps", Status.LOADING)
+        realm = await other.realm("maps", RealmStatus.LOADING)
         await other.backend.create_pointer("maps", PointerRow("config", b"", 7, realm.epoch))
         with pytest.raises(Conflict, match="config"):
             await import_realm(
@@ -236,9 +238,11 @@ class TestRefusals:
             )
 
 
-def stream(records: Sequence[PointerRecord | ObjectRecord], header: Header | None = None) -> bytes:
+def stream(
+    records: Sequence[PointerRecord | ObjectRecord], header: ExportHeader | None = None
+) -> bytes:
     writer = RecordWriter()
-    parts = [writer.record(header or Header(FORMAT, 1, "maps", 5))]
+    parts = [writer.record(header or ExportHeader(FORMAT, 1, "maps", 5))]
     parts += [writer.record(record) for record in records]
     return b"".join([*parts, writer.trailer()])
 
@@ -255,12 +259,12 @@ class TestFormat:
     async def test_it_may_come_in_any_pieces(self, size: int) -> None:
         found = await records_in(stream(RECORDS), size)
         assert found[1:-1] == RECORDS
-        assert isinstance(found[0], Header)
-        assert isinstance(found[-1], Trailer)
+        assert isinstance(found[0], ExportHeader)
+        assert isinstance(found[-1], ExportTrailer)
 
     def test_it_is_frozen(self) -> None:
         """Version 1 is read for ever."""
-        header = Header(FORMAT, 1, "maps", 5)
+        header = ExportHeader(FORMAT, 1, "maps", 5)
         objects = [ObjectRecord(300, 1, 2, "th", b"\xff", None)]
         data = stream([PointerRecord("p", b"\x01", 7, b""), *objects], header)
         assert data.hex() == GOLDEN
@@ -281,7 +285,7 @@ class TestFormat:
 
     async def test_a_record_that_is_lost_doubled_or_elsewhere_is_noticed(self) -> None:
         writer = RecordWriter()
-        parts = [writer.record(Header(FORMAT, 1, "maps", 5))]
+        parts = [writer.record(ExportHeader(FORMAT, 1, "maps", 5))]
         parts += [writer.record(record) for record in RECORDS]
         parts.append(writer.trailer())
         assert len(await records_in(b"".join(parts))) == len(parts)
@@ -303,11 +307,13 @@ class TestFormat:
     @pytest.mark.parametrize(
         ("header", "match"),
         [
-            (Header(FORMAT, 2, "maps", 5), "version 2"),
-            (Header("tar", 1, "maps", 5), "not an exported"),
+            (ExportHeader(FORMAT, 2, "maps", 5), "version 2"),
+            (ExportHeader("tar", 1, "maps", 5), "not an exported"),
         ],
     )
-    async def test_what_is_something_else_is_refused(self, header: Header, match: str) -> None:
+    async def test_what_is_something_else_is_refused(
+        self, header: ExportHeader, match: str
+    ) -> None:
         with pytest.raises(InvalidArgument, match=match):
             await records_in(stream(RECORDS, header))
 

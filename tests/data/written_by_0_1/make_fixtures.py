@@ -32,7 +32,7 @@ from naksha.model.errors import MergeConflict
 from naksha.spi.opening import open_storage
 from naksha.testing.servers.hub_server import HubServer
 from naksha.testing.servers.postgres import PostgresCluster
-from naksha.versioning import Edits, Signed, import_history
+from naksha.versioning import Attribution, EditStep, import_history
 from tests.compatibility.answers import (
     Answers,
     hub_answers,
@@ -132,7 +132,7 @@ def fill_hub(client: httpx.Client, other: Mapping[str, Any]) -> None:
     post("/storages", id="other", className="naksha", properties=dict(other))
     post("/spaces", id="roads", title="Roads", tags=["open"], uuidLock=False, mine={"kept": 1})
     post("/spaces", id="towns", title="Towns", storage={"id": "other"})
-    post("/spaces", id="edits", title="Edits", extends={"spaceId": "roads"})
+    post("/spaces", id="edits", title="EditStep", extends={"spaceId": "roads"})
     view = {"spaceIds": ["edits", "towns"], "viewType": "UNION"}
     post("/connectors", id="all", className="view", properties=view)
     post("/connectors", id="file", className="json-lines", properties={"path": "told.jsonl"})
@@ -226,11 +226,11 @@ def make_archive(folder: Path) -> None:
     """History of a file, which is in the archive now and in the file no more."""
     location = f"file:{folder}/archived.naksha"
     steps = [
-        Edits(ms(1, 1), [feature(id, LINE, "main", n=1) for id in "abc"]),
-        Edits(ms(1, 2), [feature("a", LINE, n=2)], ["b"]),
-        Edits(ms(2, 1), [feature("b", POINT, n=3), feature("d", None, n=3)]),
-        Edits(ms(2, 20), [feature("a", LINE, n=4)], ["d"]),
-        Edits(ms(3, 1), [feature("a", AREA, n=5)], ["c"]),
+        EditStep(ms(1, 1), [feature(id, LINE, "main", n=1) for id in "abc"]),
+        EditStep(ms(1, 2), [feature("a", LINE, n=2)], ["b"]),
+        EditStep(ms(2, 1), [feature("b", POINT, n=3), feature("d", None, n=3)]),
+        EditStep(ms(2, 20), [feature("a", LINE, n=4)], ["d"]),
+        EditStep(ms(3, 1), [feature("a", AREA, n=5)], ["c"]),
     ]
     asyncio.run(imported(location, steps))
     with naksha.connect(location, read_only=True) as db:
@@ -252,9 +252,9 @@ def make_archive(folder: Path) -> None:
     note("archive", features)
 
 
-async def imported(location: str, steps: list[Edits]) -> None:
+async def imported(location: str, steps: list[EditStep]) -> None:
     async with open_storage(location, "archived") as storage:
-        signed = Signed("importer", None, "as it was")
+        signed = Attribution("importer", None, "as it was")
         done = await import_history(storage, CollectionInfo(id="roads"), steps, signed)
         assert await storage.wait_published(max(each.txn or 0 for each in done), 60) is not None
 

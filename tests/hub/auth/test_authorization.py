@@ -8,7 +8,7 @@ import pytest
 
 from naksha.hub.auth.resources import features
 from naksha.hub.auth.rights import Rights, parse_rights
-from naksha.hub.config.change_rights import is_seen
+from naksha.hub.config.change_rights import is_visible
 from naksha.hub.config.objects import Role, Space, StorageObject
 from naksha.hub.handlers.authorization import Authorization
 from naksha.hub.pipeline.pipeline import Event, Pipeline, Setup, Stage, Surroundings
@@ -58,7 +58,7 @@ def writing(
 # ---- Spaces --------------------------------------------------------------------------------------
 
 
-async def test_what_is_not_there_is_not_found_and_what_is_hidden_is_forbidden(
+async def test_missing_objects_are_404_and_hidden_ones_403(
     hub: HubUnderTest,
 ) -> None:
     await hub.space("roads")
@@ -80,7 +80,7 @@ async def test_a_token_for_xyz_needs_no_right_to_use_the_space(hub: HubUnderTest
 
 
 async def is_shown(hub: HubUnderTest, id: str) -> bool:
-    return is_seen(await hub.realm.registry.get(Space, id), acting({}).actor)
+    return is_visible(await hub.realm.registry.get(Space, id), acting({}).actor)
 
 
 async def test_a_shared_space_is_read_by_everybody_of_the_realm(hub: HubUnderTest) -> None:
@@ -137,7 +137,7 @@ async def view(hub: HubUnderTest) -> HubUnderTest:
     return hub
 
 
-async def test_each_space_of_a_view_asks_for_its_own_rights(view: HubUnderTest) -> None:
+async def test_each_space_of_a_view_needs_its_own_rights(view: HubUnderTest) -> None:
     def reading(*spaces: str) -> Context:
         some = [{"id": space} for space in spaces]
         return acting({"useSpaces": some, "readFeatures": [{"spaceId": space} for space in spaces]})
@@ -163,7 +163,7 @@ async def test_rights_to_some_features_of_a_space_count_in_its_views(view: HubUn
 
 
 @pytest.mark.parametrize("chunk", [1, 2_000])
-async def test_what_somebody_may_not_read_is_counted_neither_above_nor_below(
+async def test_unreadable_features_are_not_counted_in_any_layer(
     view: HubUnderTest, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
     """However many features lie below."""
@@ -179,9 +179,7 @@ async def test_what_somebody_may_not_read_is_counted_neither_above_nor_below(
 
 
 @pytest.mark.parametrize("paged", [False, True])
-async def test_what_somebody_may_not_read_hides_what_lies_below(
-    view: HubUnderTest, *, paged: bool
-) -> None:
+async def test_unreadable_features_hide_lower_features(view: HubUnderTest, *, paged: bool) -> None:
     """Of a feature that is secret by now its former state must not come to light; nor of a view
     over the view."""
     await view.space("mine")
@@ -199,7 +197,7 @@ async def test_what_somebody_may_not_read_hides_what_lies_below(
         assert (await view.realm.send(space, CountFeatures(), context)).count == 2
 
 
-async def test_who_asks_for_ids_alone_is_told_nothing_else(view: HubUnderTest) -> None:
+async def test_a_request_for_ids_returns_nothing_else(view: HubUnderTest) -> None:
     context = acting({"useSpaces": [{}], "readFeatures": [{"tags": "open"}]})
     by_id = ReadFeatures(query=Query(ids=("a", "b", "x")), only_ids=True)
     found = await (await view.realm.send("base", by_id, context)).all()
@@ -214,7 +212,7 @@ async def test_who_asks_for_ids_alone_is_told_nothing_else(view: HubUnderTest) -
 
 
 @pytest.mark.parametrize("e", [IfExists.PATCH, IfExists.REPLACE, IfExists.DELETE])
-async def test_what_lies_below_is_changed_with_the_rights_to_what_the_view_shows(
+async def test_lower_features_are_changed_with_the_rights_on_the_view(
     view: HubUnderTest, e: IfExists
 ) -> None:
     writes = ("createFeatures", "updateFeatures", "deleteFeatures")
@@ -293,7 +291,7 @@ async def test_a_role_for_one_action_grants_no_other(hub: HubUnderTest) -> None:
 # ---- What is not told ----------------------------------------------------------------------------
 
 
-async def test_a_conflict_tells_the_head_only_to_whom_may_read_it(hub: HubUnderTest) -> None:
+async def test_a_conflict_has_the_head_only_for_readers(hub: HubUnderTest) -> None:
     await hub.space("roads")
     await hub.put("roads", feature("a", tags=["open"], n=1), feature("b", n=2))
     rights = {"useSpaces": [{}], "createFeatures": [{}], "readFeatures": [{"tags": "open"}]}
@@ -304,7 +302,7 @@ async def test_a_conflict_tells_the_head_only_to_whom_may_read_it(hub: HubUnderT
         assert (exists.value.head is not None) is is_told
 
 
-async def test_what_was_there_is_told_only_to_whom_may_read_it(hub: HubUnderTest) -> None:
+async def test_former_states_are_returned_only_to_readers(hub: HubUnderTest) -> None:
     await hub.space("roads")
     await hub.put("roads", feature("a", tags=["open"]), feature("b"))
     rights = {"useSpaces": [{}], "createFeatures": [{}], "readFeatures": [{"tags": "open"}]}
@@ -326,7 +324,7 @@ class Careless:
         return Features.of([State("a", namespace), State("b", b'{"type":"Feature"}')])
 
 
-async def test_what_a_handler_answers_by_itself_is_looked_at_again(
+async def test_responses_of_handlers_are_filtered(
     hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("naksha.hub.pipeline.pipeline_cache.handler_class", lambda _: Careless)
@@ -340,7 +338,7 @@ async def test_what_a_handler_answers_by_itself_is_looked_at_again(
     assert await ids(hub, "careless", acting({"useSpaces": [{}], "readFeatures": some})) == ["a"]
 
 
-async def test_an_answer_that_nobody_reads_to_its_end_is_closed() -> None:
+async def test_an_abandoned_response_is_closed() -> None:
     closed = []
 
     async def read(_: Features) -> AsyncIterator[Sequence[State]]:
@@ -367,7 +365,9 @@ async def test_an_answer_that_nobody_reads_to_its_end_is_closed() -> None:
     assert closed == [True]
 
 
-async def test_who_acts_for_himself_leaves_the_author_and_becomes_it(hub: HubUnderTest) -> None:
+async def test_writes_without_author_keep_it_and_creations_use_the_app_id(
+    hub: HubUnderTest,
+) -> None:
     await hub.space("roads")
     by_anna = Actor(app_id="tests", author="anna", rights=ACTOR.rights)
     await hub.realm.send("roads", writing(feature("a")), Context(actor=by_anna, stream_id="1"))

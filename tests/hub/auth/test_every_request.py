@@ -25,7 +25,7 @@ from naksha.hub.pipeline.requests import (
     WriteFeatures,
 )
 from naksha.hub.pipeline.responses import Features
-from naksha.hub.subscriptions.delivery_fence import Fence
+from naksha.hub.subscriptions.delivery_fence import DeliveryFence
 from naksha.model.errors import Forbidden, Inactive
 from naksha.model.geo.tiles import VectorTile
 
@@ -34,7 +34,7 @@ FEATURES: tuple[dict[str, Any], ...] = ({"type": "Feature", "id": "a"},)
 SAMPLES: dict[type[Request[Any]], list[dict[str, Any]]] = {
     WriteFeatures: [{"modifications": (Modification(features=FEATURES),)}],
     DeliverChanges: [
-        {"fence": Fence(name="s", life=1, term=1, seq_number=1), "body": msgspec.Raw(b"{}")}
+        {"fence": DeliveryFence(name="s", life=1, term=1, seq_number=1), "body": msgspec.Raw(b"{}")}
     ],
     PurgeFeatures: [{"ids": ("a",)}],
     PutMeta: [{"feature": {"id": "a"}}],
@@ -110,7 +110,7 @@ def test_there_are_requests() -> None:
 
 
 @every_request
-def test_what_it_needs(request_: Request[Any]) -> None:
+def test_required_rights(request_: Request[Any]) -> None:
     needed = set(request_.needs())
     assert needed
     assert all(isinstance(right, Right) for right in needed)
@@ -142,7 +142,7 @@ async def test_without_a_right_it_is_refused_before_anybody_sees_it(
 
 
 @every_request
-async def test_with_what_it_needs_it_passes_as_it_is(request_: Request[Any]) -> None:
+async def test_a_request_with_all_rights_is_unchanged(request_: Request[Any]) -> None:
     for rights in (granting(Right.USE_SPACES, *request_.needs()), all_rights()):
         recorder = Recorder()
         answer = await send(request_, rights, recorder)

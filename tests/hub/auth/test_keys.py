@@ -137,7 +137,7 @@ REFUSED: dict[str, tuple[KeyForm, Any, str]] = {
 
 
 @pytest.mark.parametrize(("form", "content", "told"), REFUSED.values(), ids=REFUSED)
-def test_what_is_weak_or_mistaken_is_refused(
+def test_weak_or_malformed_keys_are_rejected(
     tmp_path: Path, form: KeyForm, content: Any, told: str
 ) -> None:
     file = write(tmp_path / "key", content(), form)
@@ -200,7 +200,7 @@ def test_a_token_names_its_key(tmp_path: Path) -> None:
     assert kids(ring, "c") == [None], "a key without a name may have any"
 
 
-def test_keys_must_be_told_apart_and_not_too_many(tmp_path: Path) -> None:
+def test_key_ids_are_unique_and_the_number_is_limited(tmp_path: Path) -> None:
     one = write_set(tmp_path / "one", jwk(SECRET, "a"))
     two = write_set(tmp_path / "two", jwk(OTHER_SECRET, "a"))
     with pytest.raises(InvalidArgument, match="Several keys have the same kid: a"):
@@ -219,7 +219,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("hasty")
-def test_a_changed_file_is_read_anew(tmp_path: Path) -> None:
+def test_a_changed_file_is_reloaded(tmp_path: Path) -> None:
     file = write_set(tmp_path / "set", jwk(SECRET, "a"))
     other = write_set(tmp_path / "other", jwk(SECRET, "z"))
     ring = KeyRing([file, other])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naksha.hub.auth import resources
-from naksha.hub.auth.resources import Kind, Resource
+from naksha.hub.auth.resources import Resource, ResourceKind
 from naksha.hub.auth.rights import (
     ACTIONS,
     NO_RIGHTS,
@@ -37,7 +37,7 @@ def rights(section: str, **actions: Any) -> Rights:
 
 MAPS: list[tuple[str, dict[str, Any], Resource, bool]] = [
     ("an empty map grants all", {}, ROADS, True),
-    ("also what has no attributes", {}, Resource(Kind.SPACE, {}), True),
+    ("also what has no attributes", {}, Resource(ResourceKind.SPACE, {}), True),
     ("an exact value", {"owner": "ann"}, ROADS, True),
     ("another value", {"owner": "bob"}, ROADS, False),
     ("not the beginning of a value", {"owner": "an"}, ROADS, False),
@@ -167,7 +167,7 @@ GRANTED: list[tuple[str, str, set[str]]] = [
 
 
 @pytest.mark.parametrize(("section", "action", "granted"), GRANTED)
-def test_an_action_grants_its_right_and_what_comes_along(
+def test_an_action_grants_its_right_and_implied_rights(
     section: str, action: str, granted: set[str]
 ) -> None:
     found = rights(section, **{action: [{}]})
@@ -194,7 +194,7 @@ def test_features_have_the_owner_of_their_space() -> None:
     assert not found.allows(Right.READ_FEATURES, resources.feature(resources.features(BARE), "x"))
 
 
-def test_features_by_what_they_are_and_where_they_lie() -> None:
+def test_feature_rights_by_attributes_and_location() -> None:
     found = rights(
         "naksha",
         updateFeatures=[{"storageId": "maps-*", "collectionId": "roads", "author": "bob"}],
@@ -222,15 +222,15 @@ def test_a_missing_right_is_named_with_its_resource() -> None:
         (ROADS, "space 'roads'"),
         (IN_ROADS, "features of space 'roads'"),
         (DB, "connector 'db'"),
-        (Resource(Kind.STORAGE, {}), "storages"),
-        (resources.features(Resource(Kind.SPACE, {})), "features"),
+        (Resource(ResourceKind.STORAGE, {}), "storages"),
+        (resources.features(Resource(ResourceKind.SPACE, {})), "features"),
     ],
 )
 def test_a_resource_has_a_name(resource: Resource, name: str) -> None:
     assert str(resource) == name
 
 
-def test_a_list_has_what_one_may_see() -> None:
+def test_lists_are_filtered_by_rights() -> None:
     found = rights("naksha", useSpaces=[{"id": "ro*"}, {"id": "sea"}])
     assert found.filter(
         Right.USE_SPACES, ["roads", "sea", "seas", "rooms", "places"], resources.space
@@ -239,7 +239,7 @@ def test_a_list_has_what_one_may_see() -> None:
 
 
 def test_all_rights_are_all() -> None:
-    assert all(all_rights().allows(right, Resource(Kind.SPACE, {})) for right in Right)
+    assert all(all_rights().allows(right, Resource(ResourceKind.SPACE, {})) for right in Right)
     assert not any(NO_RIGHTS.allows(right, ON[right]) for right in Right)
 
 
@@ -282,7 +282,7 @@ def test_a_role_grants_nothing_before_it_is_looked_up() -> None:
     assert found.resolved(ROLES.get).allows(Right.READ_FEATURES, MAIN)
 
 
-def test_a_role_is_added_to_what_is_granted_anyway() -> None:
+def test_roles_add_to_direct_grants() -> None:
     found = rights("xyz-hub", deleteFeatures=[{"space": "roads"}], roles=["viewer"])
     found = found.resolved(ROLES.get)
     assert found.allows(Right.DELETE_FEATURES, MAIN)
@@ -379,7 +379,7 @@ TEXTS = st.sampled_from(["", "a", "b", "ab", "*", "a*", "ab*", "a*b"])
 ATTRIBUTE_MAPS = st.dictionaries(NAMES, TEXTS | st.lists(TEXTS, max_size=3), max_size=4)
 RESOURCES = st.builds(
     Resource,
-    st.just(Kind.SPACE),
+    st.just(ResourceKind.SPACE),
     st.dictionaries(NAMES, TEXTS | st.lists(TEXTS, max_size=3) | st.none(), max_size=5),
 )
 
@@ -400,7 +400,7 @@ def test_maps_are_alternatives(maps: list[dict[str, Any]], resource: Resource) -
 
 
 @given(ATTRIBUTE_MAPS, RESOURCES)
-def test_a_map_means_what_the_documentation_says(
+def test_attribute_maps_match_as_documented(
     attribute_map: dict[str, Any], resource: Resource
 ) -> None:
     """The same rules, written down once more and as plainly as possible."""
@@ -428,7 +428,7 @@ def test_a_scope_decides_as_the_rights_do(maps: list[dict[str, Any]], whole: Res
     own = {"id", "tags"}
     known = {name: value for name, value in whole.attributes.items() if name not in own}
     found = rights("naksha", readFeatures=maps)
-    scope = found.scope(Right.READ_FEATURES, Resource(Kind.FEATURE, known))
+    scope = found.scope(Right.READ_FEATURES, Resource(ResourceKind.FEATURE, known))
     feature = {name: value for name, value in whole.attributes.items() if name in own}
     assert scope.allows(feature) is found.allows(Right.READ_FEATURES, whole)
 

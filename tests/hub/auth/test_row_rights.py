@@ -10,8 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naksha.hub.auth import resources
-from naksha.hub.auth.rights import Right, Scope, parse_rights
-from naksha.hub.auth.row_rights import Marks, marks_in, marks_of, predicate_of
+from naksha.hub.auth.rights import FeatureScope, Right, parse_rights
+from naksha.hub.auth.row_rights import (
+    RightsAttributes,
+    predicate_of,
+    rights_attributes_in,
+    rights_attributes_of,
+)
 from naksha.hub.pipeline.request_context import Actor, Context
 from naksha.hub.pipeline.requests import (
     CountFeatures,
@@ -39,15 +44,15 @@ AUTHORS = ("anna", "ann", "ben")
 IDS = tuple(f"{kind}-{n}" for kind in ("road", "place", "r") for n in range(8))
 
 
-def scope_of(maps: list[dict[str, Any]]) -> Scope:
+def scope_of(maps: list[dict[str, Any]]) -> FeatureScope:
     return parse_rights({"naksha": {"readFeatures": maps}}).scope(Right.READ_FEATURES, IN_SPACE)
 
 
-def is_in(scope: Scope, marks: Marks) -> bool:
+def is_in(scope: FeatureScope, marks: RightsAttributes) -> bool:
     return scope.allows(marks.among(IN_SPACE).attributes)
 
 
-def state_of(marks: Marks) -> dict[str, Any]:
+def state_of(marks: RightsAttributes) -> dict[str, Any]:
     namespace = {"tags": [*marks.tags], "appId": marks.app_id, "author": marks.author}
     return {"id": marks.id, "properties": {XYZ: namespace}}
 
@@ -58,7 +63,7 @@ texts = st.sampled_from(["", "a", "ab", "b", "abc", "é", "a*", "*", "a\0", "\ud
 values = st.one_of(texts, texts.map(lambda text: f"{text}*"), st.lists(texts, max_size=2))
 maps = st.dictionaries(st.sampled_from(["id", "tags", "appId", "author", "space"]), values)
 marks_ = st.builds(
-    Marks,
+    RightsAttributes,
     texts.filter(str.isprintable),
     st.lists(st.sampled_from(["a", "ab", "b", "é"]), max_size=3),
     st.sampled_from(["a", "ab", "b"]),
@@ -67,10 +72,10 @@ marks_ = st.builds(
 
 
 @given(st.lists(maps, max_size=3), marks_)
-def test_a_scope_is_a_predicate(maps: list[dict[str, Any]], marks: Marks) -> None:
+def test_a_scope_is_a_predicate(maps: list[dict[str, Any]], marks: RightsAttributes) -> None:
     scope = scope_of(maps)
     made = state_of(marks)
-    assert marks_in(made) == (marks.id, marks.tags or (), marks.app_id, marks.author)
+    assert rights_attributes_in(made) == (marks.id, marks.tags or (), marks.app_id, marks.author)
     assert holds(made, predicate_of(scope)) is is_in(scope, marks)
 
 
@@ -78,8 +83,8 @@ def test_a_scope_is_a_predicate(maps: list[dict[str, Any]], marks: Marks) -> Non
     "raw",
     [b"", b"[]", b"{}", b'{"properties":null}', b'{"properties":{"%s":7}}' % XYZ.encode()],
 )
-def test_what_is_no_feature_of_a_storage_has_no_marks(raw: bytes) -> None:
-    assert marks_of(State("a", raw)) == Marks("a")
+def test_malformed_features_have_no_rights_attributes(raw: bytes) -> None:
+    assert rights_attributes_of(State("a", raw)) == RightsAttributes("a")
 
 
 # ---- On storages ---------------------------------------------------------------------------------
@@ -137,9 +142,9 @@ async def write(
     return await hub.realm.send(space, WriteFeatures(modifications=(one,), **options), context)
 
 
-async def marks_there(hub: HubUnderTest, space: str) -> dict[str, Marks]:
+async def marks_there(hub: HubUnderTest, space: str) -> dict[str, RightsAttributes]:
     answer = await hub.realm.send(space, ReadFeatures(), acting("tests", None, ALL))
-    return {state.id: marks_of(state) for state in await answer.all()}
+    return {state.id: rights_attributes_of(state) for state in await answer.all()}
 
 
 def random_maps(chance: random.Random) -> list[dict[str, Any]]:
@@ -195,9 +200,7 @@ async def paged(hub: HubUnderTest, context: Context, size: int) -> list[list[str
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_writes_change_only_what_is_and_will_be_in_scope(
-    hub: HubUnderTest, seed: int
-) -> None:
+async def test_writes_need_old_and_new_state_in_scope(hub: HubUnderTest, seed: int) -> None:
     """What was changed was of the scope before, and is of it afterwards. What was refused would
     not have been, as somebody with all rights finds out."""
     chance = random.Random(seed)
@@ -253,7 +256,7 @@ async def test_a_write_is_refused_as_a_whole_or_feature_by_feature(hub: HubUnder
     ]
 
 
-async def test_what_a_query_deletes_must_be_in_scope(hub: HubUnderTest) -> None:
+async def test_deletions_by_query_are_limited_to_the_scope(hub: HubUnderTest) -> None:
     await fill(hub, "deleted")
     context = acting("editor", None, {"deleteFeatures": [{"id": "road-*"}]})
     with pytest.raises(Forbidden):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from naksha.hub.auth import resources
 from naksha.hub.auth.keys import Algorithm, Key, KeyFile, KeyForm, SigningKey
 from naksha.hub.auth.rights import NO_RIGHTS, Right
-from naksha.hub.auth.tokens import Tokens, Trust, actor_of, mint
+from naksha.hub.auth.tokens import TokenPolicy, TokenValidator, actor_of, mint
 from naksha.hub.pipeline.request_context import UsageLimits
 from naksha.model import limits
 from naksha.model.errors import Unauthorized
@@ -65,7 +65,7 @@ def public_file(algorithm: Algorithm, path: Path) -> KeyFile:
 
 
 def by_hand(header: dict[str, Any], claims: dict[str, Any], secret: bytes | None) -> str:
-    """A token as somebody makes it who does not keep to the rules."""
+    """Build a token that breaks the rules."""
 
     def text(data: bytes) -> str:
         return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
@@ -81,17 +81,17 @@ def in_an_hour() -> int:
 
 
 @pytest.fixture
-def tokens(tmp_path: Path) -> Tokens:
+def tokens(tmp_path: Path) -> TokenValidator:
     """With the secret."""
-    return Tokens([public_file(Algorithm.HS256, tmp_path / "secret")])
+    return TokenValidator([public_file(Algorithm.HS256, tmp_path / "secret")])
 
 
 # ---- Signatures ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("algorithm", list(Algorithm))
-def test_a_token_says_who_acts(tmp_path: Path, algorithm: Algorithm) -> None:
-    tokens = Tokens([public_file(algorithm, tmp_path / "key")])
+def test_a_token_names_the_actor(tmp_path: Path, algorithm: Algorithm) -> None:
+    tokens = TokenValidator([public_file(algorithm, tmp_path / "key")])
     actor = tokens.actor(mint(signing(algorithm), CLAIMS))
     assert (actor.app_id, actor.author, actor.realm) == ("editor", "ann", "maps")
     assert actor.limits == UsageLimits(max_spaces=5)
@@ -109,12 +109,12 @@ def test_a_key_set_serves_every_algorithm(
         jwk(signing(each).material, "one" if each is algorithm else each.value)
         for each in Algorithm
     ]
-    tokens = Tokens([write_set(tmp_path / "set", *named)])
+    tokens = TokenValidator([write_set(tmp_path / "set", *named)])
     assert tokens.actor(mint(signing(algorithm, kid), CLAIMS)).app_id == "editor"
 
 
 def test_the_named_key_must_have_signed_it(tmp_path: Path) -> None:
-    tokens = Tokens([write_set(tmp_path / "set", jwk(SECRET, "a"), jwk(OTHER_SECRET, "b"))])
+    tokens = TokenValidator([write_set(tmp_path / "set", jwk(SECRET, "a"), jwk(OTHER_SECRET, "b"))])
     assert tokens.actor(mint(Key(Algorithm.HS256, SECRET, "a"), CLAIMS)).app_id == "editor"
     for kid in ("b", "c"):
         with pytest.raises(Unauthorized, match=NOT_OURS):
@@ -123,7 +123,7 @@ def test_the_named_key_must_have_signed_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("algorithm", list(Algorithm))
 def test_a_token_of_another_key_is_refused(tmp_path: Path, algorithm: Algorithm) -> None:
-    tokens = Tokens([public_file(algorithm, tmp_path / "key")])
+    tokens = TokenValidator([public_file(algorithm, tmp_path / "key")])
     others: list[SigningKey] = [
         Key(Algorithm.HS256, OTHER_SECRET),
         Key(Algorithm.RS256, rsa_key(number=1)),
@@ -139,7 +139,7 @@ def test_a_token_of_another_key_is_refused(tmp_path: Path, algorithm: Algorithm)
 def test_a_token_without_signature_is_refused(
     tmp_path: Path, algorithm: Algorithm, none: str | None
 ) -> None:
-    tokens = Tokens([public_file(algorithm, tmp_path / "key")])
+    tokens = TokenValidator([public_file(algorithm, tmp_path / "key")])
     claims = {**CLAIMS, "exp": in_an_hour()}
     for secret in (None, b""):
         with pytest.raises(Unauthorized, match=NOT_OURS):
@@ -155,7 +155,7 @@ def test_a_public_key_is_no_secret(tmp_path: Path, algorithm: Algorithm) -> None
     key_set = write_set(tmp_path / "set", jwk(key, "one"))
     claims = {**CLAIMS, "exp": in_an_hour()}
     for secret in (public_pem(key), public_pem(key).strip(), file.path.read_bytes()):
-        for tokens in (Tokens([file]), Tokens([key_set])):
+        for tokens in (TokenValidator([file]), TokenValidator([key_set])):
             for more in ({}, {"kid": "one"}):
                 with pytest.raises(Unauthorized, match=NOT_OURS):
                     tokens.actor(by_hand({"typ": "JWT", "alg": "HS256", **more}, claims, secret))
@@ -163,7 +163,9 @@ def test_a_public_key_is_no_secret(tmp_path: Path, algorithm: Algorithm) -> None
 
 def test_the_algorithm_is_that_of_the_key_though_the_signature_be_right(tmp_path: Path) -> None:
     """Signed with the right key, by an algorithm that the key is not for."""
-    tokens = Tokens([public_file(algorithm, tmp_path / algorithm) for algorithm in Algorithm])
+    tokens = TokenValidator(
+        [public_file(algorithm, tmp_path / algorithm) for algorithm in Algorithm]
+    )
     claims = {**CLAIMS, "exp": in_an_hour()}
     for key, algorithm in (
         (SECRET * 2, "HS512"),
@@ -178,14 +180,14 @@ def test_the_algorithm_is_that_of_the_key_though_the_signature_be_right(tmp_path
     )
 
 
-def test_a_key_that_the_token_brings_along_is_not_used(tokens: Tokens) -> None:
+def test_a_key_that_the_token_brings_along_is_not_used(tokens: TokenValidator) -> None:
     header = {"typ": "JWT", "alg": "HS256", "jwk": jwk(OTHER_SECRET, "mine"), "jku": "http://x"}
     with pytest.raises(Unauthorized, match=NOT_OURS):
         tokens.actor(by_hand(header, {**CLAIMS, "exp": in_an_hour()}, OTHER_SECRET))
 
 
 @pytest.mark.parametrize("part", [0, 1, 2])
-def test_a_changed_token_is_refused(tokens: Tokens, part: int) -> None:
+def test_a_changed_token_is_refused(tokens: TokenValidator, part: int) -> None:
     token = mint(signing(Algorithm.HS256), CLAIMS)
     assert tokens.actor(token).app_id == "editor"
     parts = token.split(".")
@@ -211,14 +213,14 @@ def test_a_changed_token_is_refused(tokens: Tokens, part: int) -> None:
         base64.urlsafe_b64encode(b"[" * 6_000).decode() + ".e30.e30",
     ],
 )
-def test_what_is_no_token_is_refused(tokens: Tokens, token: str) -> None:
+def test_malformed_tokens_are_rejected(tokens: TokenValidator, token: str) -> None:
     with pytest.raises(Unauthorized, match=NOT_OURS):
         tokens.actor(token)
 
 
 @given(st.text(max_size=80))
 def test_any_text_is_refused(text: str) -> None:
-    tokens = Tokens([KeyFile(Path(__file__), KeyForm.SECRET)])
+    tokens = TokenValidator([KeyFile(Path(__file__), KeyForm.SECRET)])
     with pytest.raises(Unauthorized):
         tokens.actor(text)
 
@@ -233,7 +235,7 @@ def signed(**claims: Any) -> str:
     return by_hand({"typ": "JWT", "alg": "HS256"}, kept, SECRET)
 
 
-def test_a_token_holds_for_its_time(tokens: Tokens) -> None:
+def test_a_token_holds_for_its_time(tokens: TokenValidator) -> None:
     now, leeway = int(time.time()), limits.TOKEN_LEEWAY_SECONDS
     assert tokens.actor(signed(exp=now - leeway + 10)).app_id == "editor"
     assert tokens.actor(signed(nbf=now + leeway - 10)).app_id == "editor"
@@ -249,8 +251,8 @@ def test_a_token_without_end_is_refused_unless_allowed(tmp_path: Path) -> None:
     file = public_file(Algorithm.HS256, tmp_path / "secret")
     endless = mint(signing(Algorithm.HS256), CLAIMS, seconds=None)
     with pytest.raises(Unauthorized, match="lacks the claim exp"):
-        Tokens([file]).actor(endless)
-    tokens = Tokens([file], Trust(needs_expiry=False))
+        TokenValidator([file]).actor(endless)
+    tokens = TokenValidator([file], TokenPolicy(needs_expiry=False))
     assert tokens.actor(endless).app_id == tokens.actor(endless).app_id == "editor"
     with pytest.raises(Unauthorized, match="expired"):
         tokens.actor(signed(exp=1))
@@ -262,16 +264,16 @@ def test_a_token_without_end_is_refused_unless_allowed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["soon", math.inf, -math.inf, math.nan, [], {}, [1]])
 def test_a_time_that_is_none_is_refused(tmp_path: Path, claim: str, value: Any) -> None:
     file = public_file(Algorithm.HS256, tmp_path / "secret")
-    for trust in (Trust(), Trust(needs_expiry=False)):
+    for trust in (TokenPolicy(), TokenPolicy(needs_expiry=False)):
         with pytest.raises(Unauthorized):
-            Tokens([file], trust).actor(signed(**{claim: value}))
+            TokenValidator([file], trust).actor(signed(**{claim: value}))
 
 
 def test_audience_and_issuer_count_if_given(tmp_path: Path) -> None:
     file = public_file(Algorithm.HS256, tmp_path / "secret")
-    free = Tokens([file])
+    free = TokenValidator([file])
     assert free.actor(signed(aud="others", iss="elsewhere")).app_id == "editor"
-    tokens = Tokens([file], Trust(audience="naksha", issuer="us"))
+    tokens = TokenValidator([file], TokenPolicy(audience="naksha", issuer="us"))
     assert tokens.actor(signed(aud=["others", "naksha"], iss="us")).app_id == "editor"
     for claims, told in (
         ({"aud": "others", "iss": "us"}, "does not include 'naksha'"),
@@ -326,14 +328,14 @@ def test_app_and_author_by_either_name(
     ],
 )
 def test_a_claim_that_cannot_be_used_is_named(
-    tokens: Tokens, claims: dict[str, Any], field: str
+    tokens: TokenValidator, claims: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(Unauthorized) as told:
         tokens.actor(signed(**claims))
     assert told.value.field == field
 
 
-def test_an_error_does_not_repeat_the_token(tokens: Tokens) -> None:
+def test_an_error_does_not_repeat_the_token(tokens: TokenValidator) -> None:
     for token in (
         signed(exp=1),
         signed(appId=""),
@@ -350,7 +352,7 @@ def test_an_error_does_not_repeat_the_token(tokens: Tokens) -> None:
 
 
 def test_a_known_token_is_not_checked_again(
-    tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+    tokens: TokenValidator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = mint(signing(Algorithm.HS256), CLAIMS)
     actor = tokens.actor(token)
@@ -359,7 +361,9 @@ def test_a_known_token_is_not_checked_again(
 
 
 def test_a_known_token_ends_with_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tokens = Tokens([public_file(Algorithm.HS256, tmp_path / "secret")], Trust(leeway_s=5))
+    tokens = TokenValidator(
+        [public_file(Algorithm.HS256, tmp_path / "secret")], TokenPolicy(leeway_s=5)
+    )
     token = signed(exp=int(time.time()) + 1)
     assert tokens.actor(token).app_id == "editor"
     end = int(time.time()) + 60
@@ -376,7 +380,9 @@ def test_a_known_token_ends_with_its_time(tmp_path: Path, monkeypatch: pytest.Mo
     assert checked == [token]
 
 
-def test_only_so_many_are_remembered(tokens: Tokens, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_so_many_are_remembered(
+    tokens: TokenValidator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "TOKENS_KEPT_MAX", 2)
     first, second, third = (signed(appId=name) for name in ("first", "second", "third"))
     known = tokens.actor(first)
@@ -392,7 +398,7 @@ def test_a_changed_key_ends_tokens_and_begins_others(
 ) -> None:
     monkeypatch.setattr(limits, "TOKEN_KEYS_SECONDS", 0)
     file = public_file(Algorithm.HS256, tmp_path / "secret")
-    tokens = Tokens([file])
+    tokens = TokenValidator([file])
     old = mint(signing(Algorithm.HS256), CLAIMS)
     new = mint(Key(Algorithm.HS256, OTHER_SECRET), CLAIMS)
     assert tokens.actor(old).app_id == "editor"

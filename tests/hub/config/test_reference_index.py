@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from naksha.catalog.entities import Edit, Entities, Snapshot
+from naksha.catalog.entities import Entities, EntityEdit, EntitySnapshot
 from naksha.catalog.objects import Object, ObjectRef
 from naksha.catalog.persistence import Persistence
 from naksha.hub.auth.rights import all_rights
@@ -24,7 +24,7 @@ from naksha.hub.config.objects import (
     patched,
 )
 from naksha.hub.config.reference_index import ReferenceIndex, Term, owned_by
-from naksha.hub.config.references import kept_names, stored_in
+from naksha.hub.config.references import stored_in, stored_references_of
 from naksha.hub.config.space_changes import (
     change_connector,
     change_space,
@@ -33,7 +33,7 @@ from naksha.hub.config.space_changes import (
 )
 from naksha.hub.hub import RealmHub
 from naksha.hub.pipeline.request_context import Actor, UsageLimits
-from naksha.hub.subscriptions.objects import Source, Subscription
+from naksha.hub.subscriptions.objects import ChangeSource, Subscription
 from naksha.memory import MemoryCatalog
 from naksha.model.errors import Retryable
 from naksha.testing.catalog.suite_commits import persistence_on
@@ -84,7 +84,9 @@ def a_connector(id: str, choice: random.Random) -> Connector:
 
 
 def a_subscription(id: str, choice: random.Random) -> Subscription:
-    source = choice.choice([Source(space_id=choice.choice(IDS)), Source(storage_id="s")])
+    source = choice.choice(
+        [ChangeSource(space_id=choice.choice(IDS)), ChangeSource(storage_id="s")]
+    )
     handlers = tuple(choice.sample(IDS, 1))
     return Subscription(id=id, source=source, event_handler_ids=handlers)
 
@@ -96,12 +98,12 @@ MAKERS: Final[dict[type[HubObject], Callable[[str, random.Random], HubObject]]] 
 }
 
 
-async def expected(snapshot: Snapshot) -> dict[Term, set[str]]:
+async def expected(snapshot: EntitySnapshot) -> dict[Term, set[str]]:
     """What all objects say, each of them read."""
     found: dict[Term, set[str]] = {}
     for kind in MAKERS:
         async for key, one in snapshot.list(f"{kind.kind}/", kind):
-            terms: set[Term] = {name.key for name in kept_names(one.value)}
+            terms: set[Term] = {name.key for name in stored_references_of(one.value)}
             if isinstance(one.value, Space):
                 terms |= {owned_by(one.value.owner), *await places_of(snapshot, one.value)}
             for term in terms:
@@ -109,7 +111,7 @@ async def expected(snapshot: Snapshot) -> dict[Term, set[str]]:
     return found
 
 
-async def places_of(snapshot: Snapshot, space: Space) -> set[Term]:
+async def places_of(snapshot: EntitySnapshot, space: Space) -> set[Term]:
     without = msgspec.structs.replace(space, processors=None)
     try:
         return {each.place for each in await stored_in(snapshot, without)}
@@ -125,7 +127,7 @@ ALL_TERMS: Final[list[Term]] = [
 ]
 
 
-async def check(index: ReferenceIndex, snapshot: Snapshot) -> None:
+async def check(index: ReferenceIndex, snapshot: EntitySnapshot) -> None:
     right = await expected(snapshot)
     assert right.keys() <= set(ALL_TERMS)
     for term in ALL_TERMS:
@@ -147,7 +149,7 @@ class Instance:
     async def change(self) -> None:
         """Change some objects; the index is asked in the middle of it."""
 
-        async def work(edit: Edit) -> None:
+        async def work(edit: EntityEdit) -> None:
             for _ in range(self.choice.randint(1, 3)):
                 kind, id = self.choice.choice([*MAKERS]), self.choice.choice(IDS)
                 key = f"{kind.kind}/{id}"
@@ -170,7 +172,7 @@ async def instances(count: int) -> list[Instance]:
     return [Instance(persistence_on(backend, "tests"), seed) for seed in range(count)]
 
 
-async def test_it_says_what_all_objects_say() -> None:
+async def test_the_index_equals_a_scan_of_all_objects() -> None:
     """Also about edits, about attempts that came to nothing, and about earlier states."""
     (only,) = await instances(1)
     kept = []

@@ -73,7 +73,7 @@ def becoming(now: Connector) -> Callable[[Connector], Connector]:
         (Role, {"id": "a", "urm": {"naksha": {"roles": ["b"]}}}, "urm"),
     ],
 )
-def test_what_is_wrong_with_an_object_is_named(
+def test_errors_name_the_invalid_member(
     kind: type[HubObject], value: dict[str, Any], field: str
 ) -> None:
     with pytest.raises(InvalidArgument) as refused:
@@ -88,7 +88,7 @@ def test_an_object_is_not_too_large() -> None:
         Space.from_json({"id": "a", "provenance": [{"source": "x" * 3_000}]})
 
 
-def test_what_is_not_known_is_kept_and_what_is_computed_is_not() -> None:
+def test_unknown_members_are_kept_and_computed_ones_dropped() -> None:
     given = {"id": "a", "cid": "x", "nested": {"b": [1]}, "contentUpdatedAt": 5, "rights": []}
     shown = Space.from_json(given).to_json()
     assert (shown["cid"], shown["nested"]) == ("x", {"b": [1]})
@@ -124,7 +124,7 @@ def test_a_merge_patch_takes_away_with_null() -> None:
         (a_connector(class_name="read-only", spaceIds=["x"]), "properties.spaceIds[0]"),
     ],
 )
-async def test_what_is_named_must_be_there(realm: RealmHub, thing: HubObject, field: str) -> None:
+async def test_references_must_exist(realm: RealmHub, thing: HubObject, field: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
         await realm.registry.create(thing, ADMIN)
     assert refused.value.field == field
@@ -160,7 +160,7 @@ async def test_views_cannot_be_made_of_each_other(realm: RealmHub) -> None:
     assert refused.value.field == "extends.spaceId"
 
 
-async def test_what_is_needed_cannot_go(realm: RealmHub, tmp_path: Path) -> None:
+async def test_referenced_objects_cannot_be_removed(realm: RealmHub, tmp_path: Path) -> None:
     location = {"location": f"file:{tmp_path}/other.naksha"}
     await realm.registry.create(StorageObject(id="s", properties=location), ADMIN)
     await realm.registry.create(Space(id="below"), ADMIN)
@@ -188,7 +188,7 @@ async def test_what_is_needed_cannot_go(realm: RealmHub, tmp_path: Path) -> None
 
 
 async def test_one_of_a_creation_and_a_removal_wins(realm: RealmHub) -> None:
-    """Whichever is first, nothing is left that names what is not there."""
+    """In either order, no reference to a missing object remains."""
     for number in range(20):
         await realm.registry.create(a_connector(f"c{number}"), ADMIN)
         space = Space(id=f"s{number}", event_handler_ids=(f"c{number}",))
@@ -221,7 +221,7 @@ async def test_a_change_of_nothing_changes_nothing(realm: RealmHub) -> None:
     assert again == made
 
 
-async def test_who_saw_something_else_is_told(realm: RealmHub) -> None:
+async def test_a_stale_etag_is_rejected(realm: RealmHub) -> None:
     made = await realm.registry.create(Space(id="a"), ADMIN)
     seen = [made.etag()]
     now = Space(id="a", title="T")
@@ -278,7 +278,7 @@ async def test_a_connector_is_tried_out_with_the_spaces_that_have_it(realm: Real
 # ---- Rights --------------------------------------------------------------------------------------
 
 
-async def test_who_may_not_manage_spaces_makes_none(realm: RealmHub) -> None:
+async def test_creating_spaces_requires_the_right(realm: RealmHub) -> None:
     nobody = an_actor()
     with pytest.raises(Forbidden):
         await realm.registry.create(Space(id="a"), nobody)
@@ -316,8 +316,8 @@ async def test_an_owner_is_changed_by_administrators_only(realm: RealmHub) -> No
         Space(id="b", storage=StorageChoice("default", {"collection": "a"})),
     ],
 )
-async def test_what_is_named_must_be_allowed(realm: RealmHub, space: Space) -> None:
-    """A space over somebody else's connector, storage, space or collection is a way in."""
+async def test_references_require_rights(realm: RealmHub, space: Space) -> None:
+    """A space must not give access to another owner's connector, storage, space or collection."""
     await realm.registry.create(Space(id="a"), ADMIN)
     await realm.registry.create(a_connector("c"), ADMIN)
     with pytest.raises(Forbidden):
@@ -339,7 +339,7 @@ async def test_a_connector_needs_the_right_to_its_storage(realm: RealmHub) -> No
 
 
 async def test_a_connector_without_a_collection_is_no_way_into_others(realm: RealmHub) -> None:
-    """One that names the default storage by saying nothing, and a collection of somebody else."""
+    """The default storage is implied, and the collection belongs to another owner."""
     plain = an_actor(manageConnectors=[{}])
     with pytest.raises(Forbidden):
         await realm.registry.create(a_connector(collection="secret"), plain)

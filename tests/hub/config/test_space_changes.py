@@ -25,10 +25,10 @@ from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, InUse, InvalidArgument, NotFound, Unavailable
 from naksha.model.identity.names import check_collection_id
-from naksha.versioning import Scope, Signed, branches, create_branch, create_tag, tags
+from naksha.versioning import Attribution, NameScope, branches, create_branch, create_tag, tags
 from tests.hub.realms import ADMIN, AS_ADMIN, a_feature, a_realm, an_actor, put
 
-SIGNED = Signed("tests")
+SIGNED = Attribution("tests")
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ async def test_a_connector_may_leave_the_collection_to_others(realm: RealmHub) -
     assert (await collection_of(realm, "a")).delete_at == 0
 
 
-async def test_what_is_there_is_found_by_who_may_use_the_storage_only(realm: RealmHub) -> None:
+async def test_existing_collections_are_adopted_with_storage_rights_only(realm: RealmHub) -> None:
     storage = await realm.storage("default")
 
     async def make(id: str) -> None:
@@ -193,7 +193,7 @@ async def test_a_collection_is_dropped_with_its_last_space(realm: RealmHub) -> N
     assert before + grace_ms <= delete_at <= time.time() * 1000 + grace_ms
 
 
-async def test_a_split_space_drops_what_no_other_space_has(realm: RealmHub) -> None:
+async def test_a_split_space_drops_unshared_collections(realm: RealmHub) -> None:
     properties = {"property": "properties.kind", "collections": {"road": "roads", "rail": "rails"}}
     splits = Connector(id="split", class_name="type-splitter", properties=properties)
     await realm.registry.create(splits, ADMIN)
@@ -282,7 +282,7 @@ async def test_tags_and_branches_go_with_the_space(realm: RealmHub) -> None:
     await put(realm, "a", a_feature("x"))
     storage = await realm.storage("default")
     for id in ("a", "b"):
-        scope = Scope(space=scope_of("default", id), collections=("a",))
+        scope = NameScope(space=scope_of("default", id), collections=("a",))
         await create_tag(storage, "summer", SIGNED, scope=scope)
         await create_branch(storage, "fix", SIGNED, scope=scope)
         await create_branch(storage, "above", SIGNED, "fix:HEAD", scope=scope)
@@ -329,7 +329,7 @@ async def test_history_is_switched_with_the_versions_to_keep(realm: RealmHub) ->
 async def test_a_change_that_the_storage_refuses_is_not_made(realm: RealmHub) -> None:
     await create_space(realm, Space(id="a"), ADMIN)
     await put(realm, "a", a_feature("x"))
-    scope = Scope(space=scope_of("default", "a"), collections=("a",))
+    scope = NameScope(space=scope_of("default", "a"), collections=("a",))
     await create_tag(await realm.storage("default"), "summer", SIGNED, scope=scope)
     before = await realm.registry.get(Space, "a")
     with pytest.raises(InUse):
@@ -340,7 +340,9 @@ async def test_a_change_that_the_storage_refuses_is_not_made(realm: RealmHub) ->
     assert (await collection_of(realm, "a")).history_enabled is True
 
 
-async def test_a_connector_changes_the_collections_of_all_who_have_it(realm: RealmHub) -> None:
+async def test_a_connector_change_reaches_the_collections_of_all_its_spaces(
+    realm: RealmHub,
+) -> None:
     def storing(**settings: Any) -> Connector:
         return Connector(id="c", class_name="storage", properties={"collection": settings})
 
@@ -353,7 +355,7 @@ async def test_a_connector_changes_the_collections_of_all_who_have_it(realm: Rea
     assert (await collection_of(realm, "shared")).id == "shared"
     await put(realm, "a", a_feature("x"))
     assert await ids_in(realm, "b") == ["x"]
-    scope = Scope(space=scope_of("default", "a"), collections=("shared",))
+    scope = NameScope(space=scope_of("default", "a"), collections=("shared",))
     await create_tag(await realm.storage("default"), "summer", SIGNED, scope=scope)
     off = storing(id="shared", historyEnabled=False)
     with pytest.raises(InUse):
@@ -397,7 +399,7 @@ async def test_it_is_known_when_the_content_was_changed(realm: RealmHub) -> None
     assert await content_updated_at(realm, made) > changed
 
 
-async def test_sizes_are_told(realm: RealmHub) -> None:
+async def test_sizes_are_reported(realm: RealmHub) -> None:
     spaces = [
         await create_space(realm, Space(id="a"), ADMIN),
         await create_space(realm, Space(id="b", properties={"collection": "a"}), ADMIN),

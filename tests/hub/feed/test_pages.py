@@ -9,7 +9,7 @@ import pytest
 from naksha.hub.auth.rights import Right, parse_rights
 from naksha.hub.config.objects import Space
 from naksha.hub.feed import pages
-from naksha.hub.feed.log_tail import Tail
+from naksha.hub.feed.log_tail import LogTail
 from naksha.hub.feed.storage_feed import read_storage_changes
 from naksha.hub.feed.transaction_json import published_json
 from naksha.hub.pipeline.request_context import Actor
@@ -40,7 +40,7 @@ def told(page: Changes) -> Told:
     ]
 
 
-async def test_a_space_tells_its_own_changes_in_their_order(any_hub: HubUnderTest) -> None:
+async def test_a_space_feed_has_its_own_changes_in_order(any_hub: HubUnderTest) -> None:
     hub = any_hub
     for name in ("roads", "rails"):
         await hub.space(name)
@@ -73,7 +73,7 @@ async def test_without_a_position_it_begins_now(any_hub: HubUnderTest) -> None:
     assert told(await changes(hub, "roads", page.position)) == [("UPDATE", "a", 2)]
 
 
-async def test_who_waits_is_told_of_the_next_change_only_when_it_matches(
+async def test_long_polls_return_on_matching_changes_only(
     any_hub: HubUnderTest,
 ) -> None:
     hub = any_hub
@@ -89,7 +89,7 @@ async def test_who_waits_is_told_of_the_next_change_only_when_it_matches(
     assert (page.items, page.position) == ([], str(page.last))
 
 
-async def test_who_waits_looks_only_at_what_was_done_to_his_collection(
+async def test_long_polls_read_changes_of_their_collection_only(
     any_hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hub, looks = any_hub, 0
@@ -117,7 +117,7 @@ async def test_who_waits_looks_only_at_what_was_done_to_his_collection(
     assert looks == before + 2
 
 
-async def test_what_is_not_known_of_the_end_of_the_log_is_looked_at(
+async def test_a_gap_before_the_log_tail_is_read(
     any_hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tail of one transaction, and a beginning that is always too far behind."""
@@ -127,7 +127,7 @@ async def test_what_is_not_known_of_the_end_of_the_log_is_looked_at(
         await hub.space(name)
         await hub.put(name, feature("a", n=0))
     storage = await hub.realm.storage("default")
-    tail, last = Tail(), (await storage.resolve(HEAD)).seq_number
+    tail, last = LogTail(), (await storage.resolve(HEAD)).seq_number
     assert await tail.untouched(storage, last - 2, last, ("roads",)) == last - 2
     assert await tail.untouched(storage, last - 1, last, ("roads",)) == last
     assert await tail.untouched(storage, last - 1, last, ("rails",)) == last - 1
@@ -138,7 +138,7 @@ async def test_what_is_not_known_of_the_end_of_the_log_is_looked_at(
     assert await tail.untouched(storage, last + 4, last + 5, ("roads",)) == last + 5
 
 
-async def test_a_space_that_hides_features_tells_of_those_that_it_shows_or_showed(
+async def test_the_feed_of_a_filtered_space_has_visible_changes_only(
     any_hub: HubUnderTest,
 ) -> None:
     hub = any_hub
@@ -219,7 +219,7 @@ async def stored(
     )
 
 
-async def test_a_storage_tells_the_changes_of_all_its_collections(any_hub: HubUnderTest) -> None:
+async def test_a_storage_feed_has_the_changes_of_all_collections(any_hub: HubUnderTest) -> None:
     hub = any_hub
     for name in ("roads", "rails"):
         await hub.space(name)

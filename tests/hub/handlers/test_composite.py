@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from naksha.hub.handlers.views.layers import Layer, Stack
+from naksha.hub.handlers.views.layers import LayerStack, ViewLayer
 from naksha.hub.pipeline.requests import DeleteFeatures, IfExists
 from naksha.model.errors import Conflict, Forbidden, InvalidArgument
 from naksha.model.query import Query
@@ -42,7 +42,9 @@ class TestCompositeSpaces:
         assert await hub.read("mine") == {"c": {"n": 2}}
         assert await hub.read("base") == {"a": {"n": 1}, "b": {"n": 1}}
 
-    async def test_what_lies_below_is_not_written_by_this_name(self, hub: HubUnderTest) -> None:
+    async def test_the_base_space_is_not_written_through_the_composite(
+        self, hub: HubUnderTest
+    ) -> None:
         await self.composite(hub)
         with pytest.raises(Forbidden, match="E318431"):
             await hub.put("mine", feature("a", n=9), context="super")
@@ -89,15 +91,15 @@ class TestCompositeSpaces:
     ) -> None:
         hub = any_hub
         await self.composite(hub)
-        hidden_by = Stack.hidden_by
+        hidden_by = LayerStack.hidden_by
         overtaking: list[dict[str, Any]] = [_at_version(feature("a", n=2), 1)]
 
-        async def overtaken(stack: Stack, layer: Layer, ids: Collection[str]) -> set[str]:
+        async def overtaken(stack: LayerStack, layer: ViewLayer, ids: Collection[str]) -> set[str]:
             while overtaking:
                 await hub.put("mine", overtaking.pop(), conflict_detection=True)
             return await hidden_by(stack, layer, ids)
 
-        monkeypatch.setattr(Stack, "hidden_by", overtaken)
+        monkeypatch.setattr(LayerStack, "hidden_by", overtaken)
         with pytest.raises(Conflict):
             await hub.put("mine", _at_version(feature("a", n=3), 1), conflict_detection=True)
         assert (await hub.read("mine"))["a"] == {"n": 2}
@@ -147,7 +149,7 @@ class TestCompositeSpaces:
         assert await hub.read("mine") == {"a": {"n": 1}}
         assert [*(await hub.read("mine", context="extension"))] == ["b"]
 
-    async def test_a_version_shows_what_the_extension_hid_then(self, any_hub: HubUnderTest) -> None:
+    async def test_a_version_applies_the_masks_of_its_time(self, any_hub: HubUnderTest) -> None:
         hub = any_hub
         await self.composite(hub)
         hidden = (await hub.delete("mine", "a")).version

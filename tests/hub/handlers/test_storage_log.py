@@ -39,7 +39,7 @@ async def parts(hub: HubUnderTest, limit: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 100])
-async def test_what_changed_no_features_is_left_out(
+async def test_changesets_without_features_are_omitted(
     any_hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     hub = any_hub
@@ -73,7 +73,7 @@ async def ids_of(hub: HubUnderTest, **asked: Any) -> list[tuple[int, list[str]]]
     return found
 
 
-async def test_what_a_filter_finds_is_held_in_memory_in_parts(
+async def test_filtered_changes_are_buffered_in_parts(
     any_hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of changesets that are larger than fit there, too; on main and on a branch."""

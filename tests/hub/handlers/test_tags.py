@@ -64,7 +64,7 @@ class TestTagRules:
     @pytest.mark.parametrize(
         "rules", [[], "x", {"a": 1}, {"a": "$.features[?(@.name =~ /x/)]"}, {"": "$.features[0]"}]
     )
-    async def test_what_is_not_a_rule_is_refused(self, hub: HubUnderTest, rules: Any) -> None:
+    async def test_invalid_rules_are_rejected(self, hub: HubUnderTest, rules: Any) -> None:
         with pytest.raises(InvalidArgument) as refused:
             await hub.space("x", ("tag-filter", {"rules": rules}), STORED)
         assert (refused.value.field or "").startswith("properties.rules")
@@ -85,7 +85,7 @@ class TestTagFilter:
         await hub.write("shown", feature("b", n=1), remove_tags=("seen", "x"))
         assert (await tags(hub))["b"] == ["public", "seen"]
 
-    async def test_only_what_has_the_tags_is_seen(self, any_hub: HubUnderTest) -> None:
+    async def test_reads_return_tagged_features_only(self, any_hub: HubUnderTest) -> None:
         hub = any_hub
         await self.filtered(hub)
         await hub.put("things", feature("a", tags=["public", "x"]), feature("b", tags=["x"]))
@@ -96,7 +96,7 @@ class TestTagFilter:
         assert await hub.count("shown") == 2
         assert await hub.pages("shown", Query(limit=1)) == [["a"], ["c"]]
 
-    async def test_only_that_is_deleted_and_told_of(self, hub: HubUnderTest) -> None:
+    async def test_deletions_are_limited_to_tagged_features(self, hub: HubUnderTest) -> None:
         await self.filtered(hub)
         await hub.put("things", feature("a", tags=["public"]), feature("b"))
         deleted = await hub.realm.send("shown", DeleteFeatures(), CONTEXT)
@@ -110,7 +110,9 @@ class TestTagFilter:
             with pytest.raises(NotImplementedHere):
                 await hub.realm.send("shown", request, CONTEXT)
 
-    async def test_versions_tell_of_what_was_seen_only(self, any_hub: HubUnderTest) -> None:
+    async def test_version_requests_return_visible_features_only(
+        self, any_hub: HubUnderTest
+    ) -> None:
         hub = any_hub
         await self.filtered(hub)
         await hub.put("things", feature("a", tags=["public"], n=1), feature("b", n="secret"))
@@ -134,7 +136,7 @@ class TestTagFilter:
         assert "secret" not in str([step.patch() for step in steps])
 
     @pytest.mark.parametrize("rules", [{"add": "x"}, {"contains": [1]}, {"add": ["x" * 999]}])
-    async def test_what_are_no_tags_is_refused(
+    async def test_invalid_tags_are_rejected(
         self, hub: HubUnderTest, rules: dict[str, Any]
     ) -> None:
         with pytest.raises(InvalidArgument) as refused:
@@ -180,7 +182,7 @@ class TestSourceId:
         assert sorted(await hub.read("things", Query(where=either))) == ["a", "c"]
         assert sorted(await hub.read("things", Query(where=Not(equals("A"))))) == ["b", "c"]
 
-    def test_what_a_predicate_implies(self) -> None:
+    def test_tags_implied_by_predicates(self) -> None:
         other = PropertyTest(("properties", "n"), Op.EQ, "1")
         one, two = ("xyz_source_id_1",), ("xyz_source_id_2",)
         assert implied(equals("1")) == (one,)
@@ -195,7 +197,7 @@ class TestSourceId:
         assert source_tag("") is source_tag("x" * 9999) is None
 
 
-async def test_a_write_tells_nothing_of_what_is_not_seen(hub: HubUnderTest) -> None:
+async def test_write_responses_reveal_no_hidden_features(hub: HubUnderTest) -> None:
     """Who asks for the id of a feature and wants it left alone would else be given it."""
     await hub.space("all")
     await hub.put("all", feature("a", tags=["secret"], n=1), feature("b", tags=["public"], n=2))

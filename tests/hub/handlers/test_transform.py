@@ -69,7 +69,7 @@ class TestSteps:
             ("1e999", "number"),
         ],
     )
-    def test_what_cannot_be_converted_is_refused(self, value: Any, to: str) -> None:
+    def test_unconvertible_values_are_rejected(self, value: Any, to: str) -> None:
         with pytest.raises(InvalidArgument, match=r"properties\.a") as refused:
             applied([{"op": "convert", "path": "properties.a", "to": to}], a=value)
         assert refused.value.feature_id == "a"
@@ -93,7 +93,7 @@ class TestSteps:
             {"op": "template", "path": "properties.a"},
         ],
     )
-    async def test_what_is_no_step_is_refused(self, hub: HubUnderTest, step: Any) -> None:
+    async def test_invalid_steps_are_rejected(self, hub: HubUnderTest, step: Any) -> None:
         with pytest.raises(InvalidArgument) as refused:
             await hub.space("x", ("transform", {"onWrite": [step]}), STORED)
         assert (refused.value.field or "").startswith("properties.onWrite[0]")
@@ -105,7 +105,7 @@ class TestOnWrite:
         {"op": "default", "path": "properties.lanes", "value": 1},
     ]
 
-    async def test_what_is_stored_is_changed(self, any_hub: HubUnderTest) -> None:
+    async def test_features_are_transformed_on_write(self, any_hub: HubUnderTest) -> None:
         hub = any_hub
         await hub.space("roads", ("transform", {"onWrite": self.STEPS}), STORED)
         await hub.put("roads", feature("a", maxSpeed=50, lanes=2), feature("b", maxSpeed=30))
@@ -145,7 +145,7 @@ class TestOnRead:
         await hub.space("shown", ("transform", {"onRead": self.STEPS}), STORED)
         await hub.put("things", feature("a", spd=50, secret=1), feature("b", spd=30, width="x"))
 
-    async def test_what_is_shown_is_changed(self, any_hub: HubUnderTest) -> None:
+    async def test_features_are_transformed_on_read(self, any_hub: HubUnderTest) -> None:
         hub = any_hub
         await self.shown(hub)
         assert await hub.read("shown") == {"a": {"speed": 50}, "b": {"speed": 30, "width": "x"}}
@@ -153,7 +153,7 @@ class TestOnRead:
         written = await hub.write("shown", feature("a", spd=60))
         assert [content(state) for state in written.states] == [{"speed": 60}]
 
-    async def test_a_conflict_shows_what_is_shown(self, hub: HubUnderTest) -> None:
+    async def test_the_head_of_a_conflict_is_transformed(self, hub: HubUnderTest) -> None:
         steps = [{"op": "remove", "path": "properties.secret"}]
         await hub.space("roads", ("transform", {"onRead": steps}), ("storage", {}))
         await hub.put("roads", feature("a", n=1, secret=2))
@@ -163,14 +163,16 @@ class TestOnRead:
         shown = {name for name in refused.value.head["properties"] if name != XYZ}
         assert shown == {"n"}
 
-    async def test_what_is_renamed_is_asked_for_by_its_new_name(self, hub: HubUnderTest) -> None:
+    async def test_renamed_properties_are_queried_by_their_new_name(
+        self, hub: HubUnderTest
+    ) -> None:
         await self.shown(hub)
         fast = PropertyTest(("properties", "speed"), Op.GTE, 40)
         assert sorted(await hub.read("shown", Query(where=fast))) == ["a"]
         assert sorted(await hub.read("shown", Query(where=And((Not(Or((fast,))),))))) == ["b"]
         assert await hub.count("shown", Query(where=fast)) == 1
 
-    async def test_what_is_not_stored_so_cannot_be_asked_for(self, hub: HubUnderTest) -> None:
+    async def test_transformed_properties_cannot_be_queried(self, hub: HubUnderTest) -> None:
         await self.shown(hub)
         for path in (("secret",), ("secret", "deep"), ("spd",), ("width",), ()):
             where = Not(PropertyTest(("properties", *path), Op.EXISTS))

@@ -77,7 +77,7 @@ class TestCollections:
             (state,) = await hub.states("ways", Query(ids=("a",)))
             assert state.xyz["tags"] == ["x"]
 
-    async def test_patching_what_is_there_only(self, hub: HubUnderTest) -> None:
+    async def test_patches_apply_to_existing_features_only(self, hub: HubUnderTest) -> None:
         await ways(hub)
         await hub.put("ways", feature("a", kind="road"))
         written = await hub.write(
@@ -123,7 +123,7 @@ class TestCollections:
         assert written.inserted == ("b",)
 
     @pytest.mark.parametrize("way", ["collections", "spaces"])
-    async def test_what_is_right_is_written_wherever_it_belongs(
+    async def test_valid_features_are_written_to_their_collections(
         self, hub: HubUnderTest, way: str
     ) -> None:
         """Also when nothing is right of what belongs into one of the places."""
@@ -141,7 +141,9 @@ class TestCollections:
         assert {one.id for one in refused.value.failures} == {"b", "c"}
 
     @pytest.mark.parametrize("way", ["collections", "spaces"])
-    async def test_what_cannot_move_stays_where_it_is(self, hub: HubUnderTest, way: str) -> None:
+    async def test_a_failed_move_leaves_the_feature_in_place(
+        self, hub: HubUnderTest, way: str
+    ) -> None:
         names = {"road": "roads", "rail": "rails"}
         for name in names.values():
             await hub.space(name)
@@ -202,7 +204,7 @@ class TestConfiguration:
             {"property": "", "collections": {"road": "roads"}},
         ],
     )
-    async def test_what_does_not_split_is_refused(
+    async def test_invalid_type_splitters_are_rejected(
         self, hub: HubUnderTest, properties: dict[str, Any]
     ) -> None:
         with pytest.raises(InvalidArgument):

@@ -7,7 +7,7 @@ import pytest
 from shapely.geometry import shape
 
 from naksha.hub.handlers.geometry_checks import GeometryRules, area_m2, length_m
-from naksha.hub.handlers.json_schema import Schema
+from naksha.hub.handlers.json_schema import FeatureSchema
 from naksha.hub.pipeline.requests import IfExists, IfNotExists
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotSupported
@@ -37,7 +37,7 @@ async def validated(hub: HubUnderTest, **properties: Any) -> None:
 
 
 class TestSchema:
-    async def test_all_that_is_wrong_is_told(self, any_hub: HubUnderTest) -> None:
+    async def test_all_violations_are_reported(self, any_hub: HubUnderTest) -> None:
         hub = any_hub
         await validated(hub)
         with pytest.raises(InvalidArgument) as refused:
@@ -84,7 +84,7 @@ class TestSchema:
         assert [failure.position for failure in written.failed] == [1, 2]
         assert len(written.inserted) == 1
 
-    async def test_a_report_comes_with_what_is_stored(self, any_hub: HubUnderTest) -> None:
+    async def test_reported_violations_do_not_block_the_write(self, any_hub: HubUnderTest) -> None:
         hub = any_hub
         await validated(hub, mode="report", geometry={"types": ["LineString"]})
         written = await hub.put("roads", feature("a", name="A", speed=200))
@@ -94,7 +94,7 @@ class TestSchema:
             ("a", "geometry.types", "/geometry"),
         ]
 
-    async def test_what_is_deleted_is_not_looked_at(self, hub: HubUnderTest) -> None:
+    async def test_deleted_features_are_not_validated(self, hub: HubUnderTest) -> None:
         await hub.space("things")
         await hub.put("things", feature("a", bad=1))
         await validated(hub)
@@ -167,7 +167,7 @@ class TestConfiguration:
             {"geometry": {"valid": 1}},
         ],
     )
-    async def test_what_is_no_rule_is_refused(
+    async def test_invalid_geometry_rules_are_rejected(
         self, hub: HubUnderTest, properties: dict[str, Any]
     ) -> None:
         with pytest.raises(InvalidArgument) as refused:
@@ -176,16 +176,18 @@ class TestConfiguration:
 
     def test_recursive_schemas_are_fine(self) -> None:
         tree = {"$defs": {"t": {"properties": {"t": {"$ref": "#/$defs/t"}}, "required": ["n"]}}}
-        schema = Schema({**tree, "properties": {"properties": {"$ref": "#/$defs/t"}}}, "schema")
+        schema = FeatureSchema(
+            {**tree, "properties": {"properties": {"$ref": "#/$defs/t"}}}, "schema"
+        )
         problems = list(schema.problems(feature("a", n=1, t={"n": 2, "t": {}})))
         assert problems == [("/properties/t/t", '"n" is a required property')]
 
-    def test_a_schema_that_only_refers_to_itself_asks_for_nothing(self) -> None:
+    def test_a_schema_that_only_refers_to_itself_accepts_everything(self) -> None:
         there = {"allOf": [{"$ref": "#/$defs/back"}]}
         back = {"allOf": [{"$ref": "#/$defs/there"}]}
         circle = {"$ref": "#/$defs/there", "$defs": {"there": there, "back": back}}
         for schema in ({"$ref": "#"}, circle):
-            assert list(Schema(schema, "schema").problems(feature("a"))) == []
+            assert list(FeatureSchema(schema, "schema").problems(feature("a"))) == []
 
     @pytest.mark.parametrize("keyword", ["pattern", "patternProperties", "unevaluatedProperties"])
     def test_no_pattern_takes_for_ever(self, keyword: str) -> None:
@@ -197,7 +199,7 @@ class TestConfiguration:
             "patternProperties": {**named, "additionalProperties": False},
             "unevaluatedProperties": named,
         }
-        schema = Schema({"properties": {"properties": asked[keyword]}}, "schema")
+        schema = FeatureSchema({"properties": {"properties": asked[keyword]}}, "schema")
         properties: dict[str, Any] = {"name": text} if keyword == "pattern" else {text: 1}
         written = feature("a", **properties)
         began = time.thread_time()

@@ -49,7 +49,7 @@ class TestLayered:
         assert await hub.read("map") == {"a": {"n": 1}, "b": {"n": 2}, "c": {"n": 2}}
         assert await hub.count("map") == 3
 
-    async def test_what_a_filter_does_not_find_above_does_not_come_back_from_below(
+    async def test_filtered_upper_features_still_hide_lower_ones(
         self, any_hub: HubUnderTest
     ) -> None:
         hub = any_hub
@@ -60,7 +60,9 @@ class TestLayered:
         assert await hub.count("map", at_least(3)) == 1
         assert await hub.pages("map", Query(where=at_least(3).where, limit=1)) == [["a"]]
 
-    async def test_what_was_deleted_above_does_not_come_back(self, any_hub: HubUnderTest) -> None:
+    async def test_deletions_in_upper_layers_hide_lower_features(
+        self, any_hub: HubUnderTest
+    ) -> None:
         hub = any_hub
         await two_layers(hub)
         await hub.put("base", feature("a", n=1), feature("b", n=1))
@@ -70,7 +72,7 @@ class TestLayered:
         assert await hub.read("base") == {"a": {"n": 1}, "b": {"n": 1}}
         assert [s.id for s in await hub.states("map", Query(states=States.DELETED))] == ["b"]
 
-    async def test_what_only_lies_below_can_be_deleted(self, any_hub: HubUnderTest) -> None:
+    async def test_lower_features_can_be_deleted(self, any_hub: HubUnderTest) -> None:
         hub = any_hub
         await two_layers(hub)
         await hub.put("base", feature("a", n=1), feature("b", n=1))
@@ -99,7 +101,7 @@ class TestLayered:
         assert written.inserted == ("a",)
         assert await hub.read("map") == {"a": {"n": 2}}
 
-    async def test_a_patch_of_what_lies_below_is_the_whole_above(
+    async def test_a_patched_lower_feature_is_complete_in_the_top_layer(
         self, any_hub: HubUnderTest
     ) -> None:
         hub = any_hub
@@ -113,7 +115,7 @@ class TestLayered:
         assert state.feature["geometry"]["coordinates"][:2] == [8.6, 50.1]
         assert state.xyz["space"] == "map"
 
-    async def test_what_is_only_there_below_is_there(self, hub: HubUnderTest) -> None:
+    async def test_lower_features_exist_for_existence_rules(self, hub: HubUnderTest) -> None:
         await two_layers(hub)
         await hub.put("base", feature("a", n=1))
         with pytest.raises(FeatureExists):
@@ -124,14 +126,16 @@ class TestLayered:
         assert patched.updated == ("a",)
         assert await hub.read("map") == {"a": {"n": 3}}
 
-    async def test_a_replaced_one_has_nothing_of_what_lies_below(self, hub: HubUnderTest) -> None:
+    async def test_a_replacement_keeps_nothing_of_the_lower_feature(
+        self, hub: HubUnderTest
+    ) -> None:
         await two_layers(hub)
         await hub.put("base", feature("a", n=1, name="Anna"))
         written = await hub.put("map", feature("a", n=2), ne=IfNotExists.ERROR)
         assert (written.inserted, written.updated) == ((), ("a",))
         assert await hub.read("map") == {"a": {"n": 2}}
 
-    async def test_whoever_read_an_older_state_below_is_told(self, hub: HubUnderTest) -> None:
+    async def test_a_stale_lower_state_is_a_conflict(self, hub: HubUnderTest) -> None:
         await two_layers(hub)
         await hub.put("base", feature("a", n=1))
         (state,) = await hub.states("map")
@@ -170,7 +174,7 @@ class TestLayered:
         ]
         assert written.inserted == ("e",)
 
-    async def test_what_a_query_finds_is_deleted(self, any_hub: HubUnderTest) -> None:
+    async def test_deletion_by_query(self, any_hub: HubUnderTest) -> None:
         hub = any_hub
         await two_layers(hub)
         await hub.put("base", *(feature(id, n=n) for n, id in enumerate("abcd")))
@@ -216,7 +220,7 @@ class TestLayered:
         assert await hub.read("map", ref="HEAD") == await hub.read("map", ref="main:HEAD")
 
     @pytest.mark.parametrize("storage", [None, "other"])
-    async def test_what_is_brought_up_while_it_is_read_is_seen_once(
+    async def test_features_brought_up_during_a_read_appear_once(
         self, any_hub: HubUnderTest, tmp_path: Path, storage: str | None
     ) -> None:
         """Between the top, of which the first features are there, and what lies below."""
@@ -237,13 +241,13 @@ class TestLayered:
         }
 
     @pytest.mark.parametrize("asked_before", [1, 2, 3, 4])
-    async def test_what_is_brought_up_while_it_is_read_by_id_is_seen_once(
+    async def test_features_brought_up_during_a_read_by_id_appear_once(
         self, hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch, asked_before: int
     ) -> None:
         """Whichever question to a layer it happens after."""
         await two_layers(hub)
         await hub.put("base", feature("a", n=1))
-        ask, left = SpaceLayer.ask, iter(range(1, 99))
+        ask, left = SpaceLayer.send, iter(range(1, 99))
 
         async def asked(self: SpaceLayer, event: Event, request: Any) -> Any:
             answer = await ask(self, event, request)
@@ -251,7 +255,7 @@ class TestLayered:
                 await hub.put("edits", feature("a", n=2))
             return answer
 
-        monkeypatch.setattr(SpaceLayer, "ask", asked)
+        monkeypatch.setattr(SpaceLayer, "send", asked)
         assert [state.id for state in await hub.states("map", Query(ids=("a",)))] == ["a"]
 
     @pytest.mark.parametrize(
@@ -263,7 +267,7 @@ class TestLayered:
             (IfExists.DELETE, IfNotExists.RETAIN),
         ],
     )
-    async def test_what_is_deleted_while_it_is_brought_up_stays_deleted(
+    async def test_features_deleted_while_brought_up_stay_deleted(
         self,
         any_hub: HubUnderTest,
         monkeypatch: pytest.MonkeyPatch,
@@ -273,7 +277,7 @@ class TestLayered:
         hub = any_hub
         await two_layers(hub)
         await hub.put("base", feature("a", n=1, m=1), feature("b", n=1))
-        ask, meanwhile = SpaceLayer.ask, iter(["a"])
+        ask, meanwhile = SpaceLayer.send, iter(["a"])
 
         async def asked(self: SpaceLayer, event: Event, request: Any) -> Any:
             if isinstance(request, WriteFeatures):
@@ -281,7 +285,7 @@ class TestLayered:
                     await hub.delete("map", id)
             return await ask(self, event, request)
 
-        monkeypatch.setattr(SpaceLayer, "ask", asked)
+        monkeypatch.setattr(SpaceLayer, "send", asked)
         patch = {"type": "Feature", "id": "a", "properties": {"n": 2}}
         features = () if e is IfExists.DELETE else (patch, {**patch, "id": "b"})
         ids = ("a", "b") if e is IfExists.DELETE else ()
@@ -362,7 +366,7 @@ class TestPages:
         assert found == {"c": 1, "d": 2, "e": 1, "f": 2}
         assert answer.cursor is None
 
-    async def test_what_is_brought_up_between_two_pages_is_seen_once(
+    async def test_features_brought_up_between_pages_appear_once(
         self, any_hub: HubUnderTest
     ) -> None:
         hub = any_hub
@@ -411,7 +415,7 @@ class TestVersionsOfSeveralStorages:
         await hub.space("middle", storage="other")
         await hub.space("base")
         await hub.space("wide", ("view", {"spaceIds": ["top", "middle", "base"]}))
-        ask, moves = SpaceLayer.ask, deque[str]()
+        ask, moves = SpaceLayer.send, deque[str]()
 
         async def asked(self: SpaceLayer, event: Event, request: Any) -> Any:
             answer = await ask(self, event, request)
@@ -420,7 +424,7 @@ class TestVersionsOfSeveralStorages:
                 await hub.delete("middle", id)
             return answer
 
-        monkeypatch.setattr(SpaceLayer, "ask", asked)
+        monkeypatch.setattr(SpaceLayer, "send", asked)
         for paged in (False, True):
             for questions in range(4):
                 id = f"f{questions}-{paged}"
@@ -441,14 +445,14 @@ class TestVersionsOfSeveralStorages:
         await hub.put("top", feature("a"))
         await hub.put("middle", feature("b"))
         asked_for: list[str] = []
-        ask = SpaceLayer.ask
+        ask = SpaceLayer.send
 
         async def asked(self: SpaceLayer, event: Event, request: Any) -> Any:
             if isinstance(request, GetVersion):
                 asked_for.append(self.space_id)
             return await ask(self, event, request)
 
-        monkeypatch.setattr(SpaceLayer, "ask", asked)
+        monkeypatch.setattr(SpaceLayer, "send", asked)
         assert sorted(await hub.read("wide")) == ["a", "b"]
         assert asked_for == ["top", "middle"] * 2
 
@@ -517,7 +521,7 @@ class TestConfiguration:
             {"spaceIds": ["a"], "viewType": "SIDEWAYS"},
         ],
     )
-    async def test_what_is_no_view_is_refused(
+    async def test_invalid_views_are_rejected(
         self, hub: HubUnderTest, properties: dict[str, object]
     ) -> None:
         await hub.space("a")
@@ -526,7 +530,7 @@ class TestConfiguration:
         assert (refused.value.field or "").startswith("properties.")
 
 
-async def test_what_is_right_is_written_whatever_is_wrong(hub: HubUnderTest) -> None:
+async def test_valid_features_are_written_despite_failures(hub: HubUnderTest) -> None:
     await two_layers(hub)
     await hub.put("base", feature("a", n=1), feature("p", n=1))
     nowhere = {"type": "Point", "coordinates": []}

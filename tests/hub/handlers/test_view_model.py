@@ -172,7 +172,7 @@ async def play(
 
 @given(st.lists(EDITS, max_size=8), FILTERS, SOME_IDS, st.integers(1, 4))
 @settings(max_examples=20)
-def test_views_show_what_the_model_shows(
+def test_views_equal_the_model(
     player: tuple[asyncio.Runner, Player],
     edits: list[Edit],
     where: Predicate | None,
@@ -189,7 +189,7 @@ def test_views_show_what_the_model_shows(
 @pytest.mark.long
 @given(st.lists(EDITS, max_size=20), FILTERS, SOME_IDS, st.integers(1, 4))
 @settings(max_examples=300)
-def test_views_show_what_the_model_shows_after_many_edits(
+def test_views_equal_the_model_after_many_edits(
     player: tuple[asyncio.Runner, Player],
     edits: list[Edit],
     where: Predicate | None,

@@ -71,7 +71,7 @@ class TestMerged:
         assert states["a"].xyz["space"] == "map"
         assert await hub.read("map", Query(ids=("b", "nothing"))) == {"b": whole["b"]}
 
-    async def test_a_query_is_about_what_comes_of_it(self, any_hub: HubUnderTest) -> None:
+    async def test_queries_apply_to_merged_features(self, any_hub: HubUnderTest) -> None:
         hub = any_hub
         await joined(hub)
         rich = Query(where=has("people", 15, Op.GTE))
@@ -123,7 +123,7 @@ class TestMerged:
         states = await (await hub.realm.send("map", rest, CONTEXT)).all()
         assert {state.id: content(state).get("people") for state in states} == {"c": None, "d": 40}
 
-    async def test_what_is_deleted_does_not_come_back(self, any_hub: HubUnderTest) -> None:
+    async def test_deleted_features_stay_deleted(self, any_hub: HubUnderTest) -> None:
         hub = any_hub
         await joined(hub)
         assert (await hub.delete("map", "a", "c")).deleted == ("a", "c")
@@ -153,7 +153,7 @@ class TestMerged:
         then = await hub.read("map", Query(ids=("a",)), ref=str(version))
         assert then["a"]["people"] == 11
 
-    async def test_what_is_hidden_from_somebody_hides_from_him(self, hub: HubUnderTest) -> None:
+    async def test_features_hidden_by_rights_still_mask(self, hub: HubUnderTest) -> None:
         await joined(hub)
         read = [{"spaceId": "map"}, {"spaceId": SHAPES}]
         actor = an_actor(useSpaces=[{}], readFeatures=read)
@@ -205,7 +205,7 @@ class TestOrigins:
         await hub.put("ways", new)
         assert "new" in await hub.read("rails")
 
-    async def test_what_is_deleted_is_deleted_everywhere(self, any_hub: HubUnderTest) -> None:
+    async def test_deletions_apply_to_all_spaces(self, any_hub: HubUnderTest) -> None:
         hub = any_hub
         await grouped(hub)
         assert (await hub.delete("ways", "both", "b", "nothing")).deleted == ("both", "b")
@@ -214,7 +214,7 @@ class TestOrigins:
         assert gone.ids == ("a",)
         assert await hub.count("ways") == 0
 
-    async def test_what_must_be_there_is_looked_for_everywhere(self, hub: HubUnderTest) -> None:
+    async def test_existence_is_checked_in_all_spaces(self, hub: HubUnderTest) -> None:
         await grouped(hub)
         patch: Any = {"e": IfExists.PATCH, "ne": IfNotExists.ERROR}
         assert (await hub.write("ways", feature("b", m=1), **patch)).updated == ("b",)
@@ -229,7 +229,7 @@ class TestOrigins:
             {"spaceIds": ["roads"], "viewType": "UNION", "writes": "down"},
         ],
     )
-    async def test_what_cannot_be_is_refused(
+    async def test_invalid_combinations_are_rejected(
         self, hub: HubUnderTest, properties: dict[str, Any]
     ) -> None:
         await hub.space("roads")
@@ -275,14 +275,12 @@ class TestVirtualSpaces:
             {"override": ["virtual"]},
         ],
     )
-    async def test_what_it_is_made_of_must_be_said(self, hub: HubUnderTest, told: Any) -> None:
+    async def test_a_virtual_space_must_name_its_spaces(self, hub: HubUnderTest, told: Any) -> None:
         await hub.space("one")
         with pytest.raises(InvalidArgument):
             await create_space(hub.realm, virtual(told), ACTOR)
 
-    async def test_who_may_not_see_a_space_cannot_put_it_into_another(
-        self, hub: HubUnderTest
-    ) -> None:
+    async def test_a_virtual_space_requires_rights_to_its_spaces(self, hub: HubUnderTest) -> None:
         await hub.space("one")
         somebody = an_actor(manageSpaces=[{"id": "virtual"}], useSpaces=[{"id": "virtual"}])
         with pytest.raises(Forbidden):

@@ -12,28 +12,28 @@ import msgspec
 from naksha.hub.config.objects import Space
 from naksha.hub.hub import Hub, RealmHub
 from naksha.hub.jobs.changes import (
-    Seen,
+    JobWithState,
     job_of,
     jobs_of,
     submit_job,
 )
 from naksha.hub.jobs.files import JobFiles
+from naksha.hub.jobs.job_targets import JobStorage, process_spec, target_of
 from naksha.hub.jobs.kinds import JobKinds
 from naksha.hub.jobs.objects import (
     JobObject,
     JobState,
+    JobStatus,
     JobTable,
-    State,
 )
-from naksha.hub.jobs.targets import Placed, target_of, whole_spec
-from naksha.hub.leases import Holding, take
+from naksha.hub.leases import HeldLease, take
 from naksha.hub.pipeline.request_context import Actor
 from tests.hub.jobs.sample import COUNT
 from tests.hub.realms import ADMIN, a_hub
 
 
 class Realm:
-    """A realm with a space, and what is asked of it."""
+    """A realm with a space, and requests to it."""
 
     def __init__(self, hub: Hub, realm: RealmHub, kinds: JobKinds, files: Path) -> None:
         self.hub = hub
@@ -41,7 +41,7 @@ class Realm:
         self.kinds = kinds
         self.files = JobFiles(files)
 
-    async def submit(self, job: str = COUNT, actor: Actor = ADMIN, **told: Any) -> Seen:
+    async def submit(self, job: str = COUNT, actor: Actor = ADMIN, **told: Any) -> JobWithState:
         body = {"id": "one", "job": job, **told}
         if "storageId" not in told:
             body.setdefault("spaceId", "roads")
@@ -53,8 +53,8 @@ class Realm:
         """What its process would be told."""
         kind = await self.kinds.get(job.job)
         target = await target_of(await self.realm.registry.snapshot_now(), job, kind)
-        placed = Placed(*self.realm.located(target.storage))
-        return whole_spec(job, kind, target, placed, self.files, self.realm.realm_id)
+        placed = JobStorage(*self.realm.located(target.storage))
+        return process_spec(job, kind, target, placed, self.files, self.realm.realm_id)
 
     async def put(self, job: JobObject, **state: Any) -> None:
         """As if something had happened to a job meanwhile."""
@@ -81,11 +81,11 @@ async def is_alone(realm: Realm) -> bool:
     return len(await jobs_of(realm.realm, ADMIN)) == 1
 
 
-async def held(realm: Realm, job: JobObject) -> Holding[JobState]:
+async def held(realm: Realm, job: JobObject) -> HeldLease[JobState]:
     """A job as an instance has it that runs it."""
     table = JobTable(realm.realm.opened.persistence)
     kept = await table.get(job.own.state_id)
     assert kept is not None
-    holding = await take(table, kept, "here", state=State.RUNNING, attempt=1)
+    holding = await take(table, kept, "here", state=JobStatus.RUNNING, attempt=1)
     assert holding is not None
     return holding

@@ -19,8 +19,8 @@ from pyspark.sql import SparkSession
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.query import Query
-from naksha.spark.jobs.frame import Access, InputFile, Job, OutputFile, Progress, Spec
-from naksha.spark.runtime.storage_cache import opened
+from naksha.spark.jobs.frame import InputFile, Job, JobAccess, JobProgress, JobSpec, OutputFile
+from naksha.spark.runtime.storage_cache import shared_storage
 from naksha.spi.arrow import GIVEN
 from naksha.spi.staging import StagedWrite, WriteMode
 
@@ -35,13 +35,13 @@ WAIT_SECONDS = 0.05
 SECONDS_MAX = 120
 
 
-class Count(Spec, frozen=True, kw_only=True, tag=COUNT):
+class Count(JobSpec, frozen=True, kw_only=True, tag=COUNT):
     """What is to be counted, and what happens meanwhile."""
 
     collection: str
     """The collection that is counted."""
     steps: int = 3
-    """How often it is told how far it is."""
+    """Number of progress reports."""
     until: InputFile | None = None
     """A file that it waits for."""
     is_deaf: bool = False
@@ -54,7 +54,7 @@ class Count(Spec, frozen=True, kw_only=True, tag=COUNT):
     app_id: str = ""
     author: str | None = None
     sources: tuple[InputFile, ...] = ()
-    """Files whose sizes are told."""
+    """Files whose sizes are reported."""
     notes: int = 0
     """How many lines of `NOTE` its report has."""
     output: OutputFile | None = None
@@ -62,7 +62,7 @@ class Count(Spec, frozen=True, kw_only=True, tag=COUNT):
 
 
 class Once(Count, frozen=True, kw_only=True, tag=ONCE):
-    """The same, of which nobody may make two."""
+    """The same job, which is not repeatable."""
 
 
 class Load(Count, frozen=True, kw_only=True, tag=LOAD):
@@ -95,7 +95,7 @@ class Counted(msgspec.Struct, frozen=True):
     notes: list[str] = []
 
 
-def count(spark: SparkSession | None, spec: Count, progress: Progress) -> Counted:
+def count(spark: SparkSession | None, spec: Count, progress: JobProgress) -> Counted:
     """Counts."""
     print("this is not for who reads our lines")  # noqa: T201
     os.system("echo neither is this")
@@ -104,7 +104,7 @@ def count(spark: SparkSession | None, spec: Count, progress: Progress) -> Counte
     # As those do that learn only then how much there is to do.
     for total in (None, spec.steps + 1):
         progress.phase("counting", total)
-    features = opened(spec.place).call(lambda s: s.count(spec.collection, Query()))
+    features = shared_storage(spec.place).call(lambda s: s.count(spec.collection, Query()))
     for _ in range(spec.steps):
         progress.advance()
     _wait(spec, progress, spec.until)
@@ -120,11 +120,11 @@ def count(spark: SparkSession | None, spec: Count, progress: Progress) -> Counte
     return Counted(features, os.getpid(), spec.job_id, by, size, notes=notes)
 
 
-def load(spark: SparkSession | None, spec: Load, progress: Progress) -> Counted:
+def load(spark: SparkSession | None, spec: Load, progress: JobProgress) -> Counted:
     """Stages features, waits, applies them, and waits once more."""
     _begin(spec, progress)
     progress.phase("staging", spec.steps)
-    storage, info = opened(spec.place), spec.info or CollectionInfo(id=spec.collection)
+    storage, info = shared_storage(spec.place), spec.info or CollectionInfo(id=spec.collection)
     with storage.using() as used:
         stage = used.call(lambda s: s.stage(spec.job_id, info))
         for n in range(spec.steps):
@@ -144,13 +144,13 @@ def load(spark: SparkSession | None, spec: Load, progress: Progress) -> Counted:
     return Counted(applied.created, os.getpid(), spec.job_id, by, repeated=applied.repeated)
 
 
-def wipe(spark: SparkSession | None, spec: Wipe, progress: Progress) -> Counted:
+def wipe(spark: SparkSession | None, spec: Wipe, progress: JobProgress) -> Counted:
     """Counts when it is too late to cancel it."""
-    progress.too_late()
+    progress.disable_cancellation()
     return count(spark, spec, progress)
 
 
-def sleep(spark: SparkSession, spec: Sleep, progress: Progress) -> Counted:
+def sleep(spark: SparkSession, spec: Sleep, progress: JobProgress) -> Counted:
     """Lets a task of Spark sleep, in a process of Python that Java has started."""
     _begin(spec, progress)
     progress.phase("sleeping")
@@ -159,13 +159,13 @@ def sleep(spark: SparkSession, spec: Sleep, progress: Progress) -> Counted:
     return Counted(features, os.getpid(), spec.job_id, (spec.app_id, spec.author))
 
 
-def _begin(spec: Count, progress: Progress) -> None:
+def _begin(spec: Count, progress: JobProgress) -> None:
     progress.say(f"process {os.getpid()}")
     if spec.has_child:
         subprocess.Popen(["sleep", str(SECONDS_MAX)])
 
 
-def _wait(spec: Count, progress: Progress, name: str | None) -> None:
+def _wait(spec: Count, progress: JobProgress, name: str | None) -> None:
     deadline = time.monotonic() + SECONDS_MAX
     while name is not None and not Path(name).exists() and time.monotonic() < deadline:
         time.sleep(WAIT_SECONDS)
@@ -177,8 +177,8 @@ def _wait(spec: Count, progress: Progress, name: str | None) -> None:
 
 count_job = Job(Count, count, "Count the features of a collection, slowly.", needs_spark=False)
 once_job = Job(Once, count, "Count them once.", is_repeatable=False, needs_spark=False)
-load_job = Job(Load, load, "Make some features.", Access.WRITE, needs_spark=False)
+load_job = Job(Load, load, "Make some features.", JobAccess.WRITE, needs_spark=False)
 wipe_job = Job(
-    Wipe, wipe, "Count them, with the rights of who drops.", Access.MANAGE, needs_spark=False
+    Wipe, wipe, "Count them, with the rights of who drops.", JobAccess.MANAGE, needs_spark=False
 )
 sleep_job = Job(Sleep, sleep, "Let Spark sleep.")

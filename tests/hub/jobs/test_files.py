@@ -28,8 +28,8 @@ def mine(tmp_path: Path) -> Path:
     return mine
 
 
-def placed(mine: Path, name: str) -> str:
-    found: str = JobFiles(mine.parent).placed("default", name, "spec.files")
+def paths_of(mine: Path, name: str) -> str:
+    found: str = JobFiles(mine.parent).paths_of("default", name, "spec.files")
     return found
 
 
@@ -57,15 +57,15 @@ def placed(mine: Path, name: str) -> str:
 )
 def test_no_name_or_pattern_leads_out_by_a_link(mine: Path, name: str) -> None:
     with pytest.raises(Forbidden, match="not below the directory") as caught:
-        placed(mine, name)
+        paths_of(mine, name)
     assert caught.value.field == "spec.files"
 
 
 @pytest.mark.parametrize(
     "name", ["plain", "pl*", "plain/*.json", "same", "sa*/a.json", "way/b.json", "new", "new-*"]
 )
-def test_what_stays_inside_may_be_named(mine: Path, name: str) -> None:
-    assert placed(mine, name) == str(mine / name)
+def test_names_inside_the_directory_are_accepted(mine: Path, name: str) -> None:
+    assert paths_of(mine, name) == str(mine / name)
 
 
 @pytest.mark.parametrize("name", [".", "./", "./.", "round", "plain/up"])
@@ -77,8 +77,8 @@ def test_the_directory_of_a_realm_itself_is_no_name(mine: Path, name: str) -> No
     (mine / "round").symlink_to(mine)
     (mine / "plain" / "up").symlink_to("..")
     with pytest.raises(Forbidden, match="not below the directory"):
-        placed(mine, name)
-    assert placed(mine, "*") == str(mine / "*")
+        paths_of(mine, name)
+    assert paths_of(mine, "*") == str(mine / "*")
 
 
 def test_more_files_than_can_be_looked_at_are_refused(
@@ -88,12 +88,12 @@ def test_more_files_than_can_be_looked_at_are_refused(
     for n in range(6):
         (mine / "plain" / f"{n}.json").touch()
     with pytest.raises(LimitExceeded, match="5"):
-        placed(mine, "plain")
-    assert placed(mine, "plain/1.json")
+        paths_of(mine, "plain")
+    assert paths_of(mine, "plain/1.json")
 
 
 def test_a_directory_is_looked_at_once_however_many_links_lead_to_it(mine: Path) -> None:
     for n in range(8):
         (mine / "plain" / f"round{n}").symlink_to(mine / "plain")
-    assert placed(mine, "plain/**/a.json")
-    assert placed(mine, "plain/**/**/nothing*")
+    assert paths_of(mine, "plain/**/a.json")
+    assert paths_of(mine, "plain/**/**/nothing*")

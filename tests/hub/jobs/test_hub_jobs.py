@@ -24,11 +24,11 @@ from naksha.hub.jobs.files import JobFiles
 from naksha.hub.jobs.kinds import JobKinds
 from naksha.hub.jobs.objects import (
     JobLog,
+    JobStatus,
     JobTable,
-    State,
     add_to_log,
 )
-from naksha.hub.jobs.runner import Runner, Running
+from naksha.hub.jobs.runner import JobRunner, JobRunnerSettings
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import (
@@ -55,15 +55,18 @@ async def test_a_job_waits_is_seen_and_is_cancelled(tmp_path: Path, kinds: JobKi
     async with a_realm(tmp_path, kinds) as realm:
         assert await jobs_of(realm.realm, ADMIN) == []
         seen = await realm.submit(title="Count them")
-        assert (seen.state.state, seen.job.title) == (State.SUBMITTED, "Count them")
+        assert (seen.state.state, seen.job.title) == (JobStatus.SUBMITTED, "Count them")
         assert [one.job.id for one in await jobs_of(realm.realm, ADMIN)] == ["one"]
-        assert await jobs_of(realm.realm, ADMIN, [State.DONE]) == []
+        assert await jobs_of(realm.realm, ADMIN, [JobStatus.DONE]) == []
         with pytest.raises(Conflict):
             await realm.submit()
         with pytest.raises(InUse, match="submitted"):
             await remove_job(realm.realm, "one", ADMIN)
         cancelled = await cancel_job(realm.realm, "one", ADMIN)
-        assert (cancelled.state.state, cancelled.state.cancelled_by) == (State.CANCELLED, "tests")
+        assert (cancelled.state.state, cancelled.state.cancelled_by) == (
+            JobStatus.CANCELLED,
+            "tests",
+        )
         assert await cancel_job(realm.realm, "one", ADMIN) == cancelled
         log = await log_of(realm.realm, seen.job)
         assert [line.text for line in log.lines] == ["submitted by tests", "cancelled by tests"]
@@ -75,9 +78,7 @@ async def test_a_job_waits_is_seen_and_is_cancelled(tmp_path: Path, kinds: JobKi
         assert await log_of(realm.realm, seen.job) == JobLog()
 
 
-async def test_what_is_written_under_a_job_is_called_like_no_other(
-    tmp_path: Path, kinds: JobKinds
-) -> None:
+async def test_run_ids_are_unique(tmp_path: Path, kinds: JobKinds) -> None:
     """A job that has the id of a former one must not count as done already."""
     async with a_realm(tmp_path, kinds) as realm:
         found = []
@@ -90,7 +91,7 @@ async def test_what_is_written_under_a_job_is_called_like_no_other(
         assert all(len(one) == 32 for one in found)
 
 
-async def test_the_process_is_told_where_and_who_by_the_hub(
+async def test_the_hub_sets_storage_and_actor_of_the_process(
     tmp_path: Path, kinds: JobKinds
 ) -> None:
     async with a_realm(tmp_path, kinds) as realm:
@@ -130,12 +131,12 @@ async def test_a_load_makes_the_collection_that_the_space_wants(
         for id in ("makes", "finds"):
             await realm.submit("load", id=id, spaceId=id, spec=spec)
         makes, finds = [(await job_of(realm.realm, id, ADMIN)).job for id in ("makes", "finds")]
-        how = Running(kinds=kinds, files=realm.files)
-        runner = Runner(realm.realm, makes, await held(realm, makes), how)
+        how = JobRunnerSettings(kinds=kinds, files=realm.files)
+        runner = JobRunner(realm.realm, makes, await held(realm, makes), how)
         told = msgspec.convert((await runner._spec())["info"], CollectionInfo)
         info = CollectionInfo(id="lanes", max_age=7, history_enabled=False, id_prefix="l-")
         assert told == info
-        runner = Runner(realm.realm, finds, await held(realm, finds), how)
+        runner = JobRunner(realm.realm, finds, await held(realm, finds), how)
         with pytest.raises(CollectionNotFound, match="autoCreateCollection"):
             await runner._spec()
         async with (await realm.realm.storage("default")).write("test") as session:
@@ -163,7 +164,7 @@ async def test_a_load_makes_the_collection_that_the_space_wants(
         ({"spec": {"fails": "x" * limits.JOB_SPEC_BYTES_MAX}}, LimitExceeded, "spec"),
     ],
 )
-async def test_what_is_wrong_is_named(
+async def test_errors_name_the_invalid_field(
     told: dict[str, Any],
     error: type[NakshaError],
     field: str,
@@ -339,7 +340,7 @@ INTO = {"source": "a.json"}
         ),
     ],
 )
-async def test_who_submits_a_job_needs_the_rights_to_what_it_does(
+async def test_submitting_a_job_requires_its_rights(
     job: str,
     told: dict[str, Any],
     urm: dict[str, Any],
@@ -357,7 +358,7 @@ async def test_who_submits_a_job_needs_the_rights_to_what_it_does(
         assert caught.value.right == missing
 
 
-async def test_jobs_are_seen_and_ended_by_who_may(tmp_path: Path, kinds: JobKinds) -> None:
+async def test_reading_and_cancelling_jobs_requires_rights(tmp_path: Path, kinds: JobKinds) -> None:
     async with a_realm(tmp_path, kinds) as realm:
         await realm.submit()
         nobody = an_actor()
@@ -375,20 +376,18 @@ async def test_jobs_are_seen_and_ended_by_who_may(tmp_path: Path, kinds: JobKind
                 await cancel_job(realm.realm, "one", actor)
             with pytest.raises(Forbidden):
                 await remove_job(realm.realm, "one", actor)
-        assert (await job_of(realm.realm, "one", ADMIN)).state.state is State.SUBMITTED
+        assert (await job_of(realm.realm, "one", ADMIN)).state.state is JobStatus.SUBMITTED
 
 
 # ---- The log -------------------------------------------------------------------------------------
 
 
-async def test_what_was_said_is_kept_although_a_save_is_interrupted(
-    tmp_path: Path, kinds: JobKinds
-) -> None:
+async def test_log_lines_survive_an_interrupted_save(tmp_path: Path, kinds: JobKinds) -> None:
     """Before it was written, or when that is not known."""
     async with a_realm(tmp_path, kinds) as realm:
         job = (await realm.submit()).job
-        how = Running(kinds=kinds, files=realm.files)
-        runner = Runner(realm.realm, job, await held(realm, job), how)
+        how = JobRunnerSettings(kinds=kinds, files=realm.files)
+        runner = JobRunner(realm.realm, job, await held(realm, job), how)
         runner._say("first")
         saving = asyncio.create_task(runner._save_log())
         await asyncio.sleep(0)
@@ -396,7 +395,7 @@ async def test_what_was_said_is_kept_although_a_save_is_interrupted(
         await asyncio.wait([saving])
         assert saving.cancelled()
         runner._say("second")
-        said = list(runner._said)
+        said = list(runner._unsaved_lines)
         await runner._save_log()
         await add_to_log(realm.realm.opened.persistence, job.own.log_id, said)
         log = await log_of(realm.realm, job)

@@ -10,11 +10,11 @@ from typing import Any, NoReturn
 import pytest
 
 from naksha.model.errors import Cancelled, InvalidArgument, NakshaError, NotFound, Unavailable
-from naksha.spark.jobs.registry import Asked
-from naksha.spark.runtime.job_thread import Run
+from naksha.spark.jobs.registry import JobRequest
+from naksha.spark.runtime.job_thread import JobRun
 from naksha.spark.runtime.progress import LineProgress
 from naksha.spark.runtime.storage_cache import close_all
-from naksha.spark.source.options import Place
+from naksha.spark.source.options import StorageRef
 from naksha.spi.jobs.messages import Done, Failed, Late, Phase, read_line
 from tests.hub.jobs.sample import Load, load, load_job
 from tests.hub.jobs.support import town
@@ -23,10 +23,10 @@ Work = Callable[..., NoReturn]
 
 
 def end_of(directory: Path, work: Work) -> object:
-    """What is told of a job that works so."""
-    place = Place(location=town(directory))
+    """Description of a job with this behaviour."""
+    place = StorageRef(location=town(directory))
     spec = Load(place=place, collection="roads", source="/", job_id="j", app_id="test")
-    run = Run(Asked(load_job._replace(run=work), spec), LineProgress(io.BytesIO()), "", {})
+    run = JobRun(JobRequest(load_job._replace(run=work), spec), LineProgress(io.BytesIO()), "", {})
     try:
         run._work()
     finally:
@@ -34,25 +34,25 @@ def end_of(directory: Path, work: Work) -> object:
     return run._news.get_nowait()
 
 
-def test_it_is_too_late_to_cancel_what_cannot_be_undone() -> None:
+def test_an_irreversible_step_cannot_be_cancelled() -> None:
     out = io.BytesIO()
     progress = LineProgress(out)
-    progress.too_late()
+    progress.disable_cancellation()
     assert not progress.cancel()
     progress.phase("dropping")
     assert [read_line(text) for text in out.getvalue().splitlines()] == [Late(), Phase("dropping")]
 
 
-def test_who_was_cancelled_before_does_nothing_that_cannot_be_undone() -> None:
+def test_a_cancelled_job_starts_no_irreversible_step() -> None:
     progress = LineProgress(io.BytesIO())
     assert progress.cancel()
     assert not progress.cancel()
     with pytest.raises(Cancelled):
-        progress.too_late()
+        progress.disable_cancellation()
 
 
 @pytest.mark.parametrize("error", [NotFound, Unavailable])
-def test_what_another_run_has_written_is_done(error: type[NakshaError], tmp_path: Path) -> None:
+def test_a_job_written_by_another_run_is_done(error: type[NakshaError], tmp_path: Path) -> None:
     """It was slower than a run that was believed to be gone, which dropped what both had staged."""
 
     def work(*given: Any) -> NoReturn:
@@ -65,9 +65,7 @@ def test_what_another_run_has_written_is_done(error: type[NakshaError], tmp_path
 
 
 @pytest.mark.parametrize("error", [NotFound, Unavailable, InvalidArgument])
-def test_what_nobody_has_written_is_told_as_it_failed(
-    error: type[NakshaError], tmp_path: Path
-) -> None:
+def test_an_unwritten_job_reports_its_failure(error: type[NakshaError], tmp_path: Path) -> None:
     def work(*given: Any) -> NoReturn:
         raise error("it did not even begin")
 

@@ -23,7 +23,7 @@ FEATURE = {"id": "a", "properties": {"speed": 50, "lanes": [{"n": 1}, {"n": 2}]}
         ("$.properties.nothing", False),
     ],
 )
-def test_what_is_found(path: str, finds: bool) -> None:
+def test_matches(path: str, finds: bool) -> None:
     assert JsonPath.parse(path, field="path").finds(FEATURE) is finds
 
 
@@ -45,7 +45,7 @@ def test_what_is_found(path: str, finds: bool) -> None:
         "$.a" + " " * 1_000,
     ],
 )
-def test_what_may_take_for_ever_is_refused(path: str) -> None:
+def test_unbounded_expressions_are_rejected(path: str) -> None:
     with pytest.raises(InvalidArgument) as raised:
         JsonPath.parse(path, field="path")
     assert raised.value.field == "path"

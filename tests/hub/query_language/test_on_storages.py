@@ -107,7 +107,7 @@ def query_of(text: str) -> Query:
     return Query(where=property_query(text), tags=tag_query(text), ids=id_list(text))
 
 
-async def test_storages_answer_what_is_asked(storage: Storage) -> None:
+async def test_storages_agree_with_the_predicate(storage: Storage) -> None:
     await filled(storage)
     every = [state async for state in storage.states(ROADS, Query())]
     answers = {}

@@ -154,7 +154,7 @@ def test_bad_ids_are_refused_with_the_field(scheme: str, tile_id: str, field: st
         ("120.json", ("120", TileFormat.GEOJSON)),
     ],
 )
-def test_a_suffix_asks_for_a_format(tile_id: str, expected: object) -> None:
+def test_a_suffix_selects_the_format(tile_id: str, expected: object) -> None:
     assert split_suffix(tile_id) == expected
 
 
@@ -218,7 +218,7 @@ def _equal_area(positions: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("index", ["", "x", "85283473ffffff", "0", "8f" * 20, "85283473ffffff'"])
-def test_what_is_no_hexagon_is_refused(index: str) -> None:
+def test_invalid_hexagons_are_rejected(index: str) -> None:
     with pytest.raises(InvalidArgument) as raised:
         hexagon(index)
     assert raised.value.field == "h3Index"

@@ -80,7 +80,7 @@ class Narrow:
 
 
 class Overreaching:
-    """Deletes everything as soon as somebody looks."""
+    """Handler that deletes all features on every read."""
 
     def __init__(self, setup: Setup) -> None:
         pass
@@ -122,7 +122,7 @@ class Sleeping:
 
 
 class Catching:
-    """Answers in place of whoever cannot."""
+    """Handler that replaces errors by a response."""
 
     def __init__(self, setup: Setup) -> None:
         pass

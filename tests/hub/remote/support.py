@@ -31,7 +31,7 @@ def install(directory: Path, entry_points: str = ENTRY_POINTS) -> Path:
 
 
 def forget_handlers() -> None:
-    """Look for handlers anew: some were installed, or are gone."""
+    """Forget the installed handlers: some were added or removed."""
     handler_registry._known.cache_clear()
     handler_registry.handler_class.cache_clear()
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from naksha.hub.remote.allow_list import Targets
-from naksha.hub.remote.client import Patience, Remotes, Slow, Unreached
+from naksha.hub.remote.allow_list import AllowList
+from naksha.hub.remote.client import CallTimeouts, ConnectFailed, RemoteClient, ResponseTimeout
 from naksha.model.errors import Forbidden, InvalidArgument
 
 ALLOWED = [
@@ -21,7 +21,7 @@ ALLOWED = [
     "10.20.0.0/16",
     "fd00::/8",
 ]
-TARGETS = Targets(ALLOWED)
+TARGETS = AllowList(ALLOWED)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ TARGETS = Targets(ALLOWED)
         "http://localhost:9001/a/b",
     ],
 )
-def test_what_is_listed(url: str) -> None:
+def test_listed_addresses_are_allowed(url: str) -> None:
     target = TARGETS.check(url)
     assert TARGETS.check(target.url) == target
 
@@ -65,7 +65,7 @@ def test_what_is_listed(url: str) -> None:
         "http://10.20.0.1/",
     ],
 )
-def test_what_is_not_listed(url: str) -> None:
+def test_other_addresses_are_refused(url: str) -> None:
     with pytest.raises(Forbidden, match="not on the allow-list") as refused:
         TARGETS.check(url)
     assert refused.value.field == "properties.url"
@@ -96,21 +96,21 @@ def test_what_is_not_listed(url: str) -> None:
         "http://öpen.example.com/",
     ],
 )
-def test_what_is_no_target(url: object) -> None:
+def test_invalid_urls_are_rejected(url: object) -> None:
     with pytest.raises(InvalidArgument, match="is not a valid URL"):
         TARGETS.check(url)
 
 
 @pytest.mark.parametrize("text", ["everything", "*", "10.20.0.1/16", "ftp://a/", "http://a/?b"])
-def test_what_a_server_cannot_be_told(text: str) -> None:
+def test_invalid_settings_are_rejected(text: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
-        Targets([text])
+        AllowList([text])
     assert refused.value.field == "remote_handlers"
 
 
-def test_nothing_is_allowed_unless_it_is_told() -> None:
+def test_nothing_is_allowed_by_default() -> None:
     with pytest.raises(Forbidden):
-        Targets().check("https://handlers.example.com/")
+        AllowList().check("https://handlers.example.com/")
 
 
 # ---- What a name means ---------------------------------------------------------------------------
@@ -132,10 +132,10 @@ class Names:
 async def call(url: str, names: Names, monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(loop, "getaddrinfo", names)
-    remotes = Remotes([url.format(port=port), "10.20.0.0/16"])
+    remotes = RemoteClient([url.format(port=port), "10.20.0.0/16"])
     try:
         target = remotes.targets.check(url.format(port=port))
-        await remotes.post(target, b"{}", {}, Patience(0.5, 1.0))
+        await remotes.post(target, b"{}", {}, CallTimeouts(0.5, 1.0))
     finally:
         await remotes.close()
         monkeypatch.undo()
@@ -173,7 +173,7 @@ async def test_a_name_does_not_lead_inside(address: str, monkeypatch: pytest.Mon
 async def test_a_name_is_looked_up_once_and_that_address_is_called(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Another look would find another address, where somebody listens who must not be called."""
+    """A second look-up would return another address, which must not be called."""
     called = []
 
     async def inside(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -183,7 +183,7 @@ async def test_a_name_is_looked_up_once_and_that_address_is_called(
     server = await asyncio.start_server(inside, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     names = Names(["10.20.255.254"], ["127.0.0.1"])
-    with pytest.raises((Unreached, Slow)):
+    with pytest.raises((ConnectFailed, ResponseTimeout)):
         await call("http://handlers.example.com:{port}/", names, monkeypatch, port)
     assert names.asked == ["handlers.example.com"]
     assert called == []
@@ -222,13 +222,13 @@ async def test_one_that_does_not_answer_does_not_have_all_connections(
         await asyncio.start_server(quick, "127.0.0.1", 0) as living,
     ):
         urls = [f"http://127.0.0.1:{one.sockets[0].getsockname()[1]}" for one in (dead, living)]
-        remotes = Remotes(urls)
+        remotes = RemoteClient(urls)
         waits, answers = (remotes.targets.check(url) for url in urls)
-        patience = Patience(5, 60)
-        waiting = [asyncio.create_task(remotes.post(waits, b"{}", {}, patience)) for _ in range(5)]
+        timeouts = CallTimeouts(5, 60)
+        waiting = [asyncio.create_task(remotes.post(waits, b"{}", {}, timeouts)) for _ in range(5)]
         await asyncio.sleep(0)
         async with asyncio.timeout(30):
-            assert await remotes.post(answers, b"{}", {}, patience) == b"{}"
+            assert await remotes.post(answers, b"{}", {}, timeouts) == b"{}"
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)

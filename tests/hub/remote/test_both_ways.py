@@ -74,7 +74,7 @@ async def hub(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[H
 STORED: Connector = ("storage", {})
 
 
-async def test_what_is_written_and_what_is_read_is_changed(
+async def test_writes_and_reads_are_changed(
     hub: HubUnderTest, connector: Callable[..., Connector]
 ) -> None:
     await hub.space("roads", connector("Stamp", text="seen"), STORED)
@@ -129,7 +129,7 @@ async def test_errors_come_as_they_are_and_name_the_handler(
     assert error.handler.startswith("refusing-0-")
 
 
-async def test_what_breaks_inside_a_handler_is_not_told(
+async def test_exceptions_of_a_handler_are_not_disclosed(
     hub: HubUnderTest, connector: Callable[..., Connector]
 ) -> None:
     await hub.space("failing", connector("Failing"), STORED)
@@ -161,7 +161,7 @@ async def test_several_requests_also_to_other_spaces(
     assert await hub.count("comparing") == 231
 
 
-async def test_a_handler_has_the_rights_of_whoever_asks(
+async def test_a_handler_has_the_rights_of_the_caller(
     hub: HubUnderTest, connector: Callable[..., Connector]
 ) -> None:
     await hub.space("other")
@@ -172,7 +172,7 @@ async def test_a_handler_has_the_rights_of_whoever_asks(
         await hub.realm.send("comparing", CountFeatures(), context)
 
 
-async def test_somebody_elsewhere_does_no_more_than_whoever_asks_may(
+async def test_a_remote_handler_is_limited_to_the_rights_of_the_caller(
     hub: HubUnderTest, url: str
 ) -> None:
     own = {"url": f"{url}/handlers", "secret": SECRET, "handler": "Overreaching"}
@@ -238,7 +238,7 @@ async def test_a_connector_with_the_property_remote_is_remote(
     assert "seen" in content.values()
 
 
-async def test_a_remote_connector_says_where(hub: HubUnderTest) -> None:
+async def test_a_remote_connector_needs_a_url(hub: HubUnderTest) -> None:
     made = ConnectorObject.from_json({"id": "x", "className": "com.example.X", "remote": True})
     with pytest.raises(InvalidArgument) as refused:
         await hub.realm.registry.create(made, ACTOR)

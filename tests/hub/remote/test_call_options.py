@@ -139,7 +139,7 @@ def always(answer: bytes | None) -> Answer:
     return same
 
 
-async def test_what_an_event_has_and_has_not(tmp_path: Path) -> None:
+async def test_members_of_an_event(tmp_path: Path) -> None:
     answer = always(reply(send={}))
     async with calling(tmp_path, answer, secret=SECRET, colour="red") as (hub, service):
         assert await hub.count("roads") == 0
@@ -209,7 +209,9 @@ async def test_an_answer_of_its_own(tmp_path: Path) -> None:
     ("code", "kind"),
     [("forbidden", Forbidden), ("invalid_argument", InvalidArgument), ("remote", NakshaError)],
 )
-async def test_errors_that_it_tells(tmp_path: Path, code: str, kind: type[NakshaError]) -> None:
+async def test_errors_returned_to_the_hub(
+    tmp_path: Path, code: str, kind: type[NakshaError]
+) -> None:
     told = {"code": code, "message": "no", "field": "id", "featureId": "a"}
     async with calling(tmp_path, always(reply(error=told))) as (hub, _):
         with pytest.raises(kind, match="no") as failed:
@@ -237,7 +239,7 @@ async def test_too_large_events_are_not_sent(
         assert service.calls == []
 
 
-async def test_a_handler_is_told_that_an_answer_is_too_large(
+async def test_a_handler_gets_an_error_for_a_large_response(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def answer(call: Call) -> bytes:
@@ -263,7 +265,7 @@ async def test_without_a_continuation_answers_of_any_size_pass(
         assert len(await hub.read("roads")) == 10
 
 
-async def test_who_never_comes_to_an_end(tmp_path: Path) -> None:
+async def test_an_endless_exchange_is_stopped(tmp_path: Path) -> None:
     async with calling(tmp_path, always(reply(send={}, continuation="1"))) as (hub, service):
         with pytest.raises(LimitExceeded, match="limit of 100 requests"):
             await hub.count("roads")
@@ -289,7 +291,7 @@ async def test_a_slow_handler_is_given_up(tmp_path: Path) -> None:
             await hub.realm.send("roads", CountFeatures(), context)
 
 
-async def test_who_drips_is_slow(tmp_path: Path) -> None:
+async def test_a_dripping_server_times_out(tmp_path: Path) -> None:
     """Each part comes in time, the whole does not."""
 
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -309,7 +311,7 @@ async def test_who_drips_is_slow(tmp_path: Path) -> None:
     server.close()
 
 
-async def test_who_is_not_there_is_called_again_and_then_not(tmp_path: Path) -> None:
+async def test_an_unreachable_server_is_retried_a_few_times(tmp_path: Path) -> None:
     url = f"http://127.0.0.1:{free_port()}"
     async with opened(tmp_path, url) as hub:
         await hub.space("roads", ("remote", {"url": url}))
@@ -319,7 +321,7 @@ async def test_who_is_not_there_is_called_again_and_then_not(tmp_path: Path) -> 
         assert asyncio.get_running_loop().time() - started >= 3 * limits.REMOTE_PAUSE_SECONDS
 
 
-async def test_who_comes_back_in_time_is_reached(tmp_path: Path) -> None:
+async def test_a_server_that_restarts_in_time_is_reached(tmp_path: Path) -> None:
     port = free_port()
     url = f"http://127.0.0.1:{port}"
     service = Service(always(reply(response={"count": 3})))
@@ -332,7 +334,7 @@ async def test_who_comes_back_in_time_is_reached(tmp_path: Path) -> None:
         server.close()
 
 
-async def test_only_what_changes_nothing_is_sent_again(tmp_path: Path) -> None:
+async def test_only_reads_are_retried(tmp_path: Path) -> None:
     async with calling(tmp_path, always(None)) as (hub, service):
         with pytest.raises(RemoteFailed, match="connection broke"):
             await hub.count("roads")
@@ -343,7 +345,7 @@ async def test_only_what_changes_nothing_is_sent_again(tmp_path: Path) -> None:
         assert len(service.calls) == 1
 
 
-async def test_what_was_written_before_a_handler_broke_is_not_denied(tmp_path: Path) -> None:
+async def test_a_write_before_a_failure_has_an_unknown_outcome(tmp_path: Path) -> None:
     async def answer(call: Call) -> bytes | None:
         if call.event.get("continuation") is None:
             return reply(send={}, continuation="1")

@@ -24,7 +24,7 @@ SECRET = "0123456789abcdef0123456789abcdef"
 
 
 class Counting:
-    """Counts what comes back, as often as it is told."""
+    """Handler that counts the features of several reads."""
 
     made = 0
 
@@ -147,7 +147,7 @@ async def test_a_handler_is_made_once_for_a_configuration(client: Client) -> Non
     assert told["error"]["field"] == "properties"
 
 
-async def test_what_nobody_goes_on_with_is_given_up(client: Client) -> None:
+async def test_abandoned_exchanges_expire(client: Client) -> None:
     _, first = await client.ask(request(event(seconds_left=0.1)))
     await asyncio.sleep(0.2)
     await client.ask(request(event()))
@@ -177,7 +177,9 @@ async def test_too_many_events_are_refused(client: Client, monkeypatch: pytest.M
         (event(continuation="x"), 200, "not_found"),
     ],
 )
-async def test_what_is_no_event(client: Client, body: bytes, status: int, code: str) -> None:
+async def test_invalid_events_are_rejected(
+    client: Client, body: bytes, status: int, code: str
+) -> None:
     answered, told = await client.ask(request(body))
     assert (answered, told["error"]["code"]) == (status, code)
     assert "send" in (await client.ask(request(event())))[1]
@@ -196,7 +198,7 @@ async def test_what_is_no_event(client: Client, body: bytes, status: int, code: 
         (b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 99999999999\r\n\r\n", 413),
     ],
 )
-async def test_what_is_no_request_is_refused(client: Client, data: bytes, status: int) -> None:
+async def test_invalid_requests_are_rejected(client: Client, data: bytes, status: int) -> None:
     assert (await client.ask(data))[0] == status
     assert (await client.answer())[0] == -1
 
@@ -238,7 +240,7 @@ async def test_silence_ends_a_connection(client: Client, monkeypatch: pytest.Mon
         assert (await slow.answer())[0] == -1
 
 
-async def test_too_many_connections_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_excess_connections_get_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HOST_CONNECTIONS_MAX", 1)
     async with hosting() as port, connected(port) as first:
         assert (await first.ask(request(event())))[0] == 200
@@ -247,7 +249,7 @@ async def test_too_many_connections_are_told_so(monkeypatch: pytest.MonkeyPatch)
         assert (await first.ask(request(event())))[0] == 200
 
 
-async def test_a_host_that_is_closed_ends_what_it_does() -> None:
+async def test_a_closed_host_cancels_its_events() -> None:
     host = RemoteHost(Counting)
     port = await host.start()
     async with connected(port) as client, connected(port):

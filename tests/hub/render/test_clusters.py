@@ -95,7 +95,7 @@ def test_points_are_counted_and_their_values_aggregated() -> None:
         assert aggregation["median"] == pytest.approx(statistics.median(mine))
 
 
-def test_what_a_hexagon_says() -> None:
+def test_members_of_a_hexagon() -> None:
     lon, lat = (BOX.west + BOX.east) / 2, (BOX.south + BOX.north) / 2
     (found,) = hexbins(points([lon, lon], [lat, lat]), None, BOX, TILE.level, Hexbin(), clip=False)
     cell = h3.latlng_to_cell(lat, lon, 6)
@@ -119,7 +119,7 @@ def test_what_a_hexagon_says() -> None:
     assert point["properties"]["hexagon"] == found["geometry"]["coordinates"]
 
 
-def test_a_property_that_nobody_has_is_null() -> None:
+def test_a_missing_property_is_null() -> None:
     lon, lat = (BOX.west + BOX.east) / 2, (BOX.south + BOX.north) / 2
     (found,) = hexbins(
         points([lon], [lat]), np.array([np.nan]), BOX, 9, Hexbin(property="x"), clip=False
@@ -232,7 +232,7 @@ def test_features_are_counted_in_the_tiles_that_they_meet(relative: int, seed: i
         assert found.get(cell.quadkey, {"properties": {"count": 0}})["properties"]["count"] == count
 
 
-def test_what_a_tile_says() -> None:
+def test_members_of_a_tile() -> None:
     tile = parse_tile("quadkey", "12002323333")
     box = tile.box()
     middle = points([(box.west + box.east) / 2] * 3, [(box.south + box.north) / 2] * 3)

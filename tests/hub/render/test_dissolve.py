@@ -44,7 +44,7 @@ def test_a_geohash_has_all_of_a_box_in_it(
         assert geohash((*corner, *corner)).startswith(place)
 
 
-def test_what_lies_in_one_small_place_becomes_one() -> None:
+def test_features_in_a_small_cell_are_merged() -> None:
     west, south, east, north = 8.5, 50.25, 8.500001, 50.250001
     halves = [
         shapely.Polygon([(west, south), (east, south), (east, north)]),

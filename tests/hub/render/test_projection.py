@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shapely.geometry import shape
 
 from naksha.hub.query_language.selection import Selection, parse_selection
-from naksha.hub.render.projection import Shaping, box_shape, shaped, shapes_of
+from naksha.hub.render.projection import StateProjection, box_shape, shaped, shapes_of
 from naksha.model.geo.geometry import encode_geometries
 from naksha.model.query import Bbox
 from naksha.model.state import XYZ, State
@@ -38,7 +38,7 @@ def feature(geometry: Json | None = None, **members: Any) -> Json:
 
 
 def select(*names: str, geometry: Json | None = None) -> Json:
-    (found,) = shaped([state(feature(geometry))], Shaping(parse_selection(names)))
+    (found,) = shaped([state(feature(geometry))], StateProjection(parse_selection(names)))
     assert found.id == "x"
     return found.feature
 
@@ -47,11 +47,11 @@ POINT = {"type": "Point", "coordinates": [1.0, 2.0]}
 BARE: Json = {"type": "Feature", "id": "x", "geometry": None, "properties": {}}
 
 
-def test_states_pass_as_they_are_if_nothing_is_asked_for() -> None:
+def test_states_are_unchanged_by_default() -> None:
     one = State("x", b"not even JSON")
-    assert shaped([one], Shaping())[0] is one
-    assert shaped([one], Shaping(Selection(everything=True)))[0] is one
-    assert shaped([], Shaping(force_2d=True, clip=shapely.box(0, 0, 1, 1))) == []
+    assert shaped([one], StateProjection())[0] is one
+    assert shaped([one], StateProjection(Selection(everything=True)))[0] is one
+    assert shaped([], StateProjection(force_2d=True, clip=shapely.box(0, 0, 1, 1))) == []
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_path_is_there_if_and_only_if_it_was_selected(
 ) -> None:
     names = ["p." + ".".join(path) for path in wanted]
     given_one = feature(properties=inner)
-    (found,) = shaped([state(given_one)], Shaping(parse_selection(names)))
+    (found,) = shaped([state(given_one)], StateProjection(parse_selection(names)))
     for path in wanted:
         full = ("properties", *path)
         assert get_path(found.feature, full) == get_path(given_one, full)
@@ -113,16 +113,16 @@ def _leaves(value: Any, path: tuple[str, ...] = ()) -> list[list[str]]:
 
 
 @given(properties())
-def test_what_is_kept_keeps_its_bytes(inner: Json) -> None:
+def test_kept_members_keep_their_bytes(inner: Json) -> None:
     raw = msgspec.json.encode(inner)
     whole = b'{"id":"x","other":1,"properties":' + raw + b"}"
-    (found,) = shaped([State("x", whole)], Shaping(parse_selection(["properties"])))
+    (found,) = shaped([State("x", whole)], StateProjection(parse_selection(["properties"])))
     assert found.raw == b'{"id":"x","properties":' + raw + b"}"
 
 
 @given(geometries())
 def test_two_dimensions_are_the_first_two(geometry: Json) -> None:
-    (found,) = shaped([state(feature(geometry))], Shaping(force_2d=True))
+    (found,) = shaped([state(feature(geometry))], StateProjection(force_2d=True))
     assert found.feature == {**feature(geometry), "geometry": _flat(geometry)}
 
 
@@ -135,11 +135,11 @@ def _flat(value: Any) -> Any:
 
 
 @given(st.lists(plain_geometries(), max_size=6), st.booleans())
-def test_clipping_leaves_what_is_inside(given_ones: list[Json], over_the_date_line: bool) -> None:
+def test_clipping_keeps_the_inside(given_ones: list[Json], over_the_date_line: bool) -> None:
     box = Bbox(150, -60, -150, 60) if over_the_date_line else Bbox(-50, -30, 40, 30)
     area = box_shape(box)
     states = [state(feature(each, id=str(n))) for n, each in enumerate(given_ones)]
-    found = {each.id: each for each in shaped(states, Shaping(clip=area))}
+    found = {each.id: each for each in shaped(states, StateProjection(clip=area))}
     for before in states:
         original = shapely.make_valid(shape(before.feature["geometry"]))
         expected = shapely.intersection(original, area)
@@ -160,7 +160,7 @@ def test_clipping_repairs_first_and_cuts_collections_one_by_one() -> None:
     outside = {"type": "Point", "coordinates": [50, 50]}
     mixed = {"type": "GeometryCollection", "geometries": [bow_tie, line, outside]}
     states = [state(feature(each)) for each in (bow_tie, mixed, outside, None)]
-    repaired, collected, nowhere = shaped(states, Shaping(clip=shapely.box(0, 0, 1, 2)))
+    repaired, collected, nowhere = shaped(states, StateProjection(clip=shapely.box(0, 0, 1, 2)))
     assert shape(repaired.feature["geometry"]).area == pytest.approx(1.0)
     parts = collected.feature["geometry"]["geometries"]
     assert [part["type"] for part in parts] == ["Polygon", "LineString"]
@@ -168,44 +168,46 @@ def test_clipping_repairs_first_and_cuts_collections_one_by_one() -> None:
     assert nowhere.feature == feature(None)
 
 
-def test_what_is_not_valid_is_repaired_also_if_nothing_is_cut() -> None:
+def test_invalid_geometries_are_repaired_even_if_not_cut() -> None:
     bow_tie = {
         "type": "Polygon",
         "coordinates": [[[0, 0], [2, 2], [2, 0], [0, 2], [0, 0]]],
     }
-    (found,) = shaped([state(feature(bow_tie))], Shaping(clip=shapely.box(-1, -1, 3, 3)))
+    (found,) = shaped([state(feature(bow_tie))], StateProjection(clip=shapely.box(-1, -1, 3, 3)))
     assert shape(found.feature["geometry"]).is_valid
     assert shape(found.feature["geometry"]).area == pytest.approx(2.0)
 
 
-def test_what_is_inside_keeps_its_coordinates_exactly() -> None:
+def test_inner_geometries_keep_exact_coordinates() -> None:
     ring = [[0.1, 0.1], [0.30000000000000004, 0.1], [0.2, 0.7], [0.1, 0.1]]
     polygon = {"type": "Polygon", "coordinates": [ring]}
-    (found,) = shaped([state(feature(polygon))], Shaping(clip=shapely.box(0, 0, 1, 1)))
+    (found,) = shaped([state(feature(polygon))], StateProjection(clip=shapely.box(0, 0, 1, 1)))
     assert found.raw == msgspec.json.encode(feature(polygon))
     flat = state(feature(polygon))
-    shaping = Shaping(force_2d=True, clip=shapely.box(0, 0, 1, 1))
+    shaping = StateProjection(force_2d=True, clip=shapely.box(0, 0, 1, 1))
     assert shaped([flat], shaping)[0] is flat
 
 
 def test_heights_are_interpolated_where_a_line_is_cut() -> None:
     line = {"type": "LineString", "coordinates": [[-1, 1, 5], [3, 1, 9]]}
-    (found,) = shaped([state(feature(line))], Shaping(clip=shapely.box(0, 0, 1, 2)))
+    (found,) = shaped([state(feature(line))], StateProjection(clip=shapely.box(0, 0, 1, 2)))
     assert found.feature["geometry"]["coordinates"] == [[0, 1, 6], [1, 1, 7]]
 
 
-def test_what_becomes_nothing_by_simplifying_is_left_out() -> None:
+def test_features_that_vanish_are_omitted() -> None:
     def without_points(those: Any) -> Any:
         return np.where(shapely.get_dimensions(those) == 0, shapely.Point(), those)
 
     line = {"type": "LineString", "coordinates": [[-1, 1], [3, 1]]}
     states = [state(feature(POINT)), state(feature(line)), state(feature(None))]
-    assert shaped(states, Shaping(simplify=without_points)) == states[1:]
+    assert shaped(states, StateProjection(simplify=without_points)) == states[1:]
 
 
 def test_all_of_it_together() -> None:
     line = {"type": "LineString", "coordinates": [[-1.0, 1.0, 5.0], [3.0, 1.0, 9.0]]}
-    shaping = Shaping(parse_selection(["p.name"]), force_2d=True, clip=shapely.box(0, 0, 1, 2))
+    shaping = StateProjection(
+        parse_selection(["p.name"]), force_2d=True, clip=shapely.box(0, 0, 1, 2)
+    )
     (found,) = shaped([state(feature(line))], shaping)
     assert found.feature == {
         **BARE,

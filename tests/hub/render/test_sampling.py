@@ -99,7 +99,7 @@ def test_simplified_shapes_are_near_and_have_fewer_coordinates(
         assert shapely.hausdorff_distance(before, after) <= degrees * 1.5
 
 
-def test_what_is_too_small_for_the_grid_vanishes_and_what_is_invalid_is_mended() -> None:
+def test_small_shapes_vanish_and_invalid_ones_are_repaired() -> None:
     bow_tie = shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)])
     tiny = shapely.box(0.5, 0.5, 0.5000001, 0.5000001)
     found = simplified(

@@ -16,7 +16,7 @@ def a_file(path: Path, id: str = "maps", **more: object) -> StorageObject:
     return StorageObject(id=id, properties={"location": f"file:{path}", **more})
 
 
-async def test_a_storage_is_opened_once_for_all_who_come(tmp_path: Path) -> None:
+async def test_concurrent_users_share_one_open_storage(tmp_path: Path) -> None:
     storages = OpenStorages()
     thing = a_file(tmp_path / "a.naksha")
     first, *others = await asyncio.gather(*(storages.get(f"r{n}", thing) for n in range(10)))
@@ -27,7 +27,7 @@ async def test_a_storage_is_opened_once_for_all_who_come(tmp_path: Path) -> None
         await storages.get("r", thing)
 
 
-async def test_who_gives_up_does_not_take_the_opening_from_others(tmp_path: Path) -> None:
+async def test_a_cancelled_user_does_not_cancel_the_opening(tmp_path: Path) -> None:
     storages = OpenStorages()
     thing = a_file(tmp_path / "a.naksha")
     impatient = asyncio.create_task(storages.get("a", thing))
@@ -51,7 +51,7 @@ async def test_an_opening_that_failed_is_tried_again(tmp_path: Path) -> None:
     await storages.close()
 
 
-async def test_a_storage_that_nobody_names_is_closed_after_a_while(tmp_path: Path) -> None:
+async def test_an_unused_storage_is_closed(tmp_path: Path) -> None:
     storages = OpenStorages(release_seconds=0.5)
     old, new = a_file(tmp_path / "a.naksha"), a_file(tmp_path / "b.naksha")
     opened = await storages.get("r", old)
@@ -120,7 +120,7 @@ def test_the_form_of_earlier_versions_becomes_a_location() -> None:
         ({"master": {"host": "a", "db": "b", "user": "c", "port": "7"}}, "properties.master.port"),
     ],
 )
-def test_what_is_wrong_is_named(properties: dict[str, object], field: str) -> None:
+def test_errors_name_the_invalid_field(properties: dict[str, object], field: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
         check_location(with_location(StorageObject(id="a", properties=properties)))
     assert refused.value.field == field
@@ -132,7 +132,7 @@ def test_a_server_that_is_only_read_is_no_storage() -> None:
         with_location(StorageObject(id="a", properties={"master": master}))
 
 
-def test_secrets_are_not_shown_and_stay_when_what_is_shown_comes_back() -> None:
+def test_secrets_are_hidden_and_survive_a_round_trip() -> None:
     location = "postgresql://me:secret@db/maps?options=-csecret"
     old = StorageObject(id="a", properties={"location": location, "schema": "s", "poolMax": 3})
     shown = old.to_json()
@@ -148,7 +148,7 @@ def test_secrets_are_not_shown_and_stay_when_what_is_shown_comes_back() -> None:
     assert moved.properties == elsewhere
 
 
-async def test_what_is_only_tried_out_leaves_what_is_configured_open(tmp_path: Path) -> None:
+async def test_a_trial_opening_keeps_the_configured_storage_open(tmp_path: Path) -> None:
     storages = OpenStorages(tmp_path, release_seconds=0.05)
     kept = StorageObject(id="town", properties={"location": "file:town.naksha"})
     other = StorageObject(id="town", properties={"location": "file:other.naksha"})

@@ -11,7 +11,7 @@ async def _takes(_: Event) -> None:
 
 
 class Chosen:
-    """Does with deliveries what `behaviour` says; what was taken is in `taken`."""
+    """Handler that applies `behaviour` to deliveries and records them in `taken`."""
 
     behaviour: ClassVar[Callable[[Event], Awaitable[Any]]] = staticmethod(_takes)
     taken: ClassVar[list[Any]] = []

@@ -38,7 +38,7 @@ class Receiver:
         self.asked = 0
         """Deliveries that came, answered or not."""
         self.answers: Callable[[Delivery], int] = lambda _: 200
-        """The status that a delivery is answered with; only what is below 300 is kept."""
+        """Response status of a delivery; only deliveries with a status below 300 are recorded."""
         self._line = threading.Condition()
 
     def versions(self) -> list[int]:

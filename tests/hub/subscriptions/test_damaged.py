@@ -20,7 +20,9 @@ FILTERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", ["geometry", "number", "depth"])
-async def test_a_subscription_goes_on_over_what_is_damaged(hub: DeliveringHub, kind: str) -> None:
+async def test_a_subscription_continues_after_damaged_features(
+    hub: DeliveringHub, kind: str
+) -> None:
     for space in ("roads", "copy"):
         await hub.space(space)
     await hub.put("roads", feature("a", n=1), feature("bad", n=1))

@@ -33,7 +33,7 @@ OF_ROADS = {"source": {"spaceId": "roads"}}
 DAY_MS = 86_400_000
 
 
-async def test_what_is_published_is_told_in_order(hub: DeliveringHub) -> None:
+async def test_published_changes_are_delivered_in_order(hub: DeliveringHub) -> None:
     await hub.space("roads")
     await hub.put("roads", feature("before"))
     found = await hub.subscribe("s", **OF_ROADS)
@@ -72,7 +72,7 @@ async def test_it_starts_where_it_shall(hub: DeliveringHub, start: Any) -> None:
     assert [id for line in hub.told("s") for _, id in line] == [*expected, "last"]
 
 
-async def test_a_storage_is_told_of_with_all_its_collections(hub: DeliveringHub) -> None:
+async def test_a_storage_subscription_covers_all_collections(hub: DeliveringHub) -> None:
     for space in ("roads", "places"):
         await hub.space(space)
     everything = await hub.subscribe("all", source={"storageId": "default"})
@@ -88,7 +88,7 @@ async def test_a_storage_is_told_of_with_all_its_collections(hub: DeliveringHub)
     assert told["collections"][0]["created"] == 1
 
 
-async def test_only_what_is_wanted_is_told(hub: DeliveringHub) -> None:
+async def test_filters_limit_deliveries(hub: DeliveringHub) -> None:
     await hub.space("roads")
     filters: dict[str, dict[str, Any]] = {
         "actions": {"actions": ["DELETE"]},
@@ -218,7 +218,7 @@ async def test_features_are_cut_at_the_border_of_the_area(file_hub: DeliveringHu
     assert told == [{"type": "LineString", "coordinates": [[8.5, 50.5], [9, 50.5]]}, EAST]
 
 
-async def test_another_space_has_what_the_source_has(hub: DeliveringHub) -> None:
+async def test_a_target_space_mirrors_its_source(hub: DeliveringHub) -> None:
     await hub.space("roads")
     await hub.space("copy")
     await hub.put("roads", feature("old", speed=1), feature("gone"))
@@ -253,8 +253,8 @@ async def test_a_transaction_in_parts_reaches_the_other_space_whole(
     assert len(told) > 3
 
 
-async def test_what_was_written_before_is_not_written_again(hub: DeliveringHub) -> None:
-    """A delivery that comes twice, and one that comes late from somebody who has lost it."""
+async def test_repeated_deliveries_are_not_written_again(hub: DeliveringHub) -> None:
+    """A repeated delivery, and a late one of an instance that lost the lease."""
     await hub.space("roads")
     await hub.space("copy")
     to = await hub.connector("to-copy", "to-space", spaceId="copy")
@@ -354,7 +354,7 @@ def _with(old: Any, **changes: Any) -> Any:
     return type(old)(**{**_members(old), **changes})
 
 
-async def test_a_failing_one_says_why_and_holds_back_nobody_else(hub: DeliveringHub) -> None:
+async def test_a_failing_subscription_reports_why_and_blocks_no_other(hub: DeliveringHub) -> None:
     await hub.space("roads")
     await hub.space("checked", ("read-only", {}), ("storage", {}))
     to = await hub.connector("to-checked", "to-space", spaceId="checked")
@@ -394,7 +394,7 @@ async def test_without_history_there_are_signals_only(hub: DeliveringHub) -> Non
         assert (line["collections"][0]["statesKept"], line["features"]) == (False, [])
 
 
-async def test_what_is_gone_is_not_skipped(
+async def test_expired_changes_are_not_skipped(
     hub: DeliveringHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is kept for a while for who is behind, and then it is said that it is not."""
@@ -433,7 +433,7 @@ async def test_what_is_gone_is_not_skipped(
 
 
 @pytest.mark.parametrize("active", [True, False])
-async def test_what_a_collection_does_not_keep_for_so_long_is_not_skipped(
+async def test_changes_expired_in_one_collection_are_not_skipped(
     hub: DeliveringHub, monkeypatch: pytest.MonkeyPatch, active: bool
 ) -> None:
     """The log still has it, and tells how much was changed; a copy would lack all of it. Who is
@@ -489,7 +489,7 @@ def _nothing_held(service: SubscriptionService) -> Callable[[], Awaitable[bool]]
     return holds
 
 
-async def test_what_is_subscribed_to_is_in_use(file_hub: DeliveringHub) -> None:
+async def test_a_subscribed_source_is_in_use(file_hub: DeliveringHub) -> None:
     hub = file_hub
     await hub.space("roads")
     await hub.subscribe("s", **OF_ROADS)
@@ -499,7 +499,7 @@ async def test_what_is_subscribed_to_is_in_use(file_hub: DeliveringHub) -> None:
         await hub.realm.registry.remove(Connector, "s-file", ACTOR)
 
 
-async def test_what_would_go_round_in_circles_is_refused(file_hub: DeliveringHub) -> None:
+async def test_delivery_cycles_are_rejected(file_hub: DeliveringHub) -> None:
     hub = file_hub
     await hub.space("roads")
     to = await hub.connector("to-roads", "to-space", spaceId="roads")
@@ -508,7 +508,7 @@ async def test_what_would_go_round_in_circles_is_refused(file_hub: DeliveringHub
             await hub.subscribe("s", source=source, eventHandlerIds=[to])
 
 
-async def test_whoever_subscribes_must_be_able_to_do_it_himself(file_hub: DeliveringHub) -> None:
+async def test_subscribing_requires_the_rights_of_the_delivery(file_hub: DeliveringHub) -> None:
     hub = file_hub
     for space in ("roads", "copy"):
         await hub.space(space)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from naksha.hub.pipeline.requests import IfExists, IfNotExists, Modification, WriteFeatures
-from naksha.hub.subscriptions.delivery_fence import Fence
+from naksha.hub.subscriptions.delivery_fence import DeliveryFence
 from naksha.model.errors import Fenced
 from tests.hub.handlers.support import CONTEXT, feature
 from tests.hub.remote.support import hosted
@@ -17,11 +17,11 @@ from tests.hub.subscriptions.support import DeliveringHub, a_delivering_hub
 OF_ROADS = {"source": {"spaceId": "roads"}}
 BY_KIND = {"property": "properties.kind"}
 PLACES = {"way": "ways", "rail": "rails", "tram": "rails"}
-EARLY = Fence(name="s", life=5, term=2, seq_number=6)
-LATE = Fence(name="s", life=5, term=2, seq_number=7)
+EARLY = DeliveryFence(name="s", life=5, term=2, seq_number=6)
+LATE = DeliveryFence(name="s", life=5, term=2, seq_number=7)
 
 
-def written(*features: Any, fence: Fence) -> WriteFeatures:
+def written(*features: Any, fence: DeliveryFence) -> WriteFeatures:
     one = Modification(
         features=features, if_exists=IfExists.REPLACE, if_not_exists=IfNotExists.CREATE
     )

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from naksha.catalog.realms import Status
+from naksha.catalog.realms import RealmStatus
 from naksha.hub.config.objects import Connector, Space, StorageChoice
 from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.subscriptions.changes import remove_subscription, reset_subscription
 from naksha.hub.subscriptions.objects import Granularity, Subscription
 from naksha.hub.subscriptions.pins import pin_name
-from naksha.hub.subscriptions.progress import Progress, ProgressTable
+from naksha.hub.subscriptions.progress import ProgressTable, SubscriptionProgress
 from naksha.hub.subscriptions.service import begin
 from naksha.model.errors import Expired, Fenced, Forbidden, InvalidArgument, NakshaError
 from naksha.model.version import AtSeq
@@ -43,7 +43,7 @@ class _Odd(Exception):
 
 
 @pytest.mark.parametrize("error", [_Odd(), Expired("its own"), Fenced("by others")], ids=repr)
-async def test_whatever_a_destination_fails_with_is_told_and_tried_again(
+async def test_destination_errors_are_reported_and_retried(
     file_hub: DeliveringHub, chosen: type[Chosen], error: Exception
 ) -> None:
     hub = file_hub
@@ -80,7 +80,7 @@ async def test_why_a_destination_fails_is_in_the_log(
     assert "the disk is full" in caplog.text
 
 
-async def test_one_that_never_answers_is_told_and_tried_again(
+async def test_a_silent_destination_is_reported_and_retried(
     file_hub: DeliveringHub, chosen: type[Chosen], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_DELIVERY_SECONDS_MAX", 0.1)
@@ -98,7 +98,7 @@ async def test_one_that_never_answers_is_told_and_tried_again(
     await hub.caught_up(found)
 
 
-async def test_one_that_does_not_end_keeps_nobody_else_waiting(
+async def test_a_delivery_that_does_not_stop_blocks_no_other(
     file_hub: DeliveringHub, chosen: type[Chosen], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_STOP_SECONDS", 0.1)
@@ -154,7 +154,7 @@ async def test_nothing_is_kept_for_ever_for_one_that_fails(
 
 
 async def pins(hub: DeliveringHub, storage_id: str = "default") -> list[str]:
-    """The names of what is kept in a storage."""
+    """Return the names of the stored objects of a storage."""
     storage: Any = await hub.realm.storage(storage_id)
     rows = await storage._writer.task(
         lambda connection: connection.execute("SELECT name FROM naksha_pin").fetchall()
@@ -199,7 +199,7 @@ async def test_a_space_that_is_put_into_another_storage_is_not_read_on_there(
     assert await pins(hub, "elsewhere") == []
 
 
-async def test_what_is_made_anew_after_it_was_removed_is_cleared_away(
+async def test_a_recreated_subscription_has_no_leftovers(
     file_hub: DeliveringHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By an instance that has not heard of it yet."""
@@ -231,7 +231,7 @@ async def test_a_dead_holder_whose_clock_was_far_ahead_is_not_waited_for(
         table = ProgressTable(hub.realm.opened.persistence)
         until_ms = table.now_ms + 3_600_000
 
-        def taken(old: Progress) -> Progress:
+        def taken(old: SubscriptionProgress) -> SubscriptionProgress:
             return msgspec.structs.replace(
                 old, holder="dead", term=old.term + 1, until_ms=until_ms, lease_ms=200
             )
@@ -249,7 +249,7 @@ async def test_a_realm_that_does_not_serve_delivers_nothing(file_hub: Delivering
     await hub.caught_up(found)
     assert hub.service is not None
     realms = hub.hub.catalog.realms
-    await realms.update(await realms.get("default"), Status.INACTIVE)
+    await realms.update(await realms.get("default"), RealmStatus.INACTIVE)
 
     async def is_given_up() -> bool:
         return not hub.service.held()  # type: ignore[union-attr]
@@ -257,10 +257,10 @@ async def test_a_realm_that_does_not_serve_delivers_nothing(file_hub: Delivering
     await eventually(is_given_up)
 
 
-async def test_another_way_of_cutting_begins_the_transaction_anew(
+async def test_a_new_granularity_restarts_the_transaction(
     file_hub: DeliveringHub, chosen: type[Chosen]
 ) -> None:
-    """Numbers of parts mean something else then: nobody may take them for those he has."""
+    """Part numbers then have another meaning and must not be compared with recorded ones."""
     hub = file_hub
     taken: list[Any] = []
 
@@ -291,7 +291,7 @@ async def test_another_way_of_cutting_begins_the_transaction_anew(
     assert whole.fence.passes(taken[-1].fence)
 
 
-async def progress_of(hub: DeliveringHub, subscription: Subscription) -> Progress:
+async def progress_of(hub: DeliveringHub, subscription: Subscription) -> SubscriptionProgress:
     """How far it is, as it is kept."""
     kept = await ProgressTable(hub.realm.opened.persistence).get(subscription.progress_id)
     assert kept is not None

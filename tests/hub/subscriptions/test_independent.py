@@ -20,7 +20,7 @@ from naksha.hub.storages.changes import replace_storage
 from naksha.hub.subscriptions import cleanup
 from naksha.hub.subscriptions.changes import remove_subscription, reset_subscription
 from naksha.hub.subscriptions.cleanup import Leftover
-from naksha.hub.subscriptions.progress import Progress, ProgressTable
+from naksha.hub.subscriptions.progress import ProgressTable, SubscriptionProgress
 from naksha.model import limits
 from naksha.spi.clock import boot_seconds
 from naksha.testing.fixtures import DatabaseFactory
@@ -40,7 +40,7 @@ async def test_who_is_reset_is_delivered_by_one_at_a_time(
     chosen: type[Chosen],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """There is another instance that would like to, and whoever has it does not know yet."""
+    """Another instance wants the lease, and the holder does not know it yet."""
     monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_SAVE_SECONDS", 60)
     is_open = asyncio.Event()
     under_way: list[Any] = []
@@ -137,7 +137,7 @@ async def test_one_that_was_stopped_while_it_connected_posts_nothing_any_more(
 ) -> None:
     """It wakes up with a connection, and another instance has the subscription by then."""
     monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_DRIFT_SECONDS", 0.1)
-    slept, connect = [0.0], client._Looking.connect_tcp
+    slept, connect = [0.0], client._AllowedNetwork.connect_tcp
     seconds = boot_seconds
     monkeypatch.setattr(leases, "boot_seconds", lambda: seconds() + slept[0])
     with a_receiver() as receiver:
@@ -149,7 +149,7 @@ async def test_one_that_was_stopped_while_it_connected_posts_nothing_any_more(
             table = ProgressTable(hub.realm.opened.persistence)
             terms: list[int] = []
 
-            def taken(old: Progress) -> Progress:
+            def taken(old: SubscriptionProgress) -> SubscriptionProgress:
                 terms.append(old.term)
                 return msgspec.structs.replace(
                     old, holder="other", term=old.term + 1, until_ms=table.now_ms, lease_ms=1
@@ -162,7 +162,7 @@ async def test_one_that_was_stopped_while_it_connected_posts_nothing_any_more(
                     await table.change(found.progress_id, taken)
                 return connected
 
-            monkeypatch.setattr(client._Looking, "connect_tcp", stops)
+            monkeypatch.setattr(client._AllowedNetwork, "connect_tcp", stops)
             await hub.put("roads", feature("a"))
             await hub.caught_up(found)
             assert [one.term for one in receiver.taken] == [terms[-1] + 2]

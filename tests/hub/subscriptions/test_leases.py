@@ -11,8 +11,8 @@ from naksha.catalog.backends import open_backend
 from naksha.catalog.catalog import Catalog
 from naksha.catalog.cluster.nodes import LeaseTimes
 from naksha.hub import leases as module
-from naksha.hub.leases import Holding, Lost, take
-from naksha.hub.subscriptions.progress import Kept, Progress, ProgressTable
+from naksha.hub.leases import HeldLease, LeaseLost, take
+from naksha.hub.subscriptions.progress import Kept, ProgressTable, SubscriptionProgress
 from naksha.model.errors import Unavailable
 from naksha.versioning import FeedPosition
 
@@ -45,7 +45,7 @@ async def a_table() -> AsyncIterator[ProgressTable]:
     catalog = await Catalog.open(await open_backend("memory:"))
     try:
         table = ProgressTable(catalog.system)
-        progress = Progress(subscription="s", position=FeedPosition(5), life=ID)
+        progress = SubscriptionProgress(subscription="s", position=FeedPosition(5), life=ID)
         await table.create(ID, progress)
         yield table
     finally:
@@ -58,13 +58,13 @@ async def kept_in(table: ProgressTable) -> Kept:
     return found
 
 
-async def taken(table: ProgressTable, instance: str) -> Holding[Progress]:
+async def taken(table: ProgressTable, instance: str) -> HeldLease[SubscriptionProgress]:
     holding = await take(table, await kept_in(table), instance, TIMES)
     assert holding is not None
     return holding
 
 
-def moved(seq_number: int) -> Callable[[Progress], Progress]:
+def moved(seq_number: int) -> Callable[[SubscriptionProgress], SubscriptionProgress]:
     position = FeedPosition(seq_number)
     return lambda old: msgspec.structs.replace(old, position=position)
 
@@ -95,7 +95,7 @@ async def test_the_holder_knows_before_the_others_that_it_is_over(clocks: Clocks
         clocks.forward(9.9)
         holding.check()
         clocks.forward(0.2)
-        with pytest.raises(Lost):
+        with pytest.raises(LeaseLost):
             holding.check()
         assert not (await kept_in(table)).value.is_free(table.now_ms, 1_000)
 
@@ -116,7 +116,7 @@ async def test_who_wakes_up_late_cannot_move_it(clocks: Clocks) -> None:
         clocks.forward(20)
         quick = await taken(table, "quick")
         await quick.save(moved(9))
-        with pytest.raises(Lost):
+        with pytest.raises(LeaseLost):
             await late.save(moved(6))
         await late.release()
         now = (await kept_in(table)).value
@@ -124,7 +124,7 @@ async def test_who_wakes_up_late_cannot_move_it(clocks: Clocks) -> None:
 
 
 async def test_who_was_late_and_nobody_noticed_goes_on(clocks: Clocks) -> None:
-    """The time is over, but it is still his: to save takes it anew, in the same term."""
+    """The lease expired but was not taken: saving renews it in the same term."""
     async with a_table() as table:
         holding = await taken(table, "a")
         clocks.forward(20)
@@ -139,7 +139,7 @@ async def test_where_it_shall_go_is_told_with_what_was_delivered() -> None:
         await table.change(
             ID, lambda old: msgspec.structs.replace(old, wanted="b", wanted_until_ms=10**15)
         )
-        with pytest.raises(Lost, match="b"):
+        with pytest.raises(LeaseLost, match="b"):
             await holding.save(moved(8))
         await holding.release()
         now = (await kept_in(table)).value
@@ -150,7 +150,7 @@ async def test_where_it_shall_go_is_told_with_what_was_delivered() -> None:
 
 
 async def test_whoever_is_wanted_and_does_not_come_is_not_waited_for_for_ever() -> None:
-    progress = Progress(
+    progress = SubscriptionProgress(
         subscription="s", position=FeedPosition(5), life=1, wanted="b", wanted_until_ms=1_000
     )
     assert not progress.may_go_to("a", 1_000)
@@ -161,31 +161,31 @@ async def test_what_was_put_elsewhere_is_lost() -> None:
     async with a_table() as table:
         holding = await taken(table, "a")
 
-        def reset(old: Progress) -> Progress:
+        def reset(old: SubscriptionProgress) -> SubscriptionProgress:
             return msgspec.structs.replace(
                 old, position=FeedPosition(1), life=old.life + 1, term=old.term + 1, holder=""
             )
 
         await table.change(ID, reset)
-        with pytest.raises(Lost):
+        with pytest.raises(LeaseLost):
             await holding.save(moved(9))
         assert (await kept_in(table)).value.position == FeedPosition(1)
 
 
 async def test_who_has_it_ends_before_another_one_begins_elsewhere(clocks: Clocks) -> None:
-    """Nothing is done under the new life with what is known of the old one."""
+    """State from before a reset is not used after it."""
     async with a_table() as table:
         holding = await taken(table, "a")
 
-        def reset(old: Progress) -> Progress:
+        def reset(old: SubscriptionProgress) -> SubscriptionProgress:
             return msgspec.structs.replace(old, position=FeedPosition(1), life=old.life + 1)
 
         await table.change(ID, reset)
         assert not (await kept_in(table)).value.is_free(table.now_ms, 1_000)
         for _ in range(2):
-            with pytest.raises(Lost):
+            with pytest.raises(LeaseLost):
                 await holding.save(moved(9))
-        with pytest.raises(Lost):
+        with pytest.raises(LeaseLost):
             holding.check()
         assert holding.value.life == ID
         await holding.release()
@@ -208,7 +208,7 @@ async def test_what_was_removed_is_lost() -> None:
     async with a_table() as table:
         holding = await taken(table, "a")
         await table.forget(ID)
-        with pytest.raises(Lost, match="removed"):
+        with pytest.raises(LeaseLost, match="removed"):
             await holding.save()
         assert await table.get(ID) is None
 
@@ -222,27 +222,27 @@ async def test_a_catalog_that_does_not_answer_ends_it_in_time(
         holding = await take(table, await kept_in(table), "a", times)
         assert holding is not None
 
-        async def hangs(old: Kept, new: Progress) -> Kept | None:
+        async def hangs(old: Kept, new: SubscriptionProgress) -> Kept | None:
             await asyncio.Event().wait()
             return None
 
         monkeypatch.setattr(table, "swap", hangs)
         async with asyncio.timeout(20):
-            with pytest.raises(Lost):
+            with pytest.raises(LeaseLost):
                 await holding.keep()
 
 
 async def test_it_is_kept_while_the_catalog_is_away_for_a_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """For as long as nobody else can have it."""
+    """For as long as no other instance can hold the lease."""
     times = LeaseTimes(lease_seconds=2, renew_seconds=1.5, drift_seconds=1, retry_seconds=0.02)
     async with a_table() as table:
         holding = await take(table, await kept_in(table), "a", times)
         assert holding is not None
         swap = table.swap
 
-        async def away(old: Kept, new: Progress) -> Kept | None:
+        async def away(old: Kept, new: SubscriptionProgress) -> Kept | None:
             raise Unavailable("gone")
 
         monkeypatch.setattr(table, "swap", away)
@@ -252,5 +252,5 @@ async def test_it_is_kept_while_the_catalog_is_away_for_a_moment(
         await asyncio.sleep(2)
         holding.check()
         monkeypatch.setattr(table, "swap", away)
-        with pytest.raises(Lost):
+        with pytest.raises(LeaseLost):
             await keeping

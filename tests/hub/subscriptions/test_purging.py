@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from naksha.catalog.catalog import Tuning
-from naksha.catalog.maintenance import Maintenance, Outcome, RealmReport, Run
+from naksha.catalog.maintenance import Maintenance, MaintenanceRun, RealmOutcome, RealmReport
 from naksha.catalog.maintenance.sweep import Sweep
-from naksha.catalog.realms import Status
+from naksha.catalog.realms import RealmStatus
 from naksha.hub.maintenance.realm_purge import HubRealms
 from naksha.hub.subscriptions.changes import remove_subscription
 from naksha.model.errors import Unavailable
@@ -67,18 +67,18 @@ async def purging(hub: DeliveringHub) -> Storage:
     # An instance that had not heard of the removal.
     await storage.pin(f"subscription/default/{gone.progress_id}", await storage.resolve(AtSeq(1)))
     realms = hub.hub.catalog.realms
-    realm = await realms.update(await realms.get("default"), Status.INACTIVE)
+    realm = await realms.update(await realms.get("default"), RealmStatus.INACTIVE)
 
     async def is_stopped() -> bool:
         return hub.service is not None and not hub.service.held()
 
     await eventually(is_stopped)
-    await realms.update(realm, Status.PURGING)
+    await realms.update(realm, RealmStatus.PURGING)
     assert len(await pins(storage)) == 3
     return storage
 
 
-async def run(hub: DeliveringHub) -> tuple[Run, RealmReport]:
+async def run(hub: DeliveringHub) -> tuple[MaintenanceRun, RealmReport]:
     maintenance = Maintenance(hub.hub.catalog, [HubRealms(hub.hub)])
     await maintenance.setup()
     done = await maintenance.run()
@@ -89,7 +89,7 @@ async def finish(hub: DeliveringHub) -> None:
     """Maintain until nothing is left of the realm."""
     for _ in range(2):
         await run(hub)
-    assert (await hub.hub.catalog.realms.get("default")).status is Status.PURGED
+    assert (await hub.hub.catalog.realms.get("default")).status is RealmStatus.PURGED
 
 
 async def test_a_purged_realm_leaves_no_pins(hub: DeliveringHub) -> None:
@@ -120,7 +120,7 @@ async def test_nothing_is_deleted_before_all_pins_are_removed(
 
     monkeypatch.setattr(storage, "unpin", unreliable)
     done, report = await run(hub)
-    assert (report.outcome, done.purged) == (Outcome.POSTPONED, 0)
+    assert (report.outcome, done.purged) == (RealmOutcome.POSTPONED, 0)
     assert "The storage does not answer" in report.note
     assert len(await pins(storage)) == 2
     await finish(hub)
@@ -158,7 +158,7 @@ async def test_a_storage_that_never_answers_delays_a_purge_for_a_while_only(
         raise Unavailable("The storage does not answer")
 
     monkeypatch.setattr(storage, "unpin", fails)
-    assert (await run(hub))[1].outcome is Outcome.POSTPONED
+    assert (await run(hub))[1].outcome is RealmOutcome.POSTPONED
     monkeypatch.setattr("naksha.model.limits.REALM_RELEASE_SECONDS_MAX", 0)
     await finish(hub)
 

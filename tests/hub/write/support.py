@@ -22,7 +22,7 @@ from naksha.hub.pipeline.responses import Deleted, Written
 from naksha.model.query import Query
 from naksha.model.state import XYZ, State
 from naksha.spi.storage import Storage
-from naksha.versioning import Scope
+from naksha.versioning import NameScope
 
 Feature = dict[str, Any]
 ACTOR = Actor(realm="default", app_id="tests", author="ann", rights=all_rights())
@@ -65,9 +65,9 @@ class Desk:
         self.space_id = space_id
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> NameScope:
         """Where its branches have their names."""
-        return Scope(
+        return NameScope(
             space=scope_of(self.realm.realm_id, self.space_id),
             collections=(derived_collection_id(self.space_id),),
         )

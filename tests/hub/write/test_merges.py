@@ -8,7 +8,7 @@ from tests.hub.write.support import Desk, Feature, feature, properties_of
 
 
 async def two_versions(desk: Desk) -> tuple[State, State]:
-    """A feature as it was read, and what somebody else made of it."""
+    """A feature as it was read, and the change of another writer."""
     first = (await desk.write(feature("a", {"tags": ["t"]}, mine=1, theirs=1, both=1))).states[0]
     second = (await desk.write({"id": "a", "properties": {"theirs": 2, "both": 2}})).states[0]
     return first, second

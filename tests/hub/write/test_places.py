@@ -15,10 +15,10 @@ from naksha.model.errors import (
 )
 from naksha.spi.storage import WriteSession
 from naksha.versioning import create_branch, delete_branch
-from naksha.versioning.records import Signed
+from naksha.versioning.records import Attribution
 from tests.hub.write.support import ACTOR, Desk, feature
 
-SIGNED = Signed("tests", None)
+SIGNED = Attribution("tests", None)
 
 
 async def test_what_creates_nothing_makes_no_collection(desk: Desk) -> None:

@@ -13,7 +13,7 @@ from naksha.model import limits
 from naksha.model.errors import Conflict, FeatureExists
 from naksha.model.query import Query
 from naksha.versioning import create_branch, rebase
-from naksha.versioning.records import Signed
+from naksha.versioning.records import Attribution
 from tests.hub.write.support import Desk, feature, properties_of
 
 
@@ -47,7 +47,7 @@ async def test_a_patch_is_repeated_on_what_another_one_wrote(
     assert await desk.properties("a") == {"n": 2, "other": 1, "mine": 1}
 
 
-async def test_who_was_created_meanwhile_is_patched_or_an_error(
+async def test_a_concurrently_created_feature_is_patched_or_an_error(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await desk.put(feature("first"))
@@ -62,7 +62,7 @@ async def test_who_was_created_meanwhile_is_patched_or_an_error(
             await desk.write(feature("b", mine=1), e="error")
 
 
-async def test_who_was_deleted_meanwhile_is_created_again_or_deleted_already(
+async def test_a_concurrently_deleted_feature_is_created_or_skipped(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await desk.put(feature("a", old=1), feature("b"))
@@ -90,7 +90,7 @@ async def test_a_lock_that_was_right_when_it_was_looked_at_is_a_conflict_afterwa
     assert refused.value.head["properties"]["n"] == 2
 
 
-async def test_what_is_not_found_any_more_is_not_deleted(
+async def test_features_that_no_longer_match_are_not_deleted(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await desk.put(feature("a", {"tags": ["old"]}), feature("b", {"tags": ["old"]}))
@@ -122,7 +122,7 @@ async def test_the_first_writes_at_the_same_time_all_arrive(desk: Desk) -> None:
     assert len(await desk.states()) == 9
 
 
-async def test_who_is_overtaken_again_and_again_gets_through(
+async def test_repeated_conflicts_end_with_the_write_gate(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the end others have to wait for him."""
@@ -145,11 +145,9 @@ async def test_who_is_overtaken_again_and_again_gets_through(
     assert await desk.properties("a") == expected
 
 
-async def test_a_branch_that_is_put_on_another_base_is_opened_anew(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_rebased_branch_is_reopened(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     await desk.put(feature("a"))
-    storage, signed = await desk.storage(), Signed("tests", None)
+    storage, signed = await desk.storage(), Attribution("tests", None)
     scope = desk.scope
     await create_branch(storage, "fix", signed, scope=scope)
     await desk.write(feature("b"), ref="fix")

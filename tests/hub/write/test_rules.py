@@ -16,7 +16,7 @@ from naksha.model.state import XYZ
 from tests.hub.write.support import HERE, Desk, feature, modification
 
 
-async def test_what_is_not_there_is_created_and_the_answer_has_the_states(desk: Desk) -> None:
+async def test_missing_features_are_created_and_returned(desk: Desk) -> None:
     written = await desk.write(feature("b", n=1), feature("a", n=2))
     assert (written.inserted, written.updated, written.retained) == (("b", "a"), (), ())
     assert [state.id for state in written.states] == ["b", "a"]
@@ -59,7 +59,7 @@ async def test_a_put_replaces_all_properties(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("e", ["patch", "replace"])
-async def test_what_is_the_same_is_not_written_but_answered(desk: Desk, e: str) -> None:
+async def test_unchanged_features_are_returned_but_not_written(desk: Desk, e: str) -> None:
     first = await desk.write(feature("a", n=1))
     again = await desk.write(feature("a", n=1), e=e, message="nothing new")
     assert (again.updated, again.retained, again.txn) == ((), ("a",), None)
@@ -68,7 +68,7 @@ async def test_what_is_the_same_is_not_written_but_answered(desk: Desk, e: str) 
 
 
 @pytest.mark.parametrize("transactional", [True, False])
-async def test_all_rules_for_what_exists(desk: Desk, transactional: bool) -> None:
+async def test_all_rules_for_existing_features(desk: Desk, transactional: bool) -> None:
     await desk.write(feature("a", n=1))
     kept = await desk.write(feature("a", n=2), e="retain", transactional=transactional)
     assert kept.retained == ("a",)
@@ -84,7 +84,7 @@ async def test_all_rules_for_what_exists(desk: Desk, transactional: bool) -> Non
     assert await desk.states() == {}
 
 
-async def test_all_rules_for_what_does_not_exist(desk: Desk) -> None:
+async def test_all_rules_for_missing_features(desk: Desk) -> None:
     kept = await desk.write(feature("a"), ne="retain")
     assert (kept.retained, kept.states, kept.txn) == (("a",), (), None)
     with pytest.raises(FeatureNotFound) as missing:
@@ -191,7 +191,7 @@ async def test_a_namespace_inside_the_properties_does_not_get_the_space(desk: De
     assert (await desk.properties("a"))["deep"] == inner
 
 
-async def test_a_geometry_over_the_date_line_is_split_and_the_answer_says_so(desk: Desk) -> None:
+async def test_a_geometry_over_the_date_line_is_split_with_a_notice(desk: Desk) -> None:
     line = {"type": "LineString", "coordinates": [[170.0, 0.0], [190.0, 0.0]]}
     point = {"type": "Point", "coordinates": [190.0, 0.0]}
     written = await desk.write(
@@ -226,7 +226,7 @@ async def test_a_uuid_must_be_the_one_that_is_there(desk: Desk) -> None:
         await desk.write(feature("a", {"uuid": second}, n=5))
 
 
-async def test_who_waits_too_long_for_the_version_gets_an_answer_without(
+async def test_a_slow_publication_omits_the_version(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "PUBLISH_WAIT_SECONDS", 0.1)

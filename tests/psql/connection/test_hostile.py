@@ -20,7 +20,7 @@ from naksha.model.errors import (
 )
 from naksha.model.query import And, Not, Op, Or, Query, States
 from naksha.model.query import Test as PropertyTest
-from naksha.model.version import HEAD, AtSeq
+from naksha.model.version import AtSeq
 from naksha.psql import PsqlStorage
 from naksha.psql.connection import driver
 from naksha.spi.storage import WriteSession
@@ -33,6 +33,7 @@ from tests.psql.support import (
     check_log,
     connect_to,
     insert,
+    publish,
     published,
     until,
 )
@@ -113,8 +114,9 @@ async def test_nasty_texts_are_only_texts(storage: PsqlStorage, connect: Connect
     assert await roads_of(storage, Query(states=States.DELETED)) == sorted(texts)
     await storage.run(lambda s: s.restore("roads", texts), "app")
     assert await roads_of(storage, Query()) == sorted(texts)
-    await storage.resolve(HEAD)
-    await check_log(await connect())
+    watcher = await connect()
+    await publish(watcher)
+    await check_log(watcher)
 
 
 async def test_the_namespace_is_nobodys_property(storage: PsqlStorage) -> None:

@@ -6,17 +6,17 @@ from typing import Any
 import httpx
 
 from naksha.server.app import create_app
-from naksha.server.process.settings import Settings
+from naksha.server.process.settings import ServerSettings
 from tests.server.towns import collection, point
 
-DOCUMENT: dict[str, Any] = create_app(Settings()).openapi()
+DOCUMENT: dict[str, Any] = create_app(ServerSettings()).openapi()
 OPERATIONS = [
     f"{method.upper()} {path}" for path, methods in DOCUMENT["paths"].items() for method in methods
 ]
 OPEN = {"GET /hub", "GET /hub/health-status", "GET /token-api/tokens/{token}"}
 """What everybody may ask."""
 MINE = "mine"
-"""A space that whoever asks has."""
+"""A space of the caller."""
 
 
 @dataclass(frozen=True)

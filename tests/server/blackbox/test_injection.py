@@ -164,7 +164,7 @@ def features_unchanged(place: Place, client: httpx.Client) -> Iterator[None]:
 
 
 def clean(answer: httpx.Response, *, may_find: bool = False) -> None:
-    """An error that says so, without what is behind it; or nothing found."""
+    """An error without internals, or an empty result."""
     if answer.status_code == 200:
         assert may_find, answer.text
         return
@@ -320,7 +320,7 @@ def test_in_configurations(client: httpx.Client) -> None:
 
 
 def ask_in_configurations(client: httpx.Client, text: str) -> None:
-    """What cannot work is refused; what is kept is given back as it was, and does no harm."""
+    """Invalid input is rejected; accepted input is returned unchanged and does no harm."""
     for path, body in (
         ("/spaces", {"id": text}),
         ("/handlers", {"id": text, "className": "read-only"}),
@@ -359,7 +359,7 @@ def test_in_fields_of_the_head(place: Place) -> None:
 
 
 def ask_in_fields_of_the_head(place: Place, text: str) -> None:
-    """They are bytes; whoever puts the end of a line into one begins the next one."""
+    """Header values are bytes: a line end in one must not begin another header."""
     value = text.encode()
     for name in (b"Stream-Id", b"If-None-Match", b"Accept", b"Accept-Encoding", b"X-Other"):
         with connected(place.server.port) as connection:

@@ -126,7 +126,7 @@ def seen(answer: httpx.Response, word: str) -> Any:
 
 
 @pytest.mark.parametrize("ask", ASKED, ids=IDS)
-def test_another_realm_cannot_tell_what_is_there_from_what_is_not(
+def test_other_realms_cannot_probe_for_existence(
     ask: Ask, client: httpx.Client, things: Any, stranger: dict[str, str]
 ) -> None:
     there = ask.send(client, KNOWN, stranger)
@@ -177,7 +177,7 @@ def _unsigned(claims: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("ask", ASKED, ids=IDS)
-def test_nobody_gets_in_without_a_good_token(
+def test_requests_without_a_valid_token_are_rejected(
     ask: Ask, client: httpx.Client, things: Any, minter: Minter, foreign: str
 ) -> None:
     good = minter()
@@ -203,7 +203,7 @@ def test_nobody_gets_in_without_a_good_token(
 
 
 @pytest.mark.parametrize("ask", ASKED, ids=IDS)
-def test_who_has_no_rights_may_nothing(
+def test_a_token_without_rights_allows_nothing(
     ask: Ask, client: httpx.Client, things: Any, minter: Minter
 ) -> None:
     powerless = bearer(minter(urm={"naksha": {}}))

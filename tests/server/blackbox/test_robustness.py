@@ -106,7 +106,7 @@ def test_a_body_that_ends_early_writes_nothing(narrow_hub: HubServer) -> None:
     assert not has_feature(narrow_hub)
 
 
-def test_what_is_behind_a_body_is_another_request(narrow_hub: HubServer) -> None:
+def test_ambiguous_body_lengths_smuggle_no_request(narrow_hub: HubServer) -> None:
     """A request inside of the body of another one is not carried out."""
     inner = f"DELETE {PATH}?eraseContent=true HTTP/1.1\r\nHost: x\r\n\r\n".encode()
     with connected(narrow_hub.port) as connection:
@@ -116,7 +116,7 @@ def test_what_is_behind_a_body_is_another_request(narrow_hub: HubServer) -> None
     assert answer.count(b"HTTP/1.1 2") == 0, answer
 
 
-def test_bodies_that_do_not_come_hold_up_nobody_for_long(narrow_hub: HubServer) -> None:
+def test_missing_bodies_block_no_other_client(narrow_hub: HubServer) -> None:
     """More of them than there are places; each is given up when its time is over."""
     length = f"Content-Length: {len(BODY)}"
     began = time.monotonic()
@@ -138,7 +138,7 @@ def test_bodies_that_do_not_come_hold_up_nobody_for_long(narrow_hub: HubServer) 
 # ---- Too many ------------------------------------------------------------------------------------
 
 
-async def test_who_is_turned_away_is_told_when_to_come_again_and_nothing_is_lost(
+async def test_overload_responses_have_retry_after_and_lose_no_write(
     narrow_hub: HubServer,
 ) -> None:
     limits = httpx.Limits(max_connections=None)
@@ -172,7 +172,7 @@ async def test_who_is_turned_away_is_told_when_to_come_again_and_nothing_is_lost
 # ---- Killed --------------------------------------------------------------------------------------
 
 
-def test_what_was_acknowledged_is_there_after_the_server_was_killed(hub: HubServer) -> None:
+def test_acknowledged_writes_survive_a_kill(hub: HubServer) -> None:
     _kill_often(hub, times=2)
 
 
@@ -196,7 +196,7 @@ def _kill_often(hub: HubServer, times: int) -> None:
 
 
 def _write_until_killed(hub: HubServer, numbers: Iterator[int], after: float) -> dict[str, int]:
-    """Several writers, each of whom notes what was acknowledged, until there is no answer."""
+    """Run several writers that record acknowledged writes until the server is gone."""
     kept: dict[str, int] = {}
 
     def write() -> None:

@@ -85,7 +85,7 @@ def status_of(error: pytest.ExceptionInfo[ApiError]) -> int:
 # ---- Spaces --------------------------------------------------------------------------------------
 
 
-def test_the_hub_says_who_it_is(api: HubApi) -> None:
+def test_the_health_check_identifies_the_hub(api: HubApi) -> None:
     assert {"reporter", "status", "schemaVersion"} <= set(api.get_hub())
     assert api.get_hub(params={"a": "b"})["status"]
 
@@ -122,7 +122,7 @@ def test_a_space_without_an_id_gets_one(xyz: XYZ, config: XYZConfig) -> None:
     space.delete()
 
 
-def test_what_only_the_platform_did_is_refused_with_the_reason(xyz: XYZ, config: XYZConfig) -> None:
+def test_platform_features_are_rejected_with_a_reason(xyz: XYZ, config: XYZConfig) -> None:
     with pytest.raises(ApiError) as refused:
         xyz.spaces.new(
             title="x",
@@ -507,7 +507,7 @@ def test_a_space_over_another(kind: str, parks: tuple[Space, Space], config: XYZ
 # ---- Who may -------------------------------------------------------------------------------------
 
 
-def test_who_has_no_token_gets_nothing(guarded_hub: HubServer, countries: Space) -> None:
+def test_requests_without_token_get_nothing(guarded_hub: HubServer, countries: Space) -> None:
     # What the package sends when XYZ_TOKEN is not set.
     headers = {"Authorization": "Bearer None", "Content-Type": "application/geo+json"}
     stranger = HubApi(config=XYZConfig(http_headers=headers, url=guarded_hub.url))

@@ -154,7 +154,7 @@ def test_the_default_storage_stays_while_a_space_is_in_it(client: httpx.Client) 
 
 
 @pytest.mark.postgres
-def test_a_storage_may_be_told_as_earlier_versions_did(client: httpx.Client, database: str) -> None:
+def test_former_storage_properties_are_accepted(client: httpx.Client, database: str) -> None:
     parts = httpx.URL(database)
     master = {
         "host": parts.params.get("host") or parts.host,
@@ -189,7 +189,7 @@ def test_a_role_is_made_changed_and_removed(client: httpx.Client) -> None:
     error(client.get("/roles/reader"), 404)
 
 
-def test_the_document_tells_of_all_of_it(hub: HubServer) -> None:
+def test_all_members_are_documented(hub: HubServer) -> None:
     document = httpx.get(f"{hub.url}/openapi.json", timeout=60).json()
     paths = document["paths"]
     for path, methods in {

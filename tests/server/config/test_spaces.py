@@ -37,7 +37,7 @@ def test_a_space_is_made_changed_and_removed(client: httpx.Client) -> None:
     error(client.put(f"/spaces/{space_id}", json={}), 404)
 
 
-def test_a_space_may_be_sent_as_geo_json_and_is_given_back_when_asked_for(
+def test_spaces_can_be_sent_and_requested_as_geojson(
     client: httpx.Client,
 ) -> None:
     body = b'{"id": "as.geo_json-1", "title": "T", "unknown": {"kept": true}}'
@@ -64,11 +64,11 @@ def test_a_space_may_be_sent_as_geo_json_and_is_given_back_when_asked_for(
         (b'{"properties": {"collection": "No!"}}', "properties.collection.id"),
     ],
 )
-def test_what_is_wrong_is_named(client: httpx.Client, body: bytes, field: str) -> None:
+def test_errors_name_the_invalid_field(client: httpx.Client, body: bytes, field: str) -> None:
     error(client.post("/spaces", content=body, headers=GEO_JSON), 400, field)
 
 
-def test_who_saw_something_else_is_told(client: httpx.Client) -> None:
+def test_a_stale_etag_is_rejected(client: httpx.Client) -> None:
     space = new_space(client)
     seen = client.get(space).headers["ETag"]
     assert client.get(space, headers={"If-None-Match": seen}).status_code == 304
@@ -102,7 +102,7 @@ def test_a_list_is_filtered(client: httpx.Client) -> None:
     assert client.get("/spaces/?owner=me").status_code == 200
 
 
-def test_a_list_says_more_when_asked(client: httpx.Client) -> None:
+def test_lists_have_extra_members_on_request(client: httpx.Client) -> None:
     space = new_space(client)
     put(client, space, point("a"), point("b"))
     client.post("/connectors", json={"id": "l-c", "className": "storage"})
@@ -125,7 +125,7 @@ def test_a_list_says_more_when_asked(client: httpx.Client) -> None:
     assert listed(client, query)["l-some"]["featureCount"] is None
 
 
-def test_it_is_told_when_content_was_changed(client: httpx.Client) -> None:
+def test_the_time_of_the_last_change_is_reported(client: httpx.Client) -> None:
     space = new_space(client)
     created = client.get(space).json()["createdAt"]
     assert client.get(space).json()["contentUpdatedAt"] == created

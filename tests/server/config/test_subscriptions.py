@@ -214,9 +214,7 @@ def test_subscriptions_of_a_space_as_xyz_has_them(client: httpx.Client, receiver
         ({"keepDays": -1}, "keepDays"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_field(
-    client: httpx.Client, told: dict[str, Any], field: str
-) -> None:
+def test_errors_name_their_field(client: httpx.Client, told: dict[str, Any], field: str) -> None:
     body = {
         "id": "wrong",
         "source": {"storageId": "default"},
@@ -325,7 +323,7 @@ def test_one_that_was_stopped_and_wakes_up_late_moves_nothing(
     assert {each.term for each in receiver.taken[1:]} == {term}
 
 
-def test_what_one_hub_configures_the_other_knows_soon(pair: Pair) -> None:
+def test_configuration_changes_reach_other_hubs(pair: Pair) -> None:
     """After the interval at which it looks for changes, which is a second. Also where it has made
     something from the configuration of before, as pipelines are."""
     one, two = pair.clients

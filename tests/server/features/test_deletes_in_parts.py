@@ -30,7 +30,7 @@ RIGHTS = parse_rights(
 
 
 async def erase(hub: HubUnderTest) -> dict[str, Any]:
-    """What is told of it to somebody who may delete some features, and wants no JSON."""
+    """The response to an actor who may delete some features and does not accept JSON."""
     scope = {"type": "http", "headers": [], "query_string": b"eraseContent=true"}
     context = Context(actor=Actor(realm="default", app_id="tests", rights=RIGHTS), stream_id="test")
     asked = Asked(Request(scope), "map", hub.realm, context)
@@ -41,7 +41,7 @@ async def erase(hub: HubUnderTest) -> dict[str, Any]:
     return told
 
 
-async def test_what_was_deleted_is_told_when_a_later_part_fails(
+async def test_deleted_ids_are_reported_when_a_later_part_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_hub(f"file:{tmp_path}/{{realm}}.naksha") as hub:

@@ -41,9 +41,7 @@ def test_a_feature_comes_back_with_its_space(client: httpx.Client, town: str) ->
     assert feature["properties"][XYZ]["version"] == 1
 
 
-def test_a_missing_feature_is_told_in_the_words_that_clients_know(
-    client: httpx.Client, town: str
-) -> None:
+def test_a_missing_feature_has_the_message_of_xyz(client: httpx.Client, town: str) -> None:
     for answer in (
         client.get(f"{town}/features/nobody"),
         client.patch(f"{town}/features/nobody", json={"type": "Feature"}),
@@ -71,7 +69,7 @@ def test_a_slash_at_the_end_changes_nothing(client: httpx.Client, town: str) -> 
     assert client.get(f"{town}/features/house-1/").json()["id"] == "house-1"
 
 
-def test_ids_may_hold_what_urls_are_made_of(client: httpx.Client) -> None:
+def test_ids_may_contain_url_syntax(client: httpx.Client) -> None:
     space = new_space(client)
     ids = ["a/b", "a,b", "ü%20?", "a/", "' OR 1=1 --"]
     put(client, space, *map(point, ids))
@@ -81,11 +79,11 @@ def test_ids_may_hold_what_urls_are_made_of(client: httpx.Client) -> None:
     assert found(client.get(f"{space}/features", params={"id": "a,b"})) == ["a,b"]
 
 
-def test_features_without_ids_are_asked_for_them(client: httpx.Client, town: str) -> None:
+def test_a_read_without_ids_is_rejected(client: httpx.Client, town: str) -> None:
     error(client.get(f"{town}/features"), 400, "id")
 
 
-def test_what_is_not_selected_is_left_out(client: httpx.Client, town: str) -> None:
+def test_unselected_members_are_omitted(client: httpx.Client, town: str) -> None:
     answer = client.get(f"{town}/features/house-1?selection=p.number").json()
     assert answer["properties"] == {"number": 1}
     nothing = client.get(f"{town}/features/house-1?selection=p.nothing,!geometry").json()
@@ -143,7 +141,7 @@ def test_all_versions_of_a_feature(client: httpx.Client) -> None:
 # ---- Writing -------------------------------------------------------------------------------------
 
 
-def test_what_was_written_is_told(client: httpx.Client) -> None:
+def test_written_features_are_reported(client: httpx.Client) -> None:
     space = new_space(client)
     answer = put(client, space, point("a"), point("b"))
     assert answer["type"] == "FeatureCollection"
@@ -164,7 +162,7 @@ def test_a_feature_alone_is_a_body_too(client: httpx.Client) -> None:
         assert ids_of(answer.json()["features"]) == ["alone"]
 
 
-def test_who_wants_no_body_gets_none(client: httpx.Client) -> None:
+def test_responses_can_have_no_body(client: httpx.Client) -> None:
     space = new_space(client)
     headers = {"Accept": "application/x-empty"}
     for send in (client.post, client.put):
@@ -206,7 +204,7 @@ def test_ids_get_their_prefix(client: httpx.Client) -> None:
     assert put(client, space, point("a"), prefixId="north:")["inserted"] == ["north:a"]
 
 
-def test_rules_for_what_exists_and_what_does_not(client: httpx.Client) -> None:
+def test_rules_for_existing_and_missing_features(client: httpx.Client) -> None:
     space = new_space(client)
     put(client, space, point("a", size=1))
     path = f"{space}/features"
@@ -303,7 +301,7 @@ def test_nothing_is_written_if_something_is_wrong(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("accept", ["application/geo+json", "application/x-empty"])
-def test_what_failed_cannot_be_overlooked(client: httpx.Client, accept: str) -> None:
+def test_partial_failures_are_visible(client: httpx.Client, accept: str) -> None:
     space = new_space(client)
     broken = point("broken") | {"geometry": {"type": "Point", "coordinates": ["east", 1]}}
     answer = client.post(
@@ -329,7 +327,7 @@ def test_if_everything_failed_it_is_an_error(client: httpx.Client) -> None:
     assert body["failedCount"] == len(body["failed"]) >= 1
 
 
-def test_the_answer_says_what_was_done_to_a_feature(client: httpx.Client) -> None:
+def test_the_response_names_the_action(client: httpx.Client) -> None:
     space = new_space(client)
     line = {"type": "LineString", "coordinates": [[179, 10], [181, 10]]}
     answer = put(client, space, point("plain"), point("way") | {"geometry": line})
@@ -339,7 +337,7 @@ def test_the_answer_says_what_was_done_to_a_feature(client: httpx.Client) -> Non
     assert answer["features"][1]["geometry"]["type"] == "MultiLineString"
 
 
-def test_a_stale_feature_is_a_conflict_for_who_asks_for_it(client: httpx.Client) -> None:
+def test_a_stale_feature_is_a_conflict_on_request(client: httpx.Client) -> None:
     space = new_space(client)
     old = put(client, space, point("a", size=1))["features"][0]
     put(client, space, point("a", size=2))
@@ -370,7 +368,7 @@ def test_a_deleted_feature_is_gone(client: httpx.Client) -> None:
     assert client.get(f"{space}/features/a").status_code == 404
 
 
-def test_many_are_deleted_and_told_only_to_who_asks(client: httpx.Client) -> None:
+def test_deleted_features_are_returned_on_request(client: httpx.Client) -> None:
     space = new_space(client)
     put(client, space, *(point(id) for id in "abcd"))
     answer = client.delete(f"{space}/features?id=a%2Cb")
@@ -442,7 +440,7 @@ def test_a_version_of_the_base_is_overwritten_once(client: httpx.Client) -> None
 RUNWAY = {"type": "LineString", "coordinates": [[-179.5, 51], [179.6, 51]]}
 
 
-def test_a_space_says_what_is_done_at_the_date_line(client: httpx.Client) -> None:
+def test_a_space_sets_the_date_line_handling(client: httpx.Client) -> None:
     runway = point("runway") | {"geometry": RUNWAY}
     for setting, kind in (({}, "MultiLineString"), ({"dateline": "split"}, "MultiLineString")):
         answer = put(client, new_space(client, **setting), runway)

@@ -184,7 +184,7 @@ def test_a_view_is_sorted_and_cut_into_parts_too(client: httpx.Client, town: str
         ("sort=p.a;DROP TABLE x", None),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_parameters_are_rejected(
     client: httpx.Client, town: str, query: str, field: str | None
 ) -> None:
     answer = client.get(f"{town}/iterate?{query}")

@@ -48,7 +48,7 @@ def test_the_same_object_is_written_twice(client: httpx.Client, space: str) -> N
     assert read(client, space)["properties"]["n"] == 7
 
 
-def test_what_was_deleted_is_put_back(client: httpx.Client, space: str) -> None:
+def test_deleted_features_are_recreated(client: httpx.Client, space: str) -> None:
     stale = read(client, space)
     assert client.delete(f"{space}/features/a").status_code == 204
     assert fine(client.put(f"{space}/features/a", json=stale))["properties"]["n"] == 1

@@ -16,7 +16,7 @@ from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import WriteFeatures
 from naksha.model import limits
 from naksha.server.app import Application, create_app, serving
-from naksha.server.process.settings import Settings
+from naksha.server.process.settings import ServerSettings
 from naksha.testing.servers._private_server import free_port
 from tests.hub.remote.support import forget_handlers, install
 from tests.server.raw_connection import wait_until
@@ -40,7 +40,7 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 async def served(directory: Path, seconds: float) -> AsyncIterator[tuple[Application, AsyncClient]]:
     """A server in which a request may take so long, and a client of it."""
     port = free_port()
-    app = create_app(Settings(data=str(directory), request_seconds=seconds))
+    app = create_app(ServerSettings(data=str(directory), request_seconds=seconds))
     async with serving(app):
         server = uvicorn.Server(uvicorn.Config(app, port=port, lifespan="off", log_level="error"))
         serves = asyncio.create_task(server.serve())
@@ -111,7 +111,7 @@ async def test_a_copy_may_take_longer_than_a_request(tmp_path: Path) -> None:
     assert report["isComplete"]
 
 
-async def test_a_copy_tells_how_far_it_is(client: AsyncClient) -> None:
+async def test_a_copy_reports_progress(client: AsyncClient) -> None:
     order = {"targetSpaceId": "to"}
     answer = await client.post(f"{FROM}?limit=3", json=order, headers=LINES)
     lines = [json.loads(line) for line in answer.text.splitlines()]
@@ -123,7 +123,7 @@ async def test_a_copy_tells_how_far_it_is(client: AsyncClient) -> None:
     assert (failed.status_code, failed.json()["type"]) == (404, "ErrorResponse")
 
 
-async def test_a_copy_that_breaks_off_says_so_in_its_last_line(client: AsyncClient) -> None:
+async def test_a_failed_copy_ends_with_an_error_line(client: AsyncClient) -> None:
     order = {"targetSpaceId": "to"}
     async with client.stream("POST", FROM, json=order, headers=LINES) as answer:
         lines = answer.aiter_lines()
@@ -137,11 +137,11 @@ async def test_a_copy_that_breaks_off_says_so_in_its_last_line(client: AsyncClie
 
 async def test_further_copies_wait_for_their_turn(running: tuple[Application, AsyncClient]) -> None:
     app, client = running
-    turns = app.state.server.copies
+    admission = app.state.server.copies
     for _ in range(limits.COPIES_PARALLEL_MAX):
-        await turns.enter("somebody else")
+        await admission.enter("somebody else")
     one_more = asyncio.create_task(client.post(f"{FROM}?limit=1", json={"targetSpaceId": "to"}))
-    await asyncio.to_thread(wait_until, lambda: turns.waiting == 1)
-    turns.leave("somebody else")
+    await asyncio.to_thread(wait_until, lambda: admission.waiting == 1)
+    admission.leave("somebody else")
     assert (await one_more).status_code == 200
-    assert turns.running == limits.COPIES_PARALLEL_MAX - 1
+    assert admission.running == limits.COPIES_PARALLEL_MAX - 1

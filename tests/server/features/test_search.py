@@ -80,7 +80,7 @@ def test_a_search(client: httpx.Client, town: str, query: str, ids: str) -> None
         ("p.a=%ff", None),
     ],
 )
-def test_what_makes_no_sense_is_refused_by_name(
+def test_invalid_parameters_are_named(
     client: httpx.Client, town: str, query: str, field: str | None
 ) -> None:
     body = error(client.get(f"{town}/search?{query}"), 400, field)
@@ -92,7 +92,7 @@ def test_a_search_stops_at_its_limit(client: httpx.Client, town: str) -> None:
     assert len(found(client.get(f"{town}/search?limit=100000"))) == 4
 
 
-def test_what_was_just_written_is_found(client: httpx.Client) -> None:
+def test_reads_see_preceding_writes(client: httpx.Client) -> None:
     space = new_space(client)
     for number in range(20):
         put(client, space, point(f"{number}"))
@@ -148,7 +148,7 @@ def test_a_box_reaches_over_the_date_line(client: httpx.Client, town: str) -> No
     assert found(box(client, town, 178, -70, -170, -50)) == ["d"]
 
 
-def test_only_what_is_in_the_box_is_found_and_clipped(client: httpx.Client) -> None:
+def test_a_bbox_search_finds_and_clips(client: httpx.Client) -> None:
     space = new_space(client)
     line = {"type": "LineString", "coordinates": [[0, 0], [10, 10]]}
     put(client, space, point("way") | {"geometry": line})
@@ -191,7 +191,7 @@ def crowd(client: httpx.Client) -> str:
     return space
 
 
-def test_hexagons_count_what_is_in_them(client: httpx.Client, crowd: str) -> None:
+def test_hexagons_count_their_features(client: httpx.Client, crowd: str) -> None:
     answer = box(
         client,
         crowd,
@@ -212,7 +212,7 @@ def test_hexagons_count_what_is_in_them(client: httpx.Client, crowd: str) -> Non
     assert sum(one["sum"] for one in sums) == sum(range(400))
 
 
-def test_quads_count_what_is_in_them(client: httpx.Client, crowd: str) -> None:
+def test_quads_count_their_features(client: httpx.Client, crowd: str) -> None:
     answer = box(
         client,
         crowd,

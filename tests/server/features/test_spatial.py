@@ -82,7 +82,7 @@ def test_a_geometry_must_be_one(client: httpx.Client, town: str, body: object) -
     error(client.post(f"{town}/spatial", json=body), 400)
 
 
-def test_what_is_outside_is_clipped(client: httpx.Client) -> None:
+def test_geometries_are_clipped(client: httpx.Client) -> None:
     space = new_space(client)
     line = {"type": "LineString", "coordinates": [[-5, 0], [5, 0]]}
     put(client, space, point("way") | {"geometry": line})

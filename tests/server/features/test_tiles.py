@@ -63,7 +63,7 @@ def test_features_of_a_tile(client: httpx.Client, town: str, path: str, ids: lis
     assert sorted(vector) == ids
 
 
-def test_a_vector_tile_is_asked_for_in_several_ways(client: httpx.Client, town: str) -> None:
+def test_ways_to_request_a_vector_tile(client: httpx.Client, town: str) -> None:
     nested = vector_tile(client.get(f"{town}/tile/web/1_1_0.mvt"), town)
     assert json.loads(nested["berlin"]["properties"]["size"]) == {"people": 3_700_000}
     for answer in (
@@ -77,16 +77,14 @@ def test_a_vector_tile_is_asked_for_in_several_ways(client: httpx.Client, town: 
         assert flat["berlin"]["properties"]["properties.name"] == "Berlin"
 
 
-def test_a_vector_tile_has_what_is_selected(client: httpx.Client, town: str) -> None:
+def test_a_vector_tile_applies_the_selection(client: httpx.Client, town: str) -> None:
     url = f"{town}/tile/web/1_1_0.mvt?selection=p.name"
     berlin = vector_tile(client.get(url), town)["berlin"]
     assert berlin["properties"] == {"id": "berlin", "name": "Berlin"}
     assert berlin["geometry"]["type"] == "Point"
 
 
-def test_a_vector_tile_has_the_namespace_when_it_is_asked_for(
-    client: httpx.Client, town: str
-) -> None:
+def test_a_vector_tile_has_the_namespace_on_request(client: httpx.Client, town: str) -> None:
     """By the database for a space that is what its storage has, by the hub for a view."""
     view = new_space(client, extends={"spaceId": id_of(town)})
     for space in (town, view):
@@ -115,7 +113,7 @@ def test_a_tile_that_is_known_is_not_sent_again(client: httpx.Client, town: str)
         assert (again.status_code, again.content) == (304, b"")
 
 
-def test_what_is_outside_of_the_tile_is_clipped(client: httpx.Client) -> None:
+def test_tiles_are_clipped(client: httpx.Client) -> None:
     space = new_space(client)
     line = {"type": "LineString", "coordinates": [[-10, 10], [10, 10]]}
     put(client, space, point("way") | {"geometry": line})

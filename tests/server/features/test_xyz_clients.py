@@ -69,7 +69,7 @@ def test_a_merge_without_history_is_a_conflict_unless_it_changes_nothing(
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-def test_conflict_detection_creates_what_is_absent(client: httpx.Client, method: str) -> None:
+def test_conflict_detection_creates_missing_features(client: httpx.Client, method: str) -> None:
     space = new_space(client)
     answer = client.request(
         method,

@@ -74,7 +74,7 @@ def test_health_is_for_everybody_but_not_in_detail(client: httpx.Client, minter:
     assert answer.json()["checks"].keys() == {"catalog"}
 
 
-def test_metrics_are_for_who_runs_the_hub(hub: HubServer, minter: Minter) -> None:
+def test_metrics_are_for_operators(hub: HubServer, minter: Minter) -> None:
     """They name the storages of all realms."""
     url = f"{hub.url}/metrics"
     assert httpx.get(url).status_code == 401
@@ -93,7 +93,7 @@ def test_nonsense_is_not_let_in(client: httpx.Client, token: str) -> None:
         assert token not in answer.text
 
 
-def test_what_a_token_lacks_is_named(client: httpx.Client, minter: Minter) -> None:
+def test_missing_rights_are_named(client: httpx.Client, minter: Minter) -> None:
     assert client.get("/spaces", headers=bearer(minter(seconds=-100))).json()["field"] == "exp"
     answer = client.get("/spaces", headers=bearer(minter(appId=None)))
     assert answer.json()["field"] == "appId"
@@ -103,7 +103,7 @@ def test_what_a_token_lacks_is_named(client: httpx.Client, minter: Minter) -> No
     assert answer.json()["right"] == "manageSpaces"
 
 
-def test_a_realm_is_what_the_token_says(client: httpx.Client, minter: Minter) -> None:
+def test_the_token_determines_the_realm(client: httpx.Client, minter: Minter) -> None:
     ours, others = bearer(minter()), bearer(minter(realm="other"))
     assert client.post("/spaces", json={"id": "private"}, headers=ours).status_code == 200
     assert client.get("/spaces/private", headers=ours).status_code == 200
@@ -114,13 +114,13 @@ def test_a_realm_is_what_the_token_says(client: httpx.Client, minter: Minter) ->
     assert answer.json()["code"] == "realm_not_found"
 
 
-def test_a_role_grants_what_the_realm_says(client: httpx.Client, minter: Minter) -> None:
+def test_roles_are_resolved_in_the_realm(client: httpx.Client, minter: Minter) -> None:
     token = bearer(minter(urm={"naksha": {"roles": ["editor"]}}))
     answer = client.post("/spaces", json={"id": "by-role"}, headers=token)
     assert answer.status_code == 403  # there is no such role
 
 
-def test_a_token_tells_older_clients_who_they_are(hub: HubServer, minter: Minter) -> None:
+def test_token_introspection_for_older_clients(hub: HubServer, minter: Minter) -> None:
     told = httpx.get(f"{hub.url}/token-api/tokens/{minter(userId='anna')}").json()
     assert (told["valid"], told["cid"], told["aid"], told["realm"]) == (
         True,
@@ -165,7 +165,7 @@ def open_hub(
         yield server
 
 
-def test_at_this_machine_nobody_needs_a_token(open_hub: HubServer) -> None:
+def test_local_requests_need_no_token(open_hub: HubServer) -> None:
     made = httpx.post(f"{open_hub.url}/hub/spaces", json={"id": "mine"})
     assert made.json()["owner"] == "anonymous"
     local = {"Origin": "http://localhost:5173", "Host": f"localhost:{open_hub.port}"}
@@ -185,7 +185,7 @@ def test_at_this_machine_nobody_needs_a_token(open_hub: HubServer) -> None:
         {"Origin": "http://localhost.example.com"},
     ],
 )
-def test_who_only_seems_to_be_here_needs_one(open_hub: HubServer, headers: dict[str, str]) -> None:
+def test_forwarded_requests_need_a_token(open_hub: HubServer, headers: dict[str, str]) -> None:
     answer = httpx.get(f"{open_hub.url}/hub/spaces", headers=headers)
     assert answer.status_code == 401
     assert "token is required, because" in answer.json()["errorMessage"]
@@ -212,7 +212,7 @@ def test_a_realm_has_no_storage_of_another_one(
     assert client.get("/storages/theirs", headers=other).status_code == 404
 
 
-def test_a_shared_space_is_shown_to_who_may_read_it(client: httpx.Client, minter: Minter) -> None:
+def test_a_shared_space_is_visible_to_readers(client: httpx.Client, minter: Minter) -> None:
     owner, reader = bearer(minter()), bearer(minter(appId="reader", urm={}))
     for id, shared, status in (("open-to-all", True, 200), ("closed", False, 403)):
         made = client.post("/spaces", json={"id": id, "shared": shared}, headers=owner)
@@ -257,9 +257,7 @@ def test_no_more_features_are_written_than_the_token_allows(
     assert client.get("/spaces/few/features/two", headers=few).status_code == 404
 
 
-def test_a_list_tells_of_content_only_to_who_may_read_it(
-    client: httpx.Client, minter: Minter
-) -> None:
+def test_lists_have_content_members_for_readers_only(client: httpx.Client, minter: Minter) -> None:
     """And names rights as requests are decided: also those by storage and collection."""
     all_rights = bearer(minter())
     for id in ("counted", "hidden"):
@@ -278,7 +276,7 @@ def test_a_list_tells_of_content_only_to_who_may_read_it(
         assert told["hidden"]["rights"] == ["useSpaces"]
 
 
-def test_who_may_not_use_a_space_notes_no_load(client: httpx.Client, minter: Minter) -> None:
+def test_recording_a_load_requires_rights(client: httpx.Client, minter: Minter) -> None:
     client.post("/spaces", json={"id": "loaded"}, headers=bearer(minter())).raise_for_status()
     rights: dict[str, Any] = {"createFeatures": [{}]}
     for more, status in (({}, 403), ({"useSpaces": [{"id": "loaded"}]}, 200)):

@@ -13,7 +13,7 @@ from starlette.types import Message, Scope
 from naksha.model import limits
 from naksha.model.errors import LimitExceeded
 from naksha.server.middleware.request_body import bounded
-from naksha.server.middleware.request_context import Visit
+from naksha.server.middleware.request_record import RequestRecord
 from naksha.testing.servers._watchdog import wait_until
 from naksha.testing.servers.hub_server import HubServer
 from tests.server.raw_connection import connected, get_line, rest
@@ -41,20 +41,20 @@ def error(answer: httpx.Response, status: int, name: str) -> dict[str, str]:
     return body
 
 
-def test_a_path_that_nobody_knows(client: httpx.Client) -> None:
+def test_an_unknown_path(client: httpx.Client) -> None:
     body = error(client.get("/nothing"), 404, "NotFound")
     assert body["type"] == "error"
     assert body["errorMessage"] == body["message"] == "The requested resource does not exist."
 
 
-def test_a_method_that_nobody_knows(client: httpx.Client) -> None:
+def test_an_unknown_method(client: httpx.Client) -> None:
     answer = client.request("PUT", "/health-status")
     said = error(answer, 405, "Forbidden")["errorMessage"]
     assert "Method PUT is not allowed for this resource; allowed: GET" in said
     assert "GET" in answer.headers["Allow"]
 
 
-def test_a_body_that_is_no_json_says_where(client: httpx.Client) -> None:
+def test_invalid_json_is_located(client: httpx.Client) -> None:
     body = error(client.post("/spaces", content=b'{"id": "a",\n  x}'), 400, "IllegalArgument")
     assert body["field"] == "body"
     assert "line 2, column 3" in body["errorMessage"]
@@ -109,7 +109,7 @@ def test_a_stream_id_that_is_not_fit_is_replaced(client: httpx.Client, stream_id
 
 
 @pytest.mark.parametrize("path", ["/health-status", "/spaces", "/spaces/head/iterate", "/nothing"])
-def test_who_wants_only_the_head_gets_it(client: httpx.Client, path: str) -> None:
+def test_head_requests(client: httpx.Client, path: str) -> None:
     client.post("/spaces", json={"id": "head"})
     whole = client.get(path)
     for _ in range(2):  # the connection is good for more
@@ -120,7 +120,7 @@ def test_who_wants_only_the_head_gets_it(client: httpx.Client, path: str) -> Non
                 assert head.headers.get(name) == whole.headers.get(name)
 
 
-def test_an_answer_says_how_long_it_took(client: httpx.Client) -> None:
+def test_responses_have_timing(client: httpx.Client) -> None:
     for path in ("/spaces", "/nothing"):
         told = client.get(path).headers["Stream-Info"]
         figures = dict(part.split("=") for part in told.split(";"))
@@ -210,7 +210,7 @@ def test_a_head_that_is_too_large_is_refused(hub: HubServer, client: httpx.Clien
         assert rest(connection)[:12] in (b"HTTP/1.1 431", b"")
 
 
-def test_answers_are_packed_for_who_likes_it(hub: HubServer, client: httpx.Client) -> None:
+def test_responses_are_compressed_on_request(hub: HubServer, client: httpx.Client) -> None:
     client.post("/spaces", content=space("long", "naksha " * 2_000))
     packed = client.get("/spaces/long", headers={"Accept-Encoding": "gzip"})
     assert packed.headers["Content-Encoding"] == "gzip"
@@ -234,7 +234,7 @@ async def test_packs_of_nothing_are_not_unpacked_for_ever() -> None:
     for bytes_max, message in ((len(packs), "gzip members"), (len(packs) - 1, "exceeds")):
         fields = [(b"content-encoding", b"gzip"), (b"transfer-encoding", b"chunked")]
         scope: Scope = {"type": "http", "headers": fields}
-        Visit.begin(scope)
+        RequestRecord.begin(scope)
         with pytest.raises(LimitExceeded, match=message):
             await bounded(scope, receive, bytes_max)()
 
@@ -244,7 +244,7 @@ def test_health_in_detail_looks_at_catalog_and_storages(client: httpx.Client) ->
     assert checks == {"catalog": {"result": "OK"}, "storage/default": {"result": "OK"}}
 
 
-def test_health_in_detail_is_asked_for(client: httpx.Client) -> None:
+def test_detailed_health_on_request(client: httpx.Client) -> None:
     assert "checks" in client.get("/health-status?detailed=true").json()
     assert "checks" not in client.get("/health-status?detailed=false").json()
 

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from naksha.server.middleware.admission import TurnLimits, Turns
-from naksha.server.middleware.auth import Doorkeeper
+from naksha.server.middleware.admission import AdmissionController, AdmissionLimits
+from naksha.server.middleware.auth import Authenticator
 from naksha.server.middleware.gate import Gate
-from naksha.server.middleware.request_context import Visit
-from naksha.server.process.settings import Settings
+from naksha.server.middleware.request_record import RequestRecord
+from naksha.server.process.settings import ServerSettings
 
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 START: Message = {"type": "http.response.start", "status": 200, "headers": []}
@@ -23,11 +23,11 @@ def part(more: bool = True) -> Message:
     return {"type": "http.response.body", "body": b"x", "more_body": more}
 
 
-async def visit(app: App, *, seconds: float = 60, after: float = 0) -> list[Message]:
+async def exchange(app: App, *, seconds: float = 60, after: float = 0) -> list[Message]:
     """What a client gets who sends nothing and stays for ever, or goes after a while."""
     sent: list[Message] = []
-    settings = Settings(request_seconds=seconds)
-    turns = Turns(TurnLimits(1, 1, 1, 1))
+    settings = ServerSettings(request_seconds=seconds)
+    admission = AdmissionController(AdmissionLimits(1, 1, 1, 1))
     scope: Scope = {
         "type": "http",
         "asgi": {"spec_version": "2.3"},
@@ -51,9 +51,9 @@ async def visit(app: App, *, seconds: float = 60, after: float = 0) -> list[Mess
             begun.status = message["status"]
         sent.append(message)
 
-    begun = Visit.begin(scope)
-    await Gate(app, settings, Doorkeeper(settings), turns)(scope, receive, send)
-    assert (turns.running, turns.waiting) == (0, 0)
+    begun = RequestRecord.begin(scope)
+    await Gate(app, settings, Authenticator(settings), admission)(scope, receive, send)
+    assert (admission.running, admission.waiting) == (0, 0)
     return sent
 
 
@@ -61,14 +61,14 @@ def body(sent: list[Message]) -> dict[str, Any]:
     return msgspec.json.decode(sent[1]["body"], type=dict[str, Any])
 
 
-async def test_what_breaks_is_told_to_the_log_and_not_to_the_client(
+async def test_exceptions_are_logged_and_not_disclosed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         raise RuntimeError("inside")
 
     with caplog.at_level(logging.ERROR):
-        sent = await visit(app)
+        sent = await exchange(app)
     assert sent[0]["status"] == 500
     assert body(sent)["error"] == "Exception"
     assert "inside" not in str(sent)
@@ -77,13 +77,13 @@ async def test_what_breaks_is_told_to_the_log_and_not_to_the_client(
     assert record.exc_info is not None
 
 
-async def test_an_answer_that_breaks_off_has_no_end() -> None:
+async def test_a_failing_response_is_cut_off() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send(START)
         await send(part())
         raise RuntimeError("inside")
 
-    assert await visit(app) == [START, part()]
+    assert await exchange(app) == [START, part()]
 
 
 async def test_an_answer_may_take_as_long_as_it_goes_on() -> None:
@@ -94,7 +94,7 @@ async def test_an_answer_may_take_as_long_as_it_goes_on() -> None:
             await send(part())
         await send(part(more=False))
 
-    assert len(await visit(app, seconds=2)) == 7
+    assert len(await exchange(app, seconds=2)) == 7
 
 
 async def test_an_answer_that_does_not_go_on_is_given_up() -> None:
@@ -103,17 +103,17 @@ async def test_an_answer_that_does_not_go_on_is_given_up() -> None:
         await send(part())
         await asyncio.Event().wait()
 
-    assert await visit(app, seconds=0.1) == [START, part()]
+    assert await exchange(app, seconds=0.1) == [START, part()]
 
 
 async def test_a_timeout_of_the_application_is_not_taken_for_ours() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         raise TimeoutError
 
-    assert (await visit(app))[0]["status"] == 500
+    assert (await exchange(app))[0]["status"] == 500
 
 
-async def test_who_goes_ends_an_application_that_does_not_look() -> None:
+async def test_a_disconnect_cancels_the_application() -> None:
     ended = asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -122,7 +122,7 @@ async def test_who_goes_ends_an_application_that_does_not_look() -> None:
         finally:
             ended.set()
 
-    task = asyncio.create_task(visit(app, after=0.01))
+    task = asyncio.create_task(exchange(app, after=0.01))
     assert await task == []
     assert ended.is_set()
     assert task.cancelling() == 0
@@ -137,5 +137,5 @@ async def test_an_application_may_ask_for_a_body_that_is_not_there() -> None:
         await send(START)
         await send(part(more=False))
 
-    assert len(await visit(app)) == 2
+    assert len(await exchange(app)) == 2
     assert found == [{"type": "http.request", "body": b"", "more_body": False}]

@@ -17,8 +17,8 @@ from naksha.hub.pipeline.responses import Features
 from naksha.model.errors import LimitExceeded, Unavailable
 from naksha.model.state import State
 from naksha.server.app import create_app
-from naksha.server.middleware.spool import SpoolRoom, unhurried
-from naksha.server.process.settings import Settings
+from naksha.server.middleware.spool import SpoolBudget, unhurried
+from naksha.server.process.settings import ServerSettings
 from naksha.server.responses.encoding import feature_collection
 from naksha.server.routing.declarations import Router
 from naksha.testing.servers._private_server import free_port
@@ -55,7 +55,7 @@ def url() -> Iterator[str]:
     router = Router()
     router.get("/hub/broken")(_broken)
     router.get("/hub/broken-at-once")(_broken_at_once)
-    app = create_app(Settings(), [router])
+    app = create_app(ServerSettings(), [router])
     port = free_port()
     server = uvicorn.Server(uvicorn.Config(app, port=port, log_level="critical", lifespan="off"))
     thread = threading.Thread(target=server.run)
@@ -80,7 +80,7 @@ def test_an_answer_that_breaks_off_cannot_be_taken_for_whole(url: str, encoding:
             answer.read()
 
 
-def test_what_fails_before_the_answer_has_begun_is_an_error(url: str) -> None:
+def test_a_failure_before_the_response_is_an_error(url: str) -> None:
     answer = httpx.get(f"{url}/broken-at-once")
     assert answer.status_code == 503
     assert answer.json()["errorMessage"] == "The storage is gone"
@@ -105,7 +105,7 @@ def test_a_large_answer_comes_in_pieces_and_whole(client: httpx.Client) -> None:
     assert len(client.get(f"{space}/search?limit=5999").json()["features"]) == 5999
 
 
-def test_who_reads_slowly_keeps_nobody_else_waiting(hub: HubServer, client: httpx.Client) -> None:
+def test_a_slow_reader_blocks_no_other_client(hub: HubServer, client: httpx.Client) -> None:
     space = new_space(client)
     put(client, space, *(point(f"f{n:04}", text="x" * 4_000) for n in range(3_000)))
     with ExitStack() as stack:
@@ -135,32 +135,32 @@ async def _ten(closed: asyncio.Event) -> AsyncIterator[bytes]:
         closed.set()
 
 
-async def test_what_a_slow_reader_leaves_is_kept_and_then_given() -> None:
+async def test_responses_to_slow_readers_are_spooled() -> None:
     closed = asyncio.Event()
-    room = SpoolRoom(answer_bytes_max=9, bytes_max=9)
-    body = unhurried(_ten(closed), 0.0, room)
+    budget = SpoolBudget(answer_bytes_max=9, bytes_max=9)
+    body = unhurried(_ten(closed), 0.0, budget)
     assert await anext(body) == b"0"
     await asyncio.wait_for(closed.wait(), 30)  # the reader does nothing
-    assert room.bytes_used == 9
+    assert budget.bytes_used == 9
     assert b"".join([part async for part in body]) == b"123456789"
-    assert room.bytes_used == 0
+    assert budget.bytes_used == 0
 
 
-@pytest.mark.parametrize("room", [SpoolRoom(8, 100), SpoolRoom(100, 8)], ids=["one", "all"])
-async def test_there_is_so_much_room_for_slow_readers(room: SpoolRoom) -> None:
+@pytest.mark.parametrize("budget", [SpoolBudget(8, 100), SpoolBudget(100, 8)], ids=["one", "all"])
+async def test_the_spool_is_limited(budget: SpoolBudget) -> None:
     closed = asyncio.Event()
-    body = unhurried(_ten(closed), 0.0, room)
+    body = unhurried(_ten(closed), 0.0, budget)
     assert await anext(body) == b"0"
     await asyncio.wait_for(closed.wait(), 30)
     assert await anext(body) == b"12345678"
     with pytest.raises(LimitExceeded, match="slowly"):
         await anext(body)
-    assert room.bytes_used == 0
+    assert budget.bytes_used == 0
 
 
-async def test_a_slow_reader_who_hangs_up_leaves_nothing() -> None:
+async def test_a_disconnected_slow_reader_leaves_nothing() -> None:
     closed = asyncio.Event()
-    room = SpoolRoom(100, 100)
+    budget = SpoolBudget(100, 100)
 
     asked = asyncio.Event()
 
@@ -173,16 +173,16 @@ async def test_a_slow_reader_who_hangs_up_leaves_nothing() -> None:
         finally:
             closed.set()
 
-    body = unhurried(endless(), 0.0, room)
+    body = unhurried(endless(), 0.0, budget)
     await anext(body)
     await asyncio.wait_for(asked.wait(), 30)
-    assert room.bytes_used == 4
+    assert budget.bytes_used == 4
     await body.aclose()
     assert closed.is_set()
-    assert room.bytes_used == 0
+    assert budget.bytes_used == 0
 
 
-def test_who_hangs_up_leaves_nothing_open(client: httpx.Client) -> None:
+def test_a_disconnect_closes_everything(client: httpx.Client) -> None:
     space = new_space(client)
     put(client, space, *(point(f"{n}", text="x" * 5000) for n in range(2000)))
     for _ in range(30):  # more than there are connections to a database

@@ -71,9 +71,7 @@ async def in_line(client: httpx.AsyncClient) -> asyncio.Task[httpx.Response]:
         assert waiting.result().status_code == 503
 
 
-async def test_what_takes_too_long_is_given_up_also_in_the_database(
-    hub: HubServer, dsn: str
-) -> None:
+async def test_a_timeout_cancels_the_statement(hub: HubServer, dsn: str) -> None:
     async with locked(dsn) as table, httpx.AsyncClient(base_url=hub.url, timeout=30) as client:
         began = time.monotonic()
         answer = await client.get(PATH)
@@ -89,7 +87,7 @@ async def test_what_takes_too_long_is_given_up_also_in_the_database(
         assert (await client.get(PATH)).status_code == 200
 
 
-async def test_who_goes_away_ends_the_work(hub: HubServer, dsn: str) -> None:
+async def test_a_disconnect_cancels_the_work(hub: HubServer, dsn: str) -> None:
     async with locked(dsn) as table:
         with connected(hub.port) as connection:
             connection.sendall(get_line(hub.port, PATH, "Stream-Id: gone"))
@@ -100,7 +98,7 @@ async def test_who_goes_away_ends_the_work(hub: HubServer, dsn: str) -> None:
     assert "Traceback" not in hub.log()
 
 
-async def test_who_goes_away_while_he_waits_leaves_the_line(dsn: str, tmp_path: Path) -> None:
+async def test_a_disconnected_request_leaves_the_queue(dsn: str, tmp_path: Path) -> None:
     async with (
         locked(dsn) as table,
         httpx.AsyncClient(timeout=60) as client,
@@ -118,7 +116,7 @@ async def test_who_goes_away_while_he_waits_leaves_the_line(dsn: str, tmp_path: 
             assert [answer.status_code for answer in answers] == [200, 200, 200]
 
 
-async def test_nobody_has_more_than_he_may(dsn: str, tmp_path: Path) -> None:
+async def test_parallel_requests_are_limited_per_actor(dsn: str, tmp_path: Path) -> None:
     async with (
         locked(dsn) as table,
         httpx.AsyncClient(timeout=60) as client,
@@ -174,7 +172,7 @@ async def test_a_second_signal_hastens(dsn: str, tmp_path: Path) -> None:
             assert await table.waiters() == 0
 
 
-async def test_nobody_is_waited_for_longer_than_was_said(dsn: str, tmp_path: Path) -> None:
+async def test_the_drain_time_is_limited(dsn: str, tmp_path: Path) -> None:
     arguments = ["--drain-seconds", "1"]
     with HubServer(tmp_path, storage=dsn, catalog=dsn, arguments=arguments) as hub:
         async with locked(dsn) as table, httpx.AsyncClient(base_url=hub.url) as client:

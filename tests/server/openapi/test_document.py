@@ -8,7 +8,7 @@ import pytest
 from naksha.server.app import create_app
 from naksha.server.openapi.descriptions import EXAMPLES
 from naksha.server.openapi.feature_schemas import MODIFICATIONS
-from naksha.server.process.settings import Settings
+from naksha.server.process.settings import ServerSettings
 
 PATHS = {
     "/hub/spaces/{space_id}/features": {"get", "post", "put", "delete"},
@@ -26,7 +26,7 @@ PATHS = {
 
 @pytest.fixture(scope="module")
 def document() -> Any:
-    return create_app(Settings()).openapi()
+    return create_app(ServerSettings()).openapi()
 
 
 def test_every_endpoint_is_declared(document: Any) -> None:
@@ -96,7 +96,7 @@ def test_people_find_their_way(document: Any) -> None:
 
 
 def test_every_example_is_of_an_endpoint_and_can_be_sent(client: httpx.Client) -> None:
-    paths = create_app(Settings()).openapi()["paths"]
+    paths = create_app(ServerSettings()).openapi()["paths"]
     assert all(method in paths[path] for method, path in EXAMPLES)
     for id in ("edits", "motorways", "schools"):
         client.post("/spaces", json={"id": id})

@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from naksha.model.errors import InvalidArgument
 from naksha.server.app import create_app
-from naksha.server.process.settings import Settings
+from naksha.server.process.settings import ServerSettings
 from naksha.server.requests.parameter_checks import LOCKS, PAGE_SIZE, PROPERTIES, ParameterChecks
 from naksha.server.routes.table import ROUTES
 from naksha.server.routing.dispatch import Endpoint
@@ -27,7 +27,7 @@ Operation = tuple[str, str, frozenset[str], frozenset[str]]
 @pytest.fixture(scope="module")
 def operations() -> list[Operation]:
     """Method, path, declared query parameters and declared headers, from the OpenAPI document."""
-    document = create_app(Settings()).openapi()
+    document = create_app(ServerSettings()).openapi()
     return list(_operations(document))
 
 

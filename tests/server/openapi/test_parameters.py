@@ -38,7 +38,7 @@ def space(client: httpx.Client) -> str:
         ("GET", "?tags=x", "tags"),
     ],
 )
-def test_what_an_endpoint_does_not_support_is_refused(
+def test_unsupported_parameters_are_rejected(
     client: httpx.Client, space: str, method: str, path: str, field: str
 ) -> None:
     body = point("a", n=2) if method in ("PUT", "PATCH") else None

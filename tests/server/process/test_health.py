@@ -3,7 +3,7 @@
 import httpx
 
 
-def test_the_hub_says_who_it_is(client: httpx.Client) -> None:
+def test_the_health_check_identifies_the_hub(client: httpx.Client) -> None:
     for path in ("/health-status", "/", ""):
         answer = client.get(path)
         assert answer.status_code == 200

@@ -28,7 +28,7 @@ WRITERS = 3
 
 
 class Write(NamedTuple):
-    """What somebody wrote; of those that a hub has acknowledged, the version if it was told."""
+    """Writes of a client, with the versions of the acknowledged ones where known."""
 
     feature: str
     value: int
@@ -76,7 +76,7 @@ class Cluster:
 
 
 class Writer(threading.Thread):
-    """Writes to whatever hub answers, and notes what was acknowledged."""
+    """Write to any hub that responds, and record the acknowledged writes."""
 
     def __init__(self, number: int, cluster: Cluster) -> None:
         super().__init__(daemon=True)
@@ -105,7 +105,7 @@ class Writer(threading.Thread):
                 self.acknowledged.append(write._replace(version=version))
 
     def check(self, found: dict[str, int]) -> None:
-        """What it wrote last is there. What nobody has acknowledged may have come true, too."""
+        """The last acknowledged write is stored; unacknowledged ones may be stored too."""
         for id, last in {one.feature: one for one in self.acknowledged}.items():
             later = [one for one in self.asked if one.feature == id and one.value >= last.value]
             if id in found:
@@ -256,7 +256,7 @@ def check_told(hooked: list[Delivery], acknowledged: list[Write]) -> None:
 
 
 def told_in_the_end(hooked: list[Delivery]) -> dict[str, int]:
-    """What somebody has who has listened."""
+    """Changes that a stream client received."""
     found: dict[str, int] = {}
     for one in hooked:
         for change in one.changes["features"]:
@@ -280,7 +280,7 @@ def copied(log: list[Transaction]) -> list[int]:
 
 
 def pulled(hub: HubServer) -> list[tuple[int, Any]]:
-    """What a client is told by a hub who pulls."""
+    """Changes that a polling client received."""
     found: list[tuple[int, Any]] = []
     since, last = "0", None
     while since != last:

@@ -19,7 +19,7 @@ import pytest
 
 from naksha.hub.pipeline.requests import CountFeatures
 from naksha.hub.pipeline.responses import Count
-from naksha.hub.remote.wire import Reply, WireEvent, decode_request, decode_response
+from naksha.hub.remote.wire import HandlerReply, WireEvent, decode_request, decode_response
 from naksha.testing.servers.hub_server import HubServer
 from tests.docs.blocks import FENCE, ROOT
 from tests.hub.remote.support import hosted, install
@@ -133,7 +133,9 @@ def test_the_messages_of_the_guide_are_those_of_the_protocol() -> None:
     decoded = msgspec.json.decode(event.encode(), type=WireEvent)
     request = decode_request(decoded.request)
     assert isinstance(request, CountFeatures)
-    replies = [msgspec.json.decode(each.encode(), type=Reply) for each in BLOCKS["json reply"]]
+    replies = [
+        msgspec.json.decode(each.encode(), type=HandlerReply) for each in BLOCKS["json reply"]
+    ]
     assert decode_response(replies[0].response, Count) == Count(7)
     assert replies[1].send is not None
     sent = decode_request(replies[1].send.request)
@@ -144,7 +146,7 @@ def test_the_messages_of_the_guide_are_those_of_the_protocol() -> None:
 
 
 def test_the_log_has_why_a_handler_failed(tmp_path: Path) -> None:
-    """Also when somebody only reads."""
+    """Reads are affected too."""
     site = install(tmp_path / "site")
     root = Path(__file__).resolve().parents[3]
     paths = os.pathsep.join([str(site), str(root), *filter(None, [os.environ.get("PYTHONPATH")])])

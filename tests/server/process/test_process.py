@@ -15,10 +15,10 @@ import httpx
 import pytest
 
 from naksha.model import limits
-from naksha.server.process.heartbeat import Pulse, Watch
+from naksha.server.process.heartbeat import Heartbeat, WorkerWatch
 from naksha.server.process.lock_file import lock_files
 from naksha.server.process.main import greeting
-from naksha.server.process.settings import Settings
+from naksha.server.process.settings import ServerSettings
 from naksha.testing.fixtures import DatabaseFactory
 from naksha.testing.servers.hub_server import HubServer
 from tests.cli.command import NAKSHA, environment, naksha
@@ -42,7 +42,7 @@ GUIDE = ROOT / "docs" / "operations.md"
         (["--prot", "1"], 2, "--prot"),
     ],
 )
-def test_it_says_why_it_does_not_start(
+def test_start_errors_are_explained(
     tmp_path: Path, flags: list[str], code: int, words: str
 ) -> None:
     ended = naksha("serve", "--port", "0", *flags, cwd=tmp_path)
@@ -77,9 +77,9 @@ def test_files_are_for_one_server(tmp_path: Path) -> None:
     serve_once(tmp_path, "here", put="first")  # nothing is left of one that was killed
 
 
-def test_what_is_locked_are_files_that_two_servers_would_share(tmp_path: Path) -> None:
+def test_shared_files_are_locked(tmp_path: Path) -> None:
     def locked(**given: Any) -> list[str]:
-        paths = lock_files(Settings(data=str(tmp_path / "data"), **given))
+        paths = lock_files(ServerSettings(data=str(tmp_path / "data"), **given))
         return [str(path.relative_to(tmp_path)) for path in paths]
 
     assert locked() == ["data/hub.catalog.lock", "data/.lock"]
@@ -98,7 +98,7 @@ def hub_on_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer
         yield server
 
 
-def test_what_it_says_to_try_works(hub_on_files: HubServer) -> None:
+def test_the_printed_example_works(hub_on_files: HubServer) -> None:
     lines = re.findall(r"^  (curl .*)$", hub_on_files.log(), re.MULTILINE)
     assert len(lines) == 4
     answer = ""
@@ -114,12 +114,12 @@ def test_what_it_says_to_try_works(hub_on_files: HubServer) -> None:
     assert '"name":"Frankfurt"' in answer
 
 
-def test_with_keys_it_says_how_to_get_a_token() -> None:
+def test_the_banner_explains_tokens() -> None:
     keys = ("jwks:there", "secret:here")
-    said = greeting(Settings(keys=keys), 8080)
+    said = greeting(ServerSettings(keys=keys), 8080)
     assert "  TOKEN=$(naksha token my-app --key secret:here)\n" in said
-    assert "TOKEN" not in greeting(Settings(keys=keys, anonymous=True), 8080)
-    assert "TOKEN=" not in greeting(Settings(keys=keys[:1]), 8080)
+    assert "TOKEN" not in greeting(ServerSettings(keys=keys, anonymous=True), 8080)
+    assert "TOKEN=" not in greeting(ServerSettings(keys=keys[:1]), 8080)
 
 
 def test_by_default_all_is_in_one_directory_that_can_be_moved(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_by_default_all_is_in_one_directory_that_can_be_moved(tmp_path: Path) ->
 
 
 def started(directory: Path, *flags: str) -> subprocess.Popen[str]:
-    """A server of somebody who is in a directory."""
+    """A server that was started in a directory."""
     command = [NAKSHA, "serve", *flags, "--port", "0", "--log-format", "text"]
     return subprocess.Popen(
         command, cwd=directory, env=environment(), stdout=subprocess.PIPE, text=True
@@ -162,7 +162,7 @@ def serve_once(directory: Path, data: str, *, put: str = "", get: str = "") -> N
             assert server.wait(30) == 0
 
 
-def test_the_guide_tells_how_to_make_tokens_and_realms(tmp_path: Path) -> None:
+def test_the_guide_explains_tokens_and_realms(tmp_path: Path) -> None:
     _, commands = examples(GUIDE, "sh")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
@@ -285,8 +285,8 @@ def wait_until_replaced(server: HubServer, old: set[int]) -> None:
 
 
 def test_time_in_which_the_supervisor_was_stopped_too_does_not_count() -> None:
-    watch = Watch(Pulse(multiprocessing.get_context("spawn")), 8.0)
-    watch.pulse.beat()
+    watch = WorkerWatch(Heartbeat(multiprocessing.get_context("spawn")), 8.0)
+    watch.heartbeat.beat()
     assert not watch.look(1.0)
     assert not watch.look(3600.0)
     assert not any(watch.look(1.0) for _ in range(6))

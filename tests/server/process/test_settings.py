@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from naksha.model.errors import InvalidArgument
-from naksha.server.process.settings import Settings, is_loopback
+from naksha.server.process.settings import ServerSettings, is_loopback
 from naksha.server.process.settings_sources import parser, read_settings, settings_known, shown
 from tests.docs.blocks import ROOT
 
@@ -15,7 +15,7 @@ ROW = re.compile(
 )
 
 
-def read(*flags: str, **environment: str) -> Settings:
+def read(*flags: str, **environment: str) -> ServerSettings:
     return read_settings(flags, environment, program="test")
 
 
@@ -31,7 +31,7 @@ def test_flags_beat_the_environment_which_beats_the_file(file: Path) -> None:
     assert (found.port, found.parallel, found.host) == (3, 8, "localhost")
     found = read("--config", str(file), NAKSHA_CONFIG="/nowhere")
     assert (found.port, found.parallel, found.keys) == (1, 7, ("secret:a", "pem:b"))
-    assert read() == Settings()
+    assert read() == ServerSettings()
 
 
 def test_every_kind_of_value_can_be_given_as_text() -> None:
@@ -61,7 +61,7 @@ def test_every_kind_of_value_can_be_given_as_text() -> None:
         (["--config", "/nowhere.toml"], {}, ["/nowhere.toml", "cannot be read"]),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(
+def test_errors_name_the_source_of_a_value(
     flags: list[str], environment: dict[str, str], words: list[str]
 ) -> None:
     with pytest.raises(InvalidArgument) as caught:
@@ -78,7 +78,7 @@ def test_what_is_wrong_is_named_with_its_place(
         ("[server]\nport = 1", ["server"]),
     ],
 )
-def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, words: list[str]) -> None:
+def test_errors_in_a_file_are_named(tmp_path: Path, text: str, words: list[str]) -> None:
     path = tmp_path / "naksha.toml"
     path.write_text(text)
     with pytest.raises(InvalidArgument) as caught:
@@ -87,7 +87,7 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, words: list
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.com"])
-def test_without_keys_nobody_else_can_reach_it(host: str) -> None:
+def test_without_keys_only_loopback_is_allowed(host: str) -> None:
     with pytest.raises(InvalidArgument, match="--keys"):
         read("--host", host)
     assert read("--host", host, "--keys", "secret:x").host == host
@@ -114,7 +114,7 @@ def test_one_process_serves_a_file() -> None:
     assert read("--workers", "2", "--storage", "postgresql:///maps").workers == 2
 
 
-def test_a_database_holds_the_catalog_too_unless_told_otherwise() -> None:
+def test_the_catalog_is_in_the_storage_database_by_default() -> None:
     assert read("--storage", "postgresql:///maps").catalog_location == "postgresql:///maps"
     several = read("--storage", "postgresql:///maps_{realm}", "--data", "/d")
     assert several.catalog_location == "file:/d/hub.catalog"
@@ -134,7 +134,7 @@ def test_no_two_realms_share_their_features() -> None:
         schema("a", "--storage-options", '{"schema": "x"}')
 
 
-def test_the_guide_tells_of_every_setting() -> None:
+def test_the_guide_documents_every_setting() -> None:
     told = ROW.findall((ROOT / "docs" / "operations.md").read_text())
     known = [
         (setting.flag, setting.variable, setting.name, shown(setting.default))
@@ -143,6 +143,6 @@ def test_the_guide_tells_of_every_setting() -> None:
     assert [(*names, default.strip().strip("`")) for *names, default in told] == known
 
 
-def test_help_tells_of_every_setting() -> None:
+def test_help_documents_every_setting() -> None:
     text = parser("naksha serve").format_help()
     assert all(setting.flag in text for setting in settings_known())

@@ -188,7 +188,7 @@ def test_time_filters_every_version_operation(client: httpx.Client) -> None:
 
 
 def test_a_filter_finds_features_that_leave_and_enter(client: httpx.Client) -> None:
-    """The old or the new geometry, also of what is deleted."""
+    """The old or the new geometry, also of deleted features."""
     space = new_space(client)
     first = put(client, space, point("in", *HERE, n=1), point("out", *THERE, n=1))
     put(client, space, point("in", *THERE, n=2), point("out", *HERE, n=2))

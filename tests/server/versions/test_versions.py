@@ -47,7 +47,7 @@ def ids(collection: dict[str, Any]) -> list[str]:
     return [found["id"] for found in collection["features"]]
 
 
-def test_the_log_tells_what_was_changed_by_which_version(client: httpx.Client, space: str) -> None:
+def test_the_log_has_the_changes_of_each_version(client: httpx.Client, space: str) -> None:
     first = put(client, space, feature("a", n=1), feature("b", n=1))
     second = put(client, space, feature("a", n=2), feature("c", n=1))
     client.delete(f"{space}/features/b")
@@ -325,7 +325,7 @@ def test_a_branch_is_rebased_and_renamed(client: httpx.Client, space: str) -> No
     assert client.get(f"{space}/branches/fix").status_code == 404
 
 
-def test_a_branch_is_described_anew(client: httpx.Client, space: str) -> None:
+def test_a_branch_description_can_be_changed(client: httpx.Client, space: str) -> None:
     put(client, space, feature("a", n=1))
     client.post(f"{space}/branches", json={"id": "fix", "description": "first"})
     put(client, space, feature("a", n=2), versionRef="fix")
@@ -391,7 +391,7 @@ def test_going_back(client: httpx.Client, space: str) -> None:
 
 
 @pytest.mark.parametrize("ref", ["3..", "HEAD..3", "a b", "x:y:z", "1' OR '1'='1", "9" * 30])
-def test_what_is_no_version(client: httpx.Client, space: str, ref: str) -> None:
+def test_invalid_versions(client: httpx.Client, space: str, ref: str) -> None:
     put(client, space, feature("a"))
     for path in ("diff", "changesets", "search"):
         answer = client.get(f"{space}/{path}", params={"versionRef": ref})

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from naksha.spark.runtime.storage_cache import close_all
-from naksha.spark.source.options import Place
+from naksha.spark.source.options import StorageRef
 from naksha.testing.fixtures import DatabaseFactory
 from tests.installed import make_installed
 from tests.spark.jobs.town import Town
@@ -73,6 +73,6 @@ def file(tmp_path: Path) -> Iterator[str]:
 
 
 def _made(location: str, **settings: Any) -> Town:
-    made = Town(Place(location))
+    made = Town(StorageRef(location))
     made.create_collection("places", **settings)
     return made

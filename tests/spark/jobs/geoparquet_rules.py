@@ -46,7 +46,7 @@ def check_file(path: Path) -> None:
 
 
 def check_metadata(geo: dict[str, Any]) -> None:
-    """What the key `geo` has to say, and in which form."""
+    """Check the content and form of the key `geo`."""
     assert geo["version"] == "1.1.0"
     assert isinstance(geo["primary_column"], str)
     assert geo["primary_column"] in geo["columns"]
@@ -80,8 +80,8 @@ def check_geometries(table: pa.Table, name: str, box: str, column: dict[str, Any
     assert {code % 1000 for code in codes} <= set(range(1, 8)), "ISO types"
     assert {code // 1000 for code in codes} <= {0, 1}, "two or three dimensions"
     shapes = shapely.from_wkb(wkbs)
-    told = {f"{s.geom_type}{' Z' if s.has_z else ''}" for s in shapes}
-    assert set(column["geometry_types"]) == told
+    reported = {f"{s.geom_type}{' Z' if s.has_z else ''}" for s in shapes}
+    assert set(column["geometry_types"]) == reported
     boxes = [each for each in table[box].to_pylist() if each is not None]
     found = np.array([[each[edge] for edge in EDGES] for each in boxes]).reshape(-1, 4)
     bounds = shapely.bounds(shapes)

@@ -9,16 +9,16 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 import naksha
-from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.frame import SilentProgress
 from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading.spec import Load, Loaded
-from naksha.spark.source.options import Place
+from naksha.spark.source.options import StorageRef
 
 Feature = dict[str, Any]
 
 
-class Heard(Silent):
-    """Somebody who listens."""
+class RecordedProgress(SilentProgress):
+    """Progress that records its messages."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -34,12 +34,12 @@ def feature(id_: str, lon: float, lat: float, **properties: Any) -> Feature:
 
 def spec_of(location: str, path: Path | str, **more: Any) -> Load:
     return Load(
-        place=Place(location), collection="places", files=(str(path),), app_id="loader", **more
+        place=StorageRef(location), collection="places", files=(str(path),), app_id="loader", **more
     )
 
 
 def loaded(spark: SparkSession, location: str, path: Path | str, **more: Any) -> Loaded:
-    return load(spark, spec_of(location, path, **more), Silent())
+    return load(spark, spec_of(location, path, **more), SilentProgress())
 
 
 def content(location: str, collection: str = "places") -> dict[str, Any]:

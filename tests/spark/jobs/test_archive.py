@@ -32,19 +32,19 @@ from naksha.spark.archive.archive import (
     UNFINISHED,
     Manifest,
     archived_features,
-    growing,
+    locked_archive,
     write_manifest,
 )
 from naksha.spark.jobs.archive import Archive, Archived, archive
 from naksha.spark.jobs.collection_tables import table
-from naksha.spark.jobs.frame import Progress, Silent
+from naksha.spark.jobs.frame import JobProgress, SilentProgress
 from naksha.spark.jobs.verify import Verify, verify
-from naksha.spark.runtime.storage_cache import close_all, opened
-from naksha.spark.source.options import Place
+from naksha.spark.runtime.storage_cache import close_all, shared_storage
+from naksha.spark.source.options import StorageRef
 from naksha.spi.opening import open_storage
 from naksha.spi.storage import Storage, WriteSession
 from naksha.testing.fixtures import DatabaseFactory
-from naksha.versioning import Edits, Signed, import_history
+from naksha.versioning import Attribution, EditStep, import_history
 from tests.spark.jobs.geoparquet_rules import check_file
 
 Content = dict[str, Any]
@@ -61,19 +61,19 @@ def place(id_: str, n: int) -> dict[str, Any]:
 
 
 EDITS = [
-    Edits(ms(1, 1), [place("a", 1), place("b", 1), place("c", 1)]),
-    Edits(ms(1, 2), [place("a", 2)], ["b"]),
-    Edits(ms(2, 1), [place("b", 3), place("d", 3)]),
-    Edits(ms(2, 20), [place("a", 4)], ["d"]),
-    Edits(ms(3, 1), [place("a", 5)], ["c"]),
+    EditStep(ms(1, 1), [place("a", 1), place("b", 1), place("c", 1)]),
+    EditStep(ms(1, 2), [place("a", 2)], ["b"]),
+    EditStep(ms(2, 1), [place("b", 3), place("d", 3)]),
+    EditStep(ms(2, 20), [place("a", 4)], ["d"]),
+    EditStep(ms(3, 1), [place("a", 5)], ["c"]),
 ]
-LATER = [Edits(ms(4, 1), [place("a", 6)]), Edits(ms(4, 2), [place("a", 7)], ["b"])]
+LATER = [EditStep(ms(4, 1), [place("a", 6)]), EditStep(ms(4, 2), [place("a", 7)], ["b"])]
 
 
-def imported(location: str, steps: list[Edits]) -> None:
+def imported(location: str, steps: list[EditStep]) -> None:
     async def run() -> None:
         async with open_storage(location) as storage:
-            info, signed = CollectionInfo(id="places"), Signed("importer", None, "as it was")
+            info, signed = CollectionInfo(id="places"), Attribution("importer", None, "as it was")
             done = await import_history(storage, info, steps, signed)
             last = max((each.txn or 0 for each in done), default=0)
             assert not last or await storage.wait_published(last, 60) is not None
@@ -90,20 +90,20 @@ def archived(
     spark: SparkSession,
     location: str,
     folder: Path,
-    progress: Progress | None = None,
+    progress: JobProgress | None = None,
     **more: Any,
 ) -> Archived:
     spec = Archive(
-        place=Place(location),
+        place=StorageRef(location),
         collection="places",
         archive=str(folder),
         **{"older_than_days": 1, **more},
     )
-    return archive(spark, spec, progress or Silent())
+    return archive(spark, spec, progress or SilentProgress())
 
 
 def found(spark: SparkSession, location: str, folder: Path, version: int | str) -> Content:
-    features = archived_features(spark, Place(location), "places", str(folder), str(version))
+    features = archived_features(spark, StorageRef(location), "places", str(folder), str(version))
     rows = features.selectExpr(
         "id", "get_json_object(properties, '$.n') AS n", "geometry"
     ).collect()
@@ -124,7 +124,9 @@ def test_versions_live_on_in_an_archive(spark: SparkSession, location: str, tmp_
         with pytest.raises(Expired):
             content(location, version)
     assert content(location, 5) == expected[5]
-    checked = verify(spark, Verify(place=Place(location), collection="places"), Silent())
+    checked = verify(
+        spark, Verify(place=StorageRef(location), collection="places"), SilentProgress()
+    )
     assert (checked.found, checked.complete_since > 1, checked.states > 0) == ([], True, True)
     assert {v: found(spark, location, folder, v) for v in (1, 5)} == {
         v: expected[v] for v in (1, 5)
@@ -181,7 +183,7 @@ def logged(location: str) -> dict[int, Version]:
 
 
 def forget_log(location: str, before: date) -> None:
-    """As maintenance does in the end."""
+    """Drop the log before a day, as maintenance does."""
 
     async def forget(storage: Storage) -> None:
         await storage.keep_log((datetime.now(UTC).date() - before).days)
@@ -227,7 +229,7 @@ def test_who_adds_to_an_archive_is_alone(
 ) -> None:
     imported(location, EDITS)
     with (
-        growing(tmp_path / "archive"),
+        locked_archive(tmp_path / "archive"),
         pytest.raises(Busy, match="is locked by another job"),
     ):
         archived(spark, location, tmp_path / "archive")
@@ -263,13 +265,13 @@ def test_days_that_no_history_is_old_are_refused(
 ) -> None:
     folder = tmp_path / "archive"
     spec = Archive(
-        place=Place(f"file:{tmp_path}/town.naksha"),
+        place=StorageRef(f"file:{tmp_path}/town.naksha"),
         collection="places",
         archive=str(folder),
         older_than_days=days,
     )
     with pytest.raises(InvalidArgument, match=said) as error:
-        archive(spark, spec, Silent())
+        archive(spark, spec, SilentProgress())
     assert error.value.field == "older_than_days"
     assert not folder.exists()
 
@@ -304,7 +306,7 @@ def done_by(location: str, work: Callable[[Storage], Awaitable[object]]) -> None
 
 
 async def expired_by_others(storage: Storage) -> None:
-    """What maintenance does with a short `maxAge`."""
+    """Expire history as maintenance does with a short `maxAge`."""
     await storage.expire("places", date(2021, 4, 2))
 
 
@@ -319,7 +321,7 @@ async def without_history(storage: Storage) -> None:
             await switched(session, is_on)
 
 
-MORE = [Edits(ms(5, 1), [place("a", 10)]), Edits(ms(5, 2), [place("a", 11)])]
+MORE = [EditStep(ms(5, 1), [place("a", 10)]), EditStep(ms(5, 2), [place("a", 11)])]
 
 
 @pytest.mark.parametrize(
@@ -339,10 +341,10 @@ def test_what_was_lost_between_two_segments_is_expired(
     done_by(file, loses)
     imported(file, MORE)
     expected = content(file, oldest)
-    told = Told()
-    again = archived(spark, file, folder, told)
+    reported = RecordedLines()
+    again = archived(spark, file, folder, reported)
     assert again.oldest == oldest
-    assert [line for line in told.lines if f"versions before {oldest} cannot be read" in line]
+    assert [line for line in reported.lines if f"versions before {oldest} cannot be read" in line]
     with pytest.raises(Expired):
         content(file, oldest)
     for version in (1, 4, oldest - 1):
@@ -386,8 +388,8 @@ def test_an_archive_is_that_of_one_collection_only(
         found(spark, file, tmp_path / "archive", 1)
 
 
-class Told(Silent):
-    """Somebody who listens."""
+class RecordedLines(SilentProgress):
+    """Progress that records its messages."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -405,9 +407,9 @@ def rows_of(table_: Any) -> Rows:
     return {row.id: row.asDict(recursive=True) for row in table_.collect()}
 
 
-def stored(spark: SparkSession, place_: Place, version: int) -> Rows:
-    """What the storage itself answers."""
-    plan = opened(place_).call(lambda s: s.plan("places", Query(), AtSeq(version)))
+def stored(spark: SparkSession, place_: StorageRef, version: int) -> Rows:
+    """Return the features from the storage itself."""
+    plan = shared_storage(place_).call(lambda s: s.plan("places", Query(), AtSeq(version)))
     return rows_of(table(spark, place_, plan, KEPT))
 
 
@@ -415,15 +417,15 @@ def test_it_is_what_the_storage_answered(
     spark: SparkSession, location: str, tmp_path: Path
 ) -> None:
     """In all columns."""
-    imported(location, [Edits(EDITS[0].at_ms, [*EDITS[0].put, NESTED], []), *EDITS[1:3]])
-    imported(location, [Edits(ms(2, 15), [NESTED | {"other": 1.50}]), *EDITS[3:]])
-    expected = {version: stored(spark, Place(location), version) for version in (1, 2, 4)}
+    imported(location, [EditStep(EDITS[0].at_ms, [*EDITS[0].put, NESTED], []), *EDITS[1:3]])
+    imported(location, [EditStep(ms(2, 15), [NESTED | {"other": 1.50}]), *EDITS[3:]])
+    expected = {version: stored(spark, StorageRef(location), version) for version in (1, 2, 4)}
     archived(spark, location, tmp_path / "archive")
     for version, rows in expected.items():
         with pytest.raises(Expired):
             content(location, version)
         features = archived_features(
-            spark, Place(location), "places", str(tmp_path / "archive"), str(version)
+            spark, StorageRef(location), "places", str(tmp_path / "archive"), str(version)
         )
         assert rows_of(features) == rows
     first = expected[1]["n"]["feature"].replace(" ", "")
@@ -435,17 +437,17 @@ def test_a_storage_may_be_in_a_schema_of_its_own(
     spark: SparkSession, database_factory: DatabaseFactory, tmp_path: Path
 ) -> None:
     with database_factory.fresh() as dsn:
-        place_ = Place(dsn, "town")
+        place_ = StorageRef(dsn, "town")
 
         async def fill(storage: Storage) -> None:
-            info, signed = CollectionInfo(id="places"), Signed("importer", None, "as it was")
+            info, signed = CollectionInfo(id="places"), Attribution("importer", None, "as it was")
             await import_history(storage, info, EDITS, signed)
 
-        opened(place_).call(fill)
+        shared_storage(place_).call(fill)
         expected = stored(spark, place_, 1)
         folder = str(tmp_path / "archive")
         spec = Archive(place=place_, collection="places", archive=folder, older_than_days=1)
-        assert archive(spark, spec, Silent()).dropped == 5
+        assert archive(spark, spec, SilentProgress()).dropped == 5
         assert rows_of(archived_features(spark, place_, "places", folder, "1")) == expected
         close_all()
 
@@ -454,7 +456,7 @@ def test_a_storage_may_be_in_a_schema_of_its_own(
 
 
 def shortened(file_: Path) -> None:
-    """It can be read, but a state is missing."""
+    """Remove a state from a file, which stays readable."""
     states = pq.read_table(file_)
     pq.write_table(states.slice(1), file_)
 
@@ -463,8 +465,8 @@ def damaged(file_: Path) -> None:
     file_.write_bytes(b"PAR1 and nothing else")
 
 
-class Damages(Silent):
-    """Somebody who breaks the files of a segment before they are read back."""
+class DamagingProgress(SilentProgress):
+    """Progress that damages the files of a segment before they are read back."""
 
     def __init__(self, folder: Path, how: Callable[[Path], None]) -> None:
         self._folder = folder
@@ -484,7 +486,7 @@ def test_nothing_is_dropped_that_was_not_read_back(
     folder = tmp_path / "archive"
     wrong = StorageCorrupt if how is shortened else Exception
     with pytest.raises(wrong):
-        archived(spark, file, folder, Damages(folder, how))
+        archived(spark, file, folder, DamagingProgress(folder, how))
     assert content(file, 1) == {"a": 1, "b": 1, "c": 1}
     assert [path.name for path in folder.iterdir() if path.is_dir()] == []
 

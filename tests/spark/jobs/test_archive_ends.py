@@ -10,12 +10,12 @@ from pyspark.sql import SparkSession
 
 from naksha.model.errors import Cancelled, Conflict, Expired, InvalidArgument
 from naksha.spark.archive.archive import MANIFEST, UNFINISHED, Manifest, new_name, write_manifest
-from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.frame import SilentProgress
 from tests.spark.jobs.test_archive import EDITS, LATER, archived, content, found, imported
 
 
-class Ends(Silent):
-    """Somebody who ends a job when something begins."""
+class FailingProgress(SilentProgress):
+    """Progress that raises an error at the start of a phase."""
 
     def __init__(self, phase: str, how: type[Exception]) -> None:
         self._phase = phase
@@ -31,7 +31,7 @@ def test_who_cancels_after_something_was_dropped_is_told_what(
     spark: SparkSession, file: str, tmp_path: Path, phase: str
 ) -> None:
     imported(file, EDITS)
-    done = archived(spark, file, tmp_path / "archive", Ends(phase, Cancelled))
+    done = archived(spark, file, tmp_path / "archive", FailingProgress(phase, Cancelled))
     assert (done.states, done.dropped, done.left) == (5, 5, 0)
     with pytest.raises(Expired):
         content(file, 1)
@@ -42,8 +42,8 @@ def test_who_cancels_before_has_all_that_was_there(
 ) -> None:
     imported(file, EDITS)
 
-    class Late(Silent):
-        def too_late(self) -> None:
+    class Late(SilentProgress):
+        def disable_cancellation(self) -> None:
             raise Cancelled("enough")
 
     with pytest.raises(Cancelled):
@@ -59,7 +59,7 @@ def test_a_job_that_is_run_again_tells_all_that_it_has_done(
     imported(file, EDITS)
     folder = tmp_path / "archive"
     with pytest.raises(MemoryError):
-        archived(spark, file, folder, Ends(phase, MemoryError), job_id="mine")
+        archived(spark, file, folder, FailingProgress(phase, MemoryError), job_id="mine")
     done = archived(spark, file, folder, job_id="mine")
     assert (done.states, done.dropped, done.left, done.files) == (5, 5, 0, 2)
     assert done.segment is not None

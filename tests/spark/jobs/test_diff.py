@@ -23,23 +23,23 @@ from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ
 from naksha.spark.jobs.diff import Compared, Diff, diff
 from naksha.spark.jobs.export import Export, export
-from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.frame import SilentProgress
 from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading.spec import Load, Loaded, Mapping
-from naksha.spark.jobs.publish_directory import REPORT, Output
+from naksha.spark.jobs.publish_directory import REPORT, OutputFormat
 from naksha.spi.staging import WriteMode
 from naksha.spi.storage import Storage, WriteSession
 from naksha.testing.models.json_values import same
 from naksha.testing.storage.suite_support import SUITE_CHECKS_OFF
 from naksha.versioning import diff as versioned_diff
-from naksha.versioning.diff import Action, Change
+from naksha.versioning.diff import DiffAction, FeatureDiff
 from naksha.versioning.lines import place_of
 from naksha.versioning.version_refs import MAIN_BRANCH as MAIN
 from tests.spark.jobs.town import Town, point
 
 IDS = [f"f{n}" for n in range(12)]
 QUIET = [f"q{n}" for n in range(6)]
-"""Features that are what they were whenever somebody looks."""
+"""Features that are unchanged in all compared versions."""
 SHAPES: list[dict[str, Any] | None] = [
     None,
     {"type": "Point", "coordinates": [8.0, 50.0]},
@@ -90,25 +90,25 @@ def bare(feature: dict[str, Any]) -> dict[str, Any]:
 
 def found(spark: SparkSession, town: Town, **settings: Any) -> Compared:
     spec = Diff(place=town.place, collection="places", **settings)
-    return diff(spark, spec, Silent())
+    return diff(spark, spec, SilentProgress())
 
 
-def wanted(town: Town, old: str, new: str, query: Query | None = None) -> dict[str, Change]:
-    async def read(storage: Storage) -> dict[str, Change]:
+def wanted(town: Town, old: str, new: str, query: Query | None = None) -> dict[str, FeatureDiff]:
+    async def read(storage: Storage) -> dict[str, FeatureDiff]:
         places = await place_of(storage, old), await place_of(storage, new)
         return {change.id: change async for change in versioned_diff(*places, "places", query)}
 
     return town.call(read)
 
 
-def check(told: list[dict[str, Any]], changes: dict[str, Change]) -> None:
+def check(reported: list[dict[str, Any]], changes: dict[str, FeatureDiff]) -> None:
     """The same features, actions, places and documents."""
-    assert {line["id"]: line["action"] for line in told} == {
+    assert {line["id"]: line["action"] for line in reported} == {
         id_: change.action.value for id_, change in changes.items()
     }
-    for line in told:
+    for line in reported:
         change = changes[line["id"]]
-        if change.action is Action.UPDATED:
+        if change.action is DiffAction.UPDATED:
             assert line["paths"] == change.paths()
         else:
             assert line["paths"] == []
@@ -124,7 +124,7 @@ def lines_of(output: Path) -> list[dict[str, Any]]:
 
 def rows_of(output: Path) -> list[dict[str, Any]]:
     """Rows of Parquet as the lines of JSON are."""
-    told = []
+    reported = []
     for row in pq.read_table(output).to_pylist():
         for side in ("old", "new"):
             text, wkb = row.pop(f"{side}_feature"), row.pop(f"{side}_geometry")
@@ -133,8 +133,8 @@ def rows_of(output: Path) -> list[dict[str, Any]]:
                 shape = None if wkb is None else shapely.to_geojson(shapely.from_wkb(wkb))
                 geometry = None if shape is None else msgspec.json.decode(shape)
                 row[side] = msgspec.json.decode(text) | {"geometry": geometry}
-        told.append(row)
-    return told
+        reported.append(row)
+    return reported
 
 
 def test_it_is_what_versioning_finds(spark: SparkSession, town: Town, tmp_path: Path) -> None:
@@ -154,12 +154,12 @@ def test_it_is_what_versioning_finds(spark: SparkSession, town: Town, tmp_path: 
     ]
     for n, (old, new, query) in enumerate(cases):
         changes = wanted(town, old, new, query)
-        output, format_ = tmp_path / f"diff-{n}", list(Output)[n % 2]
+        output, format_ = tmp_path / f"diff-{n}", list(OutputFormat)[n % 2]
         report = found(
             spark, town, old=old, new=new, query=query, output=str(output), output_format=format_
         )
-        check(lines_of(output) if format_ is Output.LINES else rows_of(output), changes)
-        counts = dict.fromkeys(Action, 0)
+        check(lines_of(output) if format_ is OutputFormat.LINES else rows_of(output), changes)
+        counts = dict.fromkeys(DiffAction, 0)
         for change in changes.values():
             counts[change.action] += 1
         assert (report.created, report.updated, report.deleted) == tuple(counts.values())
@@ -174,7 +174,7 @@ CHANGES = st.one_of(
     st.tuples(st.just("delete"), st.sampled_from(SOME), st.just(0)),
     st.tuples(st.just("undo"), st.sampled_from(SOME), st.integers(0, 2**32)),
 )
-"""What is done to a feature, and the seed of what it becomes."""
+"""Operation on a feature, and the seed of its new content."""
 HISTORIES = st.lists(st.lists(CHANGES, min_size=1, max_size=5), min_size=1, max_size=3)
 
 
@@ -196,7 +196,7 @@ async def done_to(session: WriteSession, how: str, id_: str, seed: int) -> None:
 def begun(town: Town) -> str:
     """A version with all of them, the same ones whatever was there."""
     made = [seeded(id_, n) for n, id_ in enumerate(SOME)]
-    # One that is new each time: what changes nothing is no version.
+    # A new feature each time: a transaction without changes does not make a version.
     version = town.put(*made, point("other", 1, 2, n=uuid.uuid4().hex))
     return str(version.seq_number)
 
@@ -216,7 +216,7 @@ def check_any_history(
     town.call(work)
     output = folder / "any"
     for old, new in ((first, "HEAD"), ("HEAD", first)):
-        formed = {"output": str(output), "output_format": Output.LINES, "overwrite": True}
+        formed = {"output": str(output), "output_format": OutputFormat.LINES, "overwrite": True}
         found(spark, town, old=old, new=new, **formed)
         check(lines_of(output), wanted(town, old, new))
 
@@ -232,9 +232,9 @@ def check_any_file(
         for id_, seed in seeds.items()
     ]
     files, output = (written(folder / "any.geojsonl", features),), folder / "any"
-    formed = {"output": str(output), "output_format": Output.LINES, "overwrite": True}
+    formed = {"output": str(output), "output_format": OutputFormat.LINES, "overwrite": True}
     found(spark, town, files=files, **formed)
-    told = {line["id"]: (line["action"], line["paths"]) for line in lines_of(output)}
+    reported = {line["id"]: (line["action"], line["paths"]) for line in lines_of(output)}
 
     async def work(session: WriteSession) -> None:
         await session.upsert("places", features)
@@ -242,8 +242,8 @@ def check_any_file(
 
     town.run(work)
     changes = wanted(town, first, "HEAD")
-    assert told == {
-        id_: (change.action.value, change.paths() if change.action is Action.UPDATED else [])
+    assert reported == {
+        id_: (change.action.value, change.paths() if change.action is DiffAction.UPDATED else [])
         for id_, change in changes.items()
     }
 
@@ -325,8 +325,8 @@ def test_it_is_what_a_load_would_change(
     features = [*made.values(), {"type": "Feature", "properties": {"n": 1}}, point("new", 1, 2)]
     broken = [point("far", 1, 95), point("f11", 1, 2) | {"properties": []}]
     files = (written(tmp_path / "edited.geojsonl", [*features, *broken]),)
-    told = found(spark, town, files=files, mode=mode)
-    rejects = Path(str(told.rejects)).read_bytes()
+    reported = found(spark, town, files=files, mode=mode)
+    rejects = Path(str(reported.rejects)).read_bytes()
     spec = Load(
         place=town.place,
         collection="places",
@@ -335,12 +335,12 @@ def test_it_is_what_a_load_would_change(
         mode=mode,
         delete_rejected=mode is WriteMode.MIRROR,
     )
-    done = load(spark, spec, Silent())
-    assert counts_of(told) == counts_of(done)
+    done = load(spark, spec, SilentProgress())
+    assert counts_of(reported) == counts_of(done)
     assert min(done.created, done.updated, done.unchanged) > 0
     assert (done.deleted > 0) == (mode is WriteMode.MIRROR)
-    assert (told.rejected, rejects) == (done.rejected, Path(str(done.rejects)).read_bytes())
-    assert (told.rejected, told.new) == (2, None)
+    assert (reported.rejected, rejects) == (done.rejected, Path(str(done.rejects)).read_bytes())
+    assert (reported.rejected, reported.new) == (2, None)
     # What has no id is new each time.
     files = (written(tmp_path / "again.geojsonl", [each for each in features if "id" in each]),)
     again = found(spark, town, files=files, mode=mode)
@@ -350,13 +350,13 @@ def test_it_is_what_a_load_would_change(
 def test_files_are_compared_with_a_version(
     spark: SparkSession, small_town: Town, tmp_path: Path
 ) -> None:
-    """What differs is told with its places; GeoJSON, what an export wrote, and other tables."""
+    """Differences have their paths, for GeoJSON, files of an export, and other tables."""
     town = small_town
     xyz = {XYZ: {"tags": ["red"]}}
     town.put(*(point(id_, 1.0, 2.0, n=1, deep={"a": [1]}, **xyz) for id_ in "abcde"))
     before = town.states()
     exported = Export(place=town.place, collection="places", output=str(tmp_path / "export"))
-    export(spark, exported, Silent())
+    export(spark, exported, SilentProgress())
     features = [dict(before[id_].feature) for id_ in "abcd"]
     features[0] |= {"geometry": {"type": "Point", "coordinates": [1.0, 3.0]}}
     features[1] |= {"properties": {"n": 2, "deep": {"a": [1]}, "x/y": None}, "more": [1]}
@@ -365,16 +365,16 @@ def test_files_are_compared_with_a_version(
     features.append(point("new", 5.0, 5.0))
     files = (written(tmp_path / "edited.geojsonl", features),)
     output = tmp_path / "changes"
-    report = found(spark, town, files=files, output=str(output), output_format=Output.LINES)
-    told = lines_of(output)
-    assert {line["id"]: (line["action"], line["paths"]) for line in told} == {
+    report = found(spark, town, files=files, output=str(output), output_format=OutputFormat.LINES)
+    reported = lines_of(output)
+    assert {line["id"]: (line["action"], line["paths"]) for line in reported} == {
         "a": ("updated", ["/geometry"]),
         "b": ("updated", ["/more", "/properties/n", "/properties/x~1y"]),
         "c": ("updated", [f"/properties/{XYZ}/tags"]),
         "new": ("created", []),
         "e": ("deleted", []),
     }
-    assert {line["id"]: line["new"] and line["new"]["geometry"] for line in told} == {
+    assert {line["id"]: line["new"] and line["new"]["geometry"] for line in reported} == {
         "a": features[0]["geometry"],
         **dict.fromkeys("bc", features[1]["geometry"]),
         "new": features[4]["geometry"],
@@ -401,10 +401,10 @@ def test_files_that_cannot_be_compared(
 ) -> None:
     one = point("a", 1.0, 2.0)
     files = (written(tmp_path / "a.geojsonl", [one, point("b", 1.0, 2.0), one]),)
-    with pytest.raises(InvalidArgument, match="several features with this id") as error:
+    with pytest.raises(InvalidArgument, match="several features with the id") as error:
         found(spark, small_town, files=files)
     assert error.value.feature_id == "a"
-    with pytest.raises(InvalidArgument, match="must not have new or query"):
+    with pytest.raises(InvalidArgument, match="remove new and query"):
         found(spark, small_town, files=files, new="1")
     with pytest.raises(InvalidArgument, match="must be mirror or upsert, not 'create'"):
         found(spark, small_town, files=files, mode=WriteMode.CREATE)
@@ -412,7 +412,7 @@ def test_files_that_cannot_be_compared(
     with pytest.raises(LimitExceeded, match="More than 1 records"):
         found(spark, small_town, files=broken, rejects_max=1)
     spec = Diff(place=small_town.place, collection="unknown", files=broken)
-    assert counts_of(diff(spark, spec, Silent())) == (1, 0, 0)
+    assert counts_of(diff(spark, spec, SilentProgress())) == (1, 0, 0)
 
 
 def test_what_makes_no_sense_is_refused(
@@ -429,4 +429,4 @@ def test_what_makes_no_sense_is_refused(
     with pytest.raises(Conflict, match="already exists"):
         found(spark, small_town, old="0", output=str(tmp_path))
     with pytest.raises(CollectionNotFound, match="nowhere"):
-        diff(spark, Diff(place=small_town.place, collection="nowhere", old="0"), Silent())
+        diff(spark, Diff(place=small_town.place, collection="nowhere", old="0"), SilentProgress())

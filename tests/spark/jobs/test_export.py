@@ -24,12 +24,12 @@ from naksha.model.state import XYZ, State
 from naksha.model.version import AtSeq
 from naksha.spark.jobs.diff import Diff, diff
 from naksha.spark.jobs.export import Export, Exported, export
-from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.frame import SilentProgress
 from naksha.spark.jobs.geoparquet import BBOX, BOX, GeoParquetFile, Properties
 from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading.spec import Load
 from naksha.spark.jobs.publish_directory import check_output, published
-from naksha.spark.jobs.typed_columns import Kind, one_kind
+from naksha.spark.jobs.typed_columns import ColumnKind, one_kind
 from naksha.spi.staging import WriteMode
 from naksha.testing.models.json_values import same
 from tests.spark.jobs.geoparquet_rules import check_file, check_metadata
@@ -53,7 +53,7 @@ ODD: list[dict[str, Any]] = [
 
 def done(spark: SparkSession, town: Town, output: Path, **settings: Any) -> Exported:
     spec = Export(place=town.place, collection="places", output=str(output), **settings)
-    return export(spark, spec, Silent())
+    return export(spark, spec, SilentProgress())
 
 
 def query(text: str, output: Path) -> list[dict[str, Any]]:
@@ -154,7 +154,7 @@ def test_readers_take_cells_for_texts(
     columns = done(spark, small_town, tmp_path / "typed", properties=Properties.COLUMNS).columns
     assert "properties.cell" in columns
     same_again = Diff(place=small_town.place, collection="places", files=(str(tmp_path / "out"),))
-    compared = diff(spark, same_again, Silent())
+    compared = diff(spark, same_again, SilentProgress())
     assert (compared.created, compared.updated, compared.deleted) == (0, 0, 0)
 
 
@@ -182,8 +182,8 @@ def test_integers_stay_what_they_are(spark: SparkSession, small_town: Town, tmp_
     done(spark, small_town, tmp_path / "out", properties=Properties.COLUMNS)
     names = ("huge", "mixed", "long", "small")
     by_id = {row["id"]: row for row in query("SELECT * FROM FILES", tmp_path / "out")}
-    told = [by_id[i][name] for name in names for i in "ab"]
-    assert told == [str(2**64 + 1), "1", str(2**53 + 1), "0.5", most, 1, 2.0**53, 0.5]
+    reported = [by_id[i][name] for name in names for i in "ab"]
+    assert reported == [str(2**64 + 1), "1", str(2**53 + 1), "0.5", most, 1, 2.0**53, 0.5]
     assert by_id["a"]["size"] == str(-(2**60) - 1)
 
 
@@ -230,9 +230,9 @@ def test_an_export_of_nothing_is_a_table_without_rows(
         "mode": WriteMode.MIRROR,
         "delete_all": True,
     }
-    loaded = load(spark, Load(**mirror, **emptied, app_id="test"), Silent())
+    loaded = load(spark, Load(**mirror, **emptied, app_id="test"), SilentProgress())
     assert (loaded.records, loaded.deleted) == (0, int(properties is Properties.COLUMNS))
-    compared = diff(spark, Diff(**mirror, collection="places"), Silent())
+    compared = diff(spark, Diff(**mirror, collection="places"), SilentProgress())
     assert (compared.created, compared.updated, compared.deleted) == (0, 0, 0)
 
 
@@ -303,8 +303,8 @@ def test_the_rules_are_noticed_when_broken(broken: dict[str, Any], tmp_path: Pat
         check_metadata(geo)
 
 
-class Interrupted(Silent):
-    """Somebody who loses patience when something begins."""
+class CancellingProgress(SilentProgress):
+    """Progress that cancels the job at the start of a phase."""
 
     def __init__(self, phase: str) -> None:
         self._phase = phase
@@ -322,21 +322,21 @@ def test_a_directory_is_there_whole_or_not_at_all(
     spec = Export(place=small_town.place, collection="places", output=str(output))
     before = sorted(tmp_path.iterdir())
     with pytest.raises(Cancelled):
-        export(spark, spec, Interrupted("writing"))
+        export(spark, spec, CancellingProgress("writing"))
     assert sorted(tmp_path.iterdir()) == before
     assert done(spark, small_town, output).features == 10
     small_town.delete("f1")
     with pytest.raises(Conflict, match="already exists"):
         done(spark, small_town, output)
     with pytest.raises(Cancelled):
-        export(spark, msgspec.structs.replace(spec, overwrite=True), Interrupted("writing"))
+        export(spark, msgspec.structs.replace(spec, overwrite=True), CancellingProgress("writing"))
     assert len(geopandas.read_parquet(output)) == 10
     assert done(spark, small_town, output, overwrite=True).features == 9
     assert len(geopandas.read_parquet(output)) == 9
     assert sorted(tmp_path.iterdir()) == sorted([*before, output])
 
 
-def test_what_somebody_else_makes_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+def test_an_output_created_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     target = tmp_path / "out"
     with (
         pytest.raises(Conflict, match="already exists"),
@@ -349,18 +349,18 @@ def test_what_somebody_else_makes_meanwhile_is_not_replaced(tmp_path: Path) -> N
     (tmp_path / "file").touch()
     with pytest.raises(Conflict, match="is not a directory"):
         check_output(str(tmp_path / "file"), overwrite=True)
-    with pytest.raises(InvalidArgument, match=r"The parent directory .* does not exist"):
+    with pytest.raises(InvalidArgument, match="of the output does not exist"):
         check_output(str(tmp_path / "nowhere/out"), overwrite=False)
 
 
 def test_a_column_has_a_type_that_all_values_fit_into() -> None:
-    assert one_kind({Kind.INTEGER, Kind.NOTHING}) is Kind.INTEGER
-    assert one_kind({Kind.INTEGER, Kind.NUMBER}) is Kind.NUMBER
-    assert one_kind({Kind.INTEGER, Kind.TEXT}) is Kind.JSON
-    assert one_kind({Kind.NOTHING}) is Kind.JSON
-    assert one_kind({Kind.LONG, Kind.NOTHING}) is Kind.INTEGER
-    assert one_kind({Kind.LONG, Kind.INTEGER}) is Kind.INTEGER
-    assert one_kind({Kind.LONG, Kind.INTEGER, Kind.NUMBER}) is Kind.JSON
+    assert one_kind({ColumnKind.INTEGER, ColumnKind.NOTHING}) is ColumnKind.INTEGER
+    assert one_kind({ColumnKind.INTEGER, ColumnKind.NUMBER}) is ColumnKind.NUMBER
+    assert one_kind({ColumnKind.INTEGER, ColumnKind.TEXT}) is ColumnKind.JSON
+    assert one_kind({ColumnKind.NOTHING}) is ColumnKind.JSON
+    assert one_kind({ColumnKind.LONG, ColumnKind.NOTHING}) is ColumnKind.INTEGER
+    assert one_kind({ColumnKind.LONG, ColumnKind.INTEGER}) is ColumnKind.INTEGER
+    assert one_kind({ColumnKind.LONG, ColumnKind.INTEGER, ColumnKind.NUMBER}) is ColumnKind.JSON
 
 
 def test_the_report_names_some_files_and_the_manifest_all(

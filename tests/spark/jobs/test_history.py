@@ -15,16 +15,16 @@ import pytest
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Cancelled, InvalidArgument
 from naksha.model.query import Query
-from naksha.spark.jobs.frame import Progress, Silent
+from naksha.spark.jobs.frame import JobProgress, SilentProgress
 from naksha.spark.jobs.load import JOB, load
 from naksha.spark.jobs.loading.spec import Load, Loaded
-from naksha.spark.runtime.storage_cache import close_all, opened
-from naksha.spark.source.options import Place
+from naksha.spark.runtime.storage_cache import close_all, shared_storage
+from naksha.spark.source.options import StorageRef
 from naksha.spi.storage import Storage
 
 
-class Stops(Silent):
-    """Somebody who cancels a load after so many steps."""
+class CancelAfterSteps(SilentProgress):
+    """Progress that cancels a load after a number of steps."""
 
     def __init__(self, after: int) -> None:
         self._left = after
@@ -45,26 +45,28 @@ def steps_of(path: Path, *days: int) -> Path:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    yield Place(f"file:{tmp_path}/town.naksha")
+def place(tmp_path: Path) -> Iterator[StorageRef]:
+    yield StorageRef(f"file:{tmp_path}/town.naksha")
     close_all()
 
 
-def loaded(place: Place, *files: Path, progress: Progress | None = None, **more: Any) -> Loaded:
+def loaded(
+    place: StorageRef, *files: Path, progress: JobProgress | None = None, **more: Any
+) -> Loaded:
     names = tuple(map(str, files))
     spec = Load(place=place, collection="places", files=names, app_id="test", history=True, **more)
     spark: Any = None  # which it never asks for
-    return load(spark, spec, progress or Silent())
+    return load(spark, spec, progress or SilentProgress())
 
 
-def ids(place: Place) -> set[str]:
+def ids(place: StorageRef) -> set[str]:
     async def read(storage: Storage) -> set[str]:
         return {state.id async for state in storage.states("places", Query())}
 
-    return opened(place).call(read)
+    return shared_storage(place).call(read)
 
 
-def test_files_are_read_by_their_exact_names(place: Place, tmp_path: Path) -> None:
+def test_files_are_read_by_their_exact_names(place: StorageRef, tmp_path: Path) -> None:
     """Whatever is special in them elsewhere, and packed or not."""
     names = ["a,b.jsonl", "c[1].jsonl", "{d}.jsonl", "_e.jsonl", "f .jsonl"]
     files = [steps_of(tmp_path / name, day) for day, name in enumerate(names, 1)]
@@ -88,7 +90,7 @@ def test_files_are_read_by_their_exact_names(place: Place, tmp_path: Path) -> No
     ],
 )
 def test_what_is_no_history_is_named(
-    name: str, content: bytes, words: str, place: Place, tmp_path: Path
+    name: str, content: bytes, words: str, place: StorageRef, tmp_path: Path
 ) -> None:
     path = tmp_path / name
     path.write_bytes(content)
@@ -96,31 +98,33 @@ def test_what_is_no_history_is_named(
         loaded(place, path)
 
 
-def test_only_before_its_last_step_a_history_can_be_cancelled(place: Place, tmp_path: Path) -> None:
+def test_only_before_its_last_step_a_history_can_be_cancelled(
+    place: StorageRef, tmp_path: Path
+) -> None:
     path = steps_of(tmp_path / "a.jsonl", 1, 2, 3)
     reading = 1
     with pytest.raises(Cancelled):
-        loaded(place, path, progress=Stops(reading + 2), job_id="mine")
+        loaded(place, path, progress=CancelAfterSteps(reading + 2), job_id="mine")
     assert ids(place) == {"d1", "d2"}
-    done = loaded(place, path, progress=Stops(reading + 3), job_id="mine")
+    done = loaded(place, path, progress=CancelAfterSteps(reading + 3), job_id="mine")
     assert (done.created, done.repeated) == (1, True)
     assert ids(place) == {"d1", "d2", "d3"}
 
 
-def test_a_history_that_is_done_is_done_although_somebody_wrote_since(
-    place: Place, tmp_path: Path
+def test_a_finished_history_stays_finished_after_later_writes(
+    place: StorageRef, tmp_path: Path
 ) -> None:
-    """Whoever takes a job over after its last step finds the storage as others have left it."""
+    """A job that is resumed after its last step leaves later writes of other clients alone."""
     path = steps_of(tmp_path / "a.jsonl", 1, 2, 3)
     with pytest.raises(Cancelled):
-        loaded(place, path, progress=Stops(3), job_id="mine")
+        loaded(place, path, progress=CancelAfterSteps(3), job_id="mine")
     loaded(place, path, job_id="mine")
 
     async def write(storage: Storage) -> None:
         async with storage.write("somebody") as session:
             await session.delete("places", ["d2"])
 
-    opened(place).call(write)
+    shared_storage(place).call(write)
     path.unlink()
     again = loaded(place, path, job_id="mine")
     assert (again.created, again.transactions, again.repeated) == (1, 1, True)
@@ -129,16 +133,18 @@ def test_a_history_that_is_done_is_done_although_somebody_wrote_since(
         loaded(place, steps_of(path, 1, 2, 3), job_id="yours")
 
 
-def test_a_new_collection_has_the_settings_that_are_wanted(place: Place, tmp_path: Path) -> None:
+def test_a_new_collection_has_the_settings_that_are_wanted(
+    place: StorageRef, tmp_path: Path
+) -> None:
     info = CollectionInfo(id="places", max_age=7, id_prefix="d", author="ann", points_only=True)
     loaded(place, steps_of(tmp_path / "a.jsonl", 1, 2), info=info)
-    made = opened(place).call(lambda s: s.collection("places"))
+    made = shared_storage(place).call(lambda s: s.collection("places"))
     for name in ("max_age", "id_prefix", "author", "points_only"):
         assert getattr(made, name) == getattr(info, name)
     assert ids(place) == {"1", "2"}
 
 
 def test_a_history_takes_no_spark() -> None:
-    spec = Load(place=Place("file:x"), collection="places", files=("x",), app_id="test")
+    spec = Load(place=StorageRef("file:x"), collection="places", files=("x",), app_id="test")
     assert JOB.takes_spark(spec)
     assert not JOB.takes_spark(msgspec.structs.replace(spec, history=True))

@@ -23,12 +23,12 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Cancelled, InvalidArgument, LimitExceeded, NotFound
 from naksha.spark.jobs.diff import Diff, diff
 from naksha.spark.jobs.export import Export, export
-from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.frame import SilentProgress
 from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading import files
-from naksha.spark.jobs.loading.spec import Format, Load, Loaded, Mapping
+from naksha.spark.jobs.loading.spec import FileFormat, Load, Loaded, Mapping
 from naksha.spi.staging import WriteMode
-from tests.spark.jobs.loads import Heard, content, feature, loaded, rejects_of, spec_of
+from tests.spark.jobs.loads import RecordedProgress, content, feature, loaded, rejects_of, spec_of
 from tests.spark.jobs.town import Town
 
 ROWS = [("a", 1.5, 2.0, "first"), ("b", -8.25, 50.125, "second"), ("c", 8.0, 49.0, None)]
@@ -63,7 +63,7 @@ def wkt(path: Path) -> Path:
 
 
 def hex_wkb(path: Path) -> Path:
-    """As PostGIS writes it."""
+    """Write a table with geometries in the form of PostGIS."""
     points = shapely.set_srid([shapely.Point(lon, lat) for _, lon, lat, _ in ROWS], 4326)
     digits = shapely.to_wkb(points, hex=True, include_srid=True)
     rows = [f"{id_};{wkb};{name or ''}" for (id_, *_, name), wkb in zip(ROWS, digits, strict=True)]
@@ -144,15 +144,15 @@ def test_what_is_wrong_is_told_with_its_line_and_the_rest_is_loaded(
     done = loaded(spark, location, path)
     assert (done.records, done.rejected, done.created) == (705, 5, 700)
     assert done.rejects == f"{path}.rejects.jsonl"
-    told = [json.loads(line) for line in Path(done.rejects).read_text().splitlines()]
-    assert {each["line"] for each in told} == set(broken)
-    reasons = {each["line"]: each["reason"] for each in told}
+    reported = [json.loads(line) for line in Path(done.rejects).read_text().splitlines()]
+    assert {each["line"] for each in reported} == set(broken)
+    reasons = {each["line"]: each["reason"] for each in reported}
     assert reasons[3].startswith("is not a valid GeoJSON feature")
     assert reasons[5] == "type must be 'Feature', not 'Street'"
     assert reasons[8].startswith("geometry.coordinates")
     assert reasons[9].startswith("id ")
     assert reasons[700].startswith("geometry")
-    assert {each["source"] for each in told} == {str(path)}
+    assert {each["source"] for each in reported} == {str(path)}
     assert len(content(location)) == 700
 
 
@@ -191,8 +191,8 @@ def test_a_load_that_is_repeated_is_done_once(
     assert second.txn == first.txn
 
 
-class Counting(Silent):
-    """Somebody who counts what is begun."""
+class PhaseCounter(SilentProgress):
+    """Progress that counts the phases."""
 
     def __init__(self) -> None:
         self.phases = 0
@@ -206,9 +206,9 @@ def test_a_load_that_was_done_needs_its_files_no_more(
 ) -> None:
     path = lines(tmp_path / "a.geojsonl")
     spec = spec_of(small_town.place.location, path, job_id="once")
-    first = load(spark, spec, Silent())
+    first = load(spark, spec, SilentProgress())
     path.unlink()
-    progress = Counting()
+    progress = PhaseCounter()
     again = load(spark, spec, progress)
     assert again == msgspec.structs.replace(first, repeated=True, files=(), file_count=0)
     assert (again.created, again.records, progress.phases) == (3, 3, 0)
@@ -238,10 +238,10 @@ def test_columns_become_what_the_mapping_says(
     assert found["properties"] == {"laneCount": 2, "note": "n", "source": {"name": "survey"}}
     assert found["geometry"]["coordinates"] == [8.5, 50]
     assert namespace["tags"] == ["a", "b"]
-    told = rejects_of(done)
-    assert [each["line"] for each in told] == [3, 4]
-    assert told[0]["reason"] == "lanes: cannot be read as the requested type: many"
-    assert told[1]["reason"] == "Y: cannot be read as the requested type: x"
+    reported = rejects_of(done)
+    assert [each["line"] for each in reported] == [3, 4]
+    assert reported[0]["reason"] == "lanes: cannot be read as the requested type: many"
+    assert reported[1]["reason"] == "Y: cannot be read as the requested type: x"
 
 
 def test_properties_of_geojson_are_mapped_too(
@@ -342,14 +342,14 @@ def test_a_new_collection_has_the_settings_that_are_wanted(
 
 
 def test_what_features_lack_is_told(spark: SparkSession, tmp_path: Path, small_town: Town) -> None:
-    location, heard = small_town.place.location, Heard()
+    location, heard = small_town.place.location, RecordedProgress()
     (tmp_path / "a.csv").write_text("code,shape,lon,lat\na,POINT (1 2),,\nb,POINT (1 2),1,2\n")
     some = load(spark, spec_of(location, tmp_path / "a.csv"), heard)
     assert (some.created, some.without_geometry, some.without_id) == (2, 1, 2)
     assert heard.texts == [
         "No feature has an id; if there is a column with it, name it in the mapping"
     ]
-    heard = Heard()
+    heard = RecordedProgress()
     (tmp_path / "b.csv").write_text("code,shape\na,POINT (1 2)\n")
     mapping = Mapping(id="code")
     none = load(spark, spec_of(location, tmp_path / "b.csv", mapping=mapping), heard)
@@ -359,8 +359,8 @@ def test_what_features_lack_is_told(spark: SparkSession, tmp_path: Path, small_t
     ]
 
 
-class TooLate(Silent):
-    """Somebody who cancels a load while it writes."""
+class CancelDuringWrite(SilentProgress):
+    """Progress that cancels a load while it writes."""
 
     def __init__(self) -> None:
         self.is_writing = False
@@ -377,12 +377,12 @@ def test_what_was_written_is_told_although_it_was_cancelled(
     spark: SparkSession, tmp_path: Path, small_town: Town
 ) -> None:
     location = small_town.place.location
-    done = load(spark, spec_of(location, lines(tmp_path / "a.geojsonl")), TooLate())
+    done = load(spark, spec_of(location, lines(tmp_path / "a.geojsonl")), CancelDuringWrite())
     assert (done.created, content(location)) == (3, EXPECTED)
 
 
 def test_the_sample_has_its_sixteen_true_versions(spark: SparkSession, location: str) -> None:
-    done = load(spark, msgspec.convert(sample_spec(location), Load), Silent())
+    done = load(spark, msgspec.convert(sample_spec(location), Load), SilentProgress())
     assert done.transactions == 16
     with naksha.connect(location, app_id="test") as db:
         assert len(content(location, "airports")) == 596
@@ -410,7 +410,7 @@ def test_pieces_begin_and_end_with_lines(
 
 
 def test_a_format_can_be_named(spark: SparkSession, tmp_path: Path, location: str) -> None:
-    done = loaded(spark, location, lines(tmp_path / "features.txt"), format=Format.LINES)
+    done = loaded(spark, location, lines(tmp_path / "features.txt"), format=FileFormat.LINES)
     assert done.created == 3
 
 
@@ -423,9 +423,9 @@ def test_what_is_no_point_is_rejected_where_only_points_are_taken(
     path.write_text("\n".join(map(json.dumps, given_)))
     info = CollectionInfo(id="places", points_only=True)
     done = loaded(spark, location, path, info=info)
-    (told,) = rejects_of(done)
-    assert (told["line"], told["id"]) == (2, "l")
-    assert told["reason"] == (
+    (reported,) = rejects_of(done)
+    assert (reported["line"], reported["id"]) == (2, "l")
+    assert reported["reason"] == (
         "Feature 'l' must have a Point geometry: collection 'places' accepts points only"
     )
     assert content(location).keys() == {"a", "b"}
@@ -485,8 +485,10 @@ def test_what_was_exported_comes_back_as_it_was(
     small_town.put({**feature("l", 1, 2), "geometry": over})
     place = small_town.place
     output = str(tmp_path / "export")
-    export(spark, Export(place=place, collection="places", output=output), Silent())
-    compared = diff(spark, Diff(place=place, collection="places", files=(output,)), Silent())
+    export(spark, Export(place=place, collection="places", output=output), SilentProgress())
+    compared = diff(
+        spark, Diff(place=place, collection="places", files=(output,)), SilentProgress()
+    )
     assert (compared.created, compared.updated, compared.deleted) == (0, 0, 0)
     done = loaded(spark, place.location, output)
     assert (done.adjusted, done.unchanged) == (0, 1)

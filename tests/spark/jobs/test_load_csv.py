@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from naksha.model.errors import InvalidArgument
 from naksha.spark.jobs.loading import delimited
-from naksha.spark.jobs.loading.files import Piece
+from naksha.spark.jobs.loading.files import FilePiece
 from naksha.spark.jobs.loading.tables import LINE, PROBLEM, RECORD, with_own_fields
 
 Row = dict[str, Any]
@@ -22,7 +22,7 @@ Row = dict[str, Any]
 
 def read(path: Path, *names: str) -> list[Row]:
     schema = with_own_fields(StructType([StructField(name, StringType()) for name in names]))
-    found = delimited.read_rows(schema, Piece(str(path)))
+    found = delimited.read_rows(schema, FilePiece(str(path)))
     rows: list[Row] = [row for batch in found for row in batch.to_pylist()]
     return sorted(rows, key=lambda row: int(row[LINE]))
 
@@ -59,7 +59,7 @@ def test_bytes_that_are_no_text_are_rejected_with_their_lines(tmp_path: Path) ->
 def test_texts_are_read_in_the_encoding_that_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes('id;größe\na;Köln\nb;"ä;\n"\n'.encode("cp1252") + b"c;\x81\n")
-    piece = Piece(str(path), encoding="cp1252")
+    piece = FilePiece(str(path), encoding="cp1252")
     names = delimited._names_in(piece)
     assert names == ["id", "größe"]
     schema = with_own_fields(StructType([StructField(name, StringType()) for name in names]))
@@ -71,11 +71,11 @@ def test_texts_are_read_in_the_encoding_that_is_named(tmp_path: Path) -> None:
 def test_blanks_around_names_are_no_part_of_them(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('id , lon,"lat " , the name\na,1,2,x\n')
-    assert delimited._names_in(Piece(str(path))) == ["id", "lon", "lat", "the name"]
+    assert delimited._names_in(FilePiece(str(path))) == ["id", "lon", "lat", "the name"]
     assert read(path, "id", "the name")[0]["the name"] == "x"
     path.write_text("id, id\n")
     with pytest.raises(InvalidArgument, match="several columns 'id'"):
-        delimited._names_in(Piece(str(path)))
+        delimited._names_in(FilePiece(str(path)))
 
 
 def test_a_row_may_be_long(tmp_path: Path) -> None:

@@ -16,9 +16,9 @@ import shapely
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.spark.jobs.loading import references
-from naksha.spark.jobs.loading.files import Piece, format_of, pieces_of
+from naksha.spark.jobs.loading.files import FilePiece, format_of, pieces_of
 from naksha.spark.jobs.loading.geojson import crs_in, read_document, read_lines, records_of
-from naksha.spark.jobs.loading.spec import Format
+from naksha.spark.jobs.loading.spec import FileFormat
 from tests.spark.jobs.loads import feature, spec_of
 
 
@@ -55,7 +55,7 @@ def test_bytes_that_are_no_text_and_deep_nests_are_rejected_with_their_lines(
     (records,) = read_lines(piece)
     assert broken_lines(records) == [2, 3, 4, 5, 6]
     assert records.column("record").to_pylist()[1].count("\ufffd") == 1
-    (records,) = read_document(Piece(str(tmp_path / "a.geojson")))
+    (records,) = read_document(FilePiece(str(tmp_path / "a.geojson")))
     assert broken_lines(records) == [3, 4, 5, 6]
 
 
@@ -68,21 +68,21 @@ def broken_lines(records: pa.RecordBatch) -> list[Any]:
 def test_a_document_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.geojson"
     path.write_bytes(b'{"type":"\xff"}')
-    assert format_of(spec_of("file:x", path), [str(path)]) is Format.GEOJSON
+    assert format_of(spec_of("file:x", path), [str(path)]) is FileFormat.GEOJSON
     with pytest.raises(InvalidArgument, match="is not valid GeoJSON"):
-        list(read_document(Piece(str(path))))
+        list(read_document(FilePiece(str(path))))
 
 
 def test_the_same_feature_again_has_a_line_of_its_own(tmp_path: Path) -> None:
     text = json.dumps(feature("a", 1, 2), indent=1)
     path = tmp_path / "a.geojson"
     path.write_text('{"type":"FeatureCollection","features":[\n' + ",\n".join([text] * 3) + "]}")
-    (records,) = read_document(Piece(str(path)))
+    (records,) = read_document(FilePiece(str(path)))
     height = text.count("\n") + 1
     assert records.column("line").to_pylist() == [2, 2 + height, 2 + 2 * height]
 
 
-READERS: dict[str, Callable[[Piece], Iterator[pa.RecordBatch]]] = {
+READERS: dict[str, Callable[[FilePiece], Iterator[pa.RecordBatch]]] = {
     "a.geojsonl": read_lines,
     "a.geojson": read_document,
 }
@@ -115,7 +115,7 @@ def test_long_records_are_read_a_few_at_a_time(
     path = written(
         tmp_path / name, [json.dumps(feature(f"f{n}", 1, 2, x="x" * 90_000)) for n in range(100)]
     )
-    peak, sizes = peak_of(READERS[name](Piece(str(path), 0, path.stat().st_size)))
+    peak, sizes = peak_of(READERS[name](FilePiece(str(path), 0, path.stat().st_size)))
     assert (sum(sizes), set(sizes[:-1])) == (100, {3})
     assert peak < 3_000_000
 
@@ -124,7 +124,7 @@ def test_nothing_is_read_beyond_the_end_of_a_piece(tmp_path: Path) -> None:
     text = json.dumps(feature("a", 1, 2, x="x" * 90_000)) + "\n"
     path = tmp_path / "a.geojsonl"
     path.write_text(text * 100)
-    peak, sizes = peak_of(read_lines(Piece(str(path), 0, 2 * len(text))))
+    peak, sizes = peak_of(read_lines(FilePiece(str(path), 0, 2 * len(text))))
     assert (sizes, peak < 2_000_000) == ([2], True)
 
 
@@ -133,7 +133,7 @@ def test_a_byte_order_mark_is_no_part_of_what_follows(tmp_path: Path, name: str)
     texts = [json.dumps(feature(id_, 1, 2)) for id_ in "ab"]
     path = written(tmp_path / name, texts, codecs.BOM_UTF8)
     assert format_of(spec_of("file:x", path), [str(path)]).value.startswith("geojson")
-    (records,) = READERS[name](Piece(str(path), 0, path.stat().st_size))
+    (records,) = READERS[name](FilePiece(str(path), 0, path.stat().st_size))
     assert records.column("problem").to_pylist() == [None, None]
     assert records.column("id").to_pylist() == ["a", "b"]
 
@@ -142,13 +142,13 @@ def test_lines_are_known_behind_a_byte_order_mark(tmp_path: Path) -> None:
     texts = [json.dumps(feature(id_, 1, 2)) for id_ in "ab"]
     path = tmp_path / "lines.geojson"
     path.write_bytes(codecs.BOM_UTF8 + "\n".join(texts).encode())
-    assert format_of(spec_of("file:x", path), [str(path)]) is Format.LINES
+    assert format_of(spec_of("file:x", path), [str(path)]) is FileFormat.LINES
 
 
 def test_a_document_of_one_feature_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "a.geojson"
     path.write_bytes(codecs.BOM_UTF8 + json.dumps(feature("a", 1, 2)).encode())
-    (records,) = read_document(Piece(str(path)))
+    (records,) = read_document(FilePiece(str(path)))
     assert records.select(["id", "problem"]).to_pylist() == [{"id": "a", "problem": None}]
 
 
@@ -160,16 +160,16 @@ METRES = named("urn:ogc:def:crs:EPSG::3857")
 
 
 def test_the_reference_system_of_a_document_is_known(tmp_path: Path) -> None:
-    def told(**members: Any) -> str | None:
+    def reported(**members: Any) -> str | None:
         path = tmp_path / "a.geojson"
         document = {"type": "FeatureCollection", "features": [feature("a", 1, 2, crs=1)]}
         path.write_bytes(codecs.BOM_UTF8 + json.dumps({**document, **members}).encode())
         return crs_in(str(path))
 
-    assert (told(), told(crs=None)) == (None, None)
-    assert told(crs=METRES) == "urn:ogc:def:crs:EPSG::3857"
+    assert (reported(), reported(crs=None)) == (None, None)
+    assert reported(crs=METRES) == "urn:ogc:def:crs:EPSG::3857"
     link = {"type": "link", "properties": {"href": "http://nowhere"}}
-    assert json.loads(told(crs=link) or "") == link
+    assert json.loads(reported(crs=link) or "") == link
 
 
 @pytest.mark.parametrize(
@@ -191,9 +191,9 @@ def test_a_feature_with_a_reference_system_of_its_own_is_not_misread() -> None:
         {**given_, "crs": named("EPSG:4326"), "more": 1},
     ]
     texts = [(n, json.dumps(each).encode()) for n, each in enumerate(features)]
-    told = records_of("x", texts).select(["problem", "members"]).to_pylist()
-    assert [str(each["problem"]).partition(" ")[0] for each in told] == ["crs", "crs", "None"]
-    assert told[2]["members"] == '{"more":1}'
+    reported = records_of("x", texts).select(["problem", "members"]).to_pylist()
+    assert [str(each["problem"]).partition(" ")[0] for each in reported] == ["crs", "crs", "None"]
+    assert reported[2]["members"] == '{"more":1}'
     # It is that of all features.
     assert records_of("x", texts, "EPSG:3857").column("problem").null_count == 3
 
@@ -204,5 +204,5 @@ def test_numbers_that_are_no_degrees_are_taken_as_they_are() -> None:
     records = records_of("x", texts, "EPSG:3857")
     point = shapely.from_wkb(records.column("geometry")[0].as_py())
     assert (point.x, point.y) == (894_000, 6_500_000)
-    told = records.column("problem").to_pylist()
-    assert told == [None, "geometry is not a valid GeoJSON geometry"]
+    reported = records.column("problem").to_pylist()
+    assert reported == [None, "geometry is not a valid GeoJSON geometry"]

@@ -18,16 +18,16 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument, NakshaError
 from naksha.spark.jobs.diff import JOB as DIFF
 from naksha.spark.jobs.diff import Diff
-from naksha.spark.jobs.frame import AnyJob, Silent, Spec
+from naksha.spark.jobs.frame import AnyJob, JobSpec, SilentProgress
 from naksha.spark.jobs.load import JOB as LOAD
-from naksha.spark.jobs.load import _check_all_told
+from naksha.spark.jobs.load import _check_counts
 from naksha.spark.jobs.loading import geojson
-from naksha.spark.jobs.loading.check import REJECTED, Checked, Checker, keep_rejected
+from naksha.spark.jobs.loading.check import REJECTED, CheckedBatch, RecordChecker, keep_rejected
 from naksha.spark.jobs.loading.files import files_of
 from naksha.spark.jobs.loading.geojson import RECORDS
 from naksha.spark.jobs.loading.records import records_of
 from naksha.spark.jobs.loading.spec import Load
-from naksha.spark.jobs.loading.staging import Staging
+from naksha.spark.jobs.loading.staging import StagingTask
 from naksha.spark.jobs.registry import read_spec
 from tests.spark.jobs.loads import spec_of
 from tests.spark.jobs.town import Town
@@ -40,13 +40,13 @@ def batch_of(*records: dict[str, Any]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(given, schema=pa.schema([*RECORDS, *places]))
 
 
-def checked(*records: dict[str, Any], **settings: Any) -> Checked:
-    return Checker(CollectionInfo(id="places", **settings), None).check(batch_of(*records))
+def checked(*records: dict[str, Any], **settings: Any) -> CheckedBatch:
+    return RecordChecker(CollectionInfo(id="places", **settings), None).check(batch_of(*records))
 
 
-def record_of(found: Checked) -> dict[str, Any]:
-    (told,) = found.rejected.to_pylist()
-    made: dict[str, Any] = json.loads(told["record"])
+def record_of(found: CheckedBatch) -> dict[str, Any]:
+    (reported,) = found.rejected.to_pylist()
+    made: dict[str, Any] = json.loads(reported["record"])
     return made
 
 
@@ -70,17 +70,17 @@ def test_a_record_is_told_with_its_geometry_and_all_else() -> None:
 
 def test_what_is_told_of_a_record_has_an_end() -> None:
     long, length_max = "x" * 100_000, limits.REJECT_LENGTH_MAX
-    (told,) = checked({"id": long, "properties": "{}"}).rejected.to_pylist()
+    (reported,) = checked({"id": long, "properties": "{}"}).rejected.to_pylist()
     mark = " … (truncated, 100000 characters in total)"
-    assert told["id"] == long[:length_max] + mark
-    assert told["record"].startswith('{"type":"Feature","id":"xxx')
-    assert sum(len(str(text)) for text in told.values()) < 4 * length_max
+    assert reported["id"] == long[:length_max] + mark
+    assert reported["record"].startswith('{"type":"Feature","id":"xxx')
+    assert sum(len(str(text)) for text in reported.values()) < 4 * length_max
     row = {"problem": f"x: cannot be read as the requested type: {long}", "record": long}
-    (told,) = checked(row).rejected.to_pylist()
-    assert told["record"] == long[:length_max] + mark
-    assert told["reason"].endswith("characters in total)")
-    (told,) = checked({"problem": "p", "record": long[:length_max]}).rejected.to_pylist()
-    assert told["record"] == long[:length_max]
+    (reported,) = checked(row).rejected.to_pylist()
+    assert reported["record"] == long[:length_max] + mark
+    assert reported["reason"].endswith("characters in total)")
+    (reported,) = checked({"problem": "p", "record": long[:length_max]}).rejected.to_pylist()
+    assert reported["record"] == long[:length_max]
 
 
 CURVE = bytes.fromhex("010A00000001000000010800000003000000") + bytes(48)
@@ -99,12 +99,12 @@ def test_curves_are_rejected_each_by_itself() -> None:
     ]
     found = checked(*rows)
     assert found.given[0].column("id").to_pylist() == ["a", "c"]
-    told = {row["id"]: row["reason"] for row in found.rejected.to_pylist()}
+    reported = {row["id"]: row["reason"] for row in found.rejected.to_pylist()}
     curved = (
         "geometry is a curve or surface, which GeoJSON does not support; "
         "convert it to lines or polygons"
     )
-    assert told == dict.fromkeys("bdef", curved) | {"g": "geometry is not valid WKT"}
+    assert reported == dict.fromkeys("bdef", curved) | {"g": "geometry is not valid WKT"}
     (record,) = checked({"geometry": CURVE}).rejected.column("record").to_pylist()
     assert json.loads(record)["wkb"] == CURVE.hex()
 
@@ -121,7 +121,7 @@ def test_measures_are_rejected_unless_there_are_none() -> None:
 
 
 def test_a_geometry_that_names_another_reference_system_is_not_misread() -> None:
-    """As those of PostGIS do, in bytes or in digits."""
+    """Geometries have an SRID, as those of PostGIS do, in bytes or hexadecimal digits."""
     point = shapely.Point(500000, 5600000)
     named = shapely.to_wkb(shapely.set_srid(point, 25832), include_srid=True)
     rows = [{"wkt": named.hex()}, {"geometry": named}]
@@ -129,7 +129,7 @@ def test_a_geometry_that_names_another_reference_system_is_not_misread() -> None
         assert row["reason"] == (
             "geometry has the reference system 25832; set that of all features in the mapping"
         )
-    metres = Checker(CollectionInfo(id="places"), "EPSG:25832")
+    metres = RecordChecker(CollectionInfo(id="places"), "EPSG:25832")
     (given,) = metres.check(batch_of(*rows, {"wkt": shapely.to_wkb(point, hex=True)})).given
     assert len(set(given.column("geometry").to_pylist())) == 1
     assert shapely.from_wkb(given.column("geometry")[0].as_py()).x == pytest.approx(9)
@@ -146,7 +146,7 @@ BEYOND = shapely.LineString([(170, 0), (190, 0)])
 
 def test_rings_of_shapefiles_are_clockwise() -> None:
     rows = [{"wkt": shape.wkt} for shape in (WIDE, OVER, BEYOND)]
-    found = Checker(CollectionInfo(id="places"), None, frozenset("x")).check(batch_of(*rows))
+    found = RecordChecker(CollectionInfo(id="places"), None, frozenset("x")).check(batch_of(*rows))
     wide, over, beyond = shapely.from_wkb(found.given[0].column("geometry").to_pylist())
     assert shapely.equals_exact(wide, WIDE)
     assert (over.geom_type, over.area, found.adjusted) == ("MultiPolygon", 200, 2)
@@ -157,7 +157,7 @@ def test_rings_of_shapefiles_are_clockwise() -> None:
 
 
 def test_geometries_stay_as_they_are_at_the_date_line_if_that_is_wanted() -> None:
-    checker = Checker(CollectionInfo(id="places"), None, is_cut=False)
+    checker = RecordChecker(CollectionInfo(id="places"), None, is_cut=False)
     found = checker.check(batch_of(*({"wkt": shape.wkt} for shape in (WIDE, OVER, BEYOND))))
     kept = shapely.from_wkb(found.given[0].column("geometry").to_pylist())
     assert (found.adjusted, shapely.equals_exact(kept, [WIDE, OVER]).all()) == (0, True)
@@ -178,7 +178,7 @@ def test_many_that_are_wrong_are_told_each() -> None:
 def kept(**spec: Any) -> Path:
     row = Row(**{**dict.fromkeys(REJECTED.names), "source": "x", "reason": "r"})
     wanted = spec_of("file:x", **spec)
-    file = keep_rejected(wanted, files_of(wanted), [row], Silent())
+    file = keep_rejected(wanted, files_of(wanted), [row], SilentProgress())
     assert file is not None
     return Path(file)
 
@@ -204,7 +204,7 @@ def test_rejected_records_are_kept_although_their_files_are_gone(tmp_path: Path)
     wanted = spec_of("file:x", tmp_path / "gone.csv", rejects=str(tmp_path / "why"))
     row = Row(**{**dict.fromkeys(REJECTED.names), "source": "x", "reason": "r"})
     for _ in range(2):
-        file = keep_rejected(wanted, [str(tmp_path / "gone.csv")], [row], Silent())
+        file = keep_rejected(wanted, [str(tmp_path / "gone.csv")], [row], SilentProgress())
         assert file == str(tmp_path / "why")
 
 
@@ -232,23 +232,23 @@ def test_rejected_records_replace_nothing_but_others_of_their_kind(tmp_path: Pat
 
 
 def test_a_task_that_has_rejected_too_many_reads_no_more(small_town: Town) -> None:
-    checker = Checker(CollectionInfo(id="places"), None)
+    checker = RecordChecker(CollectionInfo(id="places"), None)
     left = iter([batch_of({"id": f"f{n}"}, {"properties": "{"}) for n in range(9)])
-    told = list(Staging(small_town.place, "j", checker, 2)(left))
-    reasons = [reason for batch in told for reason in batch.column("reason").to_pylist()]
+    reported = list(StagingTask(small_town.place, "j", checker, 2)(left))
+    reasons = [reason for batch in reported for reason in batch.column("reason").to_pylist()]
     assert len(list(filter(None, reasons))) == 3
     assert len(list(left)) == 6
-    # It does not know how many there were, so nobody takes it for the end.
-    (end,) = told[-1].to_pylist()
+    # It has no count of records, so it is not mistaken for the end.
+    (end,) = reported[-1].to_pylist()
     assert (end["records"], end["features"]) == (None, 3)
 
 
 def test_a_task_tells_how_many_records_it_has_read(small_town: Town) -> None:
-    checker = Checker(CollectionInfo(id="places"), None)
+    checker = RecordChecker(CollectionInfo(id="places"), None)
     batches = [batch_of({"id": f"f{n}"}, {"properties": "{"}) for n in range(3)]
-    (*_, end) = Staging(small_town.place, "j", checker, 9)(iter(batches))
+    (*_, end) = StagingTask(small_town.place, "j", checker, 9)(iter(batches))
     assert end.select(["records", "features"]).to_pylist() == [{"records": 6, "features": 3}]
-    (end,) = Staging(small_town.place, "j", checker, 0)(iter([]))
+    (end,) = StagingTask(small_town.place, "j", checker, 0)(iter([]))
     assert end.select(["records", "table"]).to_pylist() == [{"records": 0, "table": None}]
 
 
@@ -256,20 +256,20 @@ def test_a_task_tells_how_many_records_it_has_read(small_town: Town) -> None:
 def test_records_that_got_lost_on_the_way_are_noticed(ends: list[int | None]) -> None:
     rows = [Row(records=records, reason=None) for records in ends]
     with pytest.raises(NakshaError, match="5 records were read, but 4 were staged or rejected"):
-        _check_all_told([*rows, Row(records=None, reason="r")], 4)
+        _check_counts([*rows, Row(records=None, reason="r")], 4)
 
 
 def test_a_number_of_rejected_records_is_not_negative(small_town: Town) -> None:
-    """It would be exceeded before anything is read, and nobody would be told of any record."""
+    """A negative limit would be exceeded before any record is read and reported."""
     place, spark = small_town.place, cast("SparkSession", None)
     files = ("a.csv",)
-    jobs: list[tuple[AnyJob, Spec]] = [
+    jobs: list[tuple[AnyJob, JobSpec]] = [
         (LOAD, Load(place=place, collection="c", files=files, app_id="test", rejects_max=-1)),
         (DIFF, Diff(place=place, collection="c", files=files, rejects_max=-1)),
     ]
     for job, spec in jobs:
         with pytest.raises(InvalidArgument, match="0 or more") as error:
-            job.run(spark, spec, Silent())
+            job.run(spark, spec, SilentProgress())
         assert error.value.field == "rejects_max"
         with pytest.raises(InvalidArgument) as error:
             read_spec(msgspec.json.encode(spec))

@@ -19,9 +19,9 @@ import shapely
 from pyspark.sql import SparkSession
 
 from naksha.model.errors import InvalidArgument
-from naksha.spark.jobs.loading.files import Piece
+from naksha.spark.jobs.loading.files import FilePiece
 from naksha.spark.jobs.loading.records import records_of
-from naksha.spark.jobs.loading.spec import Dateline, Mapping
+from naksha.spark.jobs.loading.spec import DatelineHandling, Mapping
 from naksha.spark.jobs.loading.tables import _info, _stream
 from tests.spark.jobs.loads import content, loaded, spec_of
 from tests.spark.jobs.town import Town
@@ -35,7 +35,7 @@ def frame(id_: str, crs: str | None, **columns: Any) -> geopandas.GeoDataFrame:
 
 
 def refused(spark: SparkSession, tmp_path: Path, pattern: str, **more: Any) -> str:
-    """What is said of files that do not go together, before any of them is read."""
+    """Return the error for incompatible files, which is raised before any of them is read."""
     with pytest.raises(InvalidArgument) as error:
         records_of(spark, spec_of("file:nowhere.naksha", tmp_path / pattern, **more))
     return error.value.message
@@ -153,7 +153,7 @@ def test_types_that_do_not_go_together_are_refused(spark: SparkSession, tmp_path
 def test_it_is_known_which_files_have_clockwise_rings(spark: SparkSession, tmp_path: Path) -> None:
     for name in ("a.gpkg", "b.shp"):
         frame("a", "EPSG:4326").to_file(tmp_path / name)
-    found = records_of(spark, spec_of("file:x", tmp_path, dateline=Dateline.KEEP))
+    found = records_of(spark, spec_of("file:x", tmp_path, dateline=DatelineHandling.KEEP))
     assert found.clockwise == {str(tmp_path / "b.shp")}
 
 
@@ -176,7 +176,7 @@ def test_a_file_that_leads_to_another_one_is_refused(tmp_path: Path, start: str)
         '<OGRVRTDataSource><OGRVRTLayer name="secret"><SrcDataSource>'
         f"{tmp_path}/elsewhere/secret.csv</SrcDataSource></OGRVRTLayer></OGRVRTDataSource>"
     )
-    # Perhaps somebody else has started GDAL, with all that it has.
+    # Another module may have loaded GDAL with all of its drivers.
     command = [sys.executable, "-c", f"{start}\n{READ}", str(tmp_path / "a.gpkg")]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode == 1
@@ -196,7 +196,7 @@ def test_kinds_of_files_are_known_to_others_in_the_same_process(tmp_path: Path) 
 
 
 def test_others_may_use_gdal_while_files_are_opened(tmp_path: Path) -> None:
-    """Whoever takes drivers away that a thread uses ends the process."""
+    """Removing a driver that another thread uses would crash the process."""
     frame("a", "EPSG:4326").to_file(tmp_path / "a.geojson", driver="GeoJSON")
     frame("b", "EPSG:4326").to_file(tmp_path / "b.gpkg", driver="GPKG")
     ended = Event()
@@ -215,8 +215,8 @@ def test_others_may_use_gdal_while_files_are_opened(tmp_path: Path) -> None:
         assert reading.result() > 0
 
 
-class Asked(BaseHTTPRequestHandler):
-    """A server that nobody should ask."""
+class RequestRecorder(BaseHTTPRequestHandler):
+    """Server that must not receive requests."""
 
     paths: ClassVar[list[str]] = []
 
@@ -226,7 +226,7 @@ class Asked(BaseHTTPRequestHandler):
 
 
 def test_no_file_leads_to_a_server(tmp_path: Path) -> None:
-    server = HTTPServer(("127.0.0.1", 0), Asked)
+    server = HTTPServer(("127.0.0.1", 0), RequestRecorder)
     Thread(target=server.serve_forever, daemon=True).start()
     url = f"http://127.0.0.1:{server.server_port}"
     (tmp_path / "a.gml").write_text(
@@ -246,9 +246,9 @@ def test_no_file_leads_to_a_server(tmp_path: Path) -> None:
     try:
         for name in ("a.gml", "a.kml"):
             assert _info(str(tmp_path / name), None)["features"] == 1
-            with _stream(Piece(str(tmp_path / name))) as (_, reader):
+            with _stream(FilePiece(str(tmp_path / name))) as (_, reader):
                 assert sum(batch.num_rows for batch in reader) == 1
     finally:
         server.shutdown()
         server.server_close()
-    assert Asked.paths == []
+    assert RequestRecorder.paths == []

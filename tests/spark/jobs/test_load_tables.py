@@ -23,12 +23,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.spark.jobs.diff import Diff, diff
-from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.frame import SilentProgress
 from naksha.spark.jobs.loading import files, parquet, tables
-from naksha.spark.jobs.loading.files import Piece
-from naksha.spark.jobs.loading.records import _encoding_of, records_of, tell_left_out
-from naksha.spark.jobs.loading.spec import Format, Mapping
-from tests.spark.jobs.loads import Heard, content, loaded, rejects_of, spec_of
+from naksha.spark.jobs.loading.files import FilePiece
+from naksha.spark.jobs.loading.records import _encoding_of, records_of, report_left_out
+from naksha.spark.jobs.loading.spec import FileFormat, Mapping
+from tests.spark.jobs.loads import RecordedProgress, content, loaded, rejects_of, spec_of
 from tests.spark.jobs.town import Town
 
 NANOS = 1577934245678901234
@@ -66,7 +66,7 @@ TYPES: dict[str, tuple[pa.Array, Any]] = {
 }
 """Columns of one row, and what becomes of them."""
 ONLY_HERE = {"ns", "ns_utc", "deep_ns", "time", "time_us", "half", "uuid", "nothing"}
-"""Those that Spark refuses."""
+"""Columns whose types Spark's own reader rejects."""
 
 
 def test_columns_of_all_types_are_properties(
@@ -106,8 +106,8 @@ def test_times_are_loaded_alike_in_every_session(
     assert found["c"][1] == {"at": "2020-01-02 03:04:00+00:00"}
     files = (str(tmp_path / "types.parquet"),)
     spec = Diff(place=small_town.place, collection="places", files=files)
-    told = diff(abroad, spec, Silent())
-    assert (told.created, told.updated, told.deleted) == (0, 0, 2)
+    reported = diff(abroad, spec, SilentProgress())
+    assert (reported.created, reported.updated, reported.deleted) == (0, 0, 2)
     assert abroad.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
 
 
@@ -127,12 +127,12 @@ def test_what_geopandas_writes_is_loaded_and_compared(
         "b": ([2, 4], {"at": None}),
     }
     spec = Diff(place=small_town.place, collection="places", files=(str(tmp_path / "g.parquet"),))
-    same = diff(spark, spec, Silent())
+    same = diff(spark, spec, SilentProgress())
     assert (same.created, same.updated, same.deleted) == (0, 0, 0)
 
 
 def test_the_oldest_type_of_times_has_moments(spark: SparkSession, tmp_path: Path) -> None:
-    """As Spark itself writes them; of any year."""
+    """Times are those that Spark writes, in any year."""
     times = pa.array(["1066-10-14"]).cast(pa.timestamp("us"))
     old = pa.table({"id": ["a"], "at": times})
     pq.write_table(old, tmp_path / "old.parquet", use_deprecated_int96_timestamps=True)
@@ -221,7 +221,7 @@ def test_what_a_file_says_of_its_geometries_is_right_or_told(tmp_path: Path, geo
 def test_a_damaged_file_is_told(
     spark: SparkSession, tmp_path: Path, small_town: Town, name: str
 ) -> None:
-    """Whoever reads it."""
+    """The error is the same with each reader."""
     path = tmp_path / f"{name}.parquet"
     pq.write_table(pa.table({"id": [f"{n}" for n in range(5000)]}), path, use_dictionary=False)
     data = bytearray(path.read_bytes())
@@ -269,14 +269,19 @@ def test_row_groups_are_read_in_pieces_and_no_row_is_lost(
 
 def test_small_pieces_share_a_task_and_no_task_is_empty(spark: SparkSession) -> None:
     size = files.PIECE_BYTES
-    given = [Piece("a", size=1), Piece("b", size=size), Piece("c", size=5), Piece("d", size=5)]
+    given = [
+        FilePiece("a", size=1),
+        FilePiece("b", size=size),
+        FilePiece("c", size=5),
+        FilePiece("d", size=5),
+    ]
     assert [[piece.path for piece in task] for task in tables.packed(given)] == [
         ["a"],
         ["b"],
         ["c", "d"],
     ]
     assert tables.packed([]) == []
-    whole = [Piece(f"{n}") for n in range(16)]
+    whole = [FilePiece(f"{n}") for n in range(16)]
     schema = pa.schema([pa.field("path", pa.string())])
     rows = tables.in_pieces(
         spark,
@@ -376,7 +381,7 @@ def test_an_encoding_is_one_of_texts_and_of_files_that_do_not_say_it(tmp_path: P
         assert error.value.field == "encoding", (name, encoding)
     # GDAL knows no euc_kr, as Python calls it.
     shapefile = spec_of("file:x", tmp_path / "a.shp", encoding="EUC-KR")
-    assert _encoding_of(shapefile, Format.VECTOR) == "euc-kr"
+    assert _encoding_of(shapefile, FileFormat.VECTOR) == "euc-kr"
 
 
 # ---- Files and layers ----------------------------------------------------------------------------
@@ -397,19 +402,19 @@ def test_files_of_a_directory_are_known_whatever_letters_their_endings_have(
 
 
 def test_files_of_a_directory_that_are_left_out_are_told(tmp_path: Path) -> None:
-    told = ["_b.csv", "_old/c.csv", "c.csv.gz", "d.CSV.txt", "lone.dbf"]
+    reported = ["_b.csv", "_old/c.csv", "c.csv.gz", "d.CSV.txt", "lone.dbf"]
     beside = ["_SUCCESS", ".a.csv.crc", "_report.json", "_manifest.json", "a.csv.rejects.jsonl"]
     beside += ["s.dbf", "s.shp.xml", "s.cpg", "g.gfs"]
-    for name in (*told, *beside, "a.csv", "deep/a.csv", "s.shp", "g.gml"):
+    for name in (*reported, *beside, "a.csv", "deep/a.csv", "s.shp", "g.gml"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     found = files.found_files(spec_of("file:x", tmp_path))
     assert [str(Path(each).relative_to(tmp_path)) for each in found.files] == [
         *("a.csv", "deep/a.csv", "g.gml", "s.shp")
     ]
-    assert [str(Path(each).relative_to(tmp_path)) for each in found.left_out] == told
-    heard = Heard()
-    tell_left_out(found, heard)
+    assert [str(Path(each).relative_to(tmp_path)) for each in found.left_out] == reported
+    heard = RecordedProgress()
+    report_left_out(found, heard)
     (said,) = heard.texts
     assert said.startswith("5 files were left out")
     assert str(tmp_path / "c.csv.gz") in said

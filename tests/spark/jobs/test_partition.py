@@ -19,9 +19,9 @@ from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.model.geo.quadkey import QRID_DIGITS
 from naksha.spark.jobs.cells import CellFinder, cells_of, settle
-from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.frame import SilentProgress
 from naksha.spark.jobs.partition import Partition, Partitioned, partition
-from naksha.spark.jobs.publish_directory import Output
+from naksha.spark.jobs.publish_directory import OutputFormat
 from naksha.spi.partitioning import decode_partitioning
 from naksha.spi.partitioning import partition as partition_by_cell
 from tests.spark.jobs.town import Town, point, scattered
@@ -41,11 +41,11 @@ QRIDS = st.lists(
 
 def computed(spark: SparkSession, town: Town, **settings: object) -> Partitioned:
     spec = Partition(place=town.place, collection="places", **settings)  # type: ignore[arg-type]
-    return partition(spark, spec, Silent())
+    return partition(spark, spec, SilentProgress())
 
 
 def by_cell(qrids: list[str], most: int) -> dict[str, int]:
-    """What counting cell by cell gives, as storages do it."""
+    """Return the cells by counting one cell at a time, as storages do."""
 
     async def count(prefix: str, limit: int | None) -> int:
         number = sum(qrid.startswith(prefix) for qrid in qrids)
@@ -122,23 +122,23 @@ def test_it_is_kept_when_asked_for(spark: SparkSession, small_town: Town) -> Non
             computed(spark, small_town, keep=True, **wrong)
 
 
-@pytest.mark.parametrize("format_", Output)
+@pytest.mark.parametrize("format_", OutputFormat)
 def test_all_cells_are_in_the_output(
-    spark: SparkSession, small_town: Town, tmp_path: Path, format_: Output
+    spark: SparkSession, small_town: Town, tmp_path: Path, format_: OutputFormat
 ) -> None:
     """The report has only some, so that it is never too long."""
     most = limits.CELLS_TOLD_MAX + 10
     small_town.put(*(point(f"f{n}", (n % 60) * 5 - 149.0, n // 60 - 40.0) for n in range(most)))
-    told = computed(
+    reported = computed(
         spark, small_town, features_max=1, output=str(tmp_path / "cells"), output_format=format_
     )
-    assert (told.features, len(told.by_qrid)) == (most, limits.CELLS_TOLD_MAX)
-    if format_ is Output.PARQUET:
+    assert (reported.features, len(reported.by_qrid)) == (most, limits.CELLS_TOLD_MAX)
+    if format_ is OutputFormat.PARQUET:
         rows = pq.read_table(tmp_path / "cells").to_pylist()
     else:
         (file,) = (tmp_path / "cells").glob("*.jsonl")
         rows = msgspec.json.Decoder().decode_lines(file.read_bytes())
     found = {row["qrid"]: row["features"] for row in rows}
-    assert (len(found), sum(found.values())) == (told.cells, most)
-    assert list(found.items())[: limits.CELLS_TOLD_MAX] == list(told.by_qrid.items())
-    assert len(msgspec.json.encode(told)) < limits.JOB_REPORT_BYTES_MAX
+    assert (len(found), sum(found.values())) == (reported.cells, most)
+    assert list(found.items())[: limits.CELLS_TOLD_MAX] == list(reported.by_qrid.items())
+    assert len(msgspec.json.encode(reported)) < limits.JOB_REPORT_BYTES_MAX

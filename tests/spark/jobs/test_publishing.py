@@ -14,13 +14,18 @@ from pyspark.sql import SparkSession
 
 from naksha.model.errors import Cancelled, Conflict
 from naksha.spark.jobs import diff, export, partition, verify
-from naksha.spark.jobs.frame import AnyJob, Silent
-from naksha.spark.jobs.publish_directory import check_output, made_before, published, tell
+from naksha.spark.jobs.frame import AnyJob, SilentProgress
+from naksha.spark.jobs.publish_directory import (
+    check_output,
+    earlier_report,
+    published,
+    write_report,
+)
 from tests.spark.jobs.town import Town, point
 
 
-class Never(Silent):
-    """Somebody who does not want anything to be done again."""
+class UnexpectedProgress(SilentProgress):
+    """Progress that fails when a phase begins: a repeated job must not work again."""
 
     def phase(self, name: str, total: int | None = None) -> None:
         raise Cancelled("It was done already")
@@ -48,17 +53,17 @@ def test_what_the_same_job_has_made_is_its_result(
         job_id="one",
         **more,
     )
-    report = job.run(spark, spec, Silent())
+    report = job.run(spark, spec, SilentProgress())
     made = sorted((tmp_path / "out").rglob("*"))
     for again in (spec, msgspec.structs.replace(spec, overwrite=True)):
-        assert job.run(spark, again, Never()) == report
+        assert job.run(spark, again, UnexpectedProgress()) == report
     assert sorted((tmp_path / "out").rglob("*")) == made
     for other in ("two", ""):
         with pytest.raises(Conflict, match="already exists"):
-            job.run(spark, msgspec.structs.replace(spec, job_id=other), Silent())
+            job.run(spark, msgspec.structs.replace(spec, job_id=other), SilentProgress())
 
 
-class Told(msgspec.Struct):
+class SampleReport(msgspec.Struct):
     """The report of some job."""
 
     number: int
@@ -66,16 +71,16 @@ class Told(msgspec.Struct):
 
 def test_a_directory_of_others_is_no_result(tmp_path: Path) -> None:
     output = tmp_path / "out"
-    assert made_before(str(output), "one", Told) is None
+    assert earlier_report(str(output), "one", SampleReport) is None
     output.mkdir()
-    assert made_before(str(output), "one", Told) is None
+    assert earlier_report(str(output), "one", SampleReport) is None
     (output / "_report.json").write_bytes(b"[]")
-    assert made_before(str(output), "one", Told) is None
-    tell(output, "one", Told(7))
-    assert made_before(str(output), "one", Told) == Told(7)
-    assert made_before(str(output), "two", Told) is None
-    tell(output, "", Told(7))
-    assert made_before(str(output), "", Told) is None
+    assert earlier_report(str(output), "one", SampleReport) is None
+    write_report(output, "one", SampleReport(7))
+    assert earlier_report(str(output), "one", SampleReport) == SampleReport(7)
+    assert earlier_report(str(output), "two", SampleReport) is None
+    write_report(output, "", SampleReport(7))
+    assert earlier_report(str(output), "", SampleReport) is None
 
 
 # ---- Processes that die --------------------------------------------------------------------------
@@ -127,7 +132,7 @@ def test_what_the_dead_have_left_is_swept_and_nothing_else(tmp_path: Path) -> No
 def test_what_was_put_aside_comes_back_unless_it_was_replaced(
     tmp_path: Path, is_replaced: bool
 ) -> None:
-    """As if a process had died between two renames, or after them."""
+    """The directories are those of a process that died between two renames, or after them."""
     target, aside = tmp_path / "out", tmp_path / f".out.{'a' * 32}"
     old, work = aside.with_name(aside.name + ".old"), target if is_replaced else aside
     for folder, file in ((old, "old"), (work, "new")):

@@ -23,14 +23,14 @@ from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import StorageCorrupt
 from naksha.model.query import Query, States, id_hash
 from naksha.model.status_codes import outward
-from naksha.spark.jobs.frame import Silent
-from naksha.spark.jobs.invariants import READ, Invariant, Line, looked_at
+from naksha.spark.jobs.frame import SilentProgress
+from naksha.spark.jobs.invariants import READ, CheckedLine, Invariant, checked_batch
 from naksha.spark.jobs.verify import JOB, Verified, Verify, verify
-from naksha.spark.source.options import Place
+from naksha.spark.source.options import StorageRef
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.storage import Split, Storage, WriteSession
 from naksha.sqlite import SqliteStorage
-from naksha.versioning import Policy, Signed, branches, rebase
+from naksha.versioning import Attribution, MergePolicy, branches, rebase
 from naksha.versioning.version_refs import MAIN_BRANCH as MAIN
 from tests.cli.command import naksha as naksha_command
 from tests.spark.jobs.town import Town, point
@@ -44,13 +44,13 @@ def test_a_curve_is_no_shape_and_hides_no_others() -> None:
     schema = pa.schema([COLUMNS.field(name).with_nullable(True) for name in READ])
     rows = [{"geometry": wkb} for wkb in (curve, shapely.to_wkb(shapely.Point(1, 2)), None)]
     states = pa.RecordBatch.from_pylist(rows, schema=schema)
-    seen = looked_at(Line(None, 0, 0, 0), Split(("s", 1), "places", b""), states)
+    seen = checked_batch(CheckedLine(None, 0, 0, 0), Split(("s", 1), "places", b""), states)
     assert seen.column("is_shape").to_pylist() == [False, True, True]
 
 
 def checked(spark: SparkSession, town: Town, **settings: Any) -> Verified:
     spec = Verify(place=town.place, collection="places", **settings)
-    return verify(spark, spec, Silent())
+    return verify(spark, spec, SilentProgress())
 
 
 async def anything(session: WriteSession, chance: random.Random) -> None:
@@ -94,7 +94,7 @@ def branched(town: Town, seed: int, steps: int) -> None:
     town.branch("deeper", "draft")
     stirred(town, seed + 2, steps, "deeper")
     stirred(town, seed + 3, steps, "draft")
-    town.call(lambda s: rebase(s, "draft", Signed("test-app"), policy=Policy.OURS))
+    town.call(lambda s: rebase(s, "draft", Attribution("test-app"), policy=MergePolicy.OURS))
     stirred(town, seed + 4, steps, "draft")
     town.branch("untouched")
 
@@ -130,7 +130,9 @@ async def test_a_fork_keeps_the_ids_of_old_states(spark: SparkSession, tmp_path:
                 await session.create_collection(CollectionInfo(id="places"))
             await session.upsert("places", [point("a", 1.0, 2.0, by=copy), point(copy, 3.0, 4.0)])
         await storage.close()
-    report = verify(spark, Verify(place=Place(f"file:{file}"), collection="places"), Silent())
+    report = verify(
+        spark, Verify(place=StorageRef(f"file:{file}"), collection="places"), SilentProgress()
+    )
     assert (report.violations, report.found, report.states) == ({}, [], 6)
 
 
@@ -186,7 +188,7 @@ CASES = {
     "logged elsewhere": {Invariant.LOG},
     "renumbered": {Invariant.INDEX},
 }
-"""What is done to a feature of that name, and what that violates. The log has no names."""
+"""Violated invariants by the name of the damaged feature; the log has no names."""
 IN_A_FILE = {
     "ends late": {Invariant.OVERLAP, Invariant.INDEX},
     "moved": {Invariant.GEOMETRY, Invariant.NAMESPACE, Invariant.INDEX},
@@ -199,7 +201,7 @@ IN_A_FILE = {
     "told elsewhere": {Invariant.INDEX},
     "at another time": {Invariant.INDEX},
 }
-"""What only a file can have wrong, because there columns and indices are kept apart."""
+"""Damage that only SQLite can have, because its columns and indices are separate."""
 IN_A_DATABASE = {
     "moved": {Invariant.QRID, Invariant.LOG},
     "shapeless": {Invariant.GEOMETRY, Invariant.LOG},
@@ -253,7 +255,7 @@ def overlay_of(town: Town) -> str:
 
 
 def broken_file(path: str) -> None:
-    """As somebody would do it who holds the file in his hands."""
+    """Damage a file directly, without the storage."""
     connection = sqlite3.connect(path, isolation_level=None)
     execute = connection.execute
     columns = [row[1] for row in execute("PRAGMA table_info(naksha_del)")]
@@ -345,7 +347,7 @@ MEMBER = f"{{properties,{XYZ},%s}}"
 
 
 async def broken_database(dsn: str, overlay: str) -> None:
-    """As a superuser can, without triggers."""
+    """Damage a database as a superuser, with triggers disabled."""
     connection = await asyncpg.connect(dsn)
     await connection.execute("SET search_path = naksha, public")
     await connection.execute("SET session_replication_role = replica")
@@ -489,8 +491,8 @@ async def test_what_is_broken_is_told(spark: SparkSession, town: Town, tmp_path:
     assert len(pq.read_table(tmp_path / "found")) == len(report.found)
 
 
-class Expires(Silent):
-    """Somebody who drops history while it is read."""
+class ExpiringProgress(SilentProgress):
+    """Progress that drops history while it is read."""
 
     def __init__(self, town: Town) -> None:
         self._town: Town | None = town
@@ -510,14 +512,14 @@ class Expires(Silent):
 def test_what_expires_meanwhile_is_not_missed(spark: SparkSession, small_town: Town) -> None:
     for n in range(3):
         small_town.put(point("a", 1.0 + n, 2.0))
-    progress = Expires(small_town)
+    progress = ExpiringProgress(small_town)
     report = verify(spark, Verify(place=small_town.place, collection="places"), progress)
     assert (report.found, report.states, report.complete_since) == ([], 1, 4)
     assert ["History expired during the check" in line for line in progress.lines] == [True]
 
 
-class Writes(Silent):
-    """Somebody who writes whenever he sees that something begins."""
+class WritingProgress(SilentProgress):
+    """Progress that writes to the collection at the start of each phase."""
 
     def __init__(self, town: Town) -> None:
         self._town = town
@@ -535,10 +537,10 @@ def test_others_may_write_where_there_is_no_history(spark: SparkSession, town: T
     switch_history(town, False)
     town.put(point("a", 9.0, 2.0))
     spec = Verify(place=town.place, collection="places")
-    report = verify(spark, spec, Writes(town))
+    report = verify(spark, spec, WritingProgress(town))
     assert report.violations == {}
     assert report.complete_since == report.seq_number
-    assert verify(spark, spec, Silent()).violations == {}
+    assert verify(spark, spec, SilentProgress()).violations == {}
 
 
 @pytest.mark.long

@@ -8,13 +8,13 @@ from pyspark.sql import SparkSession
 from naksha.model.errors import StorageCorrupt
 from naksha.model.query import id_hash
 from naksha.model.status_codes import outward
-from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.frame import SilentProgress
 from naksha.spark.jobs.verify import JOB, Verified, Verify, verify
 from tests.spark.jobs.town import Town, point
 
 
 def checked(spark: SparkSession, town: Town) -> Verified:
-    return verify(spark, Verify(place=town.place, collection="places"), Silent())
+    return verify(spark, Verify(place=town.place, collection="places"), SilentProgress())
 
 
 async def attached_by_hand(connection: asyncpg.Connection, leaf: str) -> None:
@@ -61,11 +61,11 @@ async def test_writes_that_escaped_the_history_are_told(
         (None, str(deleted), lost),
         (ids[1], str(escaped), unlogged),
     }
-    assert told(checked(spark, town)) == wanted
+    assert reported(checked(spark, town)) == wanted
     # A later version makes what the transaction wrote visible.
     town.put(point(ids[0], 3.0, 4.0))
     report = checked(spark, town)
-    assert told(report) == wanted | {
+    assert reported(report) == wanted | {
         (None, str(escaped), "the transaction is missing in the log"),
         (ids[1], str(escaped), "the state before version 2 is missing"),
     }
@@ -73,5 +73,5 @@ async def test_writes_that_escaped_the_history_are_told(
     assert JOB.exit_code(report) == outward(StorageCorrupt).exit_code
 
 
-def told(report: Verified) -> set[tuple[str | None, str | None, str]]:
+def reported(report: Verified) -> set[tuple[str | None, str | None, str]]:
     return {(each.feature, each.txn, each.message) for each in report.found}

@@ -10,10 +10,10 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.query import Query
 from naksha.model.state import State
 from naksha.model.version import HEAD, Version, VersionSelector
-from naksha.spark.runtime.storage_cache import opened
-from naksha.spark.source.options import Place
+from naksha.spark.runtime.storage_cache import shared_storage
+from naksha.spark.source.options import StorageRef
 from naksha.spi.storage import Storage, WriteSession
-from naksha.versioning import Signed, create_branch, open_branch
+from naksha.versioning import Attribution, create_branch, open_branch
 from naksha.versioning.version_refs import MAIN_BRANCH as MAIN
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ APP = "test-app"
 class Town:
     """A storage that this process has open."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: StorageRef) -> None:
         self.place = place
 
     @property
@@ -40,7 +40,7 @@ class Town:
         async def on_branch(storage: Storage) -> T:
             return await work((await open_branch(storage, branch)).storage)
 
-        return opened(self.place).call(on_branch)
+        return shared_storage(self.place).call(on_branch)
 
     def run(
         self, work: Callable[[WriteSession], Coroutine[Any, Any, object]], branch: str = MAIN
@@ -62,7 +62,7 @@ class Town:
         return self.run(lambda session: session.create_collection(info))
 
     def branch(self, name: str, base: str = "HEAD") -> None:
-        self.call(lambda storage: create_branch(storage, name, Signed(APP), base))
+        self.call(lambda storage: create_branch(storage, name, Attribution(APP), base))
 
     def put(self, *features: Mapping[str, Any], branch: str = MAIN) -> Version:
         return self.run(lambda session: session.upsert("places", features), branch)
@@ -73,7 +73,7 @@ class Town:
     def states(
         self, query: Query | None = None, at: VersionSelector = HEAD, branch: str = MAIN
     ) -> dict[str, State]:
-        """What the storage itself answers, by id."""
+        """Return the states from the storage itself, by id."""
 
         async def read(storage: Storage) -> dict[str, State]:
             found = storage.states("places", query or Query(), at)

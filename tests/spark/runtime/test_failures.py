@@ -22,12 +22,12 @@ from naksha.model.errors import (
 )
 from naksha.model.query import Query
 from naksha.spark.jobs.collection_tables import table
-from naksha.spark.jobs.frame import Silent
+from naksha.spark.jobs.frame import SilentProgress
 from naksha.spark.jobs.load import load
 from naksha.spark.jobs.loading.spec import Load
 from naksha.spark.jobs.watched_actions import watched
 from naksha.spark.runtime.failures import failure_in, failure_of, noting
-from naksha.spark.source.options import Place
+from naksha.spark.source.options import StorageRef
 from tests.spark.towns import COLLECTION, Town
 
 KINDS = st.sampled_from([NakshaError, InvalidArgument, CollectionNotFound, Conflict, Expired])
@@ -37,8 +37,8 @@ TEXTS = st.text(st.characters(categories=["L", "N", "P", "Zs", "S"]), min_size=1
 PARTS = st.none() | st.text()
 
 
-def told(error: NakshaError, *, noted: bool) -> str:
-    """What is printed of an error, with all that Spark says around it."""
+def reported(error: NakshaError, *, noted: bool) -> str:
+    """Return the printed error, with the text that Spark adds."""
     try:
         if noted:
             with noting():
@@ -68,7 +68,7 @@ def test_any_error_of_ours_is_read_from_a_traceback(
 ) -> None:
     error = kind(message, field=field, feature_id=feature, collection_id=collection)
     error.position = position
-    found = failure_in(told(error, noted=noted))
+    found = failure_in(reported(error, noted=noted))
     assert found is not None
     assert parts(found) == parts(error)
     assert failure_of(found) == failure_of(error)
@@ -87,7 +87,7 @@ def test_an_error_of_a_task_is_raised_by_the_job(spark: SparkSession) -> None:
 
     rows = spark.range(1).mapInArrow(fail, "id long")
     with pytest.raises(InvalidArgument) as caught:
-        watched(spark, Silent(), "failing", rows.collect)
+        watched(spark, SilentProgress(), "failing", rows.collect)
     error = caught.value
     assert (error.message, error.field) == ("It's not (yet) right", "id")
     assert error.feature_id == "o'neill"
@@ -98,13 +98,13 @@ def test_a_file_that_a_task_cannot_read_is_named_with_its_field(
 ) -> None:
     (tmp_path / "a.geojson").write_text('{"type": "FeatureCollection", "features": [')
     spec = Load(
-        place=Place(f"file:{tmp_path}/town.naksha"),
+        place=StorageRef(f"file:{tmp_path}/town.naksha"),
         collection="roads",
         files=(str(tmp_path / "a.geojson"),),
         app_id="test",
     )
     with pytest.raises(InvalidArgument, match=r"a\.geojson is not valid GeoJSON") as caught:
-        load(spark, spec, Silent())
+        load(spark, spec, SilentProgress())
     assert caught.value.field == "files"
 
 
@@ -112,9 +112,9 @@ def test_a_storage_that_is_not_where_a_task_is_is_named(
     spark: SparkSession, town: Town, tmp_path: Path
 ) -> None:
     splits = town.call(lambda s: s.plan(COLLECTION, Query()))
-    nowhere = Place(f"file:{tmp_path}/nowhere.naksha")
+    nowhere = StorageRef(f"file:{tmp_path}/nowhere.naksha")
     rows = table(spark, nowhere, splits, ["id"])
     with pytest.raises(NotFound, match=r"nowhere\.naksha") as caught:
-        watched(spark, Silent(), "reading", rows.collect)
+        watched(spark, SilentProgress(), "reading", rows.collect)
     assert caught.value.field == "storage"
     assert [*tmp_path.iterdir()] == []

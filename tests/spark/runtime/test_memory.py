@@ -18,7 +18,7 @@ from tests.spark.conftest import TownMaker
 from tests.spark.drivers import Drivers
 
 FILES = 2
-"""As many as there are executors: each loads the half, whatever that is."""
+"""One per executor: each loads half of the features."""
 FEW, MANY = 250_000, 1_000_000
 GROWTH_MB_MAX = 32
 """For 375,000 more features in each process: 90 bytes of a feature, which has more."""

@@ -10,9 +10,9 @@ from pyspark.sql import SparkSession
 
 import naksha.spark
 from naksha.model.query import Query
-from naksha.spark.runtime.sessions import LOOPBACK, REDACTION, TIME_ZONE, in_utc, wished
+from naksha.spark.runtime.sessions import LOOPBACK, REDACTION, TIME_ZONE, default_settings, in_utc
 from naksha.spark.runtime.storage_cache import close
-from naksha.spark.source.options import Place
+from naksha.spark.source.options import StorageRef
 from tests.spark.towns import COLLECTION, Town
 
 
@@ -20,13 +20,13 @@ from tests.spark.towns import COLLECTION, Town
     "master", ["local", "local[*]", "spark://127.0.0.1:7077", "spark://[::1]:1"]
 )
 def test_a_driver_whose_executors_are_here_listens_to_nobody_else(master: str) -> None:
-    settings = wished(master)
+    settings = default_settings(master)
     assert settings["spark.driver.host"] == settings["spark.driver.bindAddress"] == LOOPBACK
 
 
 @pytest.mark.parametrize("master", ["spark://one.example:7077,two.example:7077", "yarn"])
 def test_executors_elsewhere_find_their_driver(master: str) -> None:
-    assert not {"spark.driver.host", "spark.driver.bindAddress"} & set(wished(master))
+    assert not {"spark.driver.host", "spark.driver.bindAddress"} & set(default_settings(master))
 
 
 BERLIN = "Europe/Berlin"
@@ -34,7 +34,7 @@ BERLIN = "Europe/Berlin"
 
 @pytest.fixture
 def other(spark: SparkSession) -> SparkSession:
-    """Somebody's session, with settings of their own."""
+    """Session of a user, with other settings."""
     made = spark.newSession()
     made.conf.set(TIME_ZONE, BERLIN)
     made.conf.set(REDACTION, "password|token")
@@ -105,4 +105,4 @@ def test_times_are_the_same_in_every_session(other: SparkSession, tmp_path: Path
     table = naksha.spark.features(other, location, "times", properties="at TIMESTAMP")
     (row,) = table.where("id = 'b'").selectExpr("unix_seconds(properties.at) AS at").collect()
     assert row.at == 1577934245
-    close(Place(location))
+    close(StorageRef(location))

@@ -18,8 +18,8 @@ from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import NotFound
 from naksha.model.query import Query
-from naksha.spark.runtime.storage_cache import close, close_all, existing, opened
-from naksha.spark.source.options import Place
+from naksha.spark.runtime.storage_cache import close, close_all, existing_storage, shared_storage
+from naksha.spark.source.options import StorageRef
 from naksha.spi.storage import Storage
 from naksha.testing.fixtures import DatabaseFactory
 from naksha.testing.storage.given_batches import given_batch
@@ -38,15 +38,15 @@ def closed() -> Iterator[None]:
     close_all()
 
 
-def file_in(directory: Path, name: str = "town") -> Place:
-    return Place(f"file:{directory / name}.naksha")
+def file_in(directory: Path, name: str = "town") -> StorageRef:
+    return StorageRef(f"file:{directory / name}.naksha")
 
 
-def path_of(place: Place) -> Path:
+def path_of(place: StorageRef) -> Path:
     return Path(place.location.removeprefix("file:"))
 
 
-def fill(place: Place, *ids: str) -> None:
+def fill(place: StorageRef, *ids: str) -> None:
     """Make a collection with features."""
 
     async def do(storage: Storage) -> None:
@@ -54,15 +54,15 @@ def fill(place: Place, *ids: str) -> None:
             await session.create_collection(CollectionInfo(id=COLLECTION))
             await session.create(COLLECTION, [point(id_) for id_ in ids])
 
-    opened(place).call(do)
+    shared_storage(place).call(do)
 
 
-def add(place: Place, id_: str) -> None:
+def add(place: StorageRef, id_: str) -> None:
     async def do(storage: Storage) -> None:
         async with storage.write("test") as session:
             await session.create(COLLECTION, [point(id_)])
 
-    opened(place).call(do)
+    shared_storage(place).call(do)
 
 
 async def ids(storage: Storage) -> AsyncIterator[str]:
@@ -70,11 +70,11 @@ async def ids(storage: Storage) -> AsyncIterator[str]:
         yield state.id
 
 
-def held(place: Place) -> list[str]:
-    return sorted(existing(place).iterate(ids))
+def held(place: StorageRef) -> list[str]:
+    return sorted(existing_storage(place).iterate(ids))
 
 
-def remove(place: Place) -> None:
+def remove(place: StorageRef) -> None:
     path = path_of(place)
     for each in path.parent.glob(f"{path.name}*"):
         each.unlink()
@@ -91,10 +91,10 @@ def threads() -> int:
 def test_a_file_that_is_gone_is_not_found(tmp_path: Path) -> None:
     place = file_in(tmp_path)
     fill(place, "a")
-    storage = existing(place)
+    storage = existing_storage(place)
     remove(place)
     with pytest.raises(NotFound):
-        existing(place)
+        existing_storage(place)
     with pytest.raises(NotFound):
         storage.call(lambda s: s.collections())
     assert not path_of(place).exists()
@@ -118,12 +118,12 @@ def test_the_end_of_the_old_file_is_no_harm_to_the_new_one(tmp_path: Path) -> No
     """SQLite keeps what is not in the file yet in one beside it, which goes by the same name."""
     place = file_in(tmp_path)
     fill(place, "old")
-    with existing(place).using():
+    with existing_storage(place).using():
         remove(place)
         fill(place, "new")
         add(place, "newer")
     assert (path_of(place).parent / f"{path_of(place).name}-wal").exists()
-    with existing(place).using():  # what nobody uses any more is closed now
+    with existing_storage(place).using():  # unused storages are closed now
         assert threads() == 1
         assert held(place) == ["new", "newer"]
     close(place)
@@ -133,7 +133,7 @@ def test_the_end_of_the_old_file_is_no_harm_to_the_new_one(tmp_path: Path) -> No
 def test_whoever_reads_a_file_reads_it_to_its_end(tmp_path: Path) -> None:
     place = file_in(tmp_path)
     fill(place, "a", "b", "c")
-    reading = existing(place).iterate(ids)
+    reading = existing_storage(place).iterate(ids)
     first = next(reading)
     path_of(place).unlink()
     assert sorted([first, *reading]) == ["a", "b", "c"]
@@ -156,9 +156,9 @@ def test_few_that_nobody_uses_are_open(tmp_path: Path) -> None:
 def test_what_somebody_uses_stays_open(tmp_path: Path) -> None:
     place, info = file_in(tmp_path), CollectionInfo(id=COLLECTION)
     fill(place, "a", "b", "c")
-    reading = existing(place).iterate(ids)
+    reading = existing_storage(place).iterate(ids)
     first = next(reading)
-    with opened(place).using() as storage:
+    with shared_storage(place).using() as storage:
         stage = storage.call(lambda s: s.stage("job", info))
         for n in range(MORE):
             fill(file_in(tmp_path, f"town{n}"), "a")
@@ -205,8 +205,8 @@ async def test_a_process_stays_connected_to_few_storages(database_factory: Datab
     with ExitStack() as databases:
         dsns = [databases.enter_context(database_factory.fresh()) for _ in range(MORE)]
         for dsn in dsns:
-            fill(Place(dsn), "a")
-            existing(Place(dsn)).call(read)
+            fill(StorageRef(dsn), "a")
+            existing_storage(StorageRef(dsn)).call(read)
         # The server ends the session of a closed connection in its own time.
         await until_connected_to_at_most(limits.SPARK_IDLE_STORAGES_MAX + 1, dsns)
         close_all()
@@ -220,10 +220,10 @@ PROGRAM = dedent(
     import sys
     from naksha.model.collection import CollectionInfo
     from naksha.model.query import Query
-    from naksha.spark.runtime.storage_cache import existing, opened
-    from naksha.spark.source.options import Place
+    from naksha.spark.runtime.storage_cache import existing_storage, shared_storage
+    from naksha.spark.source.options import StorageRef
 
-    place = Place(sys.argv[1])
+    place = StorageRef(sys.argv[1])
 
     async def fill(storage):
         async with storage.write("test") as session:
@@ -235,9 +235,9 @@ PROGRAM = dedent(
             async for batch in storage.read(split, ["id"]):
                 yield batch
 
-    opened(place).call(fill)
-    print(len(list(existing(place).iterate(read))))
-    left = existing(place).iterate(read)
+    shared_storage(place).call(fill)
+    print(len(list(existing_storage(place).iterate(read))))
+    left = existing_storage(place).iterate(read)
     print(next(left).num_rows)
     """
 )

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 WORKERS = 2
-"""As many as the session of the tests has at once."""
+"""Number of workers that the session of the tests runs at once."""
 
 
 def test_what_modules_have_made_is_looked_at_once(spark: SparkSession) -> None:

@@ -9,20 +9,20 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from naksha.spark.source.options import Place
+from naksha.spark.source.options import StorageRef
 from naksha.spi.locations import path_of
 
 
 @pytest.mark.parametrize("name", ["plain", "a b", "C#", "a%20b", "a?b", "größer"])
 def test_a_file_stays_the_same_wherever_its_place_goes(tmp_path: Path, name: str) -> None:
     file = tmp_path / name / "town.naksha"
-    place = Place(f"file:{quote(str(file))}")
+    place = StorageRef(f"file:{quote(str(file))}")
     assert path_of(place.location) == file
-    assert Place(place.location) == place
+    assert StorageRef(place.location) == place
     assert pickle.loads(pickle.dumps(place)) == place
-    assert msgspec.json.decode(msgspec.json.encode(place), type=Place) == place
+    assert msgspec.json.decode(msgspec.json.encode(place), type=StorageRef) == place
 
 
 def test_a_file_is_looked_for_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert path_of(Place("file:town.naksha").location) == tmp_path / "town.naksha"
+    assert path_of(StorageRef("file:town.naksha").location) == tmp_path / "town.naksha"

@@ -164,7 +164,7 @@ HANDED_ON = {
     "properties.at.a = 1": {"r3"},
     "properties.at.a >= 1": {"r3", "r4"},
 }
-"""What the storage gives for each: some more than Spark keeps, but not all that there is."""
+"""Rows that the storage returns for each filter: more than Spark keeps, but not all."""
 LEFT = (
     "properties.name = '50'",
     "properties.name LIKE 't%'",
@@ -183,7 +183,7 @@ def scanned(table: Any) -> int:
 
 @pytest.fixture(scope="module")
 def kept(spark: SparkSession, roads: Town) -> dict[str, set[str]]:
-    """What Spark itself keeps for each condition, of all that there is."""
+    """Rows that Spark keeps for each condition, out of all rows."""
     texts = read(spark, roads, "json")
     parsed = texts.withColumn("properties", sf.from_json("properties", SCHEMA))
     conditions = [*HANDED_ON, *LEFT]
@@ -256,7 +256,7 @@ DOUBLES = sorted({float(text) for text in DIGITS})
 
 
 def write_by_sql(town: Town, statements: list[str]) -> None:
-    """As people do who know nothing of us."""
+    """Write with plain SQL, without the library."""
     if town.location.startswith("file:"):
         with contextlib.closing(sqlite3.connect(path_of(town.location))) as file:
             for statement in statements:

@@ -126,7 +126,7 @@ def filters(draw: st.DrawFn, rows: list[dict[str, Any]]) -> Filter:
 
 
 def check(town: Town, rows: list[dict[str, Any]], case: list[Filter]) -> None:
-    """What the storage gives, filtered by what is left, is what Spark finds by itself."""
+    """Rows of the storage, filtered by the remaining filters, equal those that Spark selects."""
     query, left = pushed(ALL, case)
     assert all(any(one is each for each in case) for one in left)
     given_ = {state.uuid for state in town.states(query)}
@@ -162,13 +162,13 @@ def test_nothing_changes_with_many_filters(
 def test_filters_mean_what_spark_means(
     spark: SparkSession, town: Town, rows: list[dict[str, Any]], data: st.DataObject
 ) -> None:
-    """What the tests above take a filter for."""
+    """The function `holds` of the tests above evaluates each filter as Spark does."""
     cases = data.draw(st.lists(filters(rows), min_size=25, max_size=25))
     table = spark.createDataFrame(town.rows(ALL))
-    told = table.selectExpr("uuid", *map(sql_of, cases)).collect()
+    reported = table.selectExpr("uuid", *map(sql_of, cases)).collect()
     by_uuid = {row["uuid"]: row for row in rows}
     for n, case in enumerate(cases):
-        for each in told:
+        for each in reported:
             assert each[n + 1] == holds(case, by_uuid[each.uuid]), case
 
 
@@ -231,10 +231,10 @@ def found_by_spark(spark: SparkSession, town: Town) -> dict[str, set[str]]:
     """The ids that Spark finds by itself: all of them, and those by each condition. It reads the
     town once, for all conditions at once."""
     plain = spark.createDataFrame(town.table(spark).collect(), schema_of(READ))
-    told = plain.selectExpr("id", *HANDED_ON).collect()
-    found = {"true": {row.id for row in told}}
+    reported = plain.selectExpr("id", *HANDED_ON).collect()
+    found = {"true": {row.id for row in reported}}
     for n, condition in enumerate(HANDED_ON, 1):
-        found[condition] = {row.id for row in told if row[n]}
+        found[condition] = {row.id for row in reported if row[n]}
     return found
 
 

@@ -83,7 +83,7 @@ ASKED = st.builds(
 
 
 def options_of(query: Query) -> dict[str, str]:
-    """What options say of a query."""
+    """Return the options of a query."""
     options = {"states": str(query.states)}
     if query.tags is not None:
         options["tags"] = ",".join("+".join(group) for group in query.tags)
@@ -100,7 +100,7 @@ def options_of(query: Query) -> dict[str, str]:
 
 
 def condition_of(query: Query) -> str:
-    """What filters of Spark say of it."""
+    """Return the SQL condition of a query."""
     parts = ["true"]
     for column, values in (
         ("id", query.ids),
@@ -129,7 +129,7 @@ QUERIES = {"query": ASKED, "kind": st.sampled_from(States), "ref": st.sampled_fr
 
 
 def fits(query: Query) -> bool:
-    """What the text of an option can say: tags without signs, and a tile."""
+    """Return whether options can express a query: tags without "," and "+", a tile with a key."""
     tags = [tag for group in query.tags or () for tag in group]
     tile = not isinstance(query.spatial, q.Tile) or query.spatial.quadkey != ""
     return query.tags != () and not any("," in tag or "+" in tag for tag in tags) and tile

@@ -37,7 +37,7 @@ from naksha.testing.storage.suite_support import SUITE_CHECKS_OFF, fresh_name, p
 from naksha.versioning import (
     FeedFilter,
     FeedPosition,
-    Policy,
+    MergePolicy,
     create_branch,
     line_of,
     read_feed,
@@ -51,7 +51,7 @@ ALL = ReadAllAvailable()
 NAMES = {"CREATE": "created", "UPDATE": "updated", "DELETE": "deleted"}
 
 
-class Told(NamedTuple):
+class ChangeRow(NamedTuple):
     """A change, as far as it can be compared."""
 
     seq_number: int
@@ -60,13 +60,13 @@ class Told(NamedTuple):
     uuid: str
 
 
-def log(town: Town, collection: str, branch: str = "main", after: int = 0) -> list[Told]:
-    """What the feed of the storage itself tells."""
+def log(town: Town, collection: str, branch: str = "main", after: int = 0) -> list[ChangeRow]:
+    """Return the changes from the feed of the storage itself."""
 
-    async def ask(storage: Storage) -> list[Told]:
+    async def ask(storage: Storage) -> list[ChangeRow]:
         line = await line_of(storage, branch)
         where = FeedFilter(collections=(collection,))
-        told: list[Told] = []
+        reported: list[ChangeRow] = []
         position = FeedPosition(after)
         while True:
             page = await read_feed(
@@ -74,9 +74,11 @@ def log(town: Town, collection: str, branch: str = "main", after: int = 0) -> li
             )
             for item in page.items:
                 seq = item.changeset.version.seq_number
-                told += [Told(seq, c.state.id, NAMES[c.action], c.state.uuid) for c in item.changes]
+                reported += [
+                    ChangeRow(seq, c.state.id, NAMES[c.action], c.state.uuid) for c in item.changes
+                ]
             if page.position == FeedPosition(page.last):
-                return told
+                return reported
             position = page.position
 
     return sorted(town.call(ask))
@@ -92,13 +94,13 @@ def reader_of(
     return reader
 
 
-def read(reader: ChangeReader, partitions: Any) -> list[Told]:
+def read(reader: ChangeReader, partitions: Any) -> list[ChangeRow]:
     batches = [batch for each in partitions for batch in reader.read(each)]
     rows = pa.Table.from_batches(batches).to_pylist() if batches else []
-    return [Told(*(row[name] for name in Told._fields)) for row in rows]
+    return [ChangeRow(*(row[name] for name in ChangeRow._fields)) for row in rows]
 
 
-def batches_of(reader: ChangeReader) -> Iterator[tuple[int, list[Told]]]:
+def batches_of(reader: ChangeReader) -> Iterator[tuple[int, list[ChangeRow]]]:
     """All batches until there are no more, as Spark would read them, each with its end."""
     offset = reader.initialOffset()
     reader.prepareForTriggerAvailableNow()
@@ -164,7 +166,7 @@ class Written:
 
     async def do(self, storage: Storage, kind: str, line: str, ids: set[str], n: int) -> None:
         if kind == "rebase":
-            await rebase(storage, self.branch, ANN, policy=Policy.THEIRS)
+            await rebase(storage, self.branch, ANN, policy=MergePolicy.THEIRS)
             return
         where = (await line_of(storage, self.line(line))).storage
         async with where.write("editor", "ann") as session:
@@ -188,8 +190,8 @@ def check_steps(town: Town, steps: list[Any], limited: dict[str, str]) -> None:
         branch = written.line(line)
         reader = reader_of(town, written.name, branch=branch, **limited)
         batches = list(batches_of(reader))
-        told = [row for _, rows in batches for row in rows]
-        assert sorted(told) == log(town, written.name, branch)
+        reported = [row for _, rows in batches for row in rows]
+        assert sorted(reported) == log(town, written.name, branch)
         for n, (end, rows) in enumerate(batches):
             begin = batches[n - 1][0] if n else 0
             assert all(begin < row.seq_number <= end for row in rows)
@@ -245,9 +247,9 @@ class Followed:
         query = self.start(availableNow=True)
         assert query.awaitTermination(WAIT_S)
 
-    def told(self) -> list[Told]:
+    def reported(self) -> list[ChangeRow]:
         rows = self.spark.read.parquet(f"{self.folder}/rows").collect()
-        return sorted(Told(*(row[name] for name in Told._fields)) for row in rows)
+        return sorted(ChangeRow(*(row[name] for name in ChangeRow._fields)) for row in rows)
 
 
 def test_a_stopped_stream_goes_on_from_its_checkpoint(
@@ -262,15 +264,15 @@ def test_a_stopped_stream_goes_on_from_its_checkpoint(
     while query.isActive and (query.lastProgress is None or query.lastProgress.batchId < 1):
         time.sleep(0.05)
     query.stop()
-    before = stream.told()
+    before = stream.reported()
     assert before
     streamed.call(lambda s: put(s, name, "a", n=7))
     streamed.call(lambda s: delete(s, name, "b2"))
     stream.catch_up()
-    assert stream.told() == log(streamed, name)
-    assert {row.change for row in stream.told()} == {"created", "updated", "deleted"}
+    assert stream.reported() == log(streamed, name)
+    assert {row.change for row in stream.reported()} == {"created", "updated", "deleted"}
     stream.catch_up()
-    assert stream.told() == log(streamed, name)
+    assert stream.reported() == log(streamed, name)
 
 
 def test_a_stream_that_starts_now_misses_nothing_of_a_pause(
@@ -283,8 +285,8 @@ def test_a_stream_that_starts_now_misses_nothing_of_a_pause(
     stream.catch_up()
     streamed.call(lambda s: put(s, name, "new"))
     stream.catch_up()
-    assert stream.told() == log(streamed, name, after=begin)
-    assert [row.id for row in stream.told()] == ["new"]
+    assert stream.reported() == log(streamed, name, after=begin)
+    assert [row.id for row in stream.reported()] == ["new"]
 
 
 def test_a_waiting_stream_hears_of_news(
@@ -300,7 +302,7 @@ def test_a_waiting_stream_hears_of_news(
             streamed.call(published)
             wanted = log(streamed, name)
             query.processAllAvailable()
-            assert stream.told() == wanted
+            assert stream.reported() == wanted
             assert len(wanted) == n + 1
     finally:
         query.stop()
@@ -319,7 +321,7 @@ def test_a_batch_has_no_more_rows_than_it_may(
     assert query.awaitTermination(WAIT_S)
     # One transaction is never taken apart.
     assert [p.numInputRows for p in query.recentProgress if p.numInputRows] == [2, 2, 1, 4]
-    assert stream.told() == log(streamed, name)
+    assert stream.reported() == log(streamed, name)
 
 
 def test_the_schema_of_a_stream(spark: SparkSession, streamed: Town) -> None:
@@ -371,9 +373,9 @@ def test_a_stream_starts_after_any_version(streamed: Town) -> None:
         first, *others = batches_of(reader)
         # The first one says only where it begins.
         assert first == (begin + 1, [])
-        told = sorted(row for _, rows in others for row in rows)
-        assert told == log(streamed, name, after=begin + 1)
-        assert len(told) == 2
+        reported = sorted(row for _, rows in others for row in rows)
+        assert reported == log(streamed, name, after=begin + 1)
+        assert len(reported) == 2
 
 
 def test_no_change_is_lost_silently(streamed: Town) -> None:

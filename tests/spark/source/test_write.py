@@ -20,13 +20,13 @@ from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, Conflict, FeatureExists, InvalidArgument
 from naksha.model.query import Query
-from naksha.spark.source.options import Place
+from naksha.spark.source.options import StorageRef
 from naksha.spark.source.write import FeatureWriter
 from naksha.spark.source.write_options import write_options
 from naksha.spi.staging import Applied, WriteMode
 from naksha.spi.storage import Storage
 from naksha.testing.storage.suite_support import published
-from naksha.versioning import Signed, create_branch, line_of, rebase
+from naksha.versioning import Attribution, create_branch, line_of, rebase
 from tests.spark.conftest import TownMaker
 from tests.spark.source.write_support import frame, fresh, held, log, numbers, options, staged
 from tests.spark.towns import Town
@@ -58,7 +58,7 @@ def counts(applied: Applied) -> tuple[int, int, int, int]:
 def model(
     known: dict[str, Any], mode: WriteMode, new: dict[str, Any]
 ) -> tuple[dict[str, Any], tuple[int, int, int, int]] | None:
-    """What becomes of features, and the counts; None when it is refused."""
+    """Return the resulting features and counts; None if the write is rejected."""
     if mode is WriteMode.CREATE and known.keys() & new.keys():
         return None
     others = known.keys() - new.keys()
@@ -89,9 +89,9 @@ def check_writes(
             done = naksha.spark.write(
                 table, target.location, name, app_id="test", mode=mode, key=key
             )
-            known, told = wanted
-            assert counts(done) == told
-            assert (done.txn is None) == (told[:3] == (0, 0, 0))
+            known, reported = wanted
+            assert counts(done) == reported
+            assert (done.txn is None) == (reported[:3] == (0, 0, 0))
         assert numbers(target, name) == known
     assert staged(target) == 0
 
@@ -276,7 +276,7 @@ def test_overwrite_is_a_mirror(spark: SparkSession, target: Town) -> None:
 def test_a_branch_is_written_to(spark: SparkSession, target: Town) -> None:
     name = fresh()
     naksha.spark.write(frame(spark, {"a": 1}), target.location, name, app_id="test")
-    target.call(lambda s: create_branch(s, f"on-{name}", Signed("test", "ann")))
+    target.call(lambda s: create_branch(s, f"on-{name}", Attribution("test", "ann")))
     done = naksha.spark.write(
         frame(spark, {"b": 2}),
         target.location,
@@ -401,12 +401,12 @@ def test_a_job_of_another_collection_is_refused(spark: SparkSession, target: Tow
 
 
 def test_a_job_is_known_on_a_branch_that_was_rebased(spark: SparkSession, target: Town) -> None:
-    """As a batch of a stream that is repeated, since its driver died before it was told."""
-    name, who = fresh(), Signed("test", "ann")
+    """A batch of a stream is repeated, because its driver died before it saw the result."""
+    name, who = fresh(), Attribution("test", "ann")
     naksha.spark.write(frame(spark, {"a": 1}), target.location, name, app_id="test")
     target.call(lambda s: create_branch(s, f"on-{name}", who))
-    told = options(target, name, branch=f"on-{name}", job=f"{name}-0", writeMode="upsert")
-    writer = FeatureWriter(write_options(told, overwrite=False), frame(spark, {"x": 1}).schema)
+    reported = options(target, name, branch=f"on-{name}", job=f"{name}-0", writeMode="upsert")
+    writer = FeatureWriter(write_options(reported, overwrite=False), frame(spark, {"x": 1}).schema)
     writer.commit([writer.write(batches("b"))])
     naksha.spark.write(frame(spark, {"c": 1}), target.location, name, app_id="test", mode="upsert")
     target.call(published)
@@ -468,7 +468,7 @@ def test_options_are_read_as_they_are_said() -> None:
     by_spark = {"checkpointLocation": "x", "queryName": "y"}
     assert write_options({**known, **by_spark}, overwrite=False, is_stream=True).branch == "main"
     found = write_options({**known, "writeMode": "replace", "key": '["a.b","c"]'}, overwrite=False)
-    assert (found.place, found.write.key) == (Place("file:/x.naksha"), ("a.b", "c"))
+    assert (found.place, found.write.key) == (StorageRef("file:/x.naksha"), ("a.b", "c"))
     dotted = write_options({**known, "writeMode": "Replace", "key": "a.b"}, overwrite=False)
     assert dotted.write.key == ("a", "b")
     assert dotted.write.job != found.write.job

@@ -59,8 +59,8 @@ def test_a_repeated_batch_does_nothing(spark: SparkSession, target: Town, tmp_pa
 def test_a_name_is_not_what_batches_are_known_by(
     spark: SparkSession, target: Town, tmp_path: Path
 ) -> None:
-    """Streams of one name have batches of one number: after a new checkpoint, or because somebody
-    else has chosen it too. They are other batches all the same."""
+    """Streams of one name have batches of one number: after a new checkpoint, or because another
+    user has chosen it too. They are different batches all the same."""
     name, before = fresh(), len(log(target))
     for number, values in enumerate([{"a": 1}, {"b": 2}]):
         source = str(tmp_path / f"in{number}")
@@ -81,7 +81,7 @@ def test_a_name_is_not_what_batches_are_known_by(
 def test_a_batch_without_features_is_done_once(
     spark: SparkSession, target: Town, tmp_path: Path
 ) -> None:
-    """It is a mirror of nothing, which deletes."""
+    """An empty batch is a mirror of nothing, which deletes all features."""
     name, source, checkpoint = fresh(), tmp_path / "in", tmp_path / "checkpoint"
     naksha.spark.write(frame(spark, {"old": 1}), target.location, name, app_id="test")
     frame(spark, {"a": 1}, 1).write.json(str(source))

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from naksha.model.query import Query
 from naksha.model.state import State
 from naksha.model.transaction import Transaction
-from naksha.spark.source.options import place_of
+from naksha.spark.source.options import storage_ref_of
 from naksha.spi.locations import FILE, path_of
 from naksha.spi.storage import Storage
 from naksha.testing.storage.suite_support import in_order
@@ -67,7 +67,7 @@ def staged(town: Town) -> int:
 
 def staged_bytes(town: Town) -> list[int]:
     """How much each attempt has left."""
-    location = place_of({"storage": town.location}).location
+    location = storage_ref_of({"storage": town.location}).location
     if location.startswith(f"{FILE}:"):
         files = Path(f"{path_of(location)}-staging").glob("*.stage")
         return [path.stat().st_size for path in files]

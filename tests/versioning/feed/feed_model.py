@@ -33,7 +33,7 @@ class Content(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What a transaction did to a feature."""
+    """Effect of a transaction on a feature."""
 
     collection: str
     id: str
@@ -43,7 +43,7 @@ class Effect(NamedTuple):
 
 
 @dataclass
-class Done:
+class LoggedTransaction:
     """A transaction on a line."""
 
     seq_number: int
@@ -56,7 +56,7 @@ class Done:
         return {each.collection for each in self.effects} | set(self.changed)
 
 
-class Told(NamedTuple):
+class ExpectedItem(NamedTuple):
     """An item of the feed."""
 
     seq_number: int
@@ -70,17 +70,17 @@ class FeedModel:
     """All transactions; of which collections history is off; and the last one that was written
     without it."""
 
-    log: list[Done] = field(default_factory=list)
+    log: list[LoggedTransaction] = field(default_factory=list)
     off: set[str] = field(default_factory=set)
     floors: dict[str, int] = field(default_factory=dict)
 
-    def add(self, done: Done) -> None:
+    def add(self, done: LoggedTransaction) -> None:
         self.log.append(done)
         for name in {each.collection for each in done.effects} & self.off:
             self.floors[name] = done.seq_number
 
-    def feed(self, line: str, where: FeedFilter) -> list[Told]:
-        """What is to be told."""
+    def feed(self, line: str, where: FeedFilter) -> list[ExpectedItem]:
+        """Return the expected feed."""
         items = []
         for done in self.log:
             if done.line != line:
@@ -89,12 +89,12 @@ class FeedModel:
                 continue
             if not _may_be_there(done, where):
                 continue
-            item = self._told(done, where)
+            item = self._expected(done, where)
             if item.changes or item.without or not where.is_about_features:
                 items.append(item)
         return items
 
-    def _told(self, done: Done, where: FeedFilter) -> Told:
+    def _expected(self, done: LoggedTransaction, where: FeedFilter) -> ExpectedItem:
         changes, without = [], []
         effects = [e for e in done.effects if where.covers(e.collection)]
         wanted = [e for e in effects if where.actions is None or e.action in where.actions]
@@ -108,7 +108,7 @@ class FeedModel:
                 for each in sorted(own, key=lambda each: each.id)
                 if each in wanted and any(matches(where.query, each.id, c) for c in each[3:])
             ]
-        return Told(done.seq_number, changes, without)
+        return ExpectedItem(done.seq_number, changes, without)
 
     def _is_gone(self, seq: int, name: str, effects: list[Effect], where: FeedFilter) -> bool:
         if name in self.off:
@@ -118,7 +118,7 @@ class FeedModel:
         return seq < floor or (seq == floor and where.looks_back and not is_only_new)
 
 
-def _may_be_there(done: Done, where: FeedFilter) -> bool:
+def _may_be_there(done: LoggedTransaction, where: FeedFilter) -> bool:
     """Whether the box around all changes of a collection, before and after, meets the area."""
     area = where.query.spatial
     if not isinstance(area, Bbox):

@@ -17,12 +17,12 @@ from naksha.model.version import AtSeq
 from naksha.spi.storage import Storage, WriteSession
 from naksha.testing.storage.suite_support import DAY_MS, SUITE_CHECKS_OFF, fresh_name, published
 from naksha.versioning import (
+    Attribution,
     FeedFilter,
     FeedPosition,
+    FeedTransaction,
     Line,
-    Published,
-    Scope,
-    Signed,
+    NameScope,
     create_branch,
     line_of,
     open_branch,
@@ -31,11 +31,11 @@ from naksha.versioning import (
 )
 from tests.versioning.feed.feed_model import (
     Content,
-    Done,
     Effect,
+    ExpectedItem,
     FeedModel,
+    LoggedTransaction,
     Script,
-    Told,
     queries,
     scripts,
 )
@@ -51,10 +51,10 @@ async def main_of(storage: Storage) -> Line:
 
 async def whole(
     line: Line, where: FeedFilter = ALL, *, after: FeedPosition | int = 0, **sizes: int
-) -> list[Published]:
+) -> list[FeedTransaction]:
     """The rest of the feed, page by page; every page keeps to its limits, and goes on."""
     position = FeedPosition(after) if isinstance(after, int) else after
-    items: list[Published] = []
+    items: list[FeedTransaction] = []
     sizes = {**WHOLE, **sizes}
     while True:
         page = await read_feed(
@@ -73,16 +73,16 @@ async def whole(
         position = FeedPosition.parse(str(page.position))
 
 
-def joined(items: list[Published]) -> list[Told]:
+def joined(items: list[FeedTransaction]) -> list[ExpectedItem]:
     """The items with their parts put together."""
-    found: list[Told] = []
+    found: list[ExpectedItem] = []
     part = 0
     for item in items:
         seq = item.changeset.version.seq_number
         assert item.part == part
         if item.part == 0:
             assert not found or found[-1].seq_number < seq
-            found.append(Told(seq, [], []))
+            found.append(ExpectedItem(seq, [], []))
         assert found[-1].seq_number == seq
         found[-1].changes.extend(
             (c.collection, c.state.id, c.action, c.state.feature["properties"]["n"])
@@ -105,7 +105,7 @@ class Town:
         self.model = FeedModel()
         self.names = sorted((fresh_name("a"), fresh_name("b")))
         self.branch = fresh_name("fix")
-        self.scope = Scope(collections=(self.names[0],))
+        self.scope = NameScope(collections=(self.names[0],))
         self.live: dict[str, dict[tuple[str, str], Content]] = {"main": {}, "fix": {}}
         self.dead: dict[tuple[str, str], Content] = {}
         self.begin = 0
@@ -128,7 +128,7 @@ class Town:
     async def _end(self, line: str, effects: list[Effect], *changed: str) -> None:
         seq = (await published(self.storage)).seq_number
         assert seq == self.begin + len(self.model.log) + 1
-        self.model.add(Done(seq, line, effects, list(changed)))
+        self.model.add(LoggedTransaction(seq, line, effects, list(changed)))
 
     async def _message(self, step: Script) -> None:
         async with self.storage.write("app", step.author) as session:
@@ -246,7 +246,7 @@ async def check_feed(
             await check_states(await town.line(line), item)
 
 
-async def check_states(line: Line, item: Published) -> None:
+async def check_states(line: Line, item: FeedTransaction) -> None:
     """States are as they were when they were made, whatever came later."""
     version = item.changeset.version
     own: dict[str, Any] = {"states": States.ALL, "txn_from": version.txn}
@@ -275,8 +275,8 @@ async def test_a_large_transaction_comes_in_parts(storage: Storage) -> None:
         (3, True, 2),
         (0, True, 1),
     ]
-    told = [(c.collection, c.state.id) for i in items[:4] for c in i.changes]
-    assert told == [("places", f"p{n:03}") for n in range(25)] + [
+    reported = [(c.collection, c.state.id) for i in items[:4] for c in i.changes]
+    assert reported == [("places", f"p{n:03}") for n in range(25)] + [
         ("roads", f"r{n:03}") for n in range(7)
     ]
     page = await read_feed(
@@ -293,11 +293,11 @@ async def test_a_filter_is_kept_to_within_parts(storage: Storage) -> None:
     where = FeedFilter(query=Query(where=q.Test(("properties", "n"), Op.EQ, 2)))
     items = await whole(await main_of(storage), where, features_max=7)
     # The first made twenty such features, the second replaced these.
-    told = joined(items)
-    assert [(each.seq_number, len(each.changes)) for each in told] == [(2, 20), (3, 20)]
-    assert {change[3] for change in told[0].changes} == {2}
-    assert {change[1] for change in told[1].changes} == {c[1] for c in told[0].changes}
-    assert {change[3] for change in told[1].changes} == {0, 1}
+    reported = joined(items)
+    assert [(each.seq_number, len(each.changes)) for each in reported] == [(2, 20), (3, 20)]
+    assert {change[3] for change in reported[0].changes} == {2}
+    assert {change[1] for change in reported[1].changes} == {c[1] for c in reported[0].changes}
+    assert {change[3] for change in reported[1].changes} == {0, 1}
 
 
 async def test_a_feature_that_leaves_an_area_is_told_of(storage: Storage) -> None:
@@ -310,10 +310,10 @@ async def test_a_feature_that_leaves_an_area_is_told_of(storage: Storage) -> Non
     where = FeedFilter(query=Query(spatial=Bbox(0, 0, 2, 2)))
     for size in (1000, 1):
         items = await whole(await main_of(storage), where, transactions_max=size)
-        told = [
+        reported = [
             (i.changeset.version.seq_number, c.state.id, c.action) for i in items for c in i.changes
         ]
-        assert told == [
+        assert reported == [
             (2, "x", "CREATE"),
             (3, "x", "UPDATE"),
             (5, "y", "UPDATE"),
@@ -392,9 +392,11 @@ async def test_what_a_dropped_collection_had_is_not_passed_over_in_silence(
     await published(storage)
     for where in (ALL, FeedFilter(query=Query(where=q.Test(("id",), Op.EQ, "x")))):
         items = await whole(await main_of(storage), where)
-        told = {i.changeset.version.seq_number: (i.without_states, len(i.changes)) for i in items}
-        assert told[2] == (("places",), 0)
-        assert told[3] == ((), 1)
+        reported = {
+            i.changeset.version.seq_number: (i.without_states, len(i.changes)) for i in items
+        }
+        assert reported[2] == (("places",), 0)
+        assert reported[3] == ((), 1)
 
 
 async def test_a_version_that_is_gone_is_expired(storage: Storage) -> None:
@@ -407,14 +409,14 @@ async def test_a_version_that_is_gone_is_expired(storage: Storage) -> None:
     with pytest.raises(Expired) as caught:
         await whole(line)
     assert caught.value.oldest == 2
-    assert [told.seq_number for told in joined(await whole(line, after=1))] == [2]
+    assert [reported.seq_number for reported in joined(await whole(line, after=1))] == [2]
 
 
 @pytest.mark.parametrize("features_max", [10_000, 1])
 async def test_what_is_too_old_in_a_collection_is_expired_though_the_log_has_it(
     storage: Storage, features_max: int
 ) -> None:
-    """Whoever goes on with the oldest version that he is told gets everything from there on."""
+    """A reader that continues from the reported oldest version receives all later changes."""
     now_ms = time.time_ns() // 1_000_000
     async with storage.write("setup", at_ms=now_ms - 40 * DAY_MS) as session:
         await session.create_collection(CollectionInfo(id="places", max_age=1))
@@ -447,8 +449,8 @@ async def test_what_was_written_without_history_is_told_as_signals(storage: Stor
         await storage.run(switch, "app")
         await put(storage, place("x", n=n))
     items = joined(await whole(await main_of(storage)))
-    told = [(each.without, [n for *_, n in each.changes]) for each in items]
-    with_features = [each for each in told if each != ([], [])]
+    reported = [(each.without, [n for *_, n in each.changes]) for each in items]
+    with_features = [each for each in reported if each != ([], [])]
     # What is oldest was written without history too, but it is still there.
     lost: tuple[list[str], list[int]] = (["places"], [])
     assert with_features == [lost, lost, ([], [3]), ([], [4]), ([], [5])]
@@ -493,14 +495,14 @@ async def test_a_branch_that_was_put_on_another_base_tells_all_that_was_done_on_
     fix = await open_branch(storage, "fix")
     await put(fix.storage, place("x", n=2), place("y", n=2))
     await put(storage, place("z", n=3))
-    await rebase(storage, "fix", Signed("editor"))
+    await rebase(storage, "fix", Attribution("editor"))
     fix = await open_branch(storage, "fix")
     await put(fix.storage, place("y", n=4), place("z", n=4))
     for size in (1000, 1):
-        told = joined(await whole(fix, ALL, transactions_max=size, features_max=size))
-        assert [c[1:] for c in told[0].changes] == [("x", "UPDATE", 2), ("y", "CREATE", 2)]
-        assert [c[1:] for c in told[-1].changes] == [("y", "UPDATE", 4), ("z", "UPDATE", 4)]
-        own = {item.seq_number for item in told}
+        reported = joined(await whole(fix, ALL, transactions_max=size, features_max=size))
+        assert [c[1:] for c in reported[0].changes] == [("x", "UPDATE", 2), ("y", "CREATE", 2)]
+        assert [c[1:] for c in reported[-1].changes] == [("y", "UPDATE", 4), ("z", "UPDATE", 4)]
+        own = {item.seq_number for item in reported}
         items = await whole(await main_of(storage))
         assert own.isdisjoint({item.changeset.version.seq_number for item in items})
 

@@ -10,7 +10,7 @@ import pytest
 
 from naksha.model.errors import MergeConflict
 from naksha.spi.storage import Storage
-from naksha.versioning import Policy, conflicts, create_branch, merge, rebase
+from naksha.versioning import MergePolicy, conflicts, create_branch, merge, rebase
 from naksha.versioning.merges.conflicts import undecided_of
 from tests.versioning.town import ANN, BOB, branch, content, delete, make, place, put
 
@@ -69,9 +69,9 @@ async def test_a_real_conflict_between_crossed_lines_is_reported_whole(storage: 
     assert open_["b"].base["properties"]["n"] == 2
 
 
-@pytest.mark.parametrize("policy", [Policy.OURS, Policy.THEIRS])
+@pytest.mark.parametrize("policy", [MergePolicy.OURS, MergePolicy.THEIRS])
 async def test_bases_that_contradict_each_other_are_no_base(
-    storage: Storage, policy: Policy
+    storage: Storage, policy: MergePolicy
 ) -> None:
     """Each line has decided for another side: neither of them is a change of the other."""
     await make(storage)
@@ -82,7 +82,7 @@ async def test_bases_that_contradict_each_other_are_no_base(
     await put(two, place("a", n=3), place("c", n=3))
     await delete(one, "c")
     await delete(two, "b")
-    for target, chosen in (("dev", Policy.OURS), ("release", Policy.THEIRS)):
+    for target, chosen in (("dev", MergePolicy.OURS), ("release", MergePolicy.THEIRS)):
         await merge(storage, "one", target, BOB)
         await merge(storage, "two", target, BOB, policy=chosen)
     ours, theirs = {"a": {"n": 3}, "c": {"n": 3}}, {"a": {"n": 2}, "b": {"n": 2}}
@@ -97,7 +97,7 @@ async def test_bases_that_contradict_each_other_are_no_base(
         ("c", None, ("",)),
     ]
     await merge(storage, "dev", "release", ANN, policy=policy)
-    assert await content(release) == (ours if policy is Policy.OURS else theirs)
+    assert await content(release) == (ours if policy is MergePolicy.OURS else theirs)
 
 
 async def test_a_rebase_onto_a_crossed_line(storage: Storage) -> None:

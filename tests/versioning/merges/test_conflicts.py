@@ -17,14 +17,14 @@ from naksha.model.state import XYZ
 from naksha.spi.storage import Storage
 from naksha.versioning import (
     Choices,
-    Policy,
+    MergePolicy,
     branches,
     conflict_of,
     conflicts,
     delete_branch,
     give_up_conflict,
     merge,
-    merge_solved,
+    merge_resolution,
     open_branch,
     rebase,
     rename_branch,
@@ -82,9 +82,9 @@ async def test_a_failed_merge_changes_nothing_but_the_stored_conflict(storage: S
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
-        (Policy.OURS, {"both": {"n": 3, "k": 3, "m": 2}, "fine": {"n": 2}, "new": {"n": 1}}),
+        (MergePolicy.OURS, {"both": {"n": 3, "k": 3, "m": 2}, "fine": {"n": 2}, "new": {"n": 1}}),
         (
-            Policy.THEIRS,
+            MergePolicy.THEIRS,
             {
                 "both": {"n": 2, "k": 3, "m": 2},
                 "dead": {"n": 2},
@@ -94,7 +94,7 @@ async def test_a_failed_merge_changes_nothing_but_the_stored_conflict(storage: S
         ),
     ],
 )
-async def test_policies(storage: Storage, policy: Policy, expected: dict[str, Any]) -> None:
+async def test_policies(storage: Storage, policy: MergePolicy, expected: dict[str, Any]) -> None:
     await in_conflict(storage)
     await merge(storage, "fix", "main", BOB, policy=policy)
     assert await content(storage) == expected
@@ -110,7 +110,7 @@ async def test_a_decision_for_what_is_there_writes_nothing(storage: Storage) -> 
     log = await storage.transactions()
     choices: Choices = {("places", "b"): place("b", n=3)}
     for _ in range(2):
-        done = await merge(storage, "fix", "main", BOB, policy=Policy.OURS, choices=choices)
+        done = await merge(storage, "fix", "main", BOB, policy=MergePolicy.OURS, choices=choices)
         assert (done.txn, done.count) == (None, 0)
     assert await storage.transactions() == log
     assert (await merge(storage, "fix", "main", BOB)).count == 0
@@ -127,12 +127,12 @@ async def test_a_choice_for_each_feature_ends_the_conflict(storage: Storage) -> 
     assert caught.value.id == id_
     assert [each["id"] for each in caught.value.undecided] == ["dead", "new"]
     wrong: Choices = {("places", "both"): place("another", n=7)}
-    with pytest.raises(InvalidArgument, match="different id than the feature"):
+    with pytest.raises(InvalidArgument, match="use the same id"):
         await resolve_conflict(storage, id_, wrong, BOB)
     choices: Choices = {
         **some,
-        ("places", "dead"): Policy.OURS,
-        ("places", "new"): Policy.THEIRS,
+        ("places", "dead"): MergePolicy.OURS,
+        ("places", "new"): MergePolicy.THEIRS,
     }
     done = await resolve_conflict(storage, id_, choices, BOB)
     assert done.txn is not None
@@ -144,7 +144,7 @@ async def test_a_choice_for_each_feature_ends_the_conflict(storage: Storage) -> 
 
 
 async def test_a_chosen_feature_is_whole(storage: Storage) -> None:
-    """What is missing by mistake is not deleted; what is null is."""
+    """A missing member of a chosen feature is rejected; a null member is deleted."""
     await make(storage)
     tagged = place("a", n=1)
     tagged["properties"][XYZ] = {"tags": ["old"], "crid": "mine"}
@@ -178,9 +178,9 @@ async def test_a_rebase_in_conflict_is_decided_likewise(storage: Storage) -> Non
         await rebase(storage, "fix", BOB)
     assert await content(fix) == before
     choices = {
-        ("places", "both"): Policy.THEIRS,
-        ("places", "dead"): Policy.THEIRS,
-        ("places", "new"): Policy.OURS,
+        ("places", "both"): MergePolicy.THEIRS,
+        ("places", "dead"): MergePolicy.THEIRS,
+        ("places", "new"): MergePolicy.OURS,
     }
     await resolve_conflict(storage, caught.value.id or "", choices, BOB)
     fix = (await open_branch(storage, "fix")).storage
@@ -208,11 +208,11 @@ async def test_conflicts_of_several_targets_and_new_names(storage: Storage) -> N
         ids.append(caught.value.id or "")
     assert sorted(each.id for each in await conflicts(storage)) == sorted(ids)
     await rename_branch(storage, "fix", "repair", ANN)
-    await merge(storage, "repair", "other", BOB, policy=Policy.THEIRS)
+    await merge(storage, "repair", "other", BOB, policy=MergePolicy.THEIRS)
     # The other one still waits.
     assert [each.id for each in await conflicts(storage)] == ids[:1]
     assert [b.state for b in await branches(storage) if b.name == "repair"] == ["IN_CONFLICT"]
-    await resolve_conflict(storage, ids[0], {("places", "a"): Policy.THEIRS}, BOB)
+    await resolve_conflict(storage, ids[0], {("places", "a"): MergePolicy.THEIRS}, BOB)
     assert await content(storage) == {"a": {"n": 2}}
     assert await conflicts(storage) == []
 
@@ -252,7 +252,7 @@ async def test_a_rebase_is_resumed_onto_what_was_said(storage: Storage) -> None:
     await put(storage, place("b"))
     with pytest.raises(MergeConflict) as caught:
         await rebase(storage, "fix", BOB, onto=str(onto.seq_number))
-    choices: Choices = {("places", "a"): Policy.THEIRS}
+    choices: Choices = {("places", "a"): MergePolicy.THEIRS}
     await resolve_conflict(storage, caught.value.id or "", choices, BOB)
     fix = (await open_branch(storage, "fix")).storage
     assert await content(fix) == {"a": {"n": 2}}
@@ -276,7 +276,7 @@ async def test_a_branch_for_solving_has_the_name_of_its_branch(storage: Storage)
     solved = (await open_branch(storage, "!repair")).storage
     await put(solved, place("both", n=7), place("new", n=7), place("fine", n=7))
     await delete(solved, "dead")
-    await merge_solved(storage, "!repair", "main", BOB, policy=Policy.THEIRS)
+    await merge_resolution(storage, "!repair", "main", BOB, policy=MergePolicy.THEIRS)
     assert await content(storage) == {id_: {"n": 7} for id_ in ("both", "fine", "new")}
     assert [each.name for each in await branches(storage)] == ["!fix", "fix", "repair"]
     assert caught.value.id not in [each.id for each in await conflicts(storage)]

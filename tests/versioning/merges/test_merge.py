@@ -21,8 +21,8 @@ from naksha.model.errors import (
 from naksha.model.query import Bbox, Query
 from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning import (
-    Policy,
-    Scope,
+    MergePolicy,
+    NameScope,
     branches,
     create_branch,
     delete_branch,
@@ -118,7 +118,7 @@ async def test_a_geometry_is_one_value(storage: Storage) -> None:
     dry = await merge(storage, "fix", "main", BOB, dry_run=True)
     assert [(each.id, each.paths) for each in dry.conflicts] == [("both", ("/geometry",))]
     assert dry.updated == {"places": ["mine", "theirs"]}
-    await merge(storage, "fix", "main", BOB, policy=Policy.THEIRS)
+    await merge(storage, "fix", "main", BOB, policy=MergePolicy.THEIRS)
     found = {s.id: s.feature for s in (await storage.page("places", Query())).states}
     assert {id_: f["geometry"]["coordinates"] for id_, f in found.items()} == {
         "both": [2, 1],
@@ -151,7 +151,7 @@ async def test_a_branch_of_some_collections_merges_these_only(storage: Storage) 
     await make(storage, "places", "roads")
     await put(storage, place("a", n=1))
     await put(storage, place("r", n=1), into="roads")
-    scope = Scope("my-space", ("places",))
+    scope = NameScope("my-space", ("places",))
     await create_branch(storage, "fix", ANN, scope=scope)
     fix = (await open_branch(storage, "fix", scope=scope)).storage
     await put(fix, place("a", n=2))
@@ -220,7 +220,7 @@ async def test_the_scope_of_a_call_does_not_cut_a_merge(storage: Storage) -> Non
     fix = await branch(storage)
     await put(fix, place("x", n=2))
     await put(fix, place("y", n=2), into="roads")
-    done = await merge(storage, "fix", "main", BOB, scope=Scope(None, ("places",)))
+    done = await merge(storage, "fix", "main", BOB, scope=NameScope(None, ("places",)))
     assert done.updated == {"places": ["x"], "roads": ["y"]}
 
 

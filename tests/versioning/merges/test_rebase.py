@@ -20,8 +20,8 @@ from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD
 from naksha.spi.storage import Layer, Storage
 from naksha.versioning import (
-    Scope,
-    Written,
+    NameScope,
+    WriteReport,
     branches,
     create_branch,
     delete_branch,
@@ -51,7 +51,7 @@ async def overlays(storage: Storage) -> list[int]:
 
 
 async def own_overlays(storage: Storage) -> list[int]:
-    """Those that a branch stands on, now or formerly."""
+    """Return the overlays that a branch is based on, now or formerly."""
     return sorted(epoch.overlay for each in await branches(storage) for epoch in each.epochs)
 
 
@@ -128,7 +128,7 @@ async def test_one_in_conflict(storage: Storage) -> None:
 async def test_a_branch_from_before_its_parents_own_versions_goes_onto_the_parent(
     storage: Storage,
 ) -> None:
-    """It stands on main then, but it was made from the other branch."""
+    """The branch is then based on main, although it was made from the other branch."""
     await make(storage)
     await put(storage, place("a"))
     base = (await place_of(storage, "HEAD")).version.seq_number
@@ -150,7 +150,7 @@ async def check_untouched(storage: Storage, fix: Storage) -> None:
 async def test_the_new_base_may_be_about_less(storage: Storage) -> None:
     await make(storage, "places", "roads")
     await put(storage, place("a", n=1))
-    narrow = Scope(None, ("places",))
+    narrow = NameScope(None, ("places",))
     await create_branch(storage, "narrow", ANN, scope=narrow)
     base = (await open_branch(storage, "narrow")).storage
     await put(base, place("b"))
@@ -167,7 +167,7 @@ async def test_the_new_base_may_be_about_less(storage: Storage) -> None:
 async def test_the_new_base_is_deleted_meanwhile(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Either it stays, or the rebase fails; nobody stands on what is gone."""
+    """Either the base stays, or the rebase fails; no branch is based on a dropped overlay."""
     await prepared(storage)
     other = await branch(storage, "other")
     await put(other, place("c"))
@@ -184,10 +184,10 @@ async def test_the_new_base_is_deleted_meanwhile(
             rebase(storage, "fix", BOB, onto="other"), return_exceptions=True
         )
         ended = await asyncio.gather(*tasks, return_exceptions=True)
-    assert all(isinstance(e, NakshaError | Written) for e in moved)
+    assert all(isinstance(e, NakshaError | WriteReport) for e in moved)
     assert all(e is None or isinstance(e, NakshaError) for e in ended)
     names = [each.name for each in await branches(storage)]
-    is_moved = isinstance(moved[0], Written)
+    is_moved = isinstance(moved[0], WriteReport)
     assert names == (["fix", "other"] if is_moved else ["fix"])
     expected = {"a": {"n": 2}, "b": {}, "c": {}} if is_moved else {"a": {"n": 1}, "b": {}}
     assert await content((await open_branch(storage, "fix")).storage) == expected

@@ -48,7 +48,7 @@ class NodeLease(msgspec.Struct, frozen=True):
         return (self.holder, self.start_ms) == (other.holder, other.start_ms)
 
 
-class KeptLease(NamedTuple):
+class StoredLease(NamedTuple):
     """A lease in the database, with the token required to overwrite it."""
 
     lease: NodeLease
@@ -63,7 +63,7 @@ class LeaseTable:
         self._spec = spec
         self._clock = clock
 
-    async def read(self, nodes: Iterable[int]) -> dict[int, KeptLease]:
+    async def read(self, nodes: Iterable[int]) -> dict[int, StoredLease]:
         """Return the existing leases of these nodes."""
         keys = [ObjectKey(self._spec.system_id(node)) for node in nodes]
         try:
@@ -76,7 +76,7 @@ class LeaseTable:
         kept = (_kept(row) for row in rows.values())
         return {each.lease.node: each for each in kept}
 
-    async def put(self, lease: NodeLease, over: KeptLease | None) -> KeptLease | None:
+    async def put(self, lease: NodeLease, over: StoredLease | None) -> StoredLease | None:
         """Write a lease over another one, or where there is none.
 
         Returns None if the row is not as expected.
@@ -94,7 +94,7 @@ class LeaseTable:
         except (OutcomeUnknown, TimeoutError):
             done = await self._was_put(lease.node, row, over)
         assert row.token is not None
-        return KeptLease(lease, row.token) if done else None
+        return StoredLease(lease, row.token) if done else None
 
     async def addresses(self, now_ms: int) -> dict[str, str]:
         """Return the addresses of the live instances by their names."""
@@ -110,7 +110,7 @@ class LeaseTable:
             if not lease.is_released and now_ms < lease.end_ms
         ]
 
-    async def _was_put(self, node: int, row: ObjectRow, over: KeptLease | None) -> bool:
+    async def _was_put(self, node: int, row: ObjectRow, over: StoredLease | None) -> bool:
         found = (await self.read([node])).get(node)
         if found == over:
             raise OutcomeUnknown(
@@ -130,8 +130,8 @@ class LeaseTable:
         )
 
 
-def _kept(row: ObjectRow) -> KeptLease:
+def _kept(row: ObjectRow) -> StoredLease:
     lease = decode(row.type, row.value)
     if not isinstance(lease, NodeLease) or row.token is None:
         raise StorageCorrupt(f"Object {row.id} of {SYSTEM_REALM} is not a lease of a node id")
-    return KeptLease(lease, row.token)
+    return StoredLease(lease, row.token)

@@ -20,7 +20,7 @@ import msgspec
 from naksha.catalog.cluster.clock import MonotonicClock
 from naksha.catalog.cluster.database_time import DatabaseTime
 from naksha.catalog.cluster.ids import IdGenerator
-from naksha.catalog.cluster.leases import KeptLease, LeaseTable, NodeLease
+from naksha.catalog.cluster.leases import LeaseTable, NodeLease, StoredLease
 from naksha.catalog.cluster.snowflake import IdSpec
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NakshaError, OutcomeUnknown, Unavailable
@@ -51,7 +51,8 @@ class LeaseTimes(msgspec.Struct, frozen=True):
             )
         if self.drift_seconds < 0 or self.retry_seconds <= 0:
             raise InvalidArgument(
-                "drift_seconds must not be negative, and retry_seconds must be greater than 0",
+                "drift_seconds must not be negative and retry_seconds must be greater than 0, not"
+                f" {self.drift_seconds} and {self.retry_seconds}",
                 field="drift_seconds",
             )
 
@@ -87,7 +88,7 @@ class Node:
         self._renew_ms = int(times.renew_seconds * 1000)
         self._drift_ms = int(times.drift_seconds * 1000)
         self._retry_ms = int(times.retry_seconds * 1000)
-        self._held: KeptLease | None = None
+        self._held: StoredLease | None = None
         self._retry_at_ms = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -127,10 +128,10 @@ class Node:
         if self._time is not None:
             await self._time.check()
             held = self._held
-            if held is not None and self._is_skew_news(held.lease):
+            if held is not None and self._skew_changed(held.lease):
                 await self._renew(held)
 
-    def _is_skew_news(self, lease: NodeLease) -> bool:
+    def _skew_changed(self, lease: NodeLease) -> bool:
         changed_ms = abs((lease.skew_ms or 0) - (self._skew_ms() or 0))
         return changed_ms > limits.CLOCK_SKEW_IGNORED_SECONDS * 1_000
 
@@ -174,7 +175,7 @@ class Node:
                 check_cancelled()
                 logger.exception("The lease of the node id could not be renewed and is retried")
 
-    async def _renew(self, held: KeptLease) -> None:
+    async def _renew(self, held: StoredLease) -> None:
         end_ms = max(self._clock.now_ms() + self._lease_ms, held.lease.end_ms)
         lease = msgspec.structs.replace(held.lease, end_ms=end_ms, skew_ms=self._skew_ms())
         kept = await self._table.put(lease, held)
@@ -189,7 +190,7 @@ class Node:
             self._held = kept
             self.ids.extend(kept.lease.end_ms)
 
-    async def _still_held(self, held: KeptLease) -> KeptLease | None:
+    async def _still_held(self, held: StoredLease) -> StoredLease | None:
         """Return the current lease if an earlier renewal with an unknown outcome took effect."""
         kept = (await self._table.read([held.lease.node])).get(held.lease.node)
         return kept if kept is not None and kept.lease.continues(held.lease) else None
@@ -216,7 +217,7 @@ class Node:
             " wait until the lease of a dead instance expires"
         )
 
-    async def _take(self, node: int, over: KeptLease | None) -> bool:
+    async def _take(self, node: int, over: StoredLease | None) -> bool:
         now_ms = self._clock.now_ms()
         if over is not None and not over.lease.is_free(now_ms, self._drift_ms):
             return False
@@ -234,7 +235,8 @@ class Node:
     def _check_clock(self) -> None:
         if not self._spec.epoch_ms <= self._clock.now_ms() < self._spec.end_ms:
             raise Unavailable(
-                "The machine's clock is wrong: its time is outside of the range of ids; correct"
+                f"The clock of this machine is wrong: {self._clock.now_ms()} ms since 1970 is not"
+                f" between {self._spec.epoch_ms} and {self._spec.end_ms}, the times of ids; correct"
                 " the clock"
             )
 

@@ -16,7 +16,7 @@ import msgspec
 
 from naksha.catalog.cluster.clock import MonotonicClock
 from naksha.catalog.objects import object_type
-from naksha.catalog.system_objects import PEER_SECRET_ID, keep_once
+from naksha.catalog.system_objects import PEER_SECRET_ID, store_constant
 from naksha.spi.catalog import CatalogBackend, PointerRow
 
 _SECRET_BYTES: Final = 32
@@ -30,7 +30,7 @@ class PeerSecret(msgspec.Struct, frozen=True):
     secret: bytes
 
 
-class Move(msgspec.Struct, frozen=True, array_like=True):
+class PointerMove(msgspec.Struct, frozen=True, array_like=True):
     """A pointer was moved or deleted."""
 
     realm: str
@@ -39,7 +39,7 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
     """State number; the later of two states in one life of the pointer has the greater number."""
     is_deleted: bool = False
 
-    def supersedes(self, other: Move) -> bool:
+    def supersedes(self, other: PointerMove) -> bool:
         """Return whether it makes an earlier move obsolete for a receiver."""
         is_same_life = self.row.created == other.row.created
         return (
@@ -49,12 +49,12 @@ class Move(msgspec.Struct, frozen=True, array_like=True):
         )
 
 
-class Batch(msgspec.Struct, frozen=True, array_like=True):
+class PeerMessage(msgspec.Struct, frozen=True, array_like=True):
     """A line: some moves and their sender. The first line of a connection has no moves."""
 
     sender: str
     address: str
-    moves: tuple[Move, ...] = ()
+    moves: tuple[PointerMove, ...] = ()
 
 
 class RefusedLine(Exception):
@@ -67,13 +67,13 @@ class PeerWire:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         self._encode = msgspec.json.Encoder().encode
-        self._decode = msgspec.json.Decoder(Batch).decode
+        self._decode = msgspec.json.Decoder(PeerMessage).decode
 
-    def to_line(self, batch: Batch) -> bytes:
+    def to_line(self, batch: PeerMessage) -> bytes:
         text = self._encode(batch)
         return b"%b %b\n" % (self._code(text), text)
 
-    def from_line(self, line: bytes) -> Batch:
+    def from_line(self, line: bytes) -> PeerMessage:
         code, text = line[:_CODE_BYTES], line[_CODE_BYTES + 1 :].rstrip(b"\n")
         if not hmac.compare_digest(code, self._code(text)):
             raise RefusedLine("The authentication code of the line is wrong")
@@ -89,4 +89,4 @@ class PeerWire:
 async def load_secret(backend: CatalogBackend, clock: MonotonicClock) -> bytes:
     """Return the secret of this catalog; the first instance creates it."""
     mine = PeerSecret(secrets.token_bytes(_SECRET_BYTES))
-    return (await keep_once(backend, PEER_SECRET_ID, mine, clock.now_us())).secret
+    return (await store_constant(backend, PEER_SECRET_ID, mine, clock.now_us())).secret

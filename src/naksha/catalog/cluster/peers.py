@@ -16,7 +16,7 @@ from itertools import islice
 from typing import Final
 
 from naksha.catalog.cache import CatalogCache
-from naksha.catalog.cluster.peer_messages import Batch, Move, PeerWire, RefusedLine
+from naksha.catalog.cluster.peer_messages import PeerMessage, PeerWire, PointerMove, RefusedLine
 from naksha.catalog.pointers import Pointer
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NakshaError
@@ -30,10 +30,10 @@ Directory = Callable[[], Awaitable[Mapping[str, str]]]
 """Returns the addresses of the other instances by their names."""
 
 
-def into_cache(cache: CatalogCache) -> Callable[[Move], None]:
+def into_cache(cache: CatalogCache) -> Callable[[PointerMove], None]:
     """Return a receiver that applies the moves of peers to a cache."""
 
-    def receive(move: Move) -> None:
+    def receive(move: PointerMove) -> None:
         try:
             pointer = Pointer.from_row(move.row)
         except (NakshaError, struct.error):
@@ -49,13 +49,15 @@ def into_cache(cache: CatalogCache) -> Callable[[Move], None]:
 class PeerLink:
     """Connection to one peer, with a queue of messages and a task that sends them."""
 
-    def __init__(self, address: str, hello: bytes, to_line: Callable[[list[Move]], bytes]) -> None:
+    def __init__(
+        self, address: str, hello: bytes, to_line: Callable[[list[PointerMove]], bytes]
+    ) -> None:
         self.address: Final = address
         self.dropped = 0
         self.sent = 0
         self._hello = hello
         self._to_line = to_line
-        self._waiting: dict[tuple[str, str], Move] = {}
+        self._waiting: dict[tuple[str, str], PointerMove] = {}
         self._wake = asyncio.Event()
         self._task = asyncio.create_task(self._keep(), name=f"naksha-peer-{address}")
 
@@ -64,7 +66,7 @@ class PeerLink:
         """Number of moves that are not sent yet."""
         return len(self._waiting)
 
-    def offer(self, move: Move) -> None:
+    def offer(self, move: PointerMove) -> None:
         """Queue a move; only the last move of each pointer is kept."""
         key = (move.realm, move.row.name)
         before = self._waiting.get(key)
@@ -141,7 +143,7 @@ class Peers:
     def __init__(
         self,
         wire: PeerWire,
-        receive: Callable[[Move], None],
+        receive: Callable[[PointerMove], None],
         *,
         refresh_seconds: float = limits.PEER_REFRESH_SECONDS,
     ) -> None:
@@ -171,7 +173,7 @@ class Peers:
         If peers reach this instance under another host than `host`, give it as `advertised_host`.
         """
         self._server = await asyncio.start_server(
-            self._hear, host, port, limit=limits.PEER_LINE_BYTES_MAX
+            self._serve, host, port, limit=limits.PEER_LINE_BYTES_MAX
         )
         port = self._server.sockets[0].getsockname()[1]
         host = advertised_host or host
@@ -183,7 +185,7 @@ class Peers:
         self._instance = instance
         self._refresher = asyncio.create_task(self._refresh(directory), name="naksha-peers")
 
-    def tell(self, move: Move) -> None:
+    def send(self, move: PointerMove) -> None:
         """Queue a move for all other instances. Never blocks and never raises."""
         for link in self._links.values():
             link.offer(move)
@@ -224,21 +226,21 @@ class Peers:
         if not self._instance or instance in self._links or instance == self._instance:
             return
 
-        def to_line(moves: list[Move]) -> bytes:
-            return self._wire.to_line(Batch(self._instance, self._address, tuple(moves)))
+        def to_line(moves: list[PointerMove]) -> bytes:
+            return self._wire.to_line(PeerMessage(self._instance, self._address, tuple(moves)))
 
         self._links[instance] = PeerLink(address, to_line([]), to_line)
 
     # ---- Hearing -----------------------------------------------------------------------------
 
-    async def _hear(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._hearing.add(task)
         try:
             # A connection that was accepted just before closing gets here afterwards.
             if not self._is_closed and len(self._hearing) <= limits.PEER_CONNECTIONS_MAX:
-                await self._hear_lines(reader)
+                await self._read_lines(reader)
         except (asyncio.LimitOverrunError, RefusedLine) as error:
             self.refused += 1
             logger.debug("A connection from another instance was closed: %s", error)
@@ -252,7 +254,7 @@ class Peers:
             self._hearing.discard(task)
             writer.transport.abort()
 
-    async def _hear_lines(self, reader: asyncio.StreamReader) -> None:
+    async def _read_lines(self, reader: asyncio.StreamReader) -> None:
         async with asyncio.timeout(limits.PEER_CALL_SECONDS_MAX):
             hello = self._wire.from_line(await reader.readuntil(b"\n"))
         if hello.sender != self._instance and hello.address:

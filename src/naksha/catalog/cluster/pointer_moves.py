@@ -12,7 +12,7 @@ Listener = Callable[[str, Pointer, int | None], None]
 """Receives the realm, the pointer, and its state number if it has a log."""
 
 
-class Moves:
+class PointerMoves:
     """Wakes waiting tasks and notifies listeners, in the thread of the event loop."""
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class Moves:
             event = self._next[realm, name] = asyncio.Event()
         return event
 
-    def tell(self, realm: str, pointer: Pointer, sequence: int | None) -> None:
+    def report_move(self, realm: str, pointer: Pointer, sequence: int | None) -> None:
         """Report a pointer that this process moved."""
         self.wake(realm, pointer.name)
         for listener in self.listeners:

@@ -14,7 +14,7 @@ import msgspec
 
 from naksha.catalog.cluster.clock import MonotonicClock
 from naksha.catalog.objects import object_type
-from naksha.catalog.system_objects import ID_SPEC_ID, keep_once
+from naksha.catalog.system_objects import ID_SPEC_ID, store_constant
 from naksha.model.errors import InvalidArgument
 from naksha.spi.catalog import CatalogBackend
 
@@ -49,16 +49,18 @@ class IdSpec(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         for field, least in _BITS_MIN.items():
-            if getattr(self, field) < least:
-                raise InvalidArgument(f"{field} must be at least {least}", field=field)
+            if (bits := getattr(self, field)) < least:
+                raise InvalidArgument(f"{field} must be at least {least}, not {bits}", field=field)
         if self.timestamp_bits + self.node_bits + self.sequence_bits != _ID_BITS:
             raise InvalidArgument(
-                f"timestamp_bits, node_bits and sequence_bits must add up to {_ID_BITS}",
+                f"timestamp_bits, node_bits and sequence_bits must add up to {_ID_BITS}, not"
+                f" {self.timestamp_bits + self.node_bits + self.sequence_bits}",
                 field="timestamp_bits",
             )
         if self.epoch_ms < 0:
             raise InvalidArgument(
-                "epoch_ms must not be negative; the epoch of ids must be in 1970 or later",
+                f"epoch_ms must not be negative, not {self.epoch_ms}: the epoch of ids is in 1970"
+                " or later",
                 field="epoch_ms",
             )
 
@@ -80,7 +82,9 @@ class IdSpec(msgspec.Struct, frozen=True):
     def compose(self, ms: int, node: int, sequence: int) -> int:
         """Return the id of these parts."""
         if not self.epoch_ms <= ms <= self.end_ms:
-            raise InvalidArgument(f"The time {ms} ms is outside of the range of ids", field="ms")
+            raise InvalidArgument(
+                f"ms must be between {self.epoch_ms} and {self.end_ms}, not {ms}", field="ms"
+            )
         if not 0 <= node < self.nodes:
             raise InvalidArgument(
                 f"node must be between 0 and {self.nodes - 1}, not {node}", field="node"
@@ -117,7 +121,7 @@ async def load_spec(
 ) -> IdSpec:
     """Return the id layout of this catalog; the first instance defines it with `local`."""
     local = local or IdSpec()
-    kept = await keep_once(backend, ID_SPEC_ID, local, clock.now_us())
+    kept = await store_constant(backend, ID_SPEC_ID, local, clock.now_us())
     if kept != local:
         logger.warning(
             "The catalog's id layout %s is used instead of the configured layout %s", kept, local

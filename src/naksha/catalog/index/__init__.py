@@ -12,22 +12,22 @@ the stripes if there are many. All of them are *pages* of one format.
 from naksha.catalog.index.container import (
     EMPTY_CONTAINER,
     IndexContainer,
+    IndexSegment,
     PageRef,
-    Segment,
     Stripe,
 )
-from naksha.catalog.index.index import Index, Saved
+from naksha.catalog.index.index import SavedIndex, SortedIndex
 from naksha.catalog.index.limits import IndexLimits
 from naksha.catalog.index.page_loader import FetchMany
 
 __all__ = [
     "EMPTY_CONTAINER",
     "FetchMany",
-    "Index",
     "IndexContainer",
     "IndexLimits",
+    "IndexSegment",
     "PageRef",
-    "Saved",
-    "Segment",
+    "SavedIndex",
+    "SortedIndex",
     "Stripe",
 ]

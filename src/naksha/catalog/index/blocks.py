@@ -33,7 +33,7 @@ MISSING: Final = Missing.MISSING
 _SMALL: Final = tuple(bytes([number]) for number in range(128))
 
 
-class Decoded(NamedTuple):
+class BlockEntries(NamedTuple):
     """The entries of a block, in columns."""
 
     keys: list[bytes]
@@ -47,7 +47,9 @@ class Block:
 
     __slots__ = ("_decoded", "crc", "data", "first")
 
-    def __init__(self, data: bytes, crc: int, first: bytes, decoded: Decoded | None = None) -> None:
+    def __init__(
+        self, data: bytes, crc: int, first: bytes, decoded: BlockEntries | None = None
+    ) -> None:
         self.data: Final = data
         self.crc: Final = crc
         self.first: Final = first
@@ -61,7 +63,7 @@ class Block:
         return hash(self.data)
 
     @property
-    def decoded(self) -> Decoded:
+    def decoded(self) -> BlockEntries:
         """Its entries, which must not be modified."""
         if self._decoded is None:
             self._decoded = _decoded(self.data)
@@ -109,7 +111,7 @@ class Block:
             sizes[at:end] = new_sizes
         if not keys:
             return None
-        return Block(data, crc32(data), keys[0], Decoded(keys, values, sizes))
+        return Block(data, crc32(data), keys[0], BlockEntries(keys, values, sizes))
 
 
 def varint(number: int) -> bytes:
@@ -182,7 +184,7 @@ def _block(out: bytearray) -> Block:
 def encode_block(entries: Sequence[Entry]) -> Block:
     out, sizes = _encoded(entries)
     data = bytes(out)
-    decoded = Decoded([key for key, _ in entries], [value for _, value in entries], sizes)
+    decoded = BlockEntries([key for key, _ in entries], [value for _, value in entries], sizes)
     return Block(data, crc32(data), decoded.keys[0], decoded)
 
 
@@ -226,13 +228,13 @@ def first_key(data: bytes, at: int) -> bytes:
     return data[at : at + length]
 
 
-def _decoded(data: bytes) -> Decoded:
+def _decoded(data: bytes) -> BlockEntries:
     keys, values, ends = [], [], [0]
     for key, value, end in read_block(data, 0, len(data)):
         keys.append(key)
         values.append(value)
         ends.append(end)
-    return Decoded(keys, values, list(map(sub, ends[1:], ends)))
+    return BlockEntries(keys, values, list(map(sub, ends[1:], ends)))
 
 
 def decode_block(block: Block) -> list[Entry]:

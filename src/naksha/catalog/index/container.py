@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from naksha.catalog.index.blocks import Entry
-from naksha.catalog.index.page import EMPTY, Page
+from naksha.catalog.index.page import EMPTY, IndexPage
 from naksha.catalog.objects import Object, ObjectRef, encode, object_type
 from naksha.model import limits
 from naksha.model.errors import StorageCorrupt
@@ -27,7 +27,7 @@ class Stripe(msgspec.Struct, frozen=True):
 
 
 @object_type(SEGMENT)
-class Segment(msgspec.Struct, frozen=True):
+class IndexSegment(msgspec.Struct, frozen=True):
     """A range of the list of stripes, as a page of `PageRef`."""
 
     page: bytes
@@ -81,13 +81,13 @@ class PageRef(NamedTuple):
             raise StorageCorrupt(f"The stripe list of an index is damaged: it refers to {ref}")
         return cls(first, value[end:], ref, size)
 
-    def opened(self, value: object) -> Page:
+    def page_of(self, value: object) -> IndexPage:
         """Return the page of the object that was read for this reference."""
-        if isinstance(value, Stripe | Segment) and (
+        if isinstance(value, Stripe | IndexSegment) and (
             isinstance(value, Stripe) == (self.ref.type == STRIPE)
         ):
             try:
-                page = Page(value.page)
+                page = IndexPage(value.page)
                 if len(page.data) == self.size and page.first_key(0) == self.first:
                     return page
             except (StorageCorrupt, IndexError) as error:
@@ -97,11 +97,11 @@ class PageRef(NamedTuple):
 
 
 def new_object(
-    id: int, value: Stripe | Segment, page: Page, last: bytes
-) -> tuple[Object[Stripe | Segment], PageRef]:
+    id: int, value: Stripe | IndexSegment, page: IndexPage, last: bytes
+) -> tuple[Object[Stripe | IndexSegment], PageRef]:
     """Return an object to write and its list entry; `last` is the last key that it leads to."""
     parts = max(1, -(-len(encode(value)) // limits.CATALOG_ROW_BYTES_MAX))
-    made: Object[Stripe | Segment] = Object(id, value, parts=parts)
+    made: Object[Stripe | IndexSegment] = Object(id, value, parts=parts)
     return made, PageRef(page.first_key(0), last, made.ref, len(page.data))
 
 

@@ -11,7 +11,7 @@ from typing import Final, TypeGuard
 
 from naksha.catalog.index.blocks import MISSING, Missing
 from naksha.catalog.index.container import SEGMENT, PageRef, page_refs
-from naksha.catalog.index.page import Page
+from naksha.catalog.index.page import IndexPage
 from naksha.catalog.index.page_loader import PageLoader
 from naksha.catalog.objects import ObjectRef
 from naksha.model import limits
@@ -24,7 +24,7 @@ class Directory:
 
     __slots__ = ("_size", "page")
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: IndexPage) -> None:
         self.page = page
         self._size: int | None = None
 
@@ -87,7 +87,7 @@ class Directory:
         pages = await loader.load(refs, keep=False)
         return [(ref, page_refs(page.scan())) for ref, page in zip(refs, pages, strict=True)]
 
-    async def unseen(self, loader: PageLoader, seen: set[int]) -> AsyncIterator[ObjectRef]:
+    async def unlisted(self, loader: PageLoader, seen: set[int]) -> AsyncIterator[ObjectRef]:
         """Iterate over the listed objects that are not in `seen`, and add them to it.
 
         A segment in `seen` is not read again: what it lists was added before the segment itself.
@@ -109,7 +109,7 @@ def _is_segment(ref: PageRef | None) -> TypeGuard[PageRef]:
     return ref is not None and ref.ref.type == SEGMENT
 
 
-def _holding(page: Page, key: bytes) -> PageRef | None:
+def _holding(page: IndexPage, key: bytes) -> PageRef | None:
     """Return the list entry whose range contains the key."""
     entry = page.floor(key)
     if entry is None:
@@ -118,7 +118,9 @@ def _holding(page: Page, key: bytes) -> PageRef | None:
     return ref if key <= ref.last else None
 
 
-def _overlapping(page: Page, lower: bytes, upper: bytes | None, reverse: bool) -> Iterator[PageRef]:
+def _overlapping(
+    page: IndexPage, lower: bytes, upper: bytes | None, reverse: bool
+) -> Iterator[PageRef]:
     before = page.floor(lower)
     begin = lower if before is None else before[0]
     for entry in page.scan(begin, upper, reverse=reverse):

@@ -9,13 +9,13 @@ from naksha.catalog.index.blocks import MISSING, Missing
 from naksha.catalog.index.container import (
     EMPTY_CONTAINER,
     IndexContainer,
+    IndexSegment,
     PageRef,
-    Segment,
     Stripe,
 )
 from naksha.catalog.index.directory import Directory
 from naksha.catalog.index.limits import IndexLimits
-from naksha.catalog.index.page import EMPTY, Page
+from naksha.catalog.index.page import EMPTY, IndexPage
 from naksha.catalog.index.page_edit import Change, changed
 from naksha.catalog.index.page_loader import FetchMany, PageLoader
 from naksha.catalog.index.spill import NewId, spill
@@ -24,15 +24,15 @@ from naksha.model import limits as model_limits
 from naksha.model.errors import InvalidArgument
 
 
-class Saved(NamedTuple):
+class SavedIndex(NamedTuple):
     """An index as it is to be stored."""
 
     container: IndexContainer
-    objects: tuple[Object[Stripe | Segment], ...]
+    objects: tuple[Object[Stripe | IndexSegment], ...]
     """To be written before the container is; empty if nothing was spilled."""
 
 
-class Index:
+class SortedIndex:
     """A sorted map from key to value, both bytes.
 
     It is read in layers: the changes since the last save, the entries embedded in the container,
@@ -51,14 +51,14 @@ class Index:
     ) -> None:
         self._container = container
         self._limits = limits or IndexLimits()
-        self._embedded = Page(container.embedded)
-        self._directory = Directory(Page(container.stripes))
+        self._embedded = IndexPage(container.embedded)
+        self._directory = Directory(IndexPage(container.stripes))
         self._loader = PageLoader(fetch_many)
         self._changes: dict[bytes, bytes | None] = {}
 
-    def copy(self) -> Index:
+    def copy(self) -> SortedIndex:
         """Return an independent copy to change; it shares everything else, so copying is cheap."""
-        other = object.__new__(Index)
+        other = object.__new__(SortedIndex)
         other._container = self._container
         other._limits = self._limits
         other._embedded = self._embedded
@@ -132,7 +132,7 @@ class Index:
         Ids in `seen` are skipped, and all others are added to it. It must be exact, not a
         probabilistic filter: objects listed by an object in `seen` are not visited.
         """
-        found = self._directory.unseen(self._loader, set() if seen is None else seen)
+        found = self._directory.unlisted(self._loader, set() if seen is None else seen)
         async for ref in found:
             yield ref
 
@@ -167,16 +167,16 @@ class Index:
         _check_key(key)
         self._changes[key] = value
 
-    async def save(self, new_id: NewId) -> Saved:
+    async def save(self, new_id: NewId) -> SavedIndex:
         """Return the index with all changes as it is to be stored.
 
         Later changes are relative to the saved index. After an error nothing has changed. New
         stripes are read from memory, whether they are already written or not.
         """
         if not self._changes:
-            return Saved(self._container, ())
-        page = Page.of(changed(self._embedded, await self._embeddable(), self._limits))
-        objects: tuple[Object[Stripe | Segment], ...] = ()
+            return SavedIndex(self._container, ())
+        page = IndexPage.of(changed(self._embedded, await self._embeddable(), self._limits))
+        objects: tuple[Object[Stripe | IndexSegment], ...] = ()
         directory = self._directory
         if len(page.data) > self._limits.embedded_of(directory.size) or self._has_large_change():
             spilled = await spill(page, directory, self._loader, self._limits, new_id)
@@ -185,7 +185,7 @@ class Index:
             self._loader = self._loader.copy(made=spilled.made)
         self._embedded, self._directory, self._changes = page, directory, {}
         self._container = IndexContainer(page.data, directory.page.data)
-        return Saved(self._container, objects)
+        return SavedIndex(self._container, objects)
 
     # ---- Layers ------------------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ class Index:
 
 async def _pages(
     directory: Directory, loader: PageLoader, lower: bytes, upper: bytes | None, reverse: bool
-) -> AsyncIterator[Page]:
+) -> AsyncIterator[IndexPage]:
     """Iterate over the stripes of the range, read in growing batches.
 
     The first batch is a single stripe, because many listings end early.
@@ -271,7 +271,7 @@ async def _pages(
 
 async def _layered(
     overlay: Sequence[tuple[bytes, bytes | None]],
-    pages: AsyncIterator[Page],
+    pages: AsyncIterator[IndexPage],
     lower: bytes,
     upper: bytes | None,
     reverse: bool,

@@ -44,7 +44,7 @@ def block_size(block: Block) -> int:
     return _TABLE_ENTRY_BYTES + len(block.data)
 
 
-class Page:
+class IndexPage:
     """An immutable page."""
 
     __slots__ = ("_begin", "_blocks", "_bounds", "_checked", "_crcs", "data")
@@ -63,7 +63,7 @@ class Page:
             raise StorageCorrupt("An index page is damaged: its length is wrong")
 
     @classmethod
-    def of(cls, blocks: Sequence[Block]) -> Page:
+    def of(cls, blocks: Sequence[Block]) -> IndexPage:
         """Return the page that these blocks make."""
         count = len(blocks)
         parts = [block.data for block in blocks]
@@ -168,4 +168,4 @@ class Page:
         return begin, end
 
 
-EMPTY: Final = Page.of([])
+EMPTY: Final = IndexPage.of([])

@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from naksha.catalog.index.blocks import Block, Entry, Missing, cut, decode_block, is_cut, is_small
 from naksha.catalog.index.limits import IndexLimits
-from naksha.catalog.index.page import Page, block_size, page_size
+from naksha.catalog.index.page import IndexPage, block_size, page_size
 
 Change: TypeAlias = tuple[bytes, bytes | Missing | None]
 """A key and its new value: bytes, None for a tombstone, MISSING to remove the entry."""
@@ -21,7 +21,7 @@ _FEW: Final = 4
 """Number of changes of one block up to which editing it is cheaper than encoding it again."""
 
 
-def changed(page: Page, changes: Sequence[Change], limits: IndexLimits) -> list[Block]:
+def changed(page: IndexPage, changes: Sequence[Change], limits: IndexLimits) -> list[Block]:
     """Return the blocks of the page after the changes, which must be sorted by key."""
     editor = _Editor(page, limits)
     for number, group in _by_block(page, changes):
@@ -64,7 +64,7 @@ def _divisible(blocks: Iterable[Block], limits: IndexLimits) -> Iterator[Block]:
             yield block
 
 
-def _by_block(page: Page, changes: Sequence[Change]) -> Iterator[tuple[int, list[Change]]]:
+def _by_block(page: IndexPage, changes: Sequence[Change]) -> Iterator[tuple[int, list[Change]]]:
     """Group the changes by the number of their block.
 
     Changes below the first block belong to the first block.
@@ -91,7 +91,7 @@ class _Editor:
     own block absorbs its neighbour.
     """
 
-    def __init__(self, page: Page, limits: IndexLimits) -> None:
+    def __init__(self, page: IndexPage, limits: IndexLimits) -> None:
         self._page = page
         self._limits = limits
         self._next = 0

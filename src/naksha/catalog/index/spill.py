@@ -21,10 +21,10 @@ from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
 from naksha.catalog.index.blocks import MISSING, Block, Entry, cut
-from naksha.catalog.index.container import PageRef, Segment, Stripe, new_object, page_refs
+from naksha.catalog.index.container import IndexSegment, PageRef, Stripe, new_object, page_refs
 from naksha.catalog.index.directory import Directory
 from naksha.catalog.index.limits import IndexLimits
-from naksha.catalog.index.page import Page, page_size
+from naksha.catalog.index.page import IndexPage, page_size
 from naksha.catalog.index.page_edit import Change, changed, split
 from naksha.catalog.index.page_loader import PageLoader
 from naksha.catalog.objects import Object
@@ -34,12 +34,12 @@ NewId: TypeAlias = Callable[[], int]
 _HEAD: Final = page_size([])
 
 
-class Spilled(NamedTuple):
+class SpillResult(NamedTuple):
     """The list of stripes after the spill, and the objects to write for it."""
 
     directory: Directory
-    objects: list[Object[Stripe | Segment]]
-    made: Mapping[int, Page]
+    objects: list[Object[Stripe | IndexSegment]]
+    made: Mapping[int, IndexPage]
     """Pages of the list that the index created, now or before, by the ids of their objects."""
 
 
@@ -52,8 +52,12 @@ class _Slot(NamedTuple):
 
 
 async def spill(
-    embedded: Page, directory: Directory, loader: PageLoader, limits: IndexLimits, new_id: NewId
-) -> Spilled:
+    embedded: IndexPage,
+    directory: Directory,
+    loader: PageLoader,
+    limits: IndexLimits,
+    new_id: NewId,
+) -> SpillResult:
     """Apply the embedded entries to the stripes."""
     work = _Spill(loader, limits, new_id)
     segments = await directory.segments(loader)
@@ -66,8 +70,8 @@ async def spill(
     top = work.listed(stripes, segments)
     ids = {ref.ref.id for ref in chain(stripes, top)}
     made = {id: page for id, page in chain(loader.made.items(), work.made.items()) if id in ids}
-    page = Page.of(list(cut([ref.to_entry() for ref in top], limits)))
-    return Spilled(Directory(page), work.objects, made)
+    page = IndexPage.of(list(cut([ref.to_entry() for ref in top], limits)))
+    return SpillResult(Directory(page), work.objects, made)
 
 
 class _Spill:
@@ -75,10 +79,10 @@ class _Spill:
         self._loader = loader
         self._limits = limits
         self._new_id = new_id
-        self.objects: list[Object[Stripe | Segment]] = []
-        self.made: dict[int, Page] = {}
+        self.objects: list[Object[Stripe | IndexSegment]] = []
+        self.made: dict[int, IndexPage] = {}
 
-    async def changed(self, stripes: Sequence[PageRef], embedded: Page) -> list[_Slot]:
+    async def changed(self, stripes: Sequence[PageRef], embedded: IndexPage) -> list[_Slot]:
         """Return the stripes after the changes; one call reads those that are touched."""
         if not stripes:  # There is nothing to hide, so there are no tombstones.
             return self._new_slots(embedded.blocks())
@@ -127,18 +131,18 @@ class _Spill:
         return size * 2 < self._limits.stripe_bytes
 
     def _write_stripe(self, blocks: Sequence[Block]) -> PageRef:
-        page = Page.of(blocks)
+        page = IndexPage.of(blocks)
         (last, _) = list(page.entries(page.block_count - 1))[-1]
         return self._write(Stripe(page.data), page, last)
 
     def _write_segment(self, stripes: Sequence[PageRef]) -> PageRef:
-        page = Page.of(list(cut([ref.to_entry() for ref in stripes], self._limits)))
-        return self._write(Segment(page.data), page, stripes[-1].last)
+        page = IndexPage.of(list(cut([ref.to_entry() for ref in stripes], self._limits)))
+        return self._write(IndexSegment(page.data), page, stripes[-1].last)
 
-    def _write(self, value: Stripe | Segment, page: Page, last: bytes) -> PageRef:
+    def _write(self, value: Stripe | IndexSegment, page: IndexPage, last: bytes) -> PageRef:
         made, ref = new_object(self._new_id(), value, page, last)
         self.objects.append(made)
-        self.made[made.id] = Page(page.data)  # Do not hold the blocks it was made of.
+        self.made[made.id] = IndexPage(page.data)  # Do not hold the blocks it was made of.
         return ref
 
     def listed(

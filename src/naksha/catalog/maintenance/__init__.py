@@ -1,27 +1,34 @@
 """Maintenance of the catalog: garbage collection, and verification that all live data exists."""
 
-from naksha.catalog.maintenance.log_horizon import History, HistoryState, Horizon, Pin
+from naksha.catalog.maintenance.log_horizon import LogHorizon, LogHorizons, LogHorizonState, LogPin
 from naksha.catalog.maintenance.retained_ids import AllRealms, RealmIdentifier, TypeIdentifier
 from naksha.catalog.maintenance.retention import Retention, RetentionRule
-from naksha.catalog.maintenance.runs import Counts, Outcome, Phase, RealmReport, Run, RunReport
-from naksha.catalog.maintenance.service import Maintenance, Settings
+from naksha.catalog.maintenance.runs import (
+    MaintenanceRun,
+    RealmOutcome,
+    RealmReport,
+    RunPhase,
+    RunReport,
+    TypeCounts,
+)
+from naksha.catalog.maintenance.service import Maintenance, MaintenanceSettings
 
 __all__ = [
     "AllRealms",
-    "Counts",
-    "History",
-    "HistoryState",
-    "Horizon",
+    "LogHorizon",
+    "LogHorizonState",
+    "LogHorizons",
+    "LogPin",
     "Maintenance",
-    "Outcome",
-    "Phase",
-    "Pin",
+    "MaintenanceRun",
+    "MaintenanceSettings",
     "RealmIdentifier",
+    "RealmOutcome",
     "RealmReport",
     "Retention",
     "RetentionRule",
-    "Run",
+    "RunPhase",
     "RunReport",
-    "Settings",
+    "TypeCounts",
     "TypeIdentifier",
 ]

@@ -19,8 +19,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from naksha.catalog.commit_log import Cursor
-from naksha.catalog.entities import Edit, Entities, EntitiesCommit
+from naksha.catalog.commit_log import LogCursor
+from naksha.catalog.entities import Entities, EntitiesCommit, EntityEdit
 from naksha.catalog.maintenance.pointer_walk import entity_refs, index_of
 from naksha.catalog.maintenance.realm_reader import RealmReader
 from naksha.catalog.objects import object_type
@@ -43,7 +43,7 @@ _HORIZON: Final = "horizon/"
 
 
 @object_type("history-pin")
-class Pin(msgspec.Struct, frozen=True, kw_only=True):
+class LogPin(msgspec.Struct, frozen=True, kw_only=True):
     """The place in a log from which on a consumer needs it."""
 
     pointer: str
@@ -59,7 +59,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @object_type("history-horizon")
-class Horizon(msgspec.Struct, frozen=True, kw_only=True):
+class LogHorizon(msgspec.Struct, frozen=True, kw_only=True):
     """The oldest commit of a log."""
 
     pointer: str
@@ -68,12 +68,12 @@ class Horizon(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
 
 
-class HistoryState(msgspec.Struct, frozen=True):
+class LogHorizonState(msgspec.Struct, frozen=True):
     """All horizons and pins of a realm."""
 
-    horizons: dict[str, Horizon] = {}
+    horizons: dict[str, LogHorizon] = {}
     """By the names of their pointers."""
-    pins: tuple[Pin, ...] = ()
+    pins: tuple[LogPin, ...] = ()
 
     def oldest(self, pointer: str, created: int) -> int:
         """Return the number of the oldest commit of a log."""
@@ -83,14 +83,14 @@ class HistoryState(msgspec.Struct, frozen=True):
     def pinned(self, pointer: str, created: int, now_us: int) -> int | None:
         """Return the number of the oldest commit that a pin holds, if any."""
         cursors = [
-            Cursor.parse(pin.cursor)
+            LogCursor.parse(pin.cursor)
             for pin in self.pins
             if pin.pointer == pointer and not pin.is_over(now_us)
         ]
         return min((cursor.seq for cursor in cursors if cursor.created == created), default=None)
 
 
-class History:
+class LogHorizons:
     """The pins and horizons of one realm."""
 
     def __init__(self, persistence: Persistence) -> None:
@@ -113,14 +113,14 @@ class History:
             Expired: Some of it is already gone or being deleted.
         """
         key = _pin_key(pointer, consumer)
-        place = Cursor.parse(cursor)
+        place = LogCursor.parse(cursor)
         if (await self._persistence.pointer_now(pointer)).created != place.created:
             raise VersionNotFound(
                 f"The log of pointer {pointer!r} has no position {cursor}; the cursor belongs to"
                 " another log or to a deleted pointer",
                 field="cursor",
             )
-        pin = Pin(
+        pin = LogPin(
             pointer=pointer,
             consumer=consumer,
             cursor=cursor,
@@ -128,8 +128,8 @@ class History:
             seconds=_checked_seconds(seconds),
         )
 
-        async def change(edit: Edit) -> None:
-            found = await edit.get(_horizon_key(pointer), Horizon)
+        async def change(edit: EntityEdit) -> None:
+            found = await edit.get(_horizon_key(pointer), LogHorizon)
             is_cut = found is not None and found.value.created == place.created
             if found is not None and is_cut and place.seq + 1 < found.value.seq:
                 raise Expired(
@@ -146,7 +146,7 @@ class History:
         """Remove the pin of a consumer."""
         key = _pin_key(pointer, consumer)
 
-        async def change(edit: Edit) -> None:
+        async def change(edit: EntityEdit) -> None:
             edit.remove(key)
 
         try:
@@ -154,7 +154,7 @@ class History:
         except PointerNotFound:
             return  # Nothing was ever pinned.
 
-    async def cut(self, wanted: Mapping[str, Horizon]) -> HistoryState:
+    async def cut(self, wanted: Mapping[str, LogHorizon]) -> LogHorizonState:
         """Move horizons forward and return the resulting state.
 
         A horizon stops at the oldest pin and never moves back. Horizons of pointers without a
@@ -163,7 +163,7 @@ class History:
         """
         now_us = self._persistence.clock.now_us()
 
-        async def change(edit: Edit) -> HistoryState:
+        async def change(edit: EntityEdit) -> LogHorizonState:
             before = await _edited(edit)
             after = _cut(before, wanted, now_us)
             _put(edit, before, after)
@@ -171,15 +171,15 @@ class History:
 
         return await self._commit(change, "history is cut")
 
-    async def lose(self, horizon: Horizon) -> None:
+    async def lose(self, horizon: LogHorizon) -> None:
         """Set the horizon of a log below which commits are lost, regardless of pins."""
 
-        async def change(edit: Edit) -> None:
+        async def change(edit: EntityEdit) -> None:
             edit.put(_horizon_key(horizon.pointer), horizon)
 
         await self._commit(change, f"history of {horizon.pointer} is lost")
 
-    async def _commit(self, change: Callable[[Edit], Awaitable[R]], message: str) -> R:
+    async def _commit(self, change: Callable[[EntityEdit], Awaitable[R]], message: str) -> R:
         try:
             return await self._entities.commit(change, message=message)
         except PointerNotFound:
@@ -187,7 +187,7 @@ class History:
             return await self._entities.commit(change, message=message)
 
 
-async def read_history(reader: RealmReader) -> HistoryState:
+async def read_log_horizons(reader: RealmReader) -> LogHorizonState:
     """Read the horizons and pins of a realm from the database.
 
     Raises:
@@ -196,7 +196,7 @@ async def read_history(reader: RealmReader) -> HistoryState:
     row = (await reader.backend.fetch_pointers(reader.realm, [POINTER])).get(POINTER)
     target = Pointer.from_row(row).target if row is not None else None
     if target is None:
-        return HistoryState()
+        return LogHorizonState()
     head = await reader.fetch(target)
     if head is None or not isinstance(head.value, EntitiesCommit):
         raise StorageCorrupt(
@@ -206,28 +206,28 @@ async def read_history(reader: RealmReader) -> HistoryState:
     return _state(await reader.fetch_values(refs))
 
 
-def _state(values: Iterable[object]) -> HistoryState:
-    horizons: dict[str, Horizon] = {}
+def _state(values: Iterable[object]) -> LogHorizonState:
+    horizons: dict[str, LogHorizon] = {}
     pins = []
     for value in values:
-        if isinstance(value, Horizon):
+        if isinstance(value, LogHorizon):
             horizons[value.pointer] = value
-        elif isinstance(value, Pin):
+        elif isinstance(value, LogPin):
             pins.append(value)
         else:
             raise StorageCorrupt(
                 f"Pointer {POINTER!r} leads to an object that is neither a pin nor a horizon"
             )
-    return HistoryState(horizons, tuple(pins))
+    return LogHorizonState(horizons, tuple(pins))
 
 
-async def _edited(edit: Edit) -> HistoryState:
-    horizons = [found.value async for _, found in edit.list(_HORIZON, Horizon)]
-    pins = [found.value async for _, found in edit.list(_PIN, Pin)]
+async def _edited(edit: EntityEdit) -> LogHorizonState:
+    horizons = [found.value async for _, found in edit.list(_HORIZON, LogHorizon)]
+    pins = [found.value async for _, found in edit.list(_PIN, LogPin)]
     return _state([*horizons, *pins])
 
 
-def _cut(before: HistoryState, wanted: Mapping[str, Horizon], now_us: int) -> HistoryState:
+def _cut(before: LogHorizonState, wanted: Mapping[str, LogHorizon], now_us: int) -> LogHorizonState:
     horizons = {}
     for name, horizon in wanted.items():
         pinned = before.pinned(name, horizon.created, now_us)
@@ -235,10 +235,10 @@ def _cut(before: HistoryState, wanted: Mapping[str, Horizon], now_us: int) -> Hi
         seq = max(seq, before.oldest(name, horizon.created))
         if seq > 1:
             horizons[name] = msgspec.structs.replace(horizon, seq=seq)
-    return HistoryState(horizons, tuple(pin for pin in before.pins if not pin.is_over(now_us)))
+    return LogHorizonState(horizons, tuple(pin for pin in before.pins if not pin.is_over(now_us)))
 
 
-def _put(edit: Edit, before: HistoryState, after: HistoryState) -> None:
+def _put(edit: EntityEdit, before: LogHorizonState, after: LogHorizonState) -> None:
     for name in before.horizons.keys() - after.horizons.keys():
         edit.remove(_horizon_key(name))
     for name, horizon in after.horizons.items():
@@ -256,7 +256,8 @@ def _pin_key(pointer: str, consumer: str) -> str:
     check_pointer_name(pointer)
     if not 0 < len(consumer.encode()) <= limits.CONSUMER_BYTES_MAX:
         raise InvalidArgument(
-            f"The consumer of a pin must have a name of 1 to {limits.CONSUMER_BYTES_MAX} bytes",
+            f"The consumer of a pin must have a name of 1 to {limits.CONSUMER_BYTES_MAX} bytes,"
+            f" not {consumer[:80]!r}",
             field="consumer",
         )
     return f"{_PIN}{_digest(pointer)}/{consumer}"
@@ -266,7 +267,7 @@ def _checked_seconds(seconds: float) -> float:
     if not 0 < seconds <= limits.HISTORY_PIN_SECONDS_MAX:
         raise InvalidArgument(
             "The seconds of a pin must be greater than 0 and at most"
-            f" {limits.HISTORY_PIN_SECONDS_MAX:,.0f}",
+            f" {limits.HISTORY_PIN_SECONDS_MAX:,.0f}, not {seconds}",
             field="seconds",
         )
     return seconds

@@ -18,8 +18,8 @@ import msgspec
 
 from naksha.catalog.commits import Commit
 from naksha.catalog.entities import EntitiesCommit
-from naksha.catalog.maintenance.log_horizon import HistoryState, Horizon
-from naksha.catalog.maintenance.mark_set import Marks
+from naksha.catalog.maintenance.log_horizon import LogHorizon, LogHorizonState
+from naksha.catalog.maintenance.mark_set import MarkSet
 from naksha.catalog.maintenance.pointer_walk import changed_refs, entity_refs, index_of, log_down
 from naksha.catalog.maintenance.realm_reader import OBJECTS_BATCH, RealmReader, batches
 from naksha.catalog.maintenance.retained_ids import ClaimedRealm, TypeIdentifier
@@ -35,7 +35,7 @@ class MarkTimes(msgspec.Struct, frozen=True):
 
     now_us: int
     cutoff_us: int
-    """What was written later is not swept, and therefore everything that it needs is marked."""
+    """Objects written later are not swept, and therefore everything that they need is marked."""
 
 
 class RealmMarker:
@@ -52,11 +52,11 @@ class RealmMarker:
         reader: RealmReader,
         claimed: ClaimedRealm,
         types: dict[str, TypeIdentifier],
-        marks: Marks,
+        marks: MarkSet,
         times: MarkTimes,
     ) -> None:
-        self.horizons: dict[str, Horizon] = {}
-        """Where the log of each pointer may be cut, as far as it was walked."""
+        self.horizons: dict[str, LogHorizon] = {}
+        """Possible horizon of the log of each pointer, as far as the log was walked."""
         self.condemned: list[ScannedPointer] = []
         """Pointers that are to be deleted."""
         self._reader = reader
@@ -67,7 +67,7 @@ class RealmMarker:
         # This must be exact: references of an object in it are not marked again.
         self._seen: set[int] = set()
 
-    async def mark(self, state: HistoryState) -> None:
+    async def mark(self, state: LogHorizonState) -> None:
         """Mark everything that pointers and roots lead to."""
         async for row in self._reader.pointers():
             pointer = Pointer.from_row(row)
@@ -76,7 +76,7 @@ class RealmMarker:
         async for ref in self._claimed.roots(self._reader):
             await self._mark_refs([ref])
 
-    async def extend(self, state: HistoryState) -> None:
+    async def extend(self, state: LogHorizonState) -> None:
         """Mark the rest of logs that were pinned after they were walked."""
         for name, horizon in list(self.horizons.items()):
             if state.oldest(name, horizon.created) < horizon.seq:
@@ -94,7 +94,7 @@ class RealmMarker:
         self.condemned.append(ScannedPointer(self._reader.realm, pointer.name, pointer.created))
         return True
 
-    async def _mark_pointer(self, pointer: Pointer, state: HistoryState) -> None:
+    async def _mark_pointer(self, pointer: Pointer, state: LogHorizonState) -> None:
         if pointer.target is None:
             return
         head = await self._reader.fetch(pointer.target)
@@ -112,7 +112,7 @@ class RealmMarker:
 
     # ---- A log -------------------------------------------------------------------------------
 
-    async def _mark_log(self, pointer: Pointer, head: Object[Any], state: HistoryState) -> None:
+    async def _mark_log(self, pointer: Pointer, head: Object[Any], state: LogHorizonState) -> None:
         retention = self._claimed.retention(pointer.name)
         oldest = state.oldest(pointer.name, pointer.created)
         pinned = state.pinned(pointer.name, pointer.created, self._times.now_us)
@@ -139,7 +139,7 @@ class RealmMarker:
         else:
             if seq >= oldest:
                 raise StorageCorrupt(f"Commit {seq} of pointer {pointer.name!r} is missing")
-        self.horizons[pointer.name] = Horizon(
+        self.horizons[pointer.name] = LogHorizon(
             pointer=pointer.name, created=pointer.created, seq=seq + 1
         )
 

@@ -30,7 +30,7 @@ class MarkLimits(msgspec.Struct, frozen=True, kw_only=True):
     rate_max: float = 1 / limits.MARKS_FILTER_ONE_IN_MIN
 
 
-class Marks:
+class MarkSet:
     """The ids that were marked in each realm. All must be added before the first is looked up."""
 
     def __init__(self, bounds: MarkLimits | None = None) -> None:
@@ -95,9 +95,9 @@ class Marks:
                 old = self._settled.get(realm)
                 self._settled[realm] = np.unique(new if old is None else np.concatenate([old, new]))
         if sum(map(len, self._settled.values())) > self._bounds.exact_max:
-            self._become_a_filter()
+            self._convert_to_filter()
 
-    def _become_a_filter(self) -> None:
+    def _convert_to_filter(self) -> None:
         expected = min(
             max(self._bounds.expected, limits.MARKS_FILTER_GROWTH * self._bounds.exact_max),
             limits.MARKS_FILTER_MAX,

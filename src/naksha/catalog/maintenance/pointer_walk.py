@@ -7,7 +7,7 @@ from typing import Any
 
 from naksha.catalog.commits import Commit
 from naksha.catalog.entities import EntitiesCommit, EntityChange
-from naksha.catalog.index import Index
+from naksha.catalog.index import SortedIndex
 from naksha.catalog.maintenance.realm_reader import RealmReader
 from naksha.catalog.object_rows import assembled
 from naksha.catalog.objects import Object, ObjectRef
@@ -37,12 +37,12 @@ async def log_down(
             return
 
 
-def index_of(commit: EntitiesCommit, reader: RealmReader) -> Index:
+def index_of(commit: EntitiesCommit, reader: RealmReader) -> SortedIndex:
     """Return the index of a commit."""
-    return Index(reader.fetch_values, commit.index)
+    return SortedIndex(reader.fetch_values, commit.index)
 
 
-async def entity_refs(index: Index) -> AsyncIterator[ObjectRef]:
+async def entity_refs(index: SortedIndex) -> AsyncIterator[ObjectRef]:
     """Iterate over the objects of all entities of an index."""
     async for key, value in index.items():
         ref = ObjectRef.from_bytes(value)

@@ -114,15 +114,15 @@ class ClaimedRealm:
         self._identifiers = identifiers
 
     def keeps_pointer(self, pointer: Pointer) -> bool:
-        return _together(each.keeps_pointer(self.realm, pointer) for each in self._identifiers)
+        return _any_keeps(each.keeps_pointer(self.realm, pointer) for each in self._identifiers)
 
     def keeps_conditional(self, kind: str) -> bool:
-        return _together(each.keeps_conditional(self.realm, kind) for each in self._identifiers)
+        return _any_keeps(each.keeps_conditional(self.realm, kind) for each in self._identifiers)
 
     def retention(self, pointer: str) -> Retention:
         """Return the longest retention of all identifiers."""
-        said = [each.retention(self.realm, pointer) for each in self._identifiers]
-        found = [retention for retention in said if retention is not None] or [Retention()]
+        votes = [each.retention(self.realm, pointer) for each in self._identifiers]
+        found = [retention for retention in votes if retention is not None] or [Retention()]
         return Retention(
             max(retention.commits for retention in found),
             max(retention.seconds for retention in found),
@@ -138,6 +138,6 @@ class ClaimedRealm:
             await identifier.release(realm, persistence)
 
 
-def _together(answers: Iterable[bool | None]) -> bool:
-    said = set(answers)
-    return True in said or False not in said
+def _any_keeps(opinions: Iterable[bool | None]) -> bool:
+    votes = set(opinions)
+    return True in votes or False not in votes

@@ -22,7 +22,8 @@ class Retention(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.commits < 1 or self.seconds < 0:
             raise InvalidArgument(
-                "A retention must keep at least 1 commit and must not have negative seconds",
+                "A retention must keep at least 1 commit and at least 0 seconds, not"
+                f" {self.commits} commits and {self.seconds} seconds",
                 field="retention",
             )
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from naksha.catalog.entities import Edit, Entities, Snapshot
+from naksha.catalog.entities import Entities, EntityEdit, EntitySnapshot
 from naksha.catalog.objects import object_type
 from naksha.catalog.persistence import Persistence
 from naksha.model import limits
@@ -22,7 +22,7 @@ _RUN: Final = "run/"
 _REPORT: Final = "report/"
 
 
-class Phase(StrEnum):
+class RunPhase(StrEnum):
     """Progress of a run."""
 
     MARK = "MARK"
@@ -33,15 +33,15 @@ class Phase(StrEnum):
 
     @property
     def is_over(self) -> bool:
-        return self not in (Phase.MARK, Phase.SWEEP)
+        return self not in (RunPhase.MARK, RunPhase.SWEEP)
 
 
 @object_type("maintenance-run")
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class MaintenanceRun(msgspec.Struct, frozen=True, kw_only=True):
     """The record of one run."""
 
     id: int
-    phase: Phase = Phase.MARK
+    phase: RunPhase = RunPhase.MARK
     is_dry: bool = False
     """Whether it only counts what it would delete."""
     started_us: int = 0
@@ -60,7 +60,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """Offset of the clock that differs most from the database's; negative if it is behind."""
 
 
-class Outcome(StrEnum):
+class RealmOutcome(StrEnum):
     """Result of a run for one realm."""
 
     SWEPT = "SWEPT"
@@ -82,7 +82,7 @@ class Outcome(StrEnum):
     PURGED = "PURGED"
 
 
-class Counts(msgspec.Struct, kw_only=True, omit_defaults=True):
+class TypeCounts(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Numbers of rows of one type."""
 
     scanned: int = 0
@@ -103,15 +103,15 @@ class Counts(msgspec.Struct, kw_only=True, omit_defaults=True):
 class RealmReport(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Result of a run for one realm."""
 
-    outcome: Outcome
+    outcome: RealmOutcome
     note: str = ""
-    pointers: Counts = msgspec.field(default_factory=Counts)
-    types: dict[str, Counts] = {}
+    pointers: TypeCounts = msgspec.field(default_factory=TypeCounts)
+    types: dict[str, TypeCounts] = {}
 
-    def counts(self, kind: str) -> Counts:
+    def counts(self, kind: str) -> TypeCounts:
         found = self.types.get(kind)
         if found is None:
-            found = self.types[kind] = Counts()
+            found = self.types[kind] = TypeCounts()
         return found
 
 
@@ -122,7 +122,7 @@ class RunReport(msgspec.Struct, frozen=True):
     realms: dict[str, RealmReport]
 
 
-class Runs:
+class MaintenanceRuns:
     """The last runs."""
 
     def __init__(self, system: Persistence) -> None:
@@ -133,7 +133,7 @@ class Runs:
         """Create the pointer."""
         await self._system.ensure_pointers([POINTER])
 
-    async def list(self) -> list[Run]:
+    async def list(self) -> list[MaintenanceRun]:
         """Return the last runs, oldest first."""
         return await _runs(await self._entities.now())
 
@@ -147,11 +147,11 @@ class Runs:
             )
         return found.value
 
-    async def begin(self, cutoff_us: int, *, is_dry: bool, supersede: int | None) -> Run:
+    async def begin(self, cutoff_us: int, *, is_dry: bool, supersede: int | None) -> MaintenanceRun:
         """Start a run, unless another one than the superseded run has not ended."""
         now_us = self._system.clock.now_us()
 
-        async def change(edit: Edit) -> Run:
+        async def change(edit: EntityEdit) -> MaintenanceRun:
             runs = await _runs(edit)
             running = next((run for run in runs if not run.phase.is_over), None)
             _check_supersede(running, supersede)
@@ -159,19 +159,21 @@ class Runs:
             if running is not None:
                 note = f"superseded by {id}"
                 over = msgspec.structs.replace(
-                    running, phase=Phase.SUPERSEDED, ended_us=now_us, note=note
+                    running, phase=RunPhase.SUPERSEDED, ended_us=now_us, note=note
                 )
                 edit.put(_key(_RUN, over.id), over)
             for run in runs[: max(0, len(runs) + 1 - limits.MAINTENANCE_RUNS_KEPT)]:
                 edit.remove(_key(_RUN, run.id))
                 edit.remove(_key(_REPORT, run.id))
-            run = Run(id=id, is_dry=is_dry, started_us=now_us, seen_us=now_us, cutoff_us=cutoff_us)
+            run = MaintenanceRun(
+                id=id, is_dry=is_dry, started_us=now_us, seen_us=now_us, cutoff_us=cutoff_us
+            )
             edit.put(_key(_RUN, id), run)
             return run
 
         return await self._entities.commit(change, message="maintenance begins")
 
-    async def put(self, run: Run, report: RunReport | None = None) -> Run:
+    async def put(self, run: MaintenanceRun, report: RunReport | None = None) -> MaintenanceRun:
         """Record the progress of a run.
 
         Raises:
@@ -179,8 +181,8 @@ class Runs:
         """
         run = msgspec.structs.replace(run, seen_us=self._system.clock.now_us())
 
-        async def change(edit: Edit) -> None:
-            found = await edit.get(_key(_RUN, run.id), Run)
+        async def change(edit: EntityEdit) -> None:
+            found = await edit.get(_key(_RUN, run.id), MaintenanceRun)
             if found is None or found.value.phase.is_over:
                 raise Conflict(f"Run {run.id} was superseded by another run", field="run")
             edit.put(_key(_RUN, run.id), run)
@@ -191,11 +193,11 @@ class Runs:
         return run
 
 
-async def _runs(snapshot: Snapshot) -> list[Run]:
-    return [found.value async for _, found in snapshot.list(_RUN, Run)]
+async def _runs(snapshot: EntitySnapshot) -> list[MaintenanceRun]:
+    return [found.value async for _, found in snapshot.list(_RUN, MaintenanceRun)]
 
 
-def _check_supersede(running: Run | None, supersede: int | None) -> None:
+def _check_supersede(running: MaintenanceRun | None, supersede: int | None) -> None:
     if running is not None and supersede == running.id:
         return
     if supersede is not None:

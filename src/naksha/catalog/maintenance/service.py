@@ -27,9 +27,9 @@ from typing import Final, Protocol
 import msgspec
 
 from naksha.catalog.cluster.nodes import Node
-from naksha.catalog.maintenance.log_horizon import History, HistoryState, read_history
+from naksha.catalog.maintenance.log_horizon import LogHorizons, LogHorizonState, read_log_horizons
 from naksha.catalog.maintenance.mark import MarkTimes, RealmMarker
-from naksha.catalog.maintenance.mark_set import MarkLimits, Marks
+from naksha.catalog.maintenance.mark_set import MarkLimits, MarkSet
 from naksha.catalog.maintenance.realm_reader import RealmReader
 from naksha.catalog.maintenance.retained_ids import (
     ClaimedRealm,
@@ -37,11 +37,18 @@ from naksha.catalog.maintenance.retained_ids import (
     RealmIdentifier,
     TypeIdentifier,
 )
-from naksha.catalog.maintenance.runs import Outcome, Phase, RealmReport, Run, RunReport, Runs
+from naksha.catalog.maintenance.runs import (
+    MaintenanceRun,
+    MaintenanceRuns,
+    RealmOutcome,
+    RealmReport,
+    RunPhase,
+    RunReport,
+)
 from naksha.catalog.maintenance.store_check import RealmCheck, check_store
 from naksha.catalog.maintenance.sweep import Pace, Sweep, SweepPlan
 from naksha.catalog.persistence import Persistence
-from naksha.catalog.realms import Realm, Realms, Status
+from naksha.catalog.realms import Realm, Realms, RealmStatus
 from naksha.catalog.system_objects import SYSTEM_REALM
 from naksha.model import limits
 from naksha.model.errors import (
@@ -58,7 +65,7 @@ from naksha.spi.catalog import ScannedPointer
 
 logger = logging.getLogger(__name__)
 
-_MAINTAINED: Final = (Status.ACTIVE, Status.INACTIVE)
+_MAINTAINED: Final = (RealmStatus.ACTIVE, RealmStatus.INACTIVE)
 _GROWTH: Final = 1.1
 """Expected number of ids relative to the last run."""
 
@@ -78,7 +85,7 @@ class MaintainedCatalog(Protocol):
         """
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class MaintenanceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of runs."""
 
     grace_seconds: float = limits.MAINTENANCE_GRACE_SECONDS
@@ -95,20 +102,20 @@ class Maintenance:
         catalog: MaintainedCatalog,
         identifiers: Iterable[RealmIdentifier] = (),
         types: Iterable[TypeIdentifier] = (),
-        settings: Settings | None = None,
+        settings: MaintenanceSettings | None = None,
     ) -> None:
-        self.runs = Runs(catalog.system)
+        self.runs = MaintenanceRuns(catalog.system)
         self._catalog = catalog
         self._system = catalog.system
         self._realms = catalog.realms
         self._identifiers = Identifiers(identifiers, types)
-        self._settings = settings or Settings()
+        self._settings = settings or MaintenanceSettings()
 
     async def setup(self) -> None:
         """Create the pointer that runs need."""
         await self.runs.setup()
 
-    async def run(self, *, is_dry: bool = False, supersede: int | None = None) -> Run:
+    async def run(self, *, is_dry: bool = False, supersede: int | None = None) -> MaintenanceRun:
         """Execute one run and return its record.
 
         Raises:
@@ -121,17 +128,17 @@ class Maintenance:
         last = await self._last_marked()
         run = await self.runs.begin(cutoff_us, is_dry=is_dry, supersede=supersede)
         bounds = MarkLimits(exact_max=self._settings.marks_exact_max, expected=int(last * _GROWTH))
-        work = _Work(
+        work = _RunInProgress(
             self._catalog,
             self.runs,
             self._identifiers,
             self._settings,
             run,
-            Marks(bounds),
+            MarkSet(bounds),
             MarkTimes(now_us, cutoff_us),
         )
         try:
-            return await work.carry_out()
+            return await work.execute()
         except NakshaError as error:
             await work.fail(error)
             raise
@@ -151,17 +158,17 @@ class Maintenance:
         return next((run.marked for run in reversed(await self.runs.list()) if run.marked), 0)
 
 
-class _Work:
+class _RunInProgress:
     """A run in progress."""
 
     def __init__(
         self,
         catalog: MaintainedCatalog,
-        runs: Runs,
+        runs: MaintenanceRuns,
         identifiers: Identifiers,
-        settings: Settings,
-        run: Run,
-        marks: Marks,
+        settings: MaintenanceSettings,
+        run: MaintenanceRun,
+        marks: MarkSet,
         times: MarkTimes,
     ) -> None:
         self._catalog = catalog
@@ -178,13 +185,13 @@ class _Work:
         self._reports: dict[str, RealmReport] = {}
         self._beat_at = time.monotonic() + limits.MAINTENANCE_BEAT_SECONDS
 
-    async def carry_out(self) -> Run:
+    async def execute(self) -> MaintenanceRun:
         if note := await self._clock_problem():
             logger.warning("Maintenance of the catalog: %s", note)
-            return await self._end(Phase.DONE, note)
+            return await self._end(RunPhase.DONE, note)
         await self._mark()
         await self._note(
-            phase=Phase.SWEEP,
+            phase=RunPhase.SWEEP,
             marked=self._marks.count,
             is_exact=self._marks.is_exact,
             rate=self._marks.rate,
@@ -195,17 +202,17 @@ class _Work:
                 f"{self._marks.rate:.2g}; nothing was deleted, and the next run will use a larger "
                 "filter"
             )
-            return await self._end(Phase.DONE, note)
+            return await self._end(RunPhase.DONE, note)
         await self._delete_pointers()
         await self._delete_realms()
         await self._sweep()
         await self._finish_purges()
-        return await self._end(Phase.DONE)
+        return await self._end(RunPhase.DONE)
 
     async def fail(self, error: NakshaError) -> None:
         """Record that the run failed, if possible."""
         try:
-            await self._end(Phase.FAILED, str(error))
+            await self._end(RunPhase.FAILED, str(error))
         except NakshaError:
             return  # It was superseded, or the catalog is unavailable; the first error counts.
 
@@ -233,42 +240,42 @@ class _Work:
     # ---- Marking -----------------------------------------------------------------------------
 
     async def _mark(self) -> None:
-        system = Realm(id=SYSTEM_REALM, status=Status.ACTIVE)
+        system = Realm(id=SYSTEM_REALM, status=RealmStatus.ACTIVE)
         for realm in [system, *await self._catalog.realms.list()]:
             self._reports[realm.id] = await self._mark_realm(realm)
             await self._beat(0, 0)
 
     async def _mark_realm(self, realm: Realm) -> RealmReport:
-        if realm.status in (Status.PURGING, Status.PURGED):
+        if realm.status in (RealmStatus.PURGING, RealmStatus.PURGED):
             return await self._mark_purged(realm)
         if realm.status not in _MAINTAINED:
-            return RealmReport(outcome=Outcome.IN_THE_MAKING, note=realm.status)
+            return RealmReport(outcome=RealmOutcome.IN_THE_MAKING, note=realm.status)
         claimed = self._identifiers.of(realm.id)
         if claimed is None:
-            return RealmReport(outcome=Outcome.UNCLAIMED)
+            return RealmReport(outcome=RealmOutcome.UNCLAIMED)
         try:
             condemned = await self._mark_claimed(realm, claimed)
         except (StorageCorrupt, InvalidArgument) as error:
             is_unknown = isinstance(error, NotSupported)
-            outcome = Outcome.NOT_UNDERSTOOD if is_unknown else Outcome.DAMAGED
+            outcome = RealmOutcome.NOT_UNDERSTOOD if is_unknown else RealmOutcome.DAMAGED
             return RealmReport(outcome=outcome, note=str(error))
         except (RealmChanged, RealmInactive, RealmNotFound) as error:
-            return RealmReport(outcome=Outcome.CHANGED, note=str(error))
+            return RealmReport(outcome=RealmOutcome.CHANGED, note=str(error))
         self._claimed[realm.id] = claimed
         self._condemned += condemned
-        return RealmReport(outcome=Outcome.SWEPT)
+        return RealmReport(outcome=RealmOutcome.SWEPT)
 
     async def _mark_purged(self, realm: Realm) -> RealmReport:
         """Purge a realm that holds nothing outside of the catalog any more."""
-        if realm.status is Status.PURGING and not realm.is_released and not self._run.is_dry:
+        if realm.status is RealmStatus.PURGING and not realm.is_released and not self._run.is_dry:
             try:
                 realm = await self._released(realm)
             except (RealmChanged, RealmInactive, RealmNotFound) as error:
-                return RealmReport(outcome=Outcome.CHANGED, note=str(error))
+                return RealmReport(outcome=RealmOutcome.CHANGED, note=str(error))
             except NakshaError as error:
-                return RealmReport(outcome=Outcome.POSTPONED, note=str(error))
+                return RealmReport(outcome=RealmOutcome.POSTPONED, note=str(error))
         self._purging[realm.id] = realm
-        return RealmReport(outcome=Outcome.PURGING)
+        return RealmReport(outcome=RealmOutcome.PURGING)
 
     async def _released(self, realm: Realm) -> Realm:
         claimed = self._identifiers.of(realm.id)
@@ -307,11 +314,11 @@ class _Work:
             self._marks,
             self._times,
         )
-        state = await read_history(reader)
+        state = await read_log_horizons(reader)
         await marker.mark(state)
         is_cut = any(horizon.seq > 1 for horizon in marker.horizons.values())
-        if not self._run.is_dry and (is_cut or state != HistoryState()):
-            await marker.extend(await History(persistence).cut(marker.horizons))
+        if not self._run.is_dry and (is_cut or state != LogHorizonState()):
+            await marker.extend(await LogHorizons(persistence).cut(marker.horizons))
         return marker.condemned
 
     # ---- Sweeping ----------------------------------------------------------------------------
@@ -331,7 +338,7 @@ class _Work:
         purging = [
             realm.id
             for realm in self._purging.values()
-            if realm.status is Status.PURGING and await self._is_still_purging(realm.id)
+            if realm.status is RealmStatus.PURGING and await self._is_still_purging(realm.id)
         ]
         if purging:
             await self._backend.delete_realms(purging)
@@ -366,14 +373,14 @@ class _Work:
         for id, realm in self._purging.items():
             report = self._reports[id]
             has_rows = report.pointers.scanned or report.types
-            if report.outcome is not Outcome.PURGING or has_rows:
+            if report.outcome is not RealmOutcome.PURGING or has_rows:
                 continue
-            report.outcome = Outcome.PURGED
-            if realm.status is Status.PURGING and not self._run.is_dry:
+            report.outcome = RealmOutcome.PURGED
+            if realm.status is RealmStatus.PURGING and not self._run.is_dry:
                 try:
-                    await self._catalog.realms.update(realm, Status.PURGED)
+                    await self._catalog.realms.update(realm, RealmStatus.PURGED)
                 except (Conflict, RealmChanged, RealmNotFound) as error:
-                    report.outcome, report.note = Outcome.CHANGED, str(error)
+                    report.outcome, report.note = RealmOutcome.CHANGED, str(error)
 
     # ---- The record --------------------------------------------------------------------------
 
@@ -385,7 +392,7 @@ class _Work:
         self._run = await self._runs.put(msgspec.structs.replace(self._run, **what))
         self._beat_at = time.monotonic() + limits.MAINTENANCE_BEAT_SECONDS
 
-    async def _end(self, phase: Phase, note: str = "") -> Run:
+    async def _end(self, phase: RunPhase, note: str = "") -> MaintenanceRun:
         run = msgspec.structs.replace(
             self._run, phase=phase, note=note, ended_us=self._catalog.system.clock.now_us()
         )

@@ -9,19 +9,19 @@ import msgspec
 
 from naksha.catalog.maintenance.log_horizon import POINTER as HISTORY
 from naksha.catalog.maintenance.log_horizon import (
-    History,
-    HistoryState,
-    Horizon,
-    read_history,
+    LogHorizon,
+    LogHorizons,
+    LogHorizonState,
+    read_log_horizons,
 )
-from naksha.catalog.maintenance.mark_set import MarkLimits, Marks
+from naksha.catalog.maintenance.mark_set import MarkLimits, MarkSet
 from naksha.catalog.maintenance.realm_reader import OBJECTS_BATCH, RealmReader, batches
 from naksha.catalog.maintenance.retained_ids import TypeIdentifier
 from naksha.catalog.maintenance.verification import (
     DAMAGE,
     Consistency,
+    FindingKind,
     PointerCheck,
-    Problem,
     RealmChecker,
 )
 from naksha.catalog.objects import ObjectRef
@@ -51,10 +51,10 @@ class RealmCheck(msgspec.Struct, kw_only=True):
 
 
 async def check_realm(
-    reader: RealmReader, types: Iterable[TypeIdentifier] = (), marks: Marks | None = None
+    reader: RealmReader, types: Iterable[TypeIdentifier] = (), marks: MarkSet | None = None
 ) -> RealmCheck:
     """Check everything that the pointers of a realm lead to. Orphans are not counted."""
-    checker = await _checker(reader, types, marks or Marks())
+    checker = await _checker(reader, types, marks or MarkSet())
     checks = [await checker.check(row) async for row in reader.pointers()]
     return RealmCheck(realm=reader.realm, pointers=checks)
 
@@ -66,7 +66,7 @@ async def check_store(
     types: Iterable[TypeIdentifier] = (),
 ) -> list[RealmCheck]:
     """Check several realms and count their orphans. Other clients may write meanwhile."""
-    marks = Marks(MarkLimits(exact_max=limits.MARKS_FILTER_MAX))
+    marks = MarkSet(MarkLimits(exact_max=limits.MARKS_FILTER_MAX))
     types = list(types)
     checks = [await check_realm(RealmReader(backend, realm), types, marks) for realm in realms]
     orphans = await _count_orphans(backend, set(realms), marks, now_us)
@@ -76,7 +76,7 @@ async def check_store(
 
 
 async def _count_orphans(
-    backend: CatalogBackend, realms: set[str], marks: Marks, now_us: int
+    backend: CatalogBackend, realms: set[str], marks: MarkSet, now_us: int
 ) -> Counter[str]:
     """Count unreferenced objects.
 
@@ -103,12 +103,12 @@ async def _count_orphans(
 
 
 async def _checker(
-    reader: RealmReader, types: Iterable[TypeIdentifier], marks: Marks
+    reader: RealmReader, types: Iterable[TypeIdentifier], marks: MarkSet
 ) -> RealmChecker:
     try:
-        state = await read_history(reader)
+        state = await read_log_horizons(reader)
     except DAMAGE:
-        state = HistoryState()  # The check reports the damaged pointer `history` itself.
+        state = LogHorizonState()  # The check reports the damaged pointer `history` itself.
     return RealmChecker(reader, state, {each.type: each for each in types}, marks)
 
 
@@ -127,11 +127,11 @@ async def repair_head(
         StorageCorrupt: None of its previous targets is intact.
     """
     row = await _pointer_row(reader, name)
-    checker = await _checker(reader, types, Marks())
+    checker = await _checker(reader, types, MarkSet())
     if (await checker.check(row)).consistency is Consistency.CONSISTENT:
         raise Conflict(f"Pointer {name!r} is not damaged and needs no repair", field="pointer")
     for candidate in _previous(Pointer.from_row(row)):
-        fresh = await _checker(reader, types, Marks())
+        fresh = await _checker(reader, types, MarkSet())
         if (await fresh.check(candidate.to_row())).consistency is not Consistency.CONSISTENT:
             continue
         if not await reader.backend.swap_pointer(reader.realm, row, candidate.to_row()):
@@ -144,7 +144,7 @@ async def repair_head(
     )
 
 
-async def repair_log(persistence: Persistence, name: str) -> Horizon:
+async def repair_log(persistence: Persistence, name: str) -> LogHorizon:
     """Let a log begin after its newest missing commit.
 
     The ancestors of that commit cannot be reached any more; consumers that need them receive
@@ -155,15 +155,15 @@ async def repair_log(persistence: Persistence, name: str) -> Horizon:
     """
     reader = RealmReader(persistence.backend, persistence.realm)
     row = await _pointer_row(reader, name)
-    checker = await _checker(reader, (), Marks())
+    checker = await _checker(reader, (), MarkSet())
     check = await checker.check(row)
-    gaps = [each for each in check.findings if each.problem is Problem.COMMIT_MISSING]
+    gaps = [each for each in check.findings if each.problem is FindingKind.COMMIT_MISSING]
     if not gaps or name == HISTORY:
         raise Conflict(
             f"No commit of pointer {name!r} is missing; there is nothing to repair", field="pointer"
         )
-    horizon = Horizon(pointer=name, created=row.created, seq=check.oldest)
-    await History(persistence).lose(horizon)
+    horizon = LogHorizon(pointer=name, created=row.created, seq=check.oldest)
+    await LogHorizons(persistence).lose(horizon)
     return horizon
 
 

@@ -12,10 +12,10 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from naksha.catalog.maintenance.mark_set import Marks
+from naksha.catalog.maintenance.mark_set import MarkSet
 from naksha.catalog.maintenance.realm_reader import batches
 from naksha.catalog.maintenance.retained_ids import ClaimedRealm
-from naksha.catalog.maintenance.runs import Counts, Outcome, RealmReport
+from naksha.catalog.maintenance.runs import RealmOutcome, RealmReport, TypeCounts
 from naksha.catalog.objects import known_type
 from naksha.model import limits
 from naksha.spi.catalog import CatalogBackend, Scanned, ScannedObject, ScannedPointer
@@ -53,7 +53,7 @@ class SweepPlan:
 
     cutoff_us: int
     is_dry: bool
-    marks: Marks
+    marks: MarkSet
     claimed: Mapping[str, ClaimedRealm]
     """The realms that were marked."""
     reports: dict[str, RealmReport]
@@ -90,12 +90,12 @@ class Sweep:
     async def _sweep(self, realm: str, rows: Sequence[Scanned]) -> None:
         report = self._plan.reports.get(realm)
         if report is None:
-            report = self._plan.reports[realm] = RealmReport(outcome=Outcome.UNLISTED)
+            report = self._plan.reports[realm] = RealmReport(outcome=RealmOutcome.UNLISTED)
         for row in rows:
             _counts(report, row).scanned += 1
-        if report.outcome is Outcome.PURGING:
+        if report.outcome is RealmOutcome.PURGING:
             await self._purge(realm, report, rows)
-        elif report.outcome is Outcome.SWEPT:
+        elif report.outcome is RealmOutcome.SWEPT:
             garbage = self._garbage(realm, report, rows)
             for batch in batches(garbage, limits.MAINTENANCE_DELETE_BATCH):
                 doomed = await self._unconditional(realm, report, batch)
@@ -111,7 +111,7 @@ class Sweep:
         """
         for batch in batches(rows, limits.MAINTENANCE_DELETE_BATCH):
             if not await self._plan.is_still_purging(realm):
-                report.outcome = Outcome.CHANGED
+                report.outcome = RealmOutcome.CHANGED
                 return
             await self._delete(report, batch)
 
@@ -167,7 +167,7 @@ class Sweep:
             await self._plan.beat(self.scanned, self.purged)
 
 
-def _counts(report: RealmReport, row: Scanned) -> Counts:
+def _counts(report: RealmReport, row: Scanned) -> TypeCounts:
     return report.pointers if isinstance(row, ScannedPointer) else report.counts(row.type)
 
 

@@ -14,10 +14,10 @@ import msgspec
 
 from naksha.catalog.commits import Commit, child_of
 from naksha.catalog.entities import EntitiesCommit
-from naksha.catalog.index import Segment, Stripe
-from naksha.catalog.index.page import Page
-from naksha.catalog.maintenance.log_horizon import HistoryState
-from naksha.catalog.maintenance.mark_set import Marks
+from naksha.catalog.index import IndexSegment, Stripe
+from naksha.catalog.index.page import IndexPage
+from naksha.catalog.maintenance.log_horizon import LogHorizonState
+from naksha.catalog.maintenance.mark_set import MarkSet
 from naksha.catalog.maintenance.pointer_walk import changed_refs, entity_refs, index_of, log_down
 from naksha.catalog.maintenance.realm_reader import OBJECTS_BATCH, RealmReader, batches
 from naksha.catalog.maintenance.retained_ids import TypeIdentifier
@@ -45,7 +45,7 @@ class Consistency(StrEnum):
     """The pointer or its log is broken."""
 
 
-class Problem(StrEnum):
+class FindingKind(StrEnum):
     """Kind of a finding."""
 
     POINTER_UNREADABLE = "POINTER_UNREADABLE"
@@ -62,9 +62,9 @@ class Problem(StrEnum):
     @property
     def consistency(self) -> Consistency:
         is_content = self in (
-            Problem.INDEX_DAMAGED,
-            Problem.OBJECT_MISSING,
-            Problem.OBJECT_UNREADABLE,
+            FindingKind.INDEX_DAMAGED,
+            FindingKind.OBJECT_MISSING,
+            FindingKind.OBJECT_UNREADABLE,
         )
         return Consistency.CONTENT_MISSING if is_content else Consistency.COMMIT_MISSING
 
@@ -72,7 +72,7 @@ class Problem(StrEnum):
 class Finding(msgspec.Struct, frozen=True):
     """One problem."""
 
-    problem: Problem
+    problem: FindingKind
     seq: int
     """The commit that it refers to; 0 for none."""
     text: str
@@ -97,7 +97,7 @@ class PointerCheck(msgspec.Struct, kw_only=True):
             return Consistency.COMMIT_MISSING
         return Consistency.CONTENT_MISSING if classes else Consistency.CONSISTENT
 
-    def add(self, problem: Problem, seq: int, what: object) -> None:
+    def add(self, problem: FindingKind, seq: int, what: object) -> None:
         if len(self.findings) < limits.MAINTENANCE_NOTES_MAX:
             self.findings.append(Finding(problem, seq, str(what)))
         else:
@@ -110,9 +110,9 @@ class RealmChecker:
     def __init__(
         self,
         reader: RealmReader,
-        state: HistoryState,
+        state: LogHorizonState,
         types: dict[str, TypeIdentifier],
-        marks: Marks,
+        marks: MarkSet,
     ) -> None:
         self._reader = reader
         self._state = state
@@ -127,17 +127,17 @@ class RealmChecker:
         try:
             pointer = Pointer.from_row(row)
         except DAMAGE as error:
-            check.add(Problem.POINTER_UNREADABLE, 0, error)
+            check.add(FindingKind.POINTER_UNREADABLE, 0, error)
             return check
         if pointer.target is None:
             return check
         try:
             head = await self._reader.fetch(pointer.target)
         except DAMAGE as error:
-            check.add(Problem.HEAD_UNREADABLE, 0, error)
+            check.add(FindingKind.HEAD_UNREADABLE, 0, error)
             return check
         if head is None:
-            check.add(Problem.HEAD_MISSING, 0, f"Object {pointer.target.id} is missing")
+            check.add(FindingKind.HEAD_MISSING, 0, f"Object {pointer.target.id} is missing")
         elif isinstance(head.value, Commit):
             await self._check_log(pointer, head, check)
         else:
@@ -159,11 +159,11 @@ class RealmChecker:
                 newer = commit
                 await self._check_commit(commit, stripes, check, is_head=commit is head)
         except DAMAGE as error:
-            check.add(Problem.COMMIT_UNREADABLE, check.oldest - 1, error)
+            check.add(FindingKind.COMMIT_UNREADABLE, check.oldest - 1, error)
             return
         if check.oldest > oldest:
             check.add(
-                Problem.COMMIT_MISSING,
+                FindingKind.COMMIT_MISSING,
                 check.oldest - 1,
                 f"Commit {check.oldest - 1} is missing; the log begins at {oldest}",
             )
@@ -186,14 +186,14 @@ class RealmChecker:
             await self._check_pages(parts)
             refs = [ref async for ref in entity_refs(index)] if is_head else []
         except DAMAGE as error:
-            check.add(Problem.INDEX_DAMAGED, value.seq, error)
+            check.add(FindingKind.INDEX_DAMAGED, value.seq, error)
             refs = []
         await self._check_objects([*refs, *changed_refs(value.changes)], check, value.seq)
 
     async def _check_pages(self, refs: Iterable[ObjectRef]) -> None:
         for some in batches(refs, OBJECTS_BATCH):
             for ref, value in zip(some, await self._reader.fetch_values(some), strict=True):
-                if not isinstance(value, Stripe | Segment):
+                if not isinstance(value, Stripe | IndexSegment):
                     raise StorageCorrupt(f"Object {ref.id} ({ref.type}) of an index is missing")
                 _read_whole(value.page)
 
@@ -222,11 +222,11 @@ class RealmChecker:
             try:
                 kept = assembled(ref, rows)
                 if kept is None:
-                    check.add(Problem.OBJECT_MISSING, seq, f"Object {ref.id} ({ref.type})")
+                    check.add(FindingKind.OBJECT_MISSING, seq, f"Object {ref.id} ({ref.type})")
                 elif (identifier := self._types.get(ref.type)) is not None:
                     found += [each async for each in identifier.references(kept, self._reader)]
             except DAMAGE as error:
-                check.add(Problem.OBJECT_UNREADABLE, seq, error)
+                check.add(FindingKind.OBJECT_UNREADABLE, seq, error)
         return found
 
 
@@ -236,16 +236,16 @@ def _check_child(parent: Object[Commit], child: Commit, check: PointerCheck) -> 
         found, wanted = getattr(child, field), getattr(expected, field)
         if found != wanted:
             check.add(
-                Problem.LOG_WRONG, child.seq, f"{field} is {found!r} and should be {wanted!r}"
+                FindingKind.LOG_WRONG, child.seq, f"{field} is {found!r} and should be {wanted!r}"
             )
 
 
 def _check_first(first: Commit, check: PointerCheck) -> None:
     if first.tail or first.anchors:
-        check.add(Problem.LOG_WRONG, 1, "The first commit has ancestors")
+        check.add(FindingKind.LOG_WRONG, 1, "The first commit has ancestors")
 
 
 def _read_whole(page: bytes) -> None:
     """Read every byte of a page, which verifies all checksums."""
-    for _ in Page(page).scan():
+    for _ in IndexPage(page).scan():
         pass

@@ -16,7 +16,7 @@ Attributes = Mapping[str, str | Collection[str] | None]
 """Values by name. None and an empty collection count as absent: no attribute map matches them."""
 
 
-class Kind(StrEnum):
+class ResourceKind(StrEnum):
     """The kinds of resources."""
 
     SPACE = "space"
@@ -40,13 +40,13 @@ SPACE_ATTRIBUTES: Final = frozenset({"spaceId", "owner", "packages"})
 class Resource(msgspec.Struct, frozen=True):
     """An object that a right is checked on, with the attributes to match against."""
 
-    kind: Kind
+    kind: ResourceKind
     attributes: Attributes
 
     def __str__(self) -> str:
         """Return the name for error messages; contains only ids that the caller has sent."""
         id, space = self.attributes.get("id"), self.attributes.get("spaceId")
-        if self.kind is not Kind.FEATURE:
+        if self.kind is not ResourceKind.FEATURE:
             return f"{self.kind} {id!r}" if id is not None else f"{self.kind}s"
         name = "features" if id is None else f"feature {id!r}"
         return f"{name} of space {space!r}" if space is not None else name
@@ -64,7 +64,7 @@ def space(
 ) -> Resource:
     """Describe a space itself, not its features."""
     return Resource(
-        Kind.SPACE,
+        ResourceKind.SPACE,
         {
             "id": id,
             "spaceId": id,
@@ -89,7 +89,7 @@ def features(
     """Describe the features of a space (or of a collection of it), no particular one."""
     of = space.attributes
     return Resource(
-        Kind.FEATURE,
+        ResourceKind.FEATURE,
         {
             "spaceId": of.get("spaceId"),
             "owner": of.get("owner"),
@@ -105,7 +105,7 @@ def features(
 def stored_features(storage: Resource, collection_id: str | None = None) -> Resource:
     """Describe the features of a storage or of one collection, independent of any space."""
     return Resource(
-        Kind.FEATURE,
+        ResourceKind.FEATURE,
         {
             "storageId": storage.attributes.get("storageId"),
             "storageTags": storage.attributes.get("tags"),
@@ -124,7 +124,7 @@ def feature(
 ) -> Resource:
     """Describe one of a space's features."""
     own: Attributes = {"id": id, "tags": tags, "appId": app_id, "author": author}
-    return Resource(Kind.FEATURE, {**among.attributes, **own})
+    return Resource(ResourceKind.FEATURE, {**among.attributes, **own})
 
 
 def connector(
@@ -138,7 +138,7 @@ def connector(
 ) -> Resource:
     """Describe a connector."""
     return Resource(
-        Kind.CONNECTOR,
+        ResourceKind.CONNECTOR,
         {
             "id": id,
             "connectorId": id,
@@ -163,7 +163,7 @@ def storage(
 ) -> Resource:
     """Describe a storage, optionally with the space that it is used for."""
     return Resource(
-        Kind.STORAGE,
+        ResourceKind.STORAGE,
         {
             "id": id,
             "storageId": id,
@@ -188,7 +188,7 @@ def collection(
 ) -> Resource:
     """Describe a collection of a storage."""
     return Resource(
-        Kind.COLLECTION,
+        ResourceKind.COLLECTION,
         {
             "id": id,
             "collectionId": id,
@@ -213,7 +213,7 @@ def subscription(
 ) -> Resource:
     """Describe a subscription to a space or a storage."""
     return Resource(
-        Kind.SUBSCRIPTION,
+        ResourceKind.SUBSCRIPTION,
         {
             "id": id,
             "subscriptionId": id,
@@ -240,7 +240,7 @@ def job(
 ) -> Resource:
     """Describe a job that works on a space or a storage."""
     return Resource(
-        Kind.JOB,
+        ResourceKind.JOB,
         {
             "id": id,
             "job": job,
@@ -256,9 +256,9 @@ def job(
 
 def role(id: str) -> Resource:
     """Describe a role of the realm."""
-    return Resource(Kind.ROLE, {"id": id})
+    return Resource(ResourceKind.ROLE, {"id": id})
 
 
 def capability(id: str) -> Resource:
     """Describe a capability that XYZ has a right for, such as `hexbinClustering`."""
-    return Resource(Kind.CAPABILITY, {"id": id})
+    return Resource(ResourceKind.CAPABILITY, {"id": id})

@@ -115,7 +115,7 @@ SECTIONS: Final[Mapping[str, Mapping[Right, tuple[Right, ...]]]] = MappingProxyT
 """The sections of a matrix, each with the rights that a right implies."""
 
 
-class Condition(NamedTuple):
+class AttributeCondition(NamedTuple):
     """One value, or value prefix, of one attribute in an attribute map."""
 
     attribute: str
@@ -134,7 +134,7 @@ class Condition(NamedTuple):
         return self.text in found
 
 
-Grant = tuple[Condition, ...]
+Grant = tuple[AttributeCondition, ...]
 """An attribute map: all conditions must pass. The empty map grants everything."""
 _EVERYTHING: Final[tuple[Grant, ...]] = ((),)
 
@@ -146,7 +146,7 @@ class RoleGrant(NamedTuple):
     right: Right
 
 
-class Scope(msgspec.Struct, frozen=True):
+class FeatureScope(msgspec.Struct, frozen=True):
     """The features that a right extends to, when everything but the feature is known."""
 
     grants: tuple[Grant, ...]
@@ -188,12 +188,12 @@ class Rights(msgspec.Struct, frozen=True):
         grants = self.grants.get(right, ())
         return [item for item in items if _is_granted(grants, resource_of(item).attributes)]
 
-    def scope(self, right: Right, features: Resource) -> Scope:
+    def scope(self, right: Right, features: Resource) -> FeatureScope:
         """Return the scope of features on which the actor has a right.
 
         If `is_everything`, features need not be checked individually.
         """
-        return Scope(tuple(_remaining(self.grants.get(right, ()), features.attributes)))
+        return FeatureScope(tuple(_remaining(self.grants.get(right, ()), features.attributes)))
 
     def tells_features_apart(self, right: Right) -> bool:
         """Return whether the right may extend to only some features of a space."""
@@ -280,7 +280,9 @@ def parse_role(matrix: object, *, field: str = "urm") -> Rights:
     rights = parse_rights(matrix, field=field)
     if rights.roles:
         raise InvalidArgument(
-            "A role cannot name other roles; copy their attribute maps instead", field=field
+            f"Invalid rights matrix: {field} names other roles, which a role cannot; copy their "
+            "attribute maps instead",
+            field=field,
         )
     return rights
 
@@ -301,19 +303,19 @@ def _entries(entries: object, field: str) -> tuple[list[Grant], list[str]]:
 
 def _grant(attribute_map: Mapping[str, Any], field: str) -> Grant | None:
     """Parse an attribute map; return None if an empty list of values makes it match nothing."""
-    conditions: list[Condition] = []
+    conditions: list[AttributeCondition] = []
     for name, value in attribute_map.items():
         texts = [value] if isinstance(value, str) else value
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise InvalidArgument(
-                "An attribute of a rights matrix must be a string or a list of strings",
+                f"Invalid rights matrix: {field}.{name} must be a string or a list of strings",
                 field=f"{field}.{name}",
             )
         if not texts:
             return None
         attribute = ALIASES.get(name, name)
         conditions += [
-            Condition(attribute, text.removesuffix("*"), is_prefix=text.endswith("*"))
+            AttributeCondition(attribute, text.removesuffix("*"), is_prefix=text.endswith("*"))
             for text in texts
         ]
     return tuple(conditions)
@@ -322,14 +324,16 @@ def _grant(attribute_map: Mapping[str, Any], field: str) -> Grant | None:
 def _role_names(value: object, field: str) -> Sequence[str]:
     names = _list(value, field)
     if not all(isinstance(name, str) for name in names):
-        raise InvalidArgument("roles in a rights matrix must be a list of strings", field=field)
+        raise InvalidArgument(
+            f"Invalid rights matrix: {field} must be a list of names of roles", field=field
+        )
     return names
 
 
 def _object(value: object, field: str, otherwise: str = "") -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise InvalidArgument(
-            f"Invalid rights matrix: expected an object {otherwise}".rstrip()
+            f"Invalid rights matrix: {field} must be an object {otherwise}".rstrip()
             + f", not {type(value).__name__}",
             field=field,
         )
@@ -339,7 +343,8 @@ def _object(value: object, field: str, otherwise: str = "") -> Mapping[str, Any]
 def _list(value: object, field: str) -> list[Any]:
     if not isinstance(value, list):
         raise InvalidArgument(
-            f"Invalid rights matrix: expected a list, not {type(value).__name__}", field=field
+            f"Invalid rights matrix: {field} must be a list, not {type(value).__name__}",
+            field=field,
         )
     return value
 

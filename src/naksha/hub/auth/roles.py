@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 import msgspec
 
-from naksha.catalog.entities import Snapshot
+from naksha.catalog.entities import EntitySnapshot
 from naksha.hub.auth.rights import Rights
 from naksha.hub.config.objects import Role, key_of
 from naksha.hub.pipeline.request_context import Actor
@@ -16,7 +16,7 @@ from naksha.model import limits
 class Roles:
     """Roles of a realm in one configuration snapshot, with a cache of resolved rights."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
+    def __init__(self, snapshot: EntitySnapshot) -> None:
         self._snapshot = snapshot
         # Keyed by id(rights): a cached token yields the identical Rights object. The entry holds a
         # reference to it, so that no other object can get the same id.

@@ -15,7 +15,7 @@ import msgspec
 
 from naksha.hub.auth import resources
 from naksha.hub.auth.resources import Resource
-from naksha.hub.auth.rights import Condition, Right, Scope, forbidden
+from naksha.hub.auth.rights import AttributeCondition, FeatureScope, Right, forbidden
 from naksha.model.errors import StorageCorrupt
 from naksha.model.query import And, Op, Or, Predicate, Query, Test
 from naksha.model.state import XYZ, State
@@ -32,12 +32,12 @@ _NEVER: Final = Or(())
 # ---- Reads ---------------------------------------------------------------------------------------
 
 
-def predicate_of(scope: Scope) -> Predicate:
+def predicate_of(scope: FeatureScope) -> Predicate:
     """Return the predicate that exactly the features of a scope satisfy."""
     return Or(tuple(And(tuple(map(_test, grant))) for grant in scope.grants))
 
 
-def _test(condition: Condition) -> Predicate:
+def _test(condition: AttributeCondition) -> Predicate:
     attribute, text, is_prefix = condition
     if not _can_be_stored(text):
         return _NEVER
@@ -62,7 +62,7 @@ def narrowed(query: Query, allowed: Predicate) -> Query:
 # ---- Feature attributes --------------------------------------------------------------------------
 
 
-class Marks(NamedTuple):
+class RightsAttributes(NamedTuple):
     """The attributes of a feature that rights can be matched against."""
 
     id: str
@@ -77,24 +77,24 @@ class Marks(NamedTuple):
         )
 
 
-class _Namespace(msgspec.Struct, rename="camel", gc=False):
+class _AttributedNamespace(msgspec.Struct, rename="camel", gc=False):
     tags: list[str] | None = None
     app_id: str | None = None
     author: str | None = None
 
 
-class _Properties(msgspec.Struct, rename={"xyz": XYZ}, gc=False):
-    xyz: _Namespace = msgspec.field(default_factory=_Namespace)
+class _AttributedProperties(msgspec.Struct, rename={"xyz": XYZ}, gc=False):
+    xyz: _AttributedNamespace = msgspec.field(default_factory=_AttributedNamespace)
 
 
-class _Feature(msgspec.Struct, gc=False):
-    properties: _Properties | None = None
+class _AttributedFeature(msgspec.Struct, gc=False):
+    properties: _AttributedProperties | None = None
 
 
-_decode: Final = msgspec.json.Decoder(_Feature).decode
+_decode: Final = msgspec.json.Decoder(_AttributedFeature).decode
 
 
-def marks_of(state: State) -> Marks:
+def rights_attributes_of(state: State) -> RightsAttributes:
     """Return the marks of a state.
 
     A handler may have created the state without a namespace or with an invalid one. Such a state
@@ -105,27 +105,27 @@ def marks_of(state: State) -> Marks:
     except (msgspec.DecodeError, StorageCorrupt):
         properties = None
     if properties is None:
-        return Marks(state.id)
+        return RightsAttributes(state.id)
     found = properties.xyz
-    return Marks(state.id, found.tags or (), found.app_id, found.author)
+    return RightsAttributes(state.id, found.tags or (), found.app_id, found.author)
 
 
-def marks_in(feature: Mapping[str, Any]) -> Marks:
+def rights_attributes_in(feature: Mapping[str, Any]) -> RightsAttributes:
     """Return the marks of a parsed feature."""
-    return marks_of(State(str(feature.get("id")), msgspec.json.encode(feature)))
+    return rights_attributes_of(State(str(feature.get("id")), msgspec.json.encode(feature)))
 
 
 # ---- Writes --------------------------------------------------------------------------------------
 
 
-class Guard(msgspec.Struct, frozen=True):
+class RowGuard(msgspec.Struct, frozen=True):
     """The scope of features that a write may change, per right that the write requires."""
 
     features: Resource
     """The features of the requested space, no particular one."""
-    scopes: Mapping[Right, Scope]
+    scopes: Mapping[Right, FeatureScope]
 
-    def check(self, old: Marks | None, new: Marks | None) -> None:
+    def check(self, old: RightsAttributes | None, new: RightsAttributes | None) -> None:
         """Raise Forbidden if the feature's old or new state is out of scope.
 
         A change whose right the request does not require comes from a handler that moves a feature
@@ -146,7 +146,7 @@ class Guard(msgspec.Struct, frozen=True):
                     raise error
 
 
-def right_for(old: Marks | None, new: Marks | None) -> Right:
+def right_for(old: RightsAttributes | None, new: RightsAttributes | None) -> Right:
     """Return the right needed to change a feature from the old to the new state."""
     if new is None:
         return Right.DELETE_FEATURES

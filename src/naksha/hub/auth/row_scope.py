@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from naksha.hub.auth.rights import Right, Rights, Scope
-from naksha.hub.config.registry import Realm
+from naksha.hub.auth.rights import FeatureScope, Right, Rights
+from naksha.hub.config.registry import ConfiguredRealm
 from naksha.hub.handlers.authorization import NOTHING, Authorization
 from naksha.hub.pipeline.pipeline import Pipeline
 from naksha.hub.pipeline.pipeline_cache import Pipelines
 from naksha.model.errors import NakshaError
 
 
-class ServingRealm(Realm, Protocol):
+class ServingRealm(ConfiguredRealm, Protocol):
     """A realm with its pipelines."""
 
     async def pipelines(self) -> Pipelines: ...
@@ -29,7 +29,7 @@ async def pipeline_of(realm: ServingRealm, space_id: str) -> Pipeline | None:
         return None
 
 
-def scope_in(pipeline: Pipeline | None, rights: Rights, right: Right) -> Scope:
+def scope_in(pipeline: Pipeline | None, rights: Rights, right: Right) -> FeatureScope:
     """Return the scope of features that a right extends to in a pipeline's space."""
     if pipeline is None:
         return NOTHING

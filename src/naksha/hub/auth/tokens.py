@@ -43,7 +43,7 @@ _UNTRUSTED: Final = (
 )
 
 
-class Trust(msgspec.Struct, frozen=True, kw_only=True):
+class TokenPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Conditions that accepted tokens must meet beyond a valid signature."""
 
     audience: str | None = None
@@ -55,13 +55,13 @@ class Trust(msgspec.Struct, frozen=True, kw_only=True):
     """Reject tokens without `exp`: only replacing the key would revoke them."""
 
 
-class Tokens:
+class TokenValidator:
     """Token validator with a cache. Not thread-safe; use it from one event loop. Never blocks."""
 
-    def __init__(self, files: Sequence[KeyFile], trust: Trust | None = None) -> None:
+    def __init__(self, files: Sequence[KeyFile], trust: TokenPolicy | None = None) -> None:
         """Load the keys; raise InvalidArgument if a key file is invalid."""
         self._ring = KeyRing(files)
-        self._trust = trust if trust is not None else Trust()
+        self._trust = trust if trust is not None else TokenPolicy()
         self._options: Any = {
             "require": ["exp"] if self._trust.needs_expiry else [],
             "verify_aud": self._trust.audience is not None,
@@ -224,7 +224,9 @@ def _first(claims: Mapping[str, Any], names: Sequence[str]) -> tuple[str, Any]:
 
 def _realm(value: object) -> str:
     if not isinstance(value, str):
-        raise InvalidArgument(f"realm must be a string, not {type(value).__name__}", field="realm")
+        raise InvalidArgument(
+            f'The claim "realm" must be a string, not {type(value).__name__}', field="realm"
+        )
     check_realm_id(value)
     return value
 
@@ -234,7 +236,7 @@ def _limits(value: object) -> UsageLimits:
         return UsageLimits()
     if not isinstance(value, dict):
         raise InvalidArgument(
-            f"limits must be an object, not {type(value).__name__}", field="limits"
+            f'The claim "limits" must be an object, not {type(value).__name__}', field="limits"
         )
     return UsageLimits(
         max_spaces=_limit(value, "maxSpaces"),
@@ -248,5 +250,8 @@ def _limit(found: Mapping[str, Any], name: str) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidArgument("a usage limit must be an integer", field=f"limits.{name}")
+        raise InvalidArgument(
+            f"The usage limit limits.{name} must be an integer, not {value!r:.40}",
+            field=f"limits.{name}",
+        )
     return value if value >= 0 else None

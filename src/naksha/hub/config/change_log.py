@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from naksha.catalog.catalog import OpenRealm
-from naksha.catalog.commit_log import Cursor, LogPage
+from naksha.catalog.commit_log import LogCursor, LogPage
 from naksha.catalog.entities import EntitiesCommit, EntityChange
 from naksha.catalog.objects import Object, ObjectRef
-from naksha.hub.config.change_rights import is_seen
+from naksha.hub.config.change_rights import is_visible
 from naksha.hub.config.objects import POINTER, Connector, HubObject, Role, Space, StorageObject
 from naksha.hub.pipeline.request_context import Actor
 from naksha.hub.subscriptions.objects import Subscription
@@ -44,7 +44,7 @@ class ConfigLog:
         return await self.oldest_first(await self._log.before(time_ms * 1000), limit)
 
     async def _page(self, page: LogPage[EntitiesCommit]) -> dict[str, Any]:
-        created = Cursor.parse(page.cursor).created
+        created = LogCursor.parse(page.cursor).created
         commits = [await self._commit(commit, created) for commit in page.commits]
         return {"type": "ConfigurationChanges", "commits": commits, "next": page.cursor}
 
@@ -53,7 +53,7 @@ class ConfigLog:
         changes = [each for change in value.changes if (each := await self._shown(change))]
         is_hidden = bool(value.changes) and not changes
         return {
-            "cursor": str(Cursor(created, value.seq, commit.id)),
+            "cursor": str(LogCursor(created, value.seq, commit.id)),
             "version": value.seq,
             "time": value.at_us // 1000,
             "message": "" if is_hidden else value.message,
@@ -70,6 +70,6 @@ class ConfigLog:
         if kind is None:
             return None
         found = await self._realm.persistence.fetch_many(refs, kind)
-        if not any(thing is not None and is_seen(thing.value, self._actor) for thing in found):
+        if not any(thing is not None and is_visible(thing.value, self._actor) for thing in found):
             return None
         return {"action": change.action, "kind": name, "id": id}

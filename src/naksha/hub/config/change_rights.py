@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from naksha.catalog.entities import Edit
+from naksha.catalog.entities import EntityEdit
 from naksha.hub.auth.rights import Right, forbidden
 from naksha.hub.config.objects import (
     Connector,
@@ -22,9 +22,9 @@ from naksha.hub.config.objects import (
     key_of,
 )
 from naksha.hub.config.reference_index import ReferenceIndex, owned_by
-from naksha.hub.config.references import KINDS, Reference, names_of, stored_by, stored_in
+from naksha.hub.config.references import KINDS, Reference, references_of, stored_by, stored_in
 from naksha.hub.pipeline.request_context import Actor
-from naksha.hub.subscriptions.cycles import check_no_circle
+from naksha.hub.subscriptions.cycles import check_no_cycle
 from naksha.hub.subscriptions.objects import Subscription
 from naksha.hub.subscriptions.rights import check_delivers, check_subscription
 from naksha.model import limits
@@ -34,19 +34,19 @@ ADMIN: Final[dict[type[HubObject], Right]] = {Space: Right.ADMIN_SPACES}
 """The right needed to change an object's owner. Other kinds: the right to manage old and new."""
 
 
-def check_seen(thing: HubObject, actor: Actor) -> None:
+def check_visible(thing: HubObject, actor: Actor) -> None:
     """Raise Forbidden if the actor may not see an object."""
-    if not is_seen(thing, actor):
+    if not is_visible(thing, actor):
         raise forbidden(thing.use_right, thing.resource())
 
 
-def is_seen(thing: HubObject, actor: Actor) -> bool:
+def is_visible(thing: HubObject, actor: Actor) -> bool:
     """Return whether the actor may see an object. Shared spaces are visible to every actor."""
     is_shared = isinstance(thing, Space) and thing.shared
     return is_shared or actor.rights.allows(thing.use_right, thing.resource())
 
 
-def check_lists(kind: type[HubObject], actor: Actor) -> None:
+def check_listing(kind: type[HubObject], actor: Actor) -> None:
     """Raise Forbidden if the actor has no right to see objects of a kind at all."""
     if not actor.rights.grants.get(kind.use_right):
         raise Forbidden(
@@ -61,7 +61,7 @@ def check_removed(thing: HubObject, actor: Actor) -> None:
     actor.rights.check(thing.manage_right, thing.resource())
 
 
-def check_remade(old: HubObject, new: HubObject, actor: Actor) -> None:
+def check_replaced(old: HubObject, new: HubObject, actor: Actor) -> None:
     """Raise Forbidden if the actor may not replace the old object with the new one."""
     actor.rights.check(old.manage_right, old.resource())
     actor.rights.check(new.manage_right, new.resource())
@@ -69,8 +69,8 @@ def check_remade(old: HubObject, new: HubObject, actor: Actor) -> None:
         actor.rights.check(ADMIN[type(old)], old.resource())
 
 
-async def check_made(
-    edit: Edit,
+async def check_written(
+    edit: EntityEdit,
     references: ReferenceIndex,
     made: HubObject,
     actor: Actor,
@@ -84,20 +84,20 @@ async def check_made(
     if old is None or old.owner != made.owner:
         await _check_count(edit, references, made, actor)
     known = {
-        name.key for name in (names_of(old) if old is not None else ()) if not name.is_implicit
+        name.key for name in (references_of(old) if old is not None else ()) if not name.is_implicit
     }
-    for name in names_of(made):
+    for name in references_of(made):
         if name.key not in known and not name.is_implicit:
             await _check_named(edit, name, actor)
     await _check_delivered(edit, made, actor, old)
     for storage_id in await _reached_into(edit, made, old):
         storage = await edit.get(key_of(StorageObject, storage_id), StorageObject)
         if storage is not None:
-            check_seen(storage.value, actor)
+            check_visible(storage.value, actor)
 
 
 async def _check_delivered(
-    edit: Edit, made: HubObject, actor: Actor, old: HubObject | None
+    edit: EntityEdit, made: HubObject, actor: Actor, old: HubObject | None
 ) -> None:
     """Check that the actor may read everything that affected subscriptions would then deliver."""
     if isinstance(made, Subscription):
@@ -106,22 +106,22 @@ async def _check_delivered(
         await check_delivers(edit, made, old if isinstance(old, Connector) else None, actor)
     is_new = old is None
     if isinstance(made, Subscription) or (isinstance(made, Connector | Space) and not is_new):
-        await check_no_circle(edit, made)
+        await check_no_cycle(edit, made)
 
 
-async def _check_named(edit: Edit, name: Reference, actor: Actor) -> None:
+async def _check_named(edit: EntityEdit, name: Reference, actor: Actor) -> None:
     kind = KINDS[name.kind]
     found = await edit.get(name.key, kind)
     if found is None:
         return  # check_references reports missing objects
     try:
-        check_seen(found.value, actor)
+        check_visible(found.value, actor)
     except Forbidden as error:
         error.field = name.field
         raise
 
 
-async def _reached_into(edit: Edit, made: HubObject, old: HubObject | None) -> set[str]:
+async def _reached_into(edit: EntityEdit, made: HubObject, old: HubObject | None) -> set[str]:
     """Return the storages in which an object newly names a collection.
 
     Naming a collection gives access to data that others have stored there. Collections named by a
@@ -132,7 +132,7 @@ async def _reached_into(edit: Edit, made: HubObject, old: HubObject | None) -> s
     return {storage_id for storage_id, _ in named - known}
 
 
-async def _named_collections(edit: Edit, thing: HubObject) -> set[tuple[str, str]]:
+async def _named_collections(edit: EntityEdit, thing: HubObject) -> set[tuple[str, str]]:
     if isinstance(thing, Connector):
         return {each.place for each in stored_by(Space(id="any"), [thing]) if not each.is_own}
     if not isinstance(thing, Space):
@@ -144,7 +144,7 @@ async def _named_collections(edit: Edit, thing: HubObject) -> set[tuple[str, str
 
 
 async def _check_count(
-    edit: Edit, references: ReferenceIndex, made: HubObject, actor: Actor
+    edit: EntityEdit, references: ReferenceIndex, made: HubObject, actor: Actor
 ) -> None:
     """Check the number of subscriptions per realm, and of spaces per owner as the token allows."""
     if isinstance(made, Subscription):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from naksha.catalog.entities import Edit
+from naksha.catalog.entities import EntityEdit
 from naksha.hub.config.objects import Connector, HubObject, Space
 from naksha.hub.config.reference_index import ReferenceIndex
 from naksha.hub.config.references import connectors_named, connectors_of
@@ -20,8 +20,8 @@ NOBODY: Final = Space(id="nobody")
 """Placeholder space for connectors that no space uses yet."""
 
 
-async def try_out(
-    edit: Edit, references: ReferenceIndex, thing: HubObject, hub: Surroundings
+async def construct_handlers(
+    edit: EntityEdit, references: ReferenceIndex, thing: HubObject, hub: Surroundings
 ) -> None:
     """Construct every handler that the object would lead to, to validate its configuration.
 

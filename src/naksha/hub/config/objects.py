@@ -16,7 +16,7 @@ import msgspec
 
 from naksha.catalog.objects import object_type
 from naksha.hub.auth import resources
-from naksha.hub.auth.resources import Kind, Resource
+from naksha.hub.auth.resources import Resource, ResourceKind
 from naksha.hub.auth.rights import Right, Rights, parse_role
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, LimitExceeded
@@ -73,11 +73,15 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             LimitExceeded: The object is too large.
         """
         if not isinstance(value, dict):
-            raise InvalidArgument(f"A {cls.kind} must be a JSON object", field=cls.kind)
+            raise InvalidArgument(
+                f"A {cls.kind} must be a JSON object, not {type(value).__name__}", field=cls.kind
+            )
         check_object_id(value.get("id"), cls.kind)
         problem = json_problem(value)
         if problem is not None:
-            raise InvalidArgument(f"{problem.path} {problem.message}", field=problem.path)
+            raise InvalidArgument(
+                f"Invalid {cls.kind}: {problem.path} {problem.message}", field=problem.path
+            )
         check_numbers(value, cls.kind)
         if len(msgspec.json.encode(value)) > limits.CONFIG_OBJECT_BYTES_MAX:
             raise LimitExceeded(
@@ -86,14 +90,14 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             )
         known = {field.encode_name for field in msgspec.structs.fields(cls)}
         known -= {"extra", *cls.computed}
-        given = {
+        members = {
             name: _truth(value[name]) if name in cls.switches else value[name]
             for name in value
             if name in known and value[name] is not None
         }
         extra = {name: value[name] for name in value if name not in known | cls.computed}
         try:
-            made = msgspec.convert({**given, "extra": extra}, cls)
+            made = msgspec.convert({**members, "extra": extra}, cls)
         except msgspec.ValidationError as error:
             raise invalid_struct(cls.kind, error) from None
         made.check()
@@ -105,7 +109,8 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             check_field_text(self.owner, limits.APP_ID_BYTES_MAX, "owner")
         if len(self.tags) > limits.CONFIG_TAGS_MAX:
             raise InvalidArgument(
-                f"tags must have at most {limits.CONFIG_TAGS_MAX} entries", field="tags"
+                f"{len(self.tags)} tags exceed the maximum of {limits.CONFIG_TAGS_MAX}",
+                field="tags",
             )
         for place, tag in enumerate(self.tags):
             check_field_text(tag, limits.CONFIG_TAG_BYTES_MAX, f"tags[{place}]")
@@ -128,7 +133,7 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     def resource(self) -> Resource:
         """Return the attributes that rights are matched against; by default only the id."""
-        return Resource(Kind(self.kind), {"id": self.id})
+        return Resource(ResourceKind(self.kind), {"id": self.id})
 
     def etag(self) -> str:
         """Return a hash that changes with every visible change.
@@ -323,7 +328,10 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
     def check(self) -> None:
         super().check()
         if self.versions_to_keep is not None and self.versions_to_keep < 1:
-            raise InvalidArgument("versionsToKeep must be at least 1", field="versionsToKeep")
+            raise InvalidArgument(
+                f"versionsToKeep is {self.versions_to_keep}; the minimum is 1 (no history)",
+                field="versionsToKeep",
+            )
         if self.listeners:
             raise InvalidArgument(
                 "listeners are not supported: create a subscription to the space instead "
@@ -333,15 +341,19 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
             )
         self.processor_refs()
         if self.min_version < 0:
-            raise InvalidArgument("minVersion must not be negative", field="minVersion")
+            raise InvalidArgument(
+                f"minVersion is {self.min_version}; it must not be negative", field="minVersion"
+            )
         if len(self.event_handler_ids) > limits.PIPELINE_HANDLERS_MAX:
             raise InvalidArgument(
-                f"A space can have at most {limits.PIPELINE_HANDLERS_MAX} connectors",
+                f"The space names {len(self.event_handler_ids)} connectors; the maximum is "
+                f"{limits.PIPELINE_HANDLERS_MAX}",
                 field="eventHandlerIds",
             )
         if len(self.provenance) > limits.PROVENANCE_MAX:
             raise InvalidArgument(
-                f"provenance can have at most {limits.PROVENANCE_MAX} entries; send the newest",
+                f"The space has {len(self.provenance)} provenance entries; the maximum is "
+                f"{limits.PROVENANCE_MAX}, so send only the newest",
                 field="provenance",
             )
         for place, entry in enumerate(self.provenance):
@@ -445,7 +457,8 @@ def check_numbers(value: dict[str, Any], field: str) -> None:
         msgspec.msgpack.encode(value)
     except OverflowError:
         raise InvalidArgument(
-            "Integers must be between -2^63 and 2^64-1; send larger ones as strings", field=field
+            f"The {field} contains an integer outside -2^63..2^64-1; send it as a string",
+            field=field,
         ) from None
 
 
@@ -453,14 +466,18 @@ def check_provenance(entry: dict[str, Any], field: str) -> None:
     """Validate a provenance entry: it needs a source and must not be too large."""
     problem = json_problem(entry)
     if problem is not None:
-        raise InvalidArgument(f"{problem.path} {problem.message}", field=f"{field}.{problem.path}")
+        raise InvalidArgument(
+            f"Invalid provenance entry: {problem.path} {problem.message}",
+            field=f"{field}.{problem.path}",
+        )
     try:
-        said = msgspec.convert(entry, _Provenance)
+        parsed = msgspec.convert(entry, _Provenance)
     except msgspec.ValidationError as error:
         raise invalid_struct("provenance entry", error, field) from None
-    if not said.source:
+    if not parsed.source:
         raise InvalidArgument(
-            "A provenance entry needs a non-empty source", field=f"{field}.source"
+            "The source of a provenance entry is empty; name the origin of the data",
+            field=f"{field}.source",
         )
     check_numbers(entry, field)
     if len(msgspec.json.encode(entry)) > limits.PROVENANCE_BYTES_MAX:
@@ -485,7 +502,11 @@ def patched(kind: type[H], old: H, patch: Mapping[str, Any]) -> H:
 
 def _check_same_id(kind: type[HubObject], old: HubObject, value: Mapping[str, Any]) -> None:
     if value.get("id", old.id) != old.id:
-        raise InvalidArgument(f"The id of a {kind.kind} cannot be changed", field="id")
+        raise InvalidArgument(
+            f"The {kind.kind} {old.id!r} cannot get the id {value.get('id')!r:.80}: ids are "
+            "permanent",
+            field="id",
+        )
 
 
 def _merge_patched(old: Any, patch: Any) -> Any:

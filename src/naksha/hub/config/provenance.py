@@ -15,22 +15,22 @@ from typing import Any
 import msgspec
 
 from naksha.hub.config.objects import Space, check_provenance
-from naksha.hub.config.registry import Realm
+from naksha.hub.config.registry import ConfiguredRealm
 from naksha.hub.pipeline.request_context import Actor
 from naksha.model import limits
 from naksha.spi.clock import SystemClock
 
 
 async def add_provenance(
-    realm: Realm, space_id: str, entry: dict[str, Any], actor: Actor
+    realm: ConfiguredRealm, space_id: str, entry: dict[str, Any], actor: Actor
 ) -> dict[str, Any]:
     """Append an entry and return it as stored. Concurrent loads each keep their entry."""
-    whole = {"at": SystemClock().now_ms(), **entry, "by": actor.owner}
-    check_provenance(whole, "provenance")
+    stored = {"at": SystemClock().now_ms(), **entry, "by": actor.owner}
+    check_provenance(stored, "provenance")
 
     def appended(space: Space) -> Space:
-        kept = (*space.provenance, whole)[-limits.PROVENANCE_MAX :]
+        kept = (*space.provenance, stored)[-limits.PROVENANCE_MAX :]
         return msgspec.structs.replace(space, provenance=kept, updated_at=space.updated_at + 1)
 
     await realm.registry.note(space_id, appended, actor)
-    return whole
+    return stored

@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 
 from naksha.catalog.catalog import Catalog, OpenRealm
-from naksha.catalog.entities import Edit
-from naksha.catalog.realms import Realm, Status
+from naksha.catalog.entities import EntityEdit
+from naksha.catalog.realms import Realm, RealmStatus
 from naksha.hub.config.objects import POINTER, StorageObject
 from naksha.hub.pipeline.request_context import DEFAULT_REALM
 from naksha.model.errors import Conflict, InvalidArgument, RealmChanged, RealmNotFound, Retryable
@@ -32,10 +32,10 @@ class DefaultStorage(msgspec.Struct, frozen=True, kw_only=True):
 
     def for_realm(self, realm: str) -> StorageObject:
         """Return the storage configuration of a realm; each realm gets one of its own."""
-        given = self.options
+        options = self.options
         if realm != DEFAULT_REALM:
-            given = {**self.options_of_others, **given}
-            if not any("{realm}" in str(text) for text in (self.location, *given.values())):
+            options = {**self.options_of_others, **options}
+            if not any("{realm}" in str(text) for text in (self.location, *options.values())):
                 raise InvalidArgument(
                     f"The realm {realm!r} would share its features with other realms; the location "
                     "of the default storage, or one of its options, must contain {realm}",
@@ -43,7 +43,7 @@ class DefaultStorage(msgspec.Struct, frozen=True, kw_only=True):
                 )
         options = {
             name: value.format(realm=realm) if isinstance(value, str) else value
-            for name, value in given.items()
+            for name, value in options.items()
         }
         return StorageObject(
             id=DEFAULT_STORAGE,
@@ -57,7 +57,7 @@ async def set_up_realm(catalog: Catalog, id: str, storage: StorageObject) -> Ope
     for _ in range(_ATTEMPTS_MAX):
         try:
             realm = await catalog.realms.get(id)
-            if realm.status not in (Status.CREATED, Status.INITIALIZING):
+            if realm.status not in (RealmStatus.CREATED, RealmStatus.INITIALIZING):
                 return await catalog.realm(id)
             await _finish(catalog, realm, storage)
         except RealmNotFound:
@@ -73,14 +73,14 @@ async def _reserve(catalog: Catalog, id: str) -> None:
 
 
 async def _finish(catalog: Catalog, realm: Realm, made: StorageObject) -> None:
-    if realm.status is Status.CREATED:
-        realm = await catalog.realms.update(realm, Status.INITIALIZING)
-    persistence = await catalog.realm_in_the_making(realm)
+    if realm.status is RealmStatus.CREATED:
+        realm = await catalog.realms.update(realm, RealmStatus.INITIALIZING)
+    persistence = await catalog.realm_for_setup(realm)
     await persistence.ensure_pointers([POINTER])
 
-    async def change(edit: Edit) -> None:
+    async def change(edit: EntityEdit) -> None:
         if await edit.ref(made.key) is None:
             edit.put(made.key, made)
 
     await OpenRealm(persistence, realm).entities(POINTER).commit(change, message="set up")
-    await catalog.realms.update(realm, Status.ACTIVE)
+    await catalog.realms.update(realm, RealmStatus.ACTIVE)

@@ -16,10 +16,15 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple, TypeAlias
 
-from naksha.catalog.entities import LIST_PAGE, Snapshot
+from naksha.catalog.entities import LIST_PAGE, EntitySnapshot
 from naksha.hub.config.objects import Connector, HubObject, Space, key_of
-from naksha.hub.config.references import connectors_named, kept_names, stored_by, stored_in
-from naksha.hub.config.space_collections import Stored
+from naksha.hub.config.references import (
+    connectors_named,
+    stored_by,
+    stored_in,
+    stored_references_of,
+)
+from naksha.hub.config.space_collections import SpaceCollection
 from naksha.hub.pipeline.default_pipeline import own_connectors
 from naksha.hub.subscriptions.objects import Subscription
 from naksha.model.errors import NakshaError
@@ -35,7 +40,7 @@ _USERS_NAMED_MAX: Final = 5
 """An error names at most so many users of an object."""
 
 
-class _Step(NamedTuple):
+class _IndexUpdate(NamedTuple):
     """A move of the index: to a commit, or to the uncommitted changes of an edit."""
 
     commit: int | None
@@ -50,36 +55,36 @@ class ReferenceIndex:
         self._lock = asyncio.Lock()
         self._terms: dict[str, frozenset[Term]] = {}
         self._keys: dict[Term, set[str]] = {}
-        self._steps: list[_Step] = []
+        self._steps: list[_IndexUpdate] = []
 
-    async def keys(self, snapshot: Snapshot, term: Term) -> set[str]:
+    async def keys(self, snapshot: EntitySnapshot, term: Term) -> set[str]:
         """Return the keys of the objects that have a term."""
         async with self._lock:
             await self._follow(snapshot)
             return set(self._keys.get(term, ()))
 
-    async def spaces_served_by(self, snapshot: Snapshot, connector_id: str) -> list[Space]:
+    async def spaces_served_by(self, snapshot: EntitySnapshot, connector_id: str) -> list[Space]:
         """Return the spaces with a connector in their pipeline, other than as a processor."""
         spaces = await self._spaces(snapshot, key_of(Connector, connector_id))
         return [space for space in spaces if connector_id in space.event_handler_ids]
 
     async def spaces_stored_in(
-        self, snapshot: Snapshot, storage_id: str, collection_id: str
+        self, snapshot: EntitySnapshot, storage_id: str, collection_id: str
     ) -> list[Space]:
         """Return the spaces that are stored in a collection, in the order of their ids."""
         return await self._spaces(snapshot, (storage_id, collection_id))
 
-    async def _spaces(self, snapshot: Snapshot, term: Term) -> list[Space]:
+    async def _spaces(self, snapshot: EntitySnapshot, term: Term) -> list[Space]:
         keys = sorted(await self.keys(snapshot, term))
         return [thing async for thing in _read(snapshot, keys) if isinstance(thing, Space)]
 
-    async def users_of(self, snapshot: Snapshot, thing: HubObject) -> list[str]:
+    async def users_of(self, snapshot: EntitySnapshot, thing: HubObject) -> list[str]:
         """Return some of the objects that reference an object, as an error lists them."""
         keys = await self.keys(snapshot, thing.key) - {thing.key}
         named = (key.split("/", 1) for key in sorted(keys)[:_USERS_NAMED_MAX])
         return [f"{kind} {id!r}" for kind, id in named]
 
-    async def unused_without(self, snapshot: Snapshot, space: Space) -> list[Stored]:
+    async def unused_without(self, snapshot: EntitySnapshot, space: Space) -> list[SpaceCollection]:
         """Return the collections of a space that no other space is stored in."""
         return [
             each
@@ -89,7 +94,7 @@ class ReferenceIndex:
 
     # ---- Following the commits -------------------------------------------------------------------
 
-    async def _follow(self, snapshot: Snapshot) -> None:
+    async def _follow(self, snapshot: EntitySnapshot) -> None:
         """Bring the index to the state of a snapshot.
 
         All changes of the index come after the last `await`, so that a cancelled look-up leaves
@@ -111,7 +116,7 @@ class ReferenceIndex:
             self._set(key, now)
         self._note(snapshot, frozenset(() if found is None else terms))
 
-    async def _changed(self, snapshot: Snapshot) -> tuple[int, set[str]] | None:
+    async def _changed(self, snapshot: EntitySnapshot) -> tuple[int, set[str]] | None:
         """Return the number of steps that lead to a snapshot, and the objects that may differ.
 
         None if it is faster to read all objects.
@@ -150,15 +155,15 @@ class ReferenceIndex:
         if now:
             self._terms[key] = now
 
-    def _note(self, snapshot: Snapshot, keys: frozenset[str]) -> None:
+    def _note(self, snapshot: EntitySnapshot, keys: frozenset[str]) -> None:
         """Record the steps to a snapshot."""
         if snapshot.commit is None:
             return
         if not self._steps or self._steps[-1].commit != snapshot.commit.id:
-            self._steps.append(_Step(snapshot.commit.id, keys))
+            self._steps.append(_IndexUpdate(snapshot.commit.id, keys))
         if snapshot.changed_keys:
             changed = self._with_dependents(snapshot.changed_keys)
-            self._steps.append(_Step(None, frozenset(changed)))
+            self._steps.append(_IndexUpdate(None, frozenset(changed)))
         del self._steps[:-_STEPS_MAX]
 
 
@@ -167,7 +172,7 @@ def owned_by(owner: str) -> Term:
     return f"owner/{owner}"
 
 
-async def _all(snapshot: Snapshot) -> AsyncIterator[HubObject]:
+async def _all(snapshot: EntitySnapshot) -> AsyncIterator[HubObject]:
     for kind in _KINDS:
         read = 0
         async for _, found in snapshot.list(f"{kind.kind}/", kind):
@@ -177,7 +182,7 @@ async def _all(snapshot: Snapshot) -> AsyncIterator[HubObject]:
                 await asyncio.sleep(0)  # let the hub serve requests meanwhile
 
 
-async def _read(snapshot: Snapshot, keys: Sequence[str]) -> AsyncIterator[HubObject]:
+async def _read(snapshot: EntitySnapshot, keys: Sequence[str]) -> AsyncIterator[HubObject]:
     """Yield the existing objects with these keys."""
     for start in range(0, len(keys), LIST_PAGE):
         for found in await snapshot.get_many(keys[start : start + LIST_PAGE], HubObject):
@@ -185,8 +190,8 @@ async def _read(snapshot: Snapshot, keys: Sequence[str]) -> AsyncIterator[HubObj
                 yield found.value
 
 
-async def _terms_of(snapshot: Snapshot, thing: HubObject) -> frozenset[Term]:
-    terms: set[Term] = {name.key for name in kept_names(thing)}
+async def _terms_of(snapshot: EntitySnapshot, thing: HubObject) -> frozenset[Term]:
+    terms: set[Term] = {name.key for name in stored_references_of(thing)}
     if isinstance(thing, Space):
         terms.add(owned_by(thing.owner))
         named = thing.event_handler_ids

@@ -21,9 +21,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from naksha.catalog.entities import Edit, Snapshot
+from naksha.catalog.entities import EntityEdit, EntitySnapshot
 from naksha.hub.config.objects import Connector, HubObject, Role, Space, StorageObject, key_of
-from naksha.hub.config.space_collections import Stored
+from naksha.hub.config.space_collections import SpaceCollection
 from naksha.hub.pipeline.default_pipeline import (
     PROCESSORS,
     is_virtual,
@@ -58,7 +58,7 @@ class Reference(NamedTuple):
         return key_of(KINDS[self.kind], self.id)
 
 
-def names_of(thing: HubObject) -> list[Reference]:
+def references_of(thing: HubObject) -> list[Reference]:
     """Return the references of an object."""
     if isinstance(thing, Space):
         return _names_of_space(thing)
@@ -144,9 +144,9 @@ def _named_in(value: object, field: str) -> Iterator[Reference]:
                         yield Reference(kind, id, f"{field}.{key}[{place}]")
 
 
-async def check_references(edit: Edit, thing: HubObject) -> None:
+async def check_references(edit: EntityEdit, thing: HubObject) -> None:
     """Raise InvalidArgument if a reference is missing or leads back to the object itself."""
-    for name in names_of(thing):
+    for name in references_of(thing):
         if await edit.ref(name.key) is None and name.key != thing.key:
             raise InvalidArgument(
                 f"There is no {name.kind} {name.id!r}; create it first", field=name.field
@@ -159,7 +159,7 @@ async def check_references(edit: Edit, thing: HubObject) -> None:
             )
 
 
-async def _leads_to(edit: Edit, name: Reference, thing: HubObject) -> bool:
+async def _leads_to(edit: EntityEdit, name: Reference, thing: HubObject) -> bool:
     """Return whether a reference leads to an object, directly or through other objects."""
     waiting, seen = [name], {name.key}
     while waiting:
@@ -167,20 +167,20 @@ async def _leads_to(edit: Edit, name: Reference, thing: HubObject) -> bool:
         if name.key == thing.key:
             return True
         found = await edit.get(name.key, KINDS[name.kind])
-        for further in [] if found is None else kept_names(found.value):
+        for further in [] if found is None else stored_references_of(found.value):
             if further.key not in seen:
                 seen.add(further.key)
                 waiting.append(further)
     return False
 
 
-def kept_names(thing: HubObject) -> list[Reference]:
+def stored_references_of(thing: HubObject) -> list[Reference]:
     """Return the references of a stored object, even if its handler no longer accepts it.
 
     An object that a newer release of its handler rejects must not block changes of other objects.
     """
     try:
-        return names_of(thing)
+        return references_of(thing)
     except NakshaError:
         return list(_named_in(getattr(thing, "properties", {}), "properties"))
 
@@ -188,9 +188,9 @@ def kept_names(thing: HubObject) -> list[Reference]:
 # ---- Where spaces are stored ---------------------------------------------------------------------
 
 
-def stored_by(space: Space, connectors: Iterable[Connector]) -> list[Stored]:
+def stored_by(space: Space, connectors: Iterable[Connector]) -> list[SpaceCollection]:
     """Return the collections that a pipeline stores into, including inactive connectors."""
-    found: list[Stored] = []
+    found: list[SpaceCollection] = []
     for connector in connectors:
         says = getattr(found_class(connector.handler_name), "collections", None)
         if says is not None:
@@ -199,7 +199,7 @@ def stored_by(space: Space, connectors: Iterable[Connector]) -> list[Stored]:
     return found
 
 
-async def connectors_of(snapshot: Snapshot, space: Space) -> Sequence[Connector]:
+async def connectors_of(snapshot: EntitySnapshot, space: Space) -> Sequence[Connector]:
     """Return the connectors of a space or its default pipeline; missing ones are skipped."""
     processors = await processors_of(snapshot, space)
     if not space.event_handler_ids:
@@ -207,7 +207,7 @@ async def connectors_of(snapshot: Snapshot, space: Space) -> Sequence[Connector]
     return [*processors, *await connectors_named(snapshot, space.event_handler_ids)]
 
 
-async def processors_of(snapshot: Snapshot, space: Space) -> list[Connector]:
+async def processors_of(snapshot: EntitySnapshot, space: Space) -> list[Connector]:
     """Return a space's processors with their parameters applied; missing ones are skipped.
 
     Processors are connectors that run before the others.
@@ -261,18 +261,18 @@ def _with_params(connector: Connector, params: Mapping[str, Any]) -> Connector:
     return merged
 
 
-async def connectors_named(snapshot: Snapshot, ids: Sequence[str]) -> Sequence[Connector]:
+async def connectors_named(snapshot: EntitySnapshot, ids: Sequence[str]) -> Sequence[Connector]:
     """Return the connectors with the given ids; missing ones are skipped."""
     found = await snapshot.get_many([key_of(Connector, id) for id in ids], Connector)
     return [one.value for one in found if one is not None]
 
 
-async def stored_in(snapshot: Snapshot, space: Space) -> list[Stored]:
+async def stored_in(snapshot: EntitySnapshot, space: Space) -> list[SpaceCollection]:
     """Return the collections that a space is stored in."""
     return stored_by(space, await connectors_of(snapshot, space))
 
 
-async def spaces_below(snapshot: Snapshot, space: Space) -> list[Space]:
+async def spaces_below(snapshot: EntitySnapshot, space: Space) -> list[Space]:
     """Return the spaces that a space reads, directly or through other spaces.
 
     Every layer of a view is included.
@@ -281,7 +281,7 @@ async def spaces_below(snapshot: Snapshot, space: Space) -> list[Space]:
     waiting = [space]
     while waiting:
         for connector in await connectors_of(snapshot, waiting.pop()):
-            for name in kept_names(connector):
+            for name in stored_references_of(connector):
                 if name.kind != Space.kind or name.id in found or name.id == space.id:
                     continue
                 below = await snapshot.get(name.key, Space)

@@ -14,13 +14,13 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from naksha.catalog.catalog import OpenRealm
-from naksha.catalog.entities import Edit, Snapshot
-from naksha.hub.config.change_rights import check_made, check_remade, check_removed
-from naksha.hub.config.handler_check import try_out
+from naksha.catalog.entities import EntityEdit, EntitySnapshot
+from naksha.hub.config.change_rights import check_removed, check_replaced, check_written
+from naksha.hub.config.handler_check import construct_handlers
 from naksha.hub.config.objects import POINTER, HubObject, Identity, Space, StorageObject, key_of
 from naksha.hub.config.reference_index import ReferenceIndex
 from naksha.hub.config.references import check_references
-from naksha.hub.config.space_collections import Stored
+from naksha.hub.config.space_collections import SpaceCollection
 from naksha.hub.pipeline.pipeline import Surroundings
 from naksha.hub.pipeline.request_context import Actor
 from naksha.hub.storages.identities import check_unique, registered_in, with_identity
@@ -33,18 +33,18 @@ ID_LENGTH: Final = 8
 _ALPHABET: Final = string.ascii_letters + string.digits
 
 
-class Change(NamedTuple, Generic[H]):
+class ObjectChange(NamedTuple, Generic[H]):
     """An object before and after a change."""
 
     old: H
     new: H
 
 
-class Removed(NamedTuple):
+class RemovedSpace(NamedTuple):
     """A removed space, and the collections that no other space is stored in."""
 
     space: Space
-    unused: list[Stored]
+    unused: list[SpaceCollection]
 
 
 class Registry:
@@ -56,11 +56,11 @@ class Registry:
         self._entities = realm.entities(POINTER)
         self.references = ReferenceIndex()
 
-    async def snapshot(self) -> Snapshot:
+    async def snapshot(self) -> EntitySnapshot:
         """Return a recent snapshot: changes by other instances appear within a second."""
         return await self._entities.recent()
 
-    async def snapshot_now(self) -> Snapshot:
+    async def snapshot_now(self) -> EntitySnapshot:
         """Return the current snapshot from the catalog."""
         return await self._entities.now()
 
@@ -88,7 +88,7 @@ class Registry:
             Conflict: An object of that kind and id exists.
         """
 
-        async def change(edit: Edit) -> H:
+        async def change(edit: EntityEdit) -> H:
             now = self._now_ms()
             made = msgspec.structs.replace(
                 thing,
@@ -99,12 +99,12 @@ class Registry:
                 updated_at=now,
             )
             # First, so that Forbidden does not reveal which ids exist.
-            await check_made(edit, self.references, made, actor)
+            await check_written(edit, self.references, made, actor)
             if await edit.get(thing.key, type(thing)) is not None:
                 raise Conflict(f"The {thing.kind} {thing.id!r} already exists", field="id")
             await check_references(edit, made)
             await self._check_identity(edit, made)
-            await try_out(edit, self.references, made, self._hub)
+            await construct_handlers(edit, self.references, made, self._hub)
             edit.put(thing.key, made)
             return made
 
@@ -131,36 +131,36 @@ class Registry:
         *,
         if_match: Collection[str] | None = None,
         dry_run: bool = False,
-    ) -> Change[H]:
+    ) -> ObjectChange[H]:
         """Replace an object as `change` does, and return its old and new state.
 
         If `if_match` is given, the object's ETag must be one of it, else PreconditionFailed.
         """
 
-        async def change(edit: Edit) -> Change[H]:
+        async def change(edit: EntityEdit) -> ObjectChange[H]:
             old = await _found(edit, kind, id, if_match)
             now = changed(old)
             kept: dict[str, Any] = {name: getattr(old, name) for name in kind.kept}
             made = msgspec.structs.replace(
                 now, owner=now.owner or old.owner, updated_at=old.updated_at, **kept
             )
-            check_remade(old, made, actor)
+            check_replaced(old, made, actor)
             if made == old:
-                return Change(old, old)
+                return ObjectChange(old, old)
             made = msgspec.structs.replace(made, updated_at=max(self._now_ms(), old.updated_at + 1))
-            await check_made(edit, self.references, made, actor, old)
+            await check_written(edit, self.references, made, actor, old)
             await check_references(edit, made)
             await self._check_identity(edit, made, old)
-            await try_out(edit, self.references, made, self._hub)
+            await construct_handlers(edit, self.references, made, self._hub)
             edit.put(made.key, made)
-            return Change(old, made)
+            return ObjectChange(old, made)
 
         return await self._commit(change, f"change {kind.kind} {id}", actor, dry_run)
 
     async def take_back(self, old: H, new: H, actor: Actor) -> None:
         """Restore an object's old state, unless it has been changed again."""
 
-        async def change(edit: Edit) -> None:
+        async def change(edit: EntityEdit) -> None:
             now = await _found(edit, type(new), new.id, None)
             if now == new:
                 edit.put(old.key, old)
@@ -170,7 +170,7 @@ class Registry:
     async def note(self, space_id: str, changed: Callable[[Space], Space], actor: Actor) -> Space:
         """Update members that the hub itself maintains; the actor needs no right to manage it."""
 
-        async def change(edit: Edit) -> Space:
+        async def change(edit: EntityEdit) -> Space:
             made = changed(await _found(edit, Space, space_id, None))
             edit.put(made.key, made)
             return made
@@ -180,7 +180,7 @@ class Registry:
     async def note_identity(self, thing: StorageObject, identity: Identity) -> None:
         """Record the identity of an opened storage, unless its configuration has changed."""
 
-        async def change(edit: Edit) -> None:
+        async def change(edit: EntityEdit) -> None:
             found = await edit.get(thing.key, StorageObject)
             if found is not None and found.value.properties == thing.properties:
                 edit.put(thing.key, with_identity(found.value, identity))
@@ -188,7 +188,7 @@ class Registry:
         await self._entities.commit(change, message=f"note {thing.key}", app_id="naksha")
 
     async def _check_identity(
-        self, edit: Edit, made: HubObject, old: HubObject | None = None
+        self, edit: EntityEdit, made: HubObject, old: HubObject | None = None
     ) -> None:
         """Check that no other storage of the realm has the same id or number."""
         if not isinstance(made, StorageObject) or made.identity is None:
@@ -205,7 +205,7 @@ class Registry:
         actor: Actor,
         *,
         if_match: Collection[str] | None = None,
-        also: Callable[[Edit, H], Awaitable[None]] | None = None,
+        also: Callable[[EntityEdit, H], Awaitable[None]] | None = None,
     ) -> H:
         """Remove an object and return it; `also` runs in the same commit.
 
@@ -214,7 +214,7 @@ class Registry:
             InUse: Another object references it.
         """
 
-        async def change(edit: Edit) -> H:
+        async def change(edit: EntityEdit) -> H:
             removed = await self._removed(edit, kind, id, actor, if_match)
             if also is not None:
                 await also(edit, removed)
@@ -225,7 +225,7 @@ class Registry:
     async def forget(self, key: str) -> None:
         """Remove an entity that the hub itself maintains, if it exists."""
 
-        async def change(edit: Edit) -> None:
+        async def change(edit: EntityEdit) -> None:
             if await edit.ref(key) is not None:
                 edit.remove(key)
 
@@ -238,17 +238,22 @@ class Registry:
         *,
         if_match: Collection[str] | None = None,
         dry_run: bool = False,
-    ) -> Removed:
+    ) -> RemovedSpace:
         """Remove a space; return it with the collections that no space is stored in any more."""
 
-        async def change(edit: Edit) -> Removed:
+        async def change(edit: EntityEdit) -> RemovedSpace:
             space = await self._removed(edit, Space, id, actor, if_match)
-            return Removed(space, await self.references.unused_without(edit, space))
+            return RemovedSpace(space, await self.references.unused_without(edit, space))
 
         return await self._commit(change, f"remove space {id}", actor, dry_run)
 
     async def _removed(
-        self, edit: Edit, kind: type[H], id: str, actor: Actor, if_match: Collection[str] | None
+        self,
+        edit: EntityEdit,
+        kind: type[H],
+        id: str,
+        actor: Actor,
+        if_match: Collection[str] | None,
     ) -> H:
         thing = await _found(edit, kind, id, if_match)
         check_removed(thing, actor)
@@ -264,14 +269,14 @@ class Registry:
 
     async def _commit(
         self,
-        change: Callable[[Edit], Awaitable[R]],
+        change: Callable[[EntityEdit], Awaitable[R]],
         message: str,
         actor: Actor,
         dry_run: bool = False,
     ) -> R:
         result: list[R] = []
 
-        async def simulated(edit: Edit) -> R:
+        async def simulated(edit: EntityEdit) -> R:
             result.append(await change(edit))
             raise _DryRun
 
@@ -293,7 +298,7 @@ class _DryRun(Exception):
     """Aborts the commit of a dry run."""
 
 
-class Realm(Surroundings, Protocol):
+class ConfiguredRealm(Surroundings, Protocol):
     """A realm with its configuration registry."""
 
     registry: Registry
@@ -304,7 +309,7 @@ def new_space_id() -> str:
     return "".join(secrets.choice(_ALPHABET) for _ in range(ID_LENGTH))
 
 
-async def _found(edit: Edit, kind: type[H], id: str, if_match: Collection[str] | None) -> H:
+async def _found(edit: EntityEdit, kind: type[H], id: str, if_match: Collection[str] | None) -> H:
     found = await edit.get(key_of(kind, id), kind)
     if found is None:
         raise _not_found(kind, id)

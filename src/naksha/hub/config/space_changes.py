@@ -18,8 +18,8 @@ import msgspec
 from naksha.hub.auth.rights import Right
 from naksha.hub.config.objects import Connector, HubObject, Space, StorageObject, key_of
 from naksha.hub.config.references import stored_by, stored_in
-from naksha.hub.config.registry import Change, Realm, Removed
-from naksha.hub.config.space_collections import Stored, derived_collection_id
+from naksha.hub.config.registry import ConfiguredRealm, ObjectChange, RemovedSpace
+from naksha.hub.config.space_collections import SpaceCollection, derived_collection_id
 from naksha.hub.config.space_names import forget_names
 from naksha.hub.pipeline.request_context import Actor
 from naksha.model import limits
@@ -36,7 +36,9 @@ _SETTINGS: Final = (
 """Settings of an existing collection that can be changed."""
 
 
-async def create_space(realm: Realm, space: Space, actor: Actor, *, dry_run: bool = False) -> Space:
+async def create_space(
+    realm: ConfiguredRealm, space: Space, actor: Actor, *, dry_run: bool = False
+) -> Space:
     """Create a space and its own collections. A dry run only checks."""
     # Checked before the storage is accessed, so that Forbidden reveals nothing about it.
     owned = msgspec.structs.replace(space, owner=space.owner or actor.owner)
@@ -49,7 +51,7 @@ async def create_space(realm: Realm, space: Space, actor: Actor, *, dry_run: boo
 
 
 async def change_space(
-    realm: Realm,
+    realm: ConfiguredRealm,
     id: str,
     changed: Callable[[Space], Space],
     actor: Actor,
@@ -70,12 +72,12 @@ async def change_space(
     )
     if new is not old and not dry_run:
         before, after = await _stored(realm, old), await _stored(realm, new)
-        await _follow_or_take_back(realm, Change(old, new), before, after, actor)
+        await _follow_or_take_back(realm, ObjectChange(old, new), before, after, actor)
     return new
 
 
 async def change_connector(
-    realm: Realm,
+    realm: ConfiguredRealm,
     id: str,
     changed: Callable[[Connector], Connector],
     actor: Actor,
@@ -89,12 +91,12 @@ async def change_connector(
         spaces = await registry.references.spaces_served_by(await registry.snapshot(), id)
         before = [each for space in spaces for each in stored_by(space, [old])]
         after = [each for space in spaces for each in stored_by(space, [new])]
-        await _follow_or_take_back(realm, Change(old, new), before, after, actor)
+        await _follow_or_take_back(realm, ObjectChange(old, new), before, after, actor)
     return new
 
 
 async def remove_space(
-    realm: Realm,
+    realm: ConfiguredRealm,
     id: str,
     actor: Actor,
     *,
@@ -122,7 +124,7 @@ async def remove_space(
 # ---- Names ---------------------------------------------------------------------------------------
 
 
-async def _free_name(realm: Realm, space: Space, actor: Actor) -> str:
+async def _free_name(realm: ConfiguredRealm, space: Space, actor: Actor) -> str:
     """Choose the id of the space's own collection.
 
     A collection may already exist under the derived id, for example from a removed space. It is
@@ -154,11 +156,11 @@ async def _found(storage: Storage, collection: str) -> CollectionInfo | None:
 # ---- What follows in the storage -----------------------------------------------------------------
 
 
-async def _stored(realm: Realm, space: Space) -> list[Stored]:
+async def _stored(realm: ConfiguredRealm, space: Space) -> list[SpaceCollection]:
     return await stored_in(await realm.registry.snapshot(), space)
 
 
-async def _ensure(realm: Realm, places: Iterable[Stored], actor: Actor) -> None:
+async def _ensure(realm: ConfiguredRealm, places: Iterable[SpaceCollection], actor: Actor) -> None:
     """Create or restore collections. If that fails now, the first write does it."""
     for each in places:
         if not each.auto_create:
@@ -188,7 +190,7 @@ def _making(info: CollectionInfo) -> Callable[[WriteSession], Any]:
 
 
 async def _change_settings(
-    realm: Realm, each: Stored, earlier: CollectionInfo, actor: Actor
+    realm: ConfiguredRealm, each: SpaceCollection, earlier: CollectionInfo, actor: Actor
 ) -> None:
     different: dict[str, Any] = {
         name: getattr(each.collection, name)
@@ -212,7 +214,11 @@ async def _change_settings(
 
 
 async def _follow_or_take_back(
-    realm: Realm, change: Change[H], before: list[Stored], after: list[Stored], actor: Actor
+    realm: ConfiguredRealm,
+    change: ObjectChange[H],
+    before: list[SpaceCollection],
+    after: list[SpaceCollection],
+    actor: Actor,
 ) -> None:
     """Apply a configuration change to the storages.
 
@@ -235,7 +241,7 @@ async def _follow_or_take_back(
         raise
 
 
-async def _check_reachable(realm: Realm, places: Iterable[Stored]) -> None:
+async def _check_reachable(realm: ConfiguredRealm, places: Iterable[SpaceCollection]) -> None:
     """Raise Unavailable, before anything is changed, if a storage cannot be opened."""
     for storage_id in {each.storage_id for each in places}:
         try:
@@ -247,7 +253,7 @@ async def _check_reachable(realm: Realm, places: Iterable[Stored]) -> None:
             ) from error
 
 
-async def _drop_unused(realm: Realm, removed: Removed, actor: Actor) -> None:
+async def _drop_unused(realm: ConfiguredRealm, removed: RemovedSpace, actor: Actor) -> None:
     delete_at = SystemClock().now_ms() + limits.SPACE_GRACE_SECONDS * 1000
     for each in removed.unused:
         if not each.auto_delete:

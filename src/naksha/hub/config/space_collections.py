@@ -17,7 +17,7 @@ _DIGEST_LENGTH: Final = 12
 _DERIVED: Final = re.compile(rf"s-.*-[0-9a-f]{{{_DIGEST_LENGTH}}}")
 
 
-class Stored(NamedTuple):
+class SpaceCollection(NamedTuple):
     """A collection that a space is stored in."""
 
     storage_id: str
@@ -67,35 +67,35 @@ def collection_of(space: Space, properties: dict[str, Any]) -> CollectionInfo:
     The connector's `collection` takes precedence over the space's; without either, the space has
     its own collection.
     """
-    told = _told(space, properties)
+    configured = _collection_settings(space, properties)
     keeps = space.versions_to_keep is None or space.versions_to_keep > 1
     return CollectionInfo(
         id=check_collection_id(
-            told.get("id") or space.collection_id or derived_collection_id(space.id),
+            configured.get("id") or space.collection_id or derived_collection_id(space.id),
             field="properties.collection.id",
         ),
-        history_enabled=_flag(told, "historyEnabled", keeps),
-        max_age=_days(told),
-        id_prefix=_text(told, "idPrefix"),
-        author=_text(told, "author"),
-        optimal_partitioning=_flag(told, "optimalPartitioning", False),
-        points_only=_flag(told, "pointsOnly", False),
-        partitions=_partitions(told),
+        history_enabled=_flag(configured, "historyEnabled", keeps),
+        max_age=_days(configured),
+        id_prefix=_text(configured, "idPrefix"),
+        author=_text(configured, "author"),
+        optimal_partitioning=_flag(configured, "optimalPartitioning", False),
+        points_only=_flag(configured, "pointsOnly", False),
+        partitions=_partitions(configured),
     )
 
 
-def stored(space: Space, storage_id: str, properties: dict[str, Any]) -> Stored:
+def space_collection(space: Space, storage_id: str, properties: dict[str, Any]) -> SpaceCollection:
     """Return a space's collection together with its storage."""
-    return Stored(
+    return SpaceCollection(
         storage_id,
         collection_of(space, properties),
-        is_own=not _told(space, properties).get("id"),
+        is_own=not _collection_settings(space, properties).get("id"),
         auto_create=_flag(properties, "autoCreateCollection", True, "properties"),
         auto_delete=_flag(properties, "autoDeleteCollection", True, "properties"),
     )
 
 
-def not_to_be_made(id: str) -> CollectionNotFound:
+def collection_missing(id: str) -> CollectionNotFound:
     """Return the error for a missing collection that must not be created automatically."""
     return CollectionNotFound(
         f"The collection {id!r} does not exist, and the connector's autoCreateCollection is false;"
@@ -104,46 +104,55 @@ def not_to_be_made(id: str) -> CollectionNotFound:
     )
 
 
-def _told(space: Space, properties: dict[str, Any]) -> dict[str, Any]:
-    told = properties.get("collection") or space.properties.get("collection") or {}
-    if isinstance(told, str):
-        return {"id": told}
-    if not isinstance(told, dict):
+def _collection_settings(space: Space, properties: dict[str, Any]) -> dict[str, Any]:
+    configured = properties.get("collection") or space.properties.get("collection") or {}
+    if isinstance(configured, str):
+        return {"id": configured}
+    if not isinstance(configured, dict):
         raise InvalidArgument(
-            "collection must be an id or an object with an id", field="properties.collection"
+            "properties.collection must be an id or an object with an id, not "
+            f"{type(configured).__name__}",
+            field="properties.collection",
         )
-    return told
+    return configured
 
 
 def _flag(
-    told: dict[str, Any], name: str, default: bool, at: str = "properties.collection"
+    configured: dict[str, Any], name: str, default: bool, at: str = "properties.collection"
 ) -> bool:
-    value = told.get(name, default)
+    value = configured.get(name, default)
     if not isinstance(value, bool):
-        raise InvalidArgument(f"{name} must be true or false", field=f"{at}.{name}")
+        raise InvalidArgument(
+            f"{at}.{name} must be true or false, not {value!r:.40}", field=f"{at}.{name}"
+        )
     return value
 
 
-def _text(told: dict[str, Any], name: str) -> str | None:
-    value = told.get(name)
+def _text(configured: dict[str, Any], name: str) -> str | None:
+    value = configured.get(name)
     if value is not None and not isinstance(value, str):
-        raise InvalidArgument(f"{name} must be a string", field=f"properties.collection.{name}")
+        raise InvalidArgument(
+            f"properties.collection.{name} must be a string, not {type(value).__name__}",
+            field=f"properties.collection.{name}",
+        )
     return value
 
 
-def _days(told: dict[str, Any]) -> int:
-    days = told.get("maxAge", CollectionInfo(id="a").max_age)
+def _days(configured: dict[str, Any]) -> int:
+    days = configured.get("maxAge", CollectionInfo(id="a").max_age)
     if not isinstance(days, int) or isinstance(days, bool) or days < 0:
         raise InvalidArgument(
-            "maxAge must be a number of days, 0 or more", field="properties.collection.maxAge"
+            f"properties.collection.maxAge is {days!r:.40}; it must be a number of days, 0 or more",
+            field="properties.collection.maxAge",
         )
     return days
 
 
-def _partitions(told: dict[str, Any]) -> int:
-    partitions = told.get("partitions", 1)
+def _partitions(configured: dict[str, Any]) -> int:
+    partitions = configured.get("partitions", 1)
     if isinstance(partitions, bool) or partitions not in (1, 16):
         raise InvalidArgument(
-            "partitions must be 1 or 16", field="properties.collection.partitions"
+            f"properties.collection.partitions is {partitions!r:.40}; it must be 1 or 16",
+            field="properties.collection.partitions",
         )
     return int(partitions)

@@ -9,14 +9,14 @@ import msgspec
 
 from naksha.hub.auth.rights import Right
 from naksha.hub.auth.row_scope import ServingRealm, pipeline_of, scope_in
-from naksha.hub.config.change_rights import is_seen
+from naksha.hub.config.change_rights import is_visible
 from naksha.hub.config.objects import Space
 from naksha.hub.config.references import connectors_of
-from naksha.hub.config.registry import Realm
+from naksha.hub.config.registry import ConfiguredRealm
 from naksha.hub.config.space_names import spaces_with_tag
 from naksha.hub.pipeline.request_context import Actor
 from naksha.hub.query_language.content_time import Test
-from naksha.hub.render.space_contents import UNKNOWN, Size, contents_updated_at, sizes
+from naksha.hub.render.space_contents import UNKNOWN, SpaceSize, contents_updated_at, sizes
 
 _SPACE_RIGHTS: Final = (Right.USE_SPACES, Right.MANAGE_SPACES, Right.ADMIN_SPACES)
 _FEATURE_RIGHTS: Final = (
@@ -51,7 +51,7 @@ class SpaceFilter(NamedTuple):
         return is_owned and has_tag and self.region in (None, space.region)
 
 
-class Wanted(NamedTuple):
+class SpaceListMembers(NamedTuple):
     """Computed members that the response includes for each space."""
 
     rights: bool = False
@@ -59,18 +59,18 @@ class Wanted(NamedTuple):
     counts: bool = False
 
 
-async def listed(
-    realm: ServingRealm, where: SpaceFilter, wanted: Wanted, actor: Actor
+async def visible_spaces(
+    realm: ServingRealm, where: SpaceFilter, members: SpaceListMembers, actor: Actor
 ) -> list[dict[str, Any]]:
     """Return the spaces that an actor may see, as JSON, ordered by id."""
     tagged = await spaces_with_tag(realm, where.tags) if where.tags else ()
     spaces = [
         space
         for space in await realm.registry.list(Space)
-        if where.takes(space, actor, tagged) and is_seen(space, actor)
+        if where.takes(space, actor, tagged) and is_visible(space, actor)
     ]
-    told: list[dict[str, Any]] = [{} for _ in spaces]
-    if where.content_tests or wanted.counts:
+    computed: list[dict[str, Any]] = [{} for _ in spaces]
+    if where.content_tests or members.counts:
         times = await contents_updated_at(realm, spaces)
         kept = [
             (space, {"contentUpdatedAt": time})
@@ -78,19 +78,19 @@ async def listed(
             if not where.content_tests
             or (time is not None and all(test(time) for test in where.content_tests))
         ]
-        spaces, told = [space for space, _ in kept], [dict(more) for _, more in kept]
-    if wanted.counts:
-        for more, size in zip(told, await _sizes(realm, spaces, actor), strict=True):
+        spaces, computed = [space for space, _ in kept], [dict(more) for _, more in kept]
+    if members.counts:
+        for more, size in zip(computed, await _sizes(realm, spaces, actor), strict=True):
             more.update(msgspec.to_builtins(size))
-    for space, more in zip(spaces, told, strict=True):
-        if wanted.rights:
+    for space, more in zip(spaces, computed, strict=True):
+        if members.rights:
             more["rights"] = await _rights_on(realm, space, actor)
-        if wanted.connectors:
+        if members.connectors:
             more["connectors"] = await _connectors(realm, space, actor)
-    return [{**space.to_json(), **more} for space, more in zip(spaces, told, strict=True)]
+    return [{**space.to_json(), **more} for space, more in zip(spaces, computed, strict=True)]
 
 
-async def _sizes(realm: ServingRealm, spaces: Sequence[Space], actor: Actor) -> list[Size]:
+async def _sizes(realm: ServingRealm, spaces: Sequence[Space], actor: Actor) -> list[SpaceSize]:
     """Return the sizes of spaces.
 
     The size is UNKNOWN if the actor may not read all features, or if a handler hides some.
@@ -121,12 +121,12 @@ async def _rights_on(realm: ServingRealm, space: Space, actor: Actor) -> list[st
     ]
 
 
-async def _connectors(realm: Realm, space: Space, actor: Actor) -> list[dict[str, Any]]:
+async def _connectors(realm: ConfiguredRealm, space: Space, actor: Actor) -> list[dict[str, Any]]:
     """Return the space's connectors, reduced to their ids where the actor may not see them."""
     if not space.event_handler_ids:
         return []
     found = await connectors_of(await realm.registry.snapshot(), space)
     return [
-        connector.to_json() if is_seen(connector, actor) else {"id": connector.id}
+        connector.to_json() if is_visible(connector, actor) else {"id": connector.id}
         for connector in found
     ]

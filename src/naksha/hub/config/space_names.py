@@ -12,20 +12,20 @@ from typing import Final
 
 from naksha.hub.config.objects import Space, StorageObject
 from naksha.hub.config.references import stored_in
-from naksha.hub.config.registry import Realm
+from naksha.hub.config.registry import ConfiguredRealm
 from naksha.hub.config.space_collections import scope_of
 from naksha.hub.pipeline.request_context import Actor
 from naksha.model.errors import InUse, NakshaError, NotFound
 from naksha.spi.storage import Storage
-from naksha.versioning import Branch, Signed, Tag, branches, delete_branch, delete_tag, tags
-from naksha.versioning.records import everywhere
+from naksha.versioning import Attribution, Branch, Tag, branches, delete_branch, delete_tag, tags
+from naksha.versioning.records import all_records
 
 _log: Final = logging.getLogger(__name__)
 
 
-async def forget_names(realm: Realm, space: Space, actor: Actor) -> None:
+async def forget_names(realm: ConfiguredRealm, space: Space, actor: Actor) -> None:
     """Delete all tags and branches of a space."""
-    signed = Signed(actor.app_id, actor.author, f"remove the space {space.id}")
+    signed = Attribution(actor.app_id, actor.author, f"remove the space {space.id}")
     scope = scope_of(realm.realm_id, space.id)
     for storage_id in {
         each.storage_id for each in await stored_in(await realm.registry.snapshot(), space)
@@ -45,7 +45,7 @@ async def forget_names(realm: Realm, space: Space, actor: Actor) -> None:
             )
 
 
-async def spaces_with_tag(realm: Realm, names: Collection[str]) -> set[str]:
+async def spaces_with_tag(realm: ConfiguredRealm, names: Collection[str]) -> set[str]:
     """Return the ids of spaces with a version tag of one of these names.
 
     Storages that cannot be read are skipped.
@@ -54,7 +54,7 @@ async def spaces_with_tag(realm: Realm, names: Collection[str]) -> set[str]:
     prefix = scope_of(realm.realm_id, "")
     for thing in await realm.registry.list(StorageObject):
         try:
-            known = await everywhere(await realm.storage(thing.id)) if thing.active else []
+            known = await all_records(await realm.storage(thing.id)) if thing.active else []
         except NakshaError as error:
             _log.warning("The tags of the storage %s could not be read: %s", thing.id, error)
             continue
@@ -67,7 +67,7 @@ async def spaces_with_tag(realm: Realm, names: Collection[str]) -> set[str]:
     return found
 
 
-async def _forget_branches(storage: Storage, scope: str, signed: Signed) -> None:
+async def _forget_branches(storage: Storage, scope: str, signed: Attribution) -> None:
     """Delete branches, starting with those that no other branch is based on."""
     left = await branches(storage, space=scope)
     while left:

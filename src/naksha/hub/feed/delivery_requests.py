@@ -9,7 +9,7 @@ import msgspec
 
 from naksha.hub.auth.rights import Right
 from naksha.hub.pipeline.requests import Request
-from naksha.hub.subscriptions.delivery_fence import Fence
+from naksha.hub.subscriptions.delivery_fence import DeliveryFence
 
 
 class ChangedFeature(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class ChangedCollection(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     states_kept: bool = True
 
 
-class Changes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class DeliveredChanges(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Delivered changes, reduced to the members that the hub's handlers use."""
 
     version: int
@@ -46,7 +46,7 @@ class DeliverChanges(Request[None], frozen=True, kw_only=True, tag="DeliverChang
     changes: ClassVar[bool] = True
     tells_features: ClassVar[bool] = False
 
-    fence: Fence
+    fence: DeliveryFence
     body: msgspec.Raw
     """JSON in the format of the feed (`naksha.hub.feed.transaction_json`)."""
 
@@ -57,6 +57,6 @@ class DeliverChanges(Request[None], frozen=True, kw_only=True, tag="DeliverChang
         """
         return (Right.MANAGE_SUBSCRIPTIONS,)
 
-    def read(self) -> Changes:
+    def read(self) -> DeliveredChanges:
         """Parse the body."""
-        return msgspec.json.decode(self.body, type=Changes)
+        return msgspec.json.decode(self.body, type=DeliveredChanges)

@@ -18,18 +18,18 @@ from naksha.spi.storage import Storage
 
 _EVERYWHERE: Final = LogFilter(overlays=None)
 _NOTHING: Final[frozenset[str]] = frozenset()
-_tails: Final[WeakKeyDictionary[Storage, Tail]] = WeakKeyDictionary()
+_tails: Final[WeakKeyDictionary[Storage, LogTail]] = WeakKeyDictionary()
 
 
-def tail_of(storage: Storage) -> Tail:
+def tail_of(storage: Storage) -> LogTail:
     """Return the tail of an open storage."""
     tail = _tails.get(storage)
     if tail is None:
-        tail = _tails[storage] = Tail()
+        tail = _tails[storage] = LogTail()
     return tail
 
 
-class Tail:
+class LogTail:
     """The collections touched by the latest transactions on main.
 
     It covers a limited number of transactions, starting with the first query.
@@ -39,7 +39,7 @@ class Tail:
         self._end = -limits.INT8_MAX
         """Version of the last transaction in the tail."""
         self._touched: deque[frozenset[str]] = deque(maxlen=limits.FEED_TAIL_TRANSACTIONS)
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def untouched(
         self, storage: Storage, after: int, last: int, collections: Collection[str]
@@ -49,7 +49,7 @@ class Tail:
         Returns `after` if a collection changed immediately, or if the tail does not reach back that
         far. `last` must be published.
         """
-        async with self._turn:
+        async with self._lock:
             if self._end < after - limits.FEED_TRANSACTIONS_MAX:
                 self._begin(after)
             try:

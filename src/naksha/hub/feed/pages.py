@@ -15,7 +15,7 @@ from naksha.model.version import HEAD
 from naksha.versioning import FeedFilter, FeedPosition, Line, read_feed
 
 
-class Source(NamedTuple):
+class FeedSource(NamedTuple):
     """Source of a feed: a line of a storage, filtered."""
 
     storage_id: str
@@ -27,7 +27,7 @@ class Source(NamedTuple):
 
 
 async def next_changes(
-    source: Source, request: ReadChanges, check: Callable[[int], None] = lambda _: None
+    source: FeedSource, request: ReadChanges, check: Callable[[int], None] = lambda _: None
 ) -> Changes:
     """Return the next non-empty page, or an empty one when the request's wait time is over.
 
@@ -35,7 +35,9 @@ async def next_changes(
     """
     if not 1 <= request.limit <= limits.FEED_TRANSACTIONS_MAX:
         raise InvalidArgument(
-            f"limit must be between 1 and {limits.FEED_TRANSACTIONS_MAX}", field="limit"
+            f'Parameter "limit" is {request.limit}; it must be in '
+            f"1..{limits.FEED_TRANSACTIONS_MAX}",
+            field="limit",
         )
     line = source.line
     deadline = time.monotonic() + min(request.wait_seconds, limits.FEED_WAIT_SECONDS_MAX)
@@ -58,10 +60,10 @@ async def next_changes(
         if page.items or left <= 0:
             return Changes(source.storage_id, page.items, str(position), page.last)
         if position == FeedPosition(page.last):
-            position = await _news(source, page.last, deadline)
+            position = await _next_position(source, page.last, deadline)
 
 
-async def _news(source: Source, last: int, deadline: float) -> FeedPosition:
+async def _next_position(source: FeedSource, last: int, deadline: float) -> FeedPosition:
     """Wait for a transaction that may contain matching changes.
 
     Returns the position before it, or the position reached when the deadline passes.

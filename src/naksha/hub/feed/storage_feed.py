@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from naksha.hub.auth.resources import stored_features
 from naksha.hub.auth.rights import Right, forbidden
-from naksha.hub.config.change_rights import check_seen
+from naksha.hub.config.change_rights import check_visible
 from naksha.hub.config.objects import StorageObject
-from naksha.hub.feed.pages import Source, next_changes
+from naksha.hub.feed.pages import FeedSource, next_changes
 from naksha.hub.hub import RealmHub
 from naksha.hub.pipeline.request_context import Actor
 from naksha.hub.pipeline.version_requests import ReadChanges
@@ -29,7 +29,7 @@ async def read_storage_changes(
     independent of their space.
     """
     thing = await realm.registry.get(StorageObject, storage_id)
-    check_seen(thing, actor)
+    check_visible(thing, actor)
     for name in collections or (None,):
         features = stored_features(thing.resource(), name)
         if not actor.rights.scope(Right.READ_FEATURES, features).is_everything:
@@ -39,4 +39,4 @@ async def read_storage_changes(
         collections=collections or None, actions=request.actions, query=request.query
     )
     line = await line_of(storage, MAIN_BRANCH)
-    return await next_changes(Source(storage_id, line, where), request)
+    return await next_changes(FeedSource(storage_id, line, where), request)

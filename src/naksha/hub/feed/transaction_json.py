@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from naksha.versioning import Published
+from naksha.versioning import FeedTransaction
 
 _encode = msgspec.json.encode
 
 
-def published_json(item: Published, storage: str) -> bytes:
+def published_json(item: FeedTransaction, storage: str) -> bytes:
     """Encode a published transaction, or a part of one; unknown members are left out.
 
     `collections` summarizes the whole transaction, `features` contains only this part.
@@ -42,7 +42,7 @@ def published_json(item: Published, storage: str) -> bytes:
     return _encode(head)[:-1] + b',"features":[' + features + b"]}"
 
 
-def _collections(item: Published) -> list[dict[str, Any]]:
+def _collections(item: FeedTransaction) -> list[dict[str, Any]]:
     """Summarize the changes per collection; `changed` means that its settings changed."""
     changeset = item.changeset
     found: dict[str, dict[str, Any]] = {}

@@ -86,7 +86,7 @@ class ActivityLogHandler:
         missing = [s for s in states if s.xyz["puuid"] and s.xyz["puuid"] not in known]
         if not missing:
             return known
-        wanted = {state.xyz["puuid"] for state in missing}
+        missing_uuids = {state.xyz["puuid"] for state in missing}
         query = Query(
             ids=tuple({state.id for state in missing}),
             states=States.ALL,
@@ -96,7 +96,7 @@ class ActivityLogHandler:
         answer = await event.send_to(self._space_id, ReadFeatures(query=query, ref=ref))
         async with aclosing(answer):
             async for some in answer:
-                known |= {state.uuid: state for state in some if state.uuid in wanted}
+                known |= {state.uuid: state for state in some if state.uuid in missing_uuids}
         return known
 
 

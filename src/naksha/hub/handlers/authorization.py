@@ -13,8 +13,13 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from naksha.hub.auth.resources import Resource
-from naksha.hub.auth.rights import FEATURE_RIGHTS, Right, Rights, Scope, forbidden
-from naksha.hub.auth.row_rights import Guard, marks_in, marks_of, predicate_of
+from naksha.hub.auth.rights import FEATURE_RIGHTS, FeatureScope, Right, Rights, forbidden
+from naksha.hub.auth.row_rights import (
+    RowGuard,
+    predicate_of,
+    rights_attributes_in,
+    rights_attributes_of,
+)
 from naksha.hub.config.objects import Space
 from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.pipeline.requests import ReadFeatures
@@ -22,8 +27,8 @@ from naksha.hub.pipeline.responses import Features, Written
 from naksha.model.errors import Conflict, Forbidden, Inactive
 from naksha.model.state import State
 
-EVERYTHING: Final = Scope(((),))
-NOTHING: Final = Scope(())
+EVERYTHING: Final = FeatureScope(((),))
+NOTHING: Final = FeatureScope(())
 
 
 class Authorization:
@@ -50,7 +55,7 @@ class Authorization:
             return await self._narrowed(event, partial)
         return await event.send_upstream()
 
-    def scope(self, rights: Rights, right: Right) -> Scope:
+    def scope(self, rights: Rights, right: Right) -> FeatureScope:
         """Return the features that a right covers, for callers without an event.
 
         Returns NOTHING for a space that the actor may not use or that is not active.
@@ -61,9 +66,9 @@ class Authorization:
     def _may_use(self, rights: Rights) -> bool:
         return self._is_shared or rights.allows(Right.USE_SPACES, self._space)
 
-    def _scopes(self, event: Event) -> dict[Right, Scope]:
+    def _scopes(self, event: Event) -> dict[Right, FeatureScope]:
         """Return the scope of each feature right that the request needs."""
-        found: dict[Right, Scope] = {}
+        found: dict[Right, FeatureScope] = {}
         rights = event.context.actor.rights
         for right in event.request.needs():
             if right not in FEATURE_RIGHTS:
@@ -74,7 +79,7 @@ class Authorization:
                 raise forbidden(right, self._features)
         return found
 
-    def _scope(self, rights: Rights, right: Right) -> Scope:
+    def _scope(self, rights: Rights, right: Right) -> FeatureScope:
         """Return the features that a right covers; a shared space is readable by everyone."""
         if self._is_shared and right is Right.READ_FEATURES:
             return EVERYTHING
@@ -82,7 +87,7 @@ class Authorization:
 
     # ---- Reading -----------------------------------------------------------------------------
 
-    async def _narrowed(self, event: Event, partial: dict[Right, Scope]) -> Any:
+    async def _narrowed(self, event: Event, partial: dict[Right, FeatureScope]) -> Any:
         """Answer a read with only the features that the actor may read."""
         if isinstance(event.request, ReadFeatures) and event.request.is_about_ids:
             return _only_ids(await event.send_upstream())
@@ -95,7 +100,7 @@ class Authorization:
         return _readable(answer, readable) if isinstance(answer, Features) else answer
 
     def _only_some(
-        self, event: Event, readable: Scope | None, partial: dict[Right, Scope]
+        self, event: Event, readable: FeatureScope | None, partial: dict[Right, FeatureScope]
     ) -> Forbidden:
         right = Right.READ_FEATURES if readable is not None else next(iter(partial))
         return Forbidden(
@@ -108,7 +113,7 @@ class Authorization:
 
     # ---- Writing -----------------------------------------------------------------------------
 
-    async def _guarded(self, event: Event, scopes: dict[Right, Scope]) -> Any:
+    async def _guarded(self, event: Event, scopes: dict[Right, FeatureScope]) -> Any:
         """Run a write whose changes are checked against the scopes.
 
         Existing features in the response (or the conflict's head) are removed if the actor may not
@@ -116,7 +121,7 @@ class Authorization:
         """
         context = event.context
         if not all(scope.is_everything for scope in scopes.values()):
-            context = context.guarded(Guard(self._features, scopes))
+            context = context.guarded(RowGuard(self._features, scopes))
         readable = self._scope(context.actor.rights, Right.READ_FEATURES)
         try:
             answer = await event.send_upstream(context=context)
@@ -133,8 +138,8 @@ class Authorization:
             tombstones=tuple(one for one in answer.tombstones if is_in(readable, one)),
         )
 
-    def _reads(self, readable: Scope, head: dict[str, Any]) -> bool:
-        return readable.allows(marks_in(head).among(self._features).attributes)
+    def _reads(self, readable: FeatureScope, head: dict[str, Any]) -> bool:
+        return readable.allows(rights_attributes_in(head).among(self._features).attributes)
 
 
 def check_active(space: Space) -> None:
@@ -145,15 +150,15 @@ def check_active(space: Space) -> None:
         )
 
 
-def is_in(scope: Scope, state: State) -> bool:
+def is_in(scope: FeatureScope, state: State) -> bool:
     """Whether a state is within a scope."""
-    marks = marks_of(state)
+    marks = rights_attributes_of(state)
     return scope.allows(
         {"id": marks.id, "tags": marks.tags, "appId": marks.app_id, "author": marks.author}
     )
 
 
-def _readable(answer: Features, scope: Scope) -> Features:
+def _readable(answer: Features, scope: FeatureScope) -> Features:
     """Keep only the features of a response that are within a scope."""
     return _changed(answer, lambda states: [state for state in states if is_in(scope, state)])
 

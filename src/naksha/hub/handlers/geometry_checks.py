@@ -33,36 +33,39 @@ class GeometryRule(NamedTuple):
     """One configured geometry rule."""
 
     name: str
-    told: Any
+    expected: Any
 
     def problem(self, shape: Any) -> str | None:
         """Return what is wrong with a geometry, or None."""
-        return _CHECKS[self.name](shape, self.told)
+        return _CHECKS[self.name](shape, self.expected)
 
 
 class GeometryRules:
     """All geometry rules of a space."""
 
-    def __init__(self, told: object, field: str) -> None:
-        if not isinstance(told, Mapping):
-            raise InvalidArgument("Geometry rules must be a JSON object", field=field)
-        unknown = sorted({*told} - {*_KINDS})
+    def __init__(self, rules: object, field: str) -> None:
+        if not isinstance(rules, Mapping):
+            raise InvalidArgument(
+                f"{field} must be a JSON object of geometry rules, not {type(rules).__name__}",
+                field=field,
+            )
+        unknown = sorted({*rules} - {*_KINDS})
         if unknown:
             raise InvalidArgument(
                 f"{unknown[0]!r:.40} is not a geometry rule; use one of {', '.join(_KINDS)}",
                 field=field,
             )
-        for name, value in told.items():
+        for name, value in rules.items():
             if not _KINDS[name](value):
                 raise InvalidArgument(
                     f"{value!r:.60} is not a valid value of the geometry rule {name}",
                     field=f"{field}.{name}",
                 )
-        self._is_required = bool(told.get("required", False))
+        self._is_required = bool(rules.get("required", False))
         # A rule set to false is switched off.
         self._rules = [
             GeometryRule(name, value)
-            for name, value in told.items()
+            for name, value in rules.items()
             if name != "required" and value is not False
         ]
 

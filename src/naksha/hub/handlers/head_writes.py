@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from naksha.hub.handlers.views.layers import chunks
-from naksha.hub.handlers.write_parts import namespace_of, says, with_lock
+from naksha.hub.handlers.write_parts import names_state, namespace_of, with_lock
 from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.pipeline.requests import IfExists, Modification, ReadFeatures, WriteFeatures
 from naksha.hub.pipeline.responses import Written
@@ -82,7 +82,7 @@ async def check_merges(event: Event, request: WriteFeatures) -> None:
     heads = await heads_of(event, {f["id"] for f in merges}, request.ref) if merges else {}
     for feature in merges:
         head = heads.get(feature["id"])
-        if head is not None and not says(feature, head):
+        if head is not None and not names_state(feature, head):
             raise NotSupported(
                 "The feature was changed since it was read, and this space cannot apply its rules "
                 "to the result of a server-side merge; read the feature again and merge it "
@@ -96,7 +96,7 @@ def is_patch(one: Modification) -> bool:
     return one.if_exists is IfExists.PATCH
 
 
-def with_wholes(request: WriteFeatures, heads: Heads) -> WriteFeatures:
+def with_patches_applied(request: WriteFeatures, heads: Heads) -> WriteFeatures:
     """Replace patches of existing features by the whole features that they result in."""
     modifications: list[Modification] = []
     for one in request.modifications:
@@ -107,14 +107,16 @@ def with_wholes(request: WriteFeatures, heads: Heads) -> WriteFeatures:
         rest = tuple(f for f in one.features if f.get("id") not in heads)
         if rest or one.ids:
             modifications.append(msgspec.structs.replace(one, features=rest))
-        wholes = tuple(whole_of(f, heads[f["id"]]) for f in patches)
-        replaced = msgspec.structs.replace(one, features=wholes, ids=(), if_exists=IfExists.REPLACE)
+        patched_features = tuple(patched_feature(f, heads[f["id"]]) for f in patches)
+        replaced = msgspec.structs.replace(
+            one, features=patched_features, ids=(), if_exists=IfExists.REPLACE
+        )
         modifications.append(replaced)
     return msgspec.structs.replace(request, modifications=tuple(modifications))
 
 
-def whole_of(feature: Feature, head: State) -> Feature:
+def patched_feature(feature: Feature, head: State) -> Feature:
     """Apply a patch to the current state, locked to that state."""
-    whole = patched(without_namespace(head.feature), without_namespace(feature))
-    namespaced = with_namespace(whole, namespace_of(feature))
+    merged = patched(without_namespace(head.feature), without_namespace(feature))
+    namespaced = with_namespace(merged, namespace_of(feature))
     return namespaced if namespace_of(feature).get("uuid") else with_lock(namespaced, head)

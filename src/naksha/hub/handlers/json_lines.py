@@ -20,7 +20,7 @@ import msgspec
 
 from naksha.hub.feed.delivery_requests import DeliverChanges
 from naksha.hub.pipeline.pipeline import Event, Setup
-from naksha.hub.subscriptions.delivery_fence import Fence
+from naksha.hub.subscriptions.delivery_fence import DeliveryFence
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotSupported, Unavailable
 
@@ -55,18 +55,20 @@ class JsonLinesHandler:
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     raise Unavailable(
-                        "The export file is locked by another process; retry later"
+                        "The file of the deliveries is locked by another process; retry later"
                     ) from error
                 await asyncio.sleep(_LOCK_PAUSE_SECONDS)
             except OSError as error:
-                raise Unavailable(f"The export file cannot be written: {error.strerror}") from error
+                raise Unavailable(
+                    f"The delivery could not be written to its file: {error.strerror}"
+                ) from error
             else:
                 break
         await event.pass_on()
         return None
 
 
-def append(path: Path, fence: Fence, line: bytes) -> None:
+def append(path: Path, fence: DeliveryFence, line: bytes) -> None:
     """Append a line unless it was written before.
 
     The lock does not block: its owner may be a suspended process, and threads waiting for it would
@@ -89,14 +91,14 @@ def append(path: Path, fence: Fence, line: bytes) -> None:
         _keep(path, {**last, fence.name: fence})
 
 
-def _last_of(path: Path) -> dict[str, Fence]:
+def _last_of(path: Path) -> dict[str, DeliveryFence]:
     try:
-        return msgspec.json.decode(_fence_path(path).read_bytes(), type=dict[str, Fence])
+        return msgspec.json.decode(_fence_path(path).read_bytes(), type=dict[str, DeliveryFence])
     except FileNotFoundError:
         return {}
 
 
-def _keep(path: Path, last: dict[str, Fence]) -> None:
+def _keep(path: Path, last: dict[str, DeliveryFence]) -> None:
     """Save the fences after the line.
 
     A crash in between writes the line twice, which is better than losing it.
@@ -133,9 +135,9 @@ def _fence_path(path: Path) -> Path:
     return path.with_name(path.name + FENCE_SUFFIX)
 
 
-def _inner_path(given: object) -> PurePosixPath:
+def _inner_path(name: object) -> PurePosixPath:
     """Parse a path that does not leave its directory."""
-    path = PurePosixPath(given) if isinstance(given, str) and given else None
+    path = PurePosixPath(name) if isinstance(name, str) and name else None
     is_right = path is not None and not path.is_absolute() and ".." not in path.parts
     if path is None or not is_right or path.suffix != ".jsonl" or "\0" in str(path):
         raise InvalidArgument(

@@ -28,7 +28,7 @@ _VALIDATORS: Final = {DRAFT: Draft202012Validator, DRAFT_7: Draft7Validator}
 _REFERENCES: Final = ("$ref", "$dynamicRef")
 
 
-class Schema:
+class FeatureSchema:
     """Compiled schema for whole features without the storage's namespace."""
 
     def __init__(self, schema: object, field: str) -> None:
@@ -58,7 +58,10 @@ def _draft_of(schema: object) -> str:
 
 def _check(schema: object, field: str) -> None:
     if not isinstance(schema, dict | bool):
-        raise InvalidArgument("A JSON Schema must be an object", field=field)
+        raise InvalidArgument(
+            f"{field} must be a JSON Schema: an object or a boolean, not {type(schema).__name__}",
+            field=field,
+        )
     if len(msgspec.json.encode(schema)) > JSON_SCHEMA_BYTES_MAX:
         raise InvalidArgument(f"The JSON Schema exceeds {JSON_SCHEMA_BYTES_MAX} bytes", field=field)
     if isinstance(schema, bool):

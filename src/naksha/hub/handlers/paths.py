@@ -30,7 +30,9 @@ def path_of(value: object, field: str) -> Path:
         or not all(isinstance(name, str) and name for name in names)
     ):
         raise InvalidArgument(
-            "A path must be text like 'properties.name' or an array of names", field=field
+            f"{field} is {value!r:.80}; a path must be text such as 'properties.name', or an "
+            "array of names",
+            field=field,
         )
     return tuple(names)
 
@@ -39,7 +41,9 @@ def writable_path(value: object, field: str) -> Path:
     """Parse a path that may be changed: not the id, the type or the namespace."""
     path = path_of(value, field)
     if path in KEPT or path[:2] == ("properties", XYZ):
-        raise InvalidArgument(f"A connector cannot change {'.'.join(path)}", field=field)
+        raise InvalidArgument(
+            f"{field} is {'.'.join(path)!r:.80}, which a connector cannot change", field=field
+        )
     return path
 
 

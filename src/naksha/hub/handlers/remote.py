@@ -20,11 +20,11 @@ import msgspec
 from naksha.hub.feed.delivery_requests import DeliverChanges
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import Request
-from naksha.hub.remote.call_options import Caller
-from naksha.hub.remote.client import Broken, Slow, Unreached
+from naksha.hub.remote.call_options import RemoteCaller
+from naksha.hub.remote.client import ConnectFailed, ConnectionBroken, ResponseTimeout
 from naksha.hub.remote.wire import (
-    Reply,
-    Sent,
+    ForwardedRequest,
+    HandlerReply,
     WireEvent,
     decode_error,
     decode_request,
@@ -46,7 +46,7 @@ from naksha.model.errors import (
 )
 
 _log: Final = logging.getLogger(__name__)
-_decode: Final = msgspec.json.Decoder(Reply).decode
+_decode: Final = msgspec.json.Decoder(HandlerReply).decode
 
 
 class RemoteHandler:
@@ -56,7 +56,7 @@ class RemoteHandler:
 
     def __init__(self, setup: Setup) -> None:
         self._name = setup.connector.id
-        self._caller = Caller(setup)
+        self._caller = RemoteCaller(setup)
         self._connector = setup.connector.to_json()
         self._space = setup.space.to_json()
 
@@ -64,16 +64,16 @@ class RemoteHandler:
         posted = self._event(event, request=encode_request(event.request))
         has_sent = False
         for _ in range(limits.REMOTE_STEPS_MAX):
-            reply = await self._ask(event, posted, has_sent=has_sent)
+            reply = await self._call(event, posted, has_sent=has_sent)
             if reply.error is not None:
-                raise self._told(reply)
+                raise self._error_of(reply)
             if reply.has_response:
                 return self._response(reply.response, event.request)
             assert reply.send is not None, "a reply has one of three"
             sent = self._request(reply.send, event)
             if reply.continuation is None:
                 return await _send(event, sent, reply.send)
-            posted = await self._answered(event, sent, reply)
+            posted = await self._continuation(event, sent, reply)
             has_sent = has_sent or sent.changes
         raise LimitExceeded(
             f"The remote handler {self._name!r} exceeded the limit of {limits.REMOTE_STEPS_MAX} "
@@ -95,7 +95,9 @@ class RemoteHandler:
             **more,
         )
 
-    async def _answered(self, event: Event, sent: Request[Any], reply: Reply) -> WireEvent:
+    async def _continuation(
+        self, event: Event, sent: Request[Any], reply: HandlerReply
+    ) -> WireEvent:
         """Return the event that carries the response of a request which the handler sent."""
         assert reply.send is not None
         try:
@@ -107,7 +109,7 @@ class RemoteHandler:
 
     # ---- The call ----------------------------------------------------------------------------
 
-    async def _ask(self, event: Event, posted: WireEvent, *, has_sent: bool) -> Reply:
+    async def _call(self, event: Event, posted: WireEvent, *, has_sent: bool) -> HandlerReply:
         """Post an event and return the reply.
 
         Retries only where nothing can happen twice: when the server was not reached, or when the
@@ -126,11 +128,11 @@ class RemoteHandler:
                 return self._reply(
                     await self._caller.post(body, {}, event.context, is_delivery=is_delivery)
                 )
-            except (Unreached, Broken) as error:
+            except (ConnectFailed, ConnectionBroken) as error:
                 is_last = attempt == limits.REMOTE_ATTEMPTS - 1
-                if is_last or not (isinstance(error, Unreached) or is_repeatable):
+                if is_last or not (isinstance(error, ConnectFailed) or is_repeatable):
                     raise self._failed(event, error, has_sent=has_sent) from error
-            except (Slow, RemoteFailed) as error:
+            except (ResponseTimeout, RemoteFailed) as error:
                 raise self._failed(event, error, has_sent=has_sent) from error
             await asyncio.sleep(limits.REMOTE_PAUSE_SECONDS * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
@@ -138,28 +140,28 @@ class RemoteHandler:
     def _failed(self, event: Event, error: RemoteFailed, *, has_sent: bool) -> NakshaError:
         """Return the error for the client; the URL and the cause are only logged."""
         _log.warning(
-            "remote handler %s at %s: %s (%r)",
+            "Remote handler %s at %s failed: %s (%r)",
             self._name,
             self._caller.url,
             error.message,
             error.__cause__,
         )
         message = f"The remote handler {self._name!r} failed: {error.message}"
-        if has_sent or (event.request.changes and not isinstance(error, Unreached)):
+        if has_sent or (event.request.changes and not isinstance(error, ConnectFailed)):
             return OutcomeUnknown(
                 f"{message}; the change may have been made, so check before you retry"
             )
-        return TimedOut(message) if isinstance(error, Slow) else RemoteFailed(message)
+        return TimedOut(message) if isinstance(error, ResponseTimeout) else RemoteFailed(message)
 
     # ---- Replies ---------------------------------------------------------------------------------
 
-    def _reply(self, body: bytes) -> Reply:
+    def _reply(self, body: bytes) -> HandlerReply:
         try:
             return _decode(body)
         except msgspec.DecodeError as error:
-            raise RemoteFailed("The reply is not a valid handler reply") from error
+            raise RemoteFailed("The response of its server is not a valid handler reply") from error
 
-    def _request(self, sent: Sent, event: Event) -> Request[Any]:
+    def _request(self, sent: ForwardedRequest, event: Event) -> Request[Any]:
         if sent.is_same:
             return event.request
         try:
@@ -176,20 +178,20 @@ class RemoteHandler:
             ) from error
 
     def _nonsense(self, what: str, error: NakshaError) -> RemoteFailed:
-        _log.warning("remote handler %s %s: %s", self._name, what, error.message)
+        _log.warning("Remote handler %s %s: %s", self._name, what, error.message)
         return RemoteFailed(
             f"The remote handler {self._name!r} {what}; the hub's log has the details"
         )
 
-    def _told(self, reply: Reply) -> NakshaError:
+    def _error_of(self, reply: HandlerReply) -> NakshaError:
         assert reply.error is not None
         error = decode_error(reply.error)
         if isinstance(error, HandlerFailed | RemoteFailed):
-            _log.warning("remote handler %s failed: %s", self._name, error.message)
+            _log.warning("Remote handler %s returned an error: %s", self._name, error.message)
         return error
 
 
-async def _send(event: Event, request: Request[Any], sent: Sent) -> Any:
+async def _send(event: Event, request: Request[Any], sent: ForwardedRequest) -> Any:
     if sent.is_same and sent.space is None:
         return await event.send_upstream(request)
     if sent.space is None:

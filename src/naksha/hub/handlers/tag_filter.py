@@ -21,12 +21,12 @@ from naksha.hub.handlers.head_writes import (
     Heads,
     check_merges,
     is_patch,
-    with_wholes,
+    with_patches_applied,
     write_over_heads,
 )
 from naksha.hub.handlers.passthrough import Feature, with_features, with_query
-from naksha.hub.handlers.visible_changes import seen_only
-from naksha.hub.handlers.write_parts import Order, namespace_of, with_ids, with_lock
+from naksha.hub.handlers.visible_changes import visible_only
+from naksha.hub.handlers.write_parts import ResponseOrder, namespace_of, with_ids, with_lock
 from naksha.hub.pipeline.json_path import JsonPath
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import IfExists, Modification, WriteFeatures
@@ -62,7 +62,7 @@ class TagFilterHandler:
         if not self._contains:
             return await event.send_upstream()
         answer = await event.send_upstream(with_query(event.request, self._narrowed))
-        return seen_only(answer, lambda state: self._sees(state.feature))
+        return visible_only(answer, lambda state: self._sees(state.feature))
 
     def _narrowed(self, query: Query) -> Query:
         groups = query.tags if query.tags is not None else ((),)
@@ -132,13 +132,13 @@ class TagFilterHandler:
         }
 
         async def change(heads: Heads) -> WriteFeatures:
-            wholes = with_wholes(request, heads)
+            patched = with_patches_applied(request, heads)
             return await asyncio.to_thread(
-                with_features, wholes, lambda feature, one: self._with_rules(feature, one, heads)
+                with_features, patched, lambda feature, one: self._with_rules(feature, one, heads)
             )
 
         written = await write_over_heads(event, request, ids, change)
-        failed = tuple(map(Order(request).placed, written.failed))
+        failed = tuple(map(ResponseOrder(request).positioned, written.failed))
         return msgspec.structs.replace(written, failed=failed)
 
     def _with_rules(self, feature: Feature, one: Modification, heads: Heads) -> Feature:
@@ -169,9 +169,15 @@ def _rules_of(rules: object) -> dict[str, JsonPath]:
     if not isinstance(rules, dict) or not all(
         tag and isinstance(path, str) for tag, path in rules.items()
     ):
-        raise InvalidArgument("rules must be an object that maps tags to JSONPaths", field=field)
+        raise InvalidArgument(
+            "properties.rules of a tag filter must be an object that maps tags to JSONPaths",
+            field=field,
+        )
     if len(rules) > limits.TAG_RULES_MAX:
-        raise InvalidArgument(f"rules may have at most {limits.TAG_RULES_MAX} entries", field=field)
+        raise InvalidArgument(
+            f"properties.rules has {len(rules)} entries; the maximum is {limits.TAG_RULES_MAX}",
+            field=field,
+        )
     found = {}
     for tag, path in rules.items():
         try:
@@ -196,5 +202,7 @@ def tags_of(properties: dict[str, Any], name: str) -> tuple[str, ...]:
 def _texts(properties: dict[str, Any], name: str) -> list[str]:
     value = properties.get(name) or []
     if not isinstance(value, list | tuple) or not all(isinstance(x, str) and x for x in value):
-        raise InvalidArgument(f"{name} must be an array of strings", field=f"properties.{name}")
+        raise InvalidArgument(
+            f"properties.{name} must be an array of non-empty strings", field=f"properties.{name}"
+        )
     return list(value)

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Final
 import msgspec
 
 from naksha.hub.config.references import Reference
-from naksha.hub.feed.delivery_requests import Changes, DeliverChanges
+from naksha.hub.feed.delivery_requests import DeliverChanges, DeliveredChanges
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import IfExists, IfNotExists, Modification, WriteFeatures
-from naksha.hub.subscriptions.delivery_fence import Fence
+from naksha.hub.subscriptions.delivery_fence import DeliveryFence
 from naksha.model.damage import decode_feature
 from naksha.model.errors import InvalidArgument
 from naksha.model.state import XYZ
@@ -59,7 +59,7 @@ class ToSpaceHandler:
         await event.pass_on()
         return None
 
-    def _fence(self, event: Event, fence: Fence) -> Fence:
+    def _fence(self, event: Event, fence: DeliveryFence) -> DeliveryFence:
         """Return the fence under a name that is unique in the target's storage.
 
         The storage may be shared by realms, and the subscription may write to several spaces in it.
@@ -68,7 +68,7 @@ class ToSpaceHandler:
         return msgspec.structs.replace(fence, name=name)
 
 
-def _modifications(changes: Changes) -> Iterator[Modification]:
+def _modifications(changes: DeliveredChanges) -> Iterator[Modification]:
     """Yield the write of a delivery.
 
     If several collections have the same feature, the last one wins. A feature deleted in one

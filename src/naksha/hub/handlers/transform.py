@@ -16,9 +16,9 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from naksha.hub.handlers.head_writes import Heads, is_patch, with_wholes, write_over_heads
+from naksha.hub.handlers.head_writes import Heads, is_patch, with_patches_applied, write_over_heads
 from naksha.hub.handlers.passthrough import Feature, with_features, with_query, with_states
-from naksha.hub.handlers.transformation import Step, Unconvertible, steps_of, stored_path
+from naksha.hub.handlers.transformation import TransformStep, Unconvertible, steps_of, stored_path
 from naksha.hub.handlers.write_parts import with_ids
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import (
@@ -124,8 +124,8 @@ class TransformHandler:
             ids = {f["id"] for one in patches for f in one.features if isinstance(f.get("id"), str)}
 
         async def change(heads: Heads) -> WriteFeatures:
-            wholes = with_wholes(request, heads)
-            return with_features(wholes, lambda feature, _: self._changed(feature))
+            patched = with_patches_applied(request, heads)
+            return with_features(patched, lambda feature, _: self._changed(feature))
 
         return await write_over_heads(event, request, ids, change)
 
@@ -133,7 +133,7 @@ class TransformHandler:
         return changed(self._on_write, feature)
 
 
-def changed(steps: Sequence[Step], feature: Feature) -> Feature:
+def changed(steps: Sequence[TransformStep], feature: Feature) -> Feature:
     """Apply all steps to a feature.
 
     Raises:

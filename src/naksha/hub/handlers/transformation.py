@@ -35,7 +35,7 @@ class Unconvertible(Exception):
     """A value cannot be converted to the requested type."""
 
 
-class Step(NamedTuple):
+class TransformStep(NamedTuple):
     """One step: its function, the path it changes, and the source path if it moves a value."""
 
     op: str
@@ -49,7 +49,7 @@ class Step(NamedTuple):
         return self.op in ("default", "template")
 
 
-def steps_of(value: object, field: str) -> tuple[Step, ...]:
+def steps_of(value: object, field: str) -> tuple[TransformStep, ...]:
     """Parse the configured steps.
 
     Raises:
@@ -59,46 +59,59 @@ def steps_of(value: object, field: str) -> tuple[Step, ...]:
         return ()
     if not isinstance(value, list | tuple) or len(value) > limits.TRANSFORM_STEPS_MAX:
         raise InvalidArgument(
-            f"Steps must be an array with at most {limits.TRANSFORM_STEPS_MAX} items", field=field
+            f"{field} must be an array of at most {limits.TRANSFORM_STEPS_MAX} steps", field=field
         )
-    return tuple(_step(told, f"{field}[{place}]") for place, told in enumerate(value))
+    return tuple(_step(config, f"{field}[{place}]") for place, config in enumerate(value))
 
 
-def _step(told: object, field: str) -> Step:
-    if not isinstance(told, Mapping):
-        raise InvalidArgument("A step must be an object with the member op", field=field)
-    op = told.get("op")
+def _step(config: object, field: str) -> TransformStep:
+    if not isinstance(config, Mapping):
+        raise InvalidArgument(
+            f'{field} must be an object with the member "op": one of {", ".join(_STEPS)}',
+            field=field,
+        )
+    op = config.get("op")
     make = _STEPS.get(op) if isinstance(op, str) else None
     if make is None:
         raise InvalidArgument(
-            f"{op!r:.40} is not an operation; use one of {', '.join(_STEPS)}", field=f"{field}.op"
+            f"{field}.op is {op!r:.40}, which is not an operation; use one of {', '.join(_STEPS)}",
+            field=f"{field}.op",
         )
-    return make(told, field)
+    return make(config, field)
 
 
-def _changed_path(told: Mapping[str, Any], name: str, field: str) -> Path:
-    path = writable_path(told.get(name), f"{field}.{name}")
+def _changed_path(config: Mapping[str, Any], name: str, field: str) -> Path:
+    path = writable_path(config.get(name), f"{field}.{name}")
     if path[0] in ("geometry", "bbox"):
-        raise InvalidArgument("A step cannot change geometry or bbox", field=f"{field}.{name}")
+        raise InvalidArgument(
+            f"{field}.{name} is {'.'.join(path)!r:.80}, but a step cannot change the geometry or "
+            "the bbox",
+            field=f"{field}.{name}",
+        )
     return path
 
 
-def _value(told: Mapping[str, Any], field: str) -> Any:
-    if "value" not in told:
-        raise InvalidArgument("The step needs a value", field=f"{field}.value")
-    problem = json_problem(told["value"])
+def _value(config: Mapping[str, Any], field: str) -> Any:
+    if "value" not in config:
+        raise InvalidArgument(
+            f"{field}.value is missing: this operation requires it", field=f"{field}.value"
+        )
+    problem = json_problem(config["value"])
     if problem is not None:
         raise InvalidArgument(
             problem.below(f"{field}.value").sentence(), field=f"{field}.value{problem.path}"
         )
-    return told["value"]
+    return config["value"]
 
 
-def _rename(told: Mapping[str, Any], field: str) -> Step:
-    source = _changed_path(told, "from", field)
-    path = _changed_path(told, "to", field)
+def _rename(config: Mapping[str, Any], field: str) -> TransformStep:
+    source = _changed_path(config, "from", field)
+    path = _changed_path(config, "to", field)
     if overlap(source, path):
-        raise InvalidArgument("from and to must not contain each other", field=f"{field}.to")
+        raise InvalidArgument(
+            f"{field}.from and {field}.to overlap: neither path may contain the other",
+            field=f"{field}.to",
+        )
 
     def apply(feature: Feature) -> Feature:
         value = get_at(feature, source)
@@ -106,46 +119,48 @@ def _rename(told: Mapping[str, Any], field: str) -> Step:
             return feature
         return set_at(set_at(feature, source, ABSENT), path, value)
 
-    return Step("rename", path, source, apply)
+    return TransformStep("rename", path, source, apply)
 
 
-def _copy(told: Mapping[str, Any], field: str) -> Step:
-    source = path_of(told.get("from"), f"{field}.from")
-    path = _changed_path(told, "to", field)
+def _copy(config: Mapping[str, Any], field: str) -> TransformStep:
+    source = path_of(config.get("from"), f"{field}.from")
+    path = _changed_path(config, "to", field)
 
     def apply(feature: Feature) -> Feature:
         value = get_at(feature, source)
         return feature if value is ABSENT else set_at(feature, path, value)
 
-    return Step("copy", path, source, apply)
+    return TransformStep("copy", path, source, apply)
 
 
-def _set(told: Mapping[str, Any], field: str) -> Step:
-    path, value = _changed_path(told, "path", field), _value(told, field)
-    return Step("set", path, None, lambda feature: set_at(feature, path, value))
+def _set(config: Mapping[str, Any], field: str) -> TransformStep:
+    path, value = _changed_path(config, "path", field), _value(config, field)
+    return TransformStep("set", path, None, lambda feature: set_at(feature, path, value))
 
 
-def _default(told: Mapping[str, Any], field: str) -> Step:
-    path, value = _changed_path(told, "path", field), _value(told, field)
+def _default(config: Mapping[str, Any], field: str) -> TransformStep:
+    path, value = _changed_path(config, "path", field), _value(config, field)
 
     def apply(feature: Feature) -> Feature:
         return set_at(feature, path, value) if get_at(feature, path) is ABSENT else feature
 
-    return Step("default", path, None, apply)
+    return TransformStep("default", path, None, apply)
 
 
-def _remove(told: Mapping[str, Any], field: str) -> Step:
-    path = _changed_path(told, "path", field)
-    return Step("remove", path, None, lambda feature: set_at(feature, path, ABSENT))
+def _remove(config: Mapping[str, Any], field: str) -> TransformStep:
+    path = _changed_path(config, "path", field)
+    return TransformStep("remove", path, None, lambda feature: set_at(feature, path, ABSENT))
 
 
-def _convert(told: Mapping[str, Any], field: str) -> Step:
-    path = _changed_path(told, "path", field)
-    name = told.get("to")
+def _convert(config: Mapping[str, Any], field: str) -> TransformStep:
+    path = _changed_path(config, "path", field)
+    name = config.get("to")
     convert = _CONVERSIONS.get(name) if isinstance(name, str) else None
     if convert is None:
         raise InvalidArgument(
-            f"{name!r:.40} is not a type; use one of {', '.join(_CONVERSIONS)}", field=f"{field}.to"
+            f"{field}.to is {name!r:.40}, which is not a type; use one of "
+            f"{', '.join(_CONVERSIONS)}",
+            field=f"{field}.to",
         )
 
     def apply(feature: Feature) -> Feature:
@@ -157,17 +172,23 @@ def _convert(told: Mapping[str, Any], field: str) -> Step:
         except (ValueError, OverflowError) as error:
             raise Unconvertible(f"{'.'.join(path)}: {value!r:.60} is not a valid {name}") from error
 
-    return Step("convert", path, None, apply)
+    return TransformStep("convert", path, None, apply)
 
 
-def _template(told: Mapping[str, Any], field: str) -> Step:
-    path = _changed_path(told, "path", field)
-    text = told.get("template")
+def _template(config: Mapping[str, Any], field: str) -> TransformStep:
+    path = _changed_path(config, "path", field)
+    text = config.get("template")
     if not isinstance(text, str):
-        raise InvalidArgument("The template must be a string", field=f"{field}.template")
+        raise InvalidArgument(
+            f"{field}.template must be a string, not {type(text).__name__}",
+            field=f"{field}.template",
+        )
     pieces = _PLACE.split(text)
     if any("{" in piece or "}" in piece for piece in pieces):
-        raise InvalidArgument("The template has an unmatched brace", field=f"{field}.template")
+        raise InvalidArgument(
+            f"{field}.template is {text!r:.80}, which has an unmatched brace",
+            field=f"{field}.template",
+        )
     paths = [path_of(piece, f"{field}.template") for piece in pieces[1::2]]
 
     def apply(feature: Feature) -> Feature:
@@ -177,10 +198,10 @@ def _template(told: Mapping[str, Any], field: str) -> Step:
         texts = [piece + _text(value) for piece, value in zip(pieces[::2], values, strict=False)]
         return set_at(feature, path, "".join([*texts, pieces[-1]]))
 
-    return Step("template", path, None, apply)
+    return TransformStep("template", path, None, apply)
 
 
-_STEPS: Final[dict[str, Callable[[Mapping[str, Any], str], Step]]] = {
+_STEPS: Final[dict[str, Callable[[Mapping[str, Any], str], TransformStep]]] = {
     "rename": _rename,
     "copy": _copy,
     "set": _set,
@@ -248,7 +269,7 @@ def overlap(one: Path, other: Path) -> bool:
     return one[:length] == other[:length]
 
 
-def stored_path(steps: Sequence[Step], path: Path) -> Path:
+def stored_path(steps: Sequence[TransformStep], path: Path) -> Path:
     """Return where the value is stored that readers see at a path.
 
     Raises:

@@ -20,15 +20,15 @@ import msgspec
 
 from naksha.hub.config.objects import Space
 from naksha.hub.config.references import Reference
-from naksha.hub.config.space_collections import Stored
+from naksha.hub.config.space_collections import SpaceCollection
 from naksha.hub.handlers.paths import path_of
 from naksha.hub.handlers.stored.storage import ANSWERS, StorageHandler
 from naksha.hub.handlers.views import layered_reads
-from naksha.hub.handlers.views.layers import Layer, SpaceLayer, Stack
-from naksha.hub.handlers.views.pins import storages_of
+from naksha.hub.handlers.views.layer_pins import storages_of
+from naksha.hub.handlers.views.layers import LayerStack, SpaceLayer, ViewLayer
 from naksha.hub.handlers.views.view import check_version, is_head
 from naksha.hub.handlers.write_parts import all_ids_of, deleted_by, deletion_of, with_ids
-from naksha.hub.handlers.write_split import Heads, TypePlan, Types, carry_out, part_of
+from naksha.hub.handlers.write_split import Heads, TypePlan, TypeRouting, carry_out, slice_request
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import (
     CountFeatures,
@@ -61,15 +61,15 @@ class CollectionLayer(NamedTuple):
 
     handler: StorageHandler
 
-    async def ask(self, event: Event, request: Request[R]) -> R:
+    async def send(self, event: Event, request: Request[R]) -> R:
         answer: R = await ANSWERS[type(request)](await self.handler.target(), request, event)
         return answer
 
 
-class Config(NamedTuple):
+class TypeSplitterConfig(NamedTuple):
     """Parsed configuration of a connector."""
 
-    types: Types
+    types: TypeRouting
     names: tuple[str, ...]
     """Names of collections or spaces, each once."""
     are_spaces: bool
@@ -87,9 +87,9 @@ class TypeSplitterHandler:
             StorageHandler(setup._replace(connector=_connector_for(setup, name)))
             for name in ([] if config.are_spaces else config.names)
         ]
-        self._layers: Sequence[Layer] = [CollectionLayer(each) for each in self._collections] or [
-            SpaceLayer(name) for name in config.names
-        ]
+        self._layers: Sequence[ViewLayer] = [
+            CollectionLayer(each) for each in self._collections
+        ] or [SpaceLayer(name) for name in config.names]
 
     @staticmethod
     def references(properties: dict[str, Any]) -> list[Reference]:
@@ -100,7 +100,7 @@ class TypeSplitterHandler:
         return StorageHandler.references(properties)
 
     @staticmethod
-    def collections(space: Space, properties: dict[str, Any]) -> list[Stored]:
+    def collections(space: Space, properties: dict[str, Any]) -> list[SpaceCollection]:
         """Return all collections that the space stores features in."""
         config = config_of(properties)
         return [
@@ -126,7 +126,7 @@ class TypeSplitterHandler:
             case FindStorages():
                 return Whereabouts(await storages_of(event, self._layers))
             case GetVersion() as request if self._collections:
-                return await self._layers[0].ask(event, request)
+                return await self._layers[0].send(event, request)
         raise NotImplementedHere(
             f"A space that splits features by type does not support {type(event.request).__name__}"
         )
@@ -138,10 +138,10 @@ class TypeSplitterHandler:
             query = msgspec.structs.replace(query, space=event.space.id)
         return await layered_reads.read(stack, query, hiding=False, paged=request.paged)
 
-    async def _stack(self, event: Event, ref: str) -> Stack:
+    async def _stack(self, event: Event, ref: str) -> LayerStack:
         if not is_head(ref):
             await check_version(event, self._layers, ref)
-        return Stack(event, self._layers, ref)
+        return LayerStack(event, self._layers, ref)
 
     # ---- Writing -----------------------------------------------------------------------------
 
@@ -172,14 +172,14 @@ class TypeSplitterHandler:
                     write_in(
                         session,
                         targets[part.place],
-                        part_of(request, part),
+                        slice_request(request, part),
                         event.context,
                         event.space.id,
                     )
                 )
                 for part in plan.parts
             ]
-            written = plan.told(answers)
+            written = plan.response_of(answers)
             if written.inserted:  # moved features do not increase the count
                 await Permits(event.context).check_count(session, await self._present(session))
             return written
@@ -193,8 +193,8 @@ class TypeSplitterHandler:
 
     async def _present(self, session: WriteSession) -> list[str]:
         """Return the collections that exist."""
-        there = {info.id for info in await session.collections()}
-        return [id for id in self._collection_ids if id in there]
+        existing = {info.id for info in await session.collections()}
+        return [id for id in self._collection_ids if id in existing]
 
     @property
     def _collection_ids(self) -> list[str]:
@@ -214,7 +214,7 @@ class TypeSplitterHandler:
 
     async def _write_spaces(self, event: Event, request: WriteFeatures) -> Written:
         """Write each space separately; see `carry_out`."""
-        stack = Stack(event, self._layers, "")
+        stack = LayerStack(event, self._layers, "")
         ids = all_ids_of(request)
         heads = {
             state.id: (place, state)
@@ -224,7 +224,7 @@ class TypeSplitterHandler:
         return await carry_out(self._plan(heads, request), event, self._layers, request)
 
 
-def config_of(properties: dict[str, Any]) -> Config:
+def config_of(properties: dict[str, Any]) -> TypeSplitterConfig:
     """Parse the configuration of a connector.
 
     Raises:
@@ -232,33 +232,37 @@ def config_of(properties: dict[str, Any]) -> Config:
     """
     are_spaces = "spaces" in properties
     field = "spaces" if are_spaces else "collections"
-    told = properties.get(field)
+    names_by_type = properties.get(field)
     if (
-        not isinstance(told, dict)
-        or not told
-        or not all(isinstance(name, str) and name for name in told.values())
+        not isinstance(names_by_type, dict)
+        or not names_by_type
+        or not all(isinstance(name, str) and name for name in names_by_type.values())
         or (are_spaces and "collections" in properties)
     ):
         raise InvalidArgument(
-            "A type splitter needs either collections or spaces, an object that maps types "
-            "to names",
+            "A type splitter needs either properties.collections or properties.spaces: an object "
+            "that maps types to names",
             field=f"properties.{field}",
         )
     otherwise = properties.get("otherwise")
     if otherwise is not None and not isinstance(otherwise, str):
-        raise InvalidArgument("otherwise must be a name", field="properties.otherwise")
-    names = list(dict.fromkeys([*told.values(), *([otherwise] if otherwise else [])]))
+        raise InvalidArgument(
+            "properties.otherwise must be the name of a collection or space, not "
+            f"{type(otherwise).__name__}",
+            field="properties.otherwise",
+        )
+    names = list(dict.fromkeys([*names_by_type.values(), *([otherwise] if otherwise else [])]))
     if len(names) > limits.VIEW_LAYERS_MAX:
         raise InvalidArgument(
-            f"At most {limits.VIEW_LAYERS_MAX} collections or spaces are allowed",
+            f"The type splitter has {len(names)} {field}; the maximum is {limits.VIEW_LAYERS_MAX}",
             field=f"properties.{field}",
         )
-    types = Types(
+    types = TypeRouting(
         path_of(properties.get("property"), "properties.property"),
-        {value: names.index(name) for value, name in told.items()},
+        {value: names.index(name) for value, name in names_by_type.items()},
         None if otherwise is None else names.index(otherwise),
     )
-    return Config(types, tuple(names), are_spaces)
+    return TypeSplitterConfig(types, tuple(names), are_spaces)
 
 
 def _check_head(ref: str) -> None:

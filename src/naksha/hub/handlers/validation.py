@@ -19,10 +19,15 @@ from typing import Any, ClassVar, Final, NamedTuple
 import msgspec
 
 from naksha.hub.handlers.geometry_checks import GeometryRules
-from naksha.hub.handlers.head_writes import Heads, check_merges, with_wholes, write_over_heads
-from naksha.hub.handlers.json_schema import Schema
+from naksha.hub.handlers.head_writes import (
+    Heads,
+    check_merges,
+    with_patches_applied,
+    write_over_heads,
+)
+from naksha.hub.handlers.json_schema import FeatureSchema
 from naksha.hub.handlers.passthrough import Feature
-from naksha.hub.handlers.write_parts import Order, with_ids
+from naksha.hub.handlers.write_parts import ResponseOrder, with_ids
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import IfExists, Modification, WriteFeatures
 from naksha.hub.pipeline.responses import Failure, Written
@@ -38,7 +43,7 @@ _TOLD: Final = 3
 """Number of violations of the first feature in an error message."""
 
 
-class Violation(NamedTuple):
+class RuleViolation(NamedTuple):
     """A rule that a feature breaks, and where."""
 
     id: str | None
@@ -50,7 +55,7 @@ class Violation(NamedTuple):
         return f"{self.path or '/'}: {self.message}"
 
 
-Found = dict[str | None, list[Violation]]
+Found = dict[str | None, list[RuleViolation]]
 """Violations by feature id."""
 
 
@@ -61,19 +66,24 @@ class ValidationHandler:
 
     def __init__(self, setup: Setup) -> None:
         properties = setup.connector.properties
-        self._schema: Schema | None = None
+        self._schema: FeatureSchema | None = None
         self._geometry: GeometryRules | None = None
         if "schema" in properties:
-            self._schema = Schema(properties["schema"], "properties.schema")
+            self._schema = FeatureSchema(properties["schema"], "properties.schema")
         if "geometry" in properties:
             self._geometry = GeometryRules(properties["geometry"], "properties.geometry")
         if self._schema is None and self._geometry is None:
             raise InvalidArgument(
-                "A validation needs a schema or geometry rules", field="properties"
+                "A connector of the class 'validation' needs properties.schema or "
+                "properties.geometry",
+                field="properties",
             )
         self._mode = properties.get("mode", REJECT)
         if self._mode not in (REJECT, REPORT):
-            raise InvalidArgument("mode must be 'reject' or 'report'", field="properties.mode")
+            raise InvalidArgument(
+                f"properties.mode is {self._mode!r:.40}; it must be {REJECT!r} or {REPORT!r}",
+                field="properties.mode",
+            )
 
     async def process(self, event: Event) -> Any:
         if not isinstance(event.request, WriteFeatures):
@@ -89,15 +99,15 @@ class ValidationHandler:
 
         async def change(heads: Heads) -> WriteFeatures:
             found.clear()
-            wholes = with_wholes(request, heads)
+            patched = with_patches_applied(request, heads)
             # Validation is slow, so it must not block the event loop.
-            await asyncio.to_thread(self._look_at, wholes, found)
-            return self._left(wholes, found, request)
+            await asyncio.to_thread(self._validate, patched, found)
+            return self._left(patched, found, request)
 
         written = await write_over_heads(event, request, ids, change)
-        return self._told(written, found, request)
+        return self._with_violations(written, found, request)
 
-    def _look_at(self, request: WriteFeatures, found: Found) -> None:
+    def _validate(self, request: WriteFeatures, found: Found) -> None:
         """Collect all violations in `found`."""
         for one in request.modifications:
             if one.if_exists in _UNWRITTEN:
@@ -107,47 +117,47 @@ class ValidationHandler:
                 if broken:
                     found.setdefault(readable_id(feature.get("id")), []).extend(broken)
 
-    def _left(self, wholes: WriteFeatures, found: Found, request: WriteFeatures) -> WriteFeatures:
+    def _left(self, patched: WriteFeatures, found: Found, request: WriteFeatures) -> WriteFeatures:
         """Return the write that remains, or raise in the mode `reject`."""
         if not found or self._mode == REPORT:
-            return wholes
-        if request.transactional or _is_all_of(wholes, found):
-            raise _refusal(found, Order(request))
-        return _without(wholes, found)
+            return patched
+        if request.transactional or _is_all_of(patched, found):
+            raise _refusal(found, ResponseOrder(request))
+        return _without(patched, found)
 
-    def _violations(self, feature: Feature) -> Iterator[Violation]:
+    def _violations(self, feature: Feature) -> Iterator[RuleViolation]:
         id = readable_id(feature.get("id"))
         plain = without_namespace(feature)
         if self._schema is not None:
             try:
                 for path, message in self._schema.problems(plain):
-                    yield Violation(id, "schema", path, message[: limits.VIOLATION_LENGTH_MAX])
+                    yield RuleViolation(id, "schema", path, message[: limits.VIOLATION_LENGTH_MAX])
             except RecursionError:
-                yield Violation(id, "schema", "", "the feature is nested too deeply")
+                yield RuleViolation(id, "schema", "", "the feature is nested too deeply")
         if self._geometry is not None:
             for rule, message in self._geometry.problems(plain):
-                yield Violation(
+                yield RuleViolation(
                     id, f"geometry.{rule}", "/geometry", message[: limits.VIOLATION_LENGTH_MAX]
                 )
 
-    def _told(
+    def _with_violations(
         self,
         written: Written,
-        found: Mapping[str | None, Sequence[Violation]],
+        found: Mapping[str | None, Sequence[RuleViolation]],
         request: WriteFeatures,
     ) -> Written:
         if not found:
             return written
         every = [one for broken in found.values() for one in broken]
         if self._mode == REPORT:
-            told = tuple(one._asdict() for one in every[: limits.VIOLATIONS_MAX])
-            return msgspec.structs.replace(written, violations=(*written.violations, *told))
-        order = Order(request)
+            reported = tuple(one._asdict() for one in every[: limits.VIOLATIONS_MAX])
+            return msgspec.structs.replace(written, violations=(*written.violations, *reported))
+        order = ResponseOrder(request)
         failed = (*written.failed, *_failures(found))
-        return msgspec.structs.replace(written, failed=tuple(map(order.placed, failed)))
+        return msgspec.structs.replace(written, failed=tuple(map(order.positioned, failed)))
 
 
-def _failures(found: Mapping[str | None, Sequence[Violation]]) -> list[Failure]:
+def _failures(found: Mapping[str | None, Sequence[RuleViolation]]) -> list[Failure]:
     return [
         Failure(
             id=id,
@@ -160,7 +170,9 @@ def _failures(found: Mapping[str | None, Sequence[Violation]]) -> list[Failure]:
     ]
 
 
-def _refusal(found: Mapping[str | None, Sequence[Violation]], order: Order) -> InvalidArgument:
+def _refusal(
+    found: Mapping[str | None, Sequence[RuleViolation]], order: ResponseOrder
+) -> InvalidArgument:
     id, broken = next(iter(found.items()))
     more = f" (and {len(found) - 1} more features)" if len(found) > 1 else ""
     error = InvalidArgument(
@@ -168,7 +180,7 @@ def _refusal(found: Mapping[str | None, Sequence[Violation]], order: Order) -> I
         field=broken[0].path or None,
         feature_id=id,
     )
-    error.failures = tuple(map(order.placed, _failures(found)))
+    error.failures = tuple(map(order.positioned, _failures(found)))
     error.position = error.failures[0].position
     return error
 

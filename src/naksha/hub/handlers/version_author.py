@@ -6,15 +6,15 @@ from naksha.hub.pipeline.pipeline import Event
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.versioning import (
-    Signed,
+    Attribution,
 )
 
 
-def signed_by(event: Event, message: str | None = None) -> Signed:
+def signed_by(event: Event, message: str | None = None) -> Attribution:
     actor = event.context.actor
     if message is not None and len(message) > limits.DESCRIPTION_LENGTH_MAX:
         raise InvalidArgument(
             f"The description exceeds {limits.DESCRIPTION_LENGTH_MAX} characters",
             field="description",
         )
-    return Signed(actor.app_id, actor.author, message)
+    return Attribution(actor.app_id, actor.author, message)

@@ -14,13 +14,13 @@ import msgspec
 from naksha.hub.handlers.stored.feed import only_found
 from naksha.hub.pipeline.version_responses import Changes, Differences, FeatureHistory
 from naksha.model.state import XYZ, State
-from naksha.versioning import Change, FeatureChange, Published, Step
+from naksha.versioning import FeatureChange, FeatureDiff, FeedTransaction, HistoryStep
 
 Sees = Callable[[State], bool]
 DELETE = "DELETE"
 
 
-def seen_only(answer: Any, sees: Sees) -> Any:
+def visible_only(answer: Any, sees: Sees) -> Any:
     """Filter a response about versions by visibility; return other responses unchanged."""
     match answer:
         case Differences():
@@ -32,14 +32,14 @@ def seen_only(answer: Any, sees: Sees) -> Any:
     return answer
 
 
-async def _changes(changes: AsyncIterator[Change], sees: Sees) -> AsyncIterator[Change]:
+async def _changes(changes: AsyncIterator[FeatureDiff], sees: Sees) -> AsyncIterator[FeatureDiff]:
     async for change in changes:
         old, new = _seen(change.old, sees), _seen(change.new, sees)
         if old is not None or new is not None:
             yield msgspec.structs.replace(change, old=old, new=new)
 
 
-async def _steps(steps: AsyncIterator[Step], sees: Sees) -> AsyncIterator[Step]:
+async def _steps(steps: AsyncIterator[HistoryStep], sees: Sees) -> AsyncIterator[HistoryStep]:
     async for step in steps:
         if sees(step.state):
             yield msgspec.structs.replace(step, previous=_seen(step.previous, sees))
@@ -49,7 +49,7 @@ def _seen(state: State | None, sees: Sees) -> State | None:
     return state if state is not None and sees(state) else None
 
 
-def _item(item: Published, sees: Sees) -> Published:
+def _item(item: FeedTransaction, sees: Sees) -> FeedTransaction:
     changes = tuple(change if sees(change.state) else _gone(change) for change in item.changes)
     return only_found(msgspec.structs.replace(item, changes=changes))
 

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Final
 
 from naksha.hub.feed.delivery_requests import DeliverChanges
 from naksha.hub.pipeline.pipeline import Event, Setup
-from naksha.hub.remote.call_options import Caller
-from naksha.hub.subscriptions.delivery_fence import Fence
+from naksha.hub.remote.call_options import RemoteCaller
+from naksha.hub.subscriptions.delivery_fence import DeliveryFence
 from naksha.model.errors import RemoteFailed
 
 HEADER: Final = "Naksha-Delivery"
@@ -30,7 +30,7 @@ class WebhookHandler:
 
     def __init__(self, setup: Setup) -> None:
         self._name = setup.connector.id
-        self._caller = Caller(setup)
+        self._caller = RemoteCaller(setup)
 
     async def process(self, event: Event) -> Any:
         request = event.request
@@ -50,6 +50,6 @@ class WebhookHandler:
         return None
 
 
-def delivery_of(fence: Fence) -> str:
+def delivery_of(fence: DeliveryFence) -> str:
     """Return the value of the Naksha-Delivery header."""
     return f"{fence.name} {fence.life} {fence.term} {fence.seq_number} {fence.part}"

@@ -43,7 +43,8 @@ def check_objects(request: WriteFeatures) -> None:
             )
         if not isinstance(feature.get("properties", {}), dict | type(None)):
             raise InvalidArgument(
-                "properties must be a JSON object",
+                f"The properties of a feature must be a JSON object, not "
+                f"{type(feature['properties']).__name__}",
                 field="properties",
                 feature_id=readable_id(feature.get("id")),
             )
@@ -63,8 +64,8 @@ def with_ids(request: WriteFeatures, *, everywhere: bool = False) -> WriteFeatur
             id = str(id)
         if id is None and (prefix or everywhere):
             id = generate_ids(1)[0]
-        whole = prefix + id if isinstance(id, str) and id else id
-        return feature if whole is feature.get("id") else {**feature, "id": whole}
+        prefixed = prefix + id if isinstance(id, str) and id else id
+        return feature if prefixed is feature.get("id") else {**feature, "id": prefixed}
 
     modifications = tuple(
         msgspec.structs.replace(
@@ -88,7 +89,7 @@ def all_ids_of(request: WriteFeatures) -> list[str]:
     return list(dict.fromkeys(id for one in request.modifications for id in ids_of(one)))
 
 
-class Order:
+class ResponseOrder:
     """Position of each id in a request, over all modifications, in each the features first."""
 
     def __init__(self, request: WriteFeatures) -> None:
@@ -104,7 +105,7 @@ class Order:
         end = len(self._places)
         return tuple(sorted({*ids}, key=lambda id: (self._places.get(id, end), id)))
 
-    def placed(self, report: T) -> T:
+    def positioned(self, report: T) -> T:
         """Return the report with the position of its feature in the request."""
         return msgspec.structs.replace(report, position=self._places.get(report.id or ""))
 
@@ -112,7 +113,7 @@ class Order:
 # ---- Failures --------------------------------------------------------------------------------
 
 
-class Refusals:
+class WriteErrors:
     """Errors of a write that is carried out in parts.
 
     A transactional write raises the first error. Otherwise the other parts continue, and the first
@@ -161,11 +162,11 @@ def namespace_of(feature: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def says(feature: Feature, state: State) -> bool:
+def names_state(feature: Feature, state: State) -> bool:
     """Whether the feature names this state as its base, by uuid or version."""
-    said = namespace_of(feature)
-    named = [name for name in LOCKS if said.get(name) is not None]
-    return bool(named) and all(said[name] == state.xyz.get(name) for name in named)
+    namespace = namespace_of(feature)
+    named = [name for name in LOCKS if namespace.get(name) is not None]
+    return bool(named) and all(namespace[name] == state.xyz.get(name) for name in named)
 
 
 def changed_since(state: State) -> Conflict:
@@ -180,10 +181,10 @@ def changed_since(state: State) -> Conflict:
 
 def unlocked(feature: Feature) -> Feature:
     """Remove the base uuid and version, which are meaningless where the feature is now written."""
-    given = namespace_of(feature)
-    if not any(name in given for name in LOCKS):
+    namespace = namespace_of(feature)
+    if not any(name in namespace for name in LOCKS):
         return feature
-    kept = {name: value for name, value in given.items() if name not in LOCKS}
+    kept = {name: value for name, value in namespace.items() if name not in LOCKS}
     return {**feature, "properties": {**feature["properties"], XYZ: kept}}
 
 

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from naksha.hub.handlers.paths import Path, get_at
-from naksha.hub.handlers.views.layers import Layer
+from naksha.hub.handlers.views.layers import ViewLayer
 from naksha.hub.handlers.write_parts import (
-    Order,
-    Refusals,
+    ResponseOrder,
+    WriteErrors,
     changed_since,
+    names_state,
     namespace_of,
-    says,
     unlocked,
 )
 from naksha.hub.pipeline.pipeline import Event
@@ -33,7 +33,7 @@ from naksha.model.state import State
 Feature = dict[str, Any]
 
 
-class Types(NamedTuple):
+class TypeRouting(NamedTuple):
     """Place of each value of a property; `otherwise` is the place of all other values."""
 
     path: Path
@@ -59,7 +59,7 @@ class Types(NamedTuple):
         return found
 
 
-class Part(NamedTuple):
+class WriteSlice(NamedTuple):
     """Part of a write for one place.
 
     A moving feature would be lost if it were deleted in one place and not created in the other, so
@@ -74,16 +74,16 @@ class Part(NamedTuple):
 Heads = Mapping[str, tuple[int, State]]
 
 
-class Plan:
+class SplitPlan:
     """Parts of a write, in the order in which they are carried out."""
 
     def __init__(self, request: WriteFeatures) -> None:
         self._request = request
         self._moved: set[str] = set()
-        self.parts: list[Part] = []
-        self.refusals = Refusals(request)
+        self.parts: list[WriteSlice] = []
+        self.refusals = WriteErrors(request)
 
-    def _tell(
+    def _add_slices(
         self, place: int, one: Modification, features: Sequence[Feature], ids: Sequence[str]
     ) -> None:
         """Add a part for a place; moving features are created there, even if others are not."""
@@ -93,22 +93,22 @@ class Plan:
             made = msgspec.structs.replace(
                 one, features=moving, ids=(), if_not_exists=IfNotExists.CREATE
             )
-            self.parts.append(Part(place, made, moves=True))
+            self.parts.append(WriteSlice(place, made, moves=True))
         if staying or ids:
-            told = msgspec.structs.replace(one, features=staying, ids=tuple(ids))
-            self.parts.append(Part(place, told))
+            remaining = msgspec.structs.replace(one, features=staying, ids=tuple(ids))
+            self.parts.append(WriteSlice(place, remaining))
 
-    def told(self, answers: Iterable[Written]) -> Written:
+    def response_of(self, answers: Iterable[Written]) -> Written:
         """Combine the responses of the parts; a feature that moved counts as updated."""
         every = list(answers)
-        order = Order(self._request)
+        order = ResponseOrder(self._request)
         inserted = {id for each in every for id in each.inserted}
         deleted = {id for each in every for id in each.deleted}
         updated = {id for each in every for id in each.updated}
         changed = self._moved & (inserted | updated)
         states = {state.id: state for each in every for state in each.states}
         tombstones = {state.id: state for each in every for state in each.tombstones}
-        told = Written(
+        response = Written(
             inserted=order.ids(inserted - changed),
             updated=order.ids(updated | changed),
             deleted=order.ids(deleted - changed),
@@ -116,21 +116,21 @@ class Plan:
             states=tuple(states[id] for id in order.ids(states)),
             tombstones=tuple(tombstones[id] for id in order.ids(tombstones) if id not in changed),
             failed=tuple(
-                order.placed(one)
+                order.positioned(one)
                 for one in [f for each in every for f in each.failed] + self.refusals.failed
             ),
-            notices=tuple(order.placed(one) for each in every for one in each.notices),
+            notices=tuple(order.positioned(one) for each in every for one in each.notices),
             txn=next((each.txn for each in every if each.txn is not None), None),
             violations=tuple(one for each in every for one in each.violations),
             version=max((each.version for each in every if each.version is not None), default=None),
         )
-        return self.refusals.check(told)
+        return self.refusals.check(response)
 
 
-class TypePlan(Plan):
+class TypePlan(SplitPlan):
     """Parts of a write, split by type."""
 
-    def __init__(self, types: Types, heads: Heads, request: WriteFeatures) -> None:
+    def __init__(self, types: TypeRouting, heads: Heads, request: WriteFeatures) -> None:
         super().__init__(request)
         self._types = types
         self._heads = heads
@@ -149,7 +149,7 @@ class TypePlan(Plan):
         for id in one.ids:
             ids.setdefault(self._heads[id][0] if id in self._heads else 0, []).append(id)
         for place in sorted({*routed, *ids}):
-            self._tell(place, one, routed.get(place, ()), ids.get(place, ()))
+            self._add_slices(place, one, routed.get(place, ()), ids.get(place, ()))
 
     def _routed(self, one: Modification, feature: Feature) -> tuple[int, Feature]:
         """Return the place of a feature, and the feature to write there."""
@@ -159,17 +159,17 @@ class TypePlan(Plan):
         place, state = head
         if one.if_exists in (IfExists.DELETE, IfExists.RETAIN, IfExists.ERROR):
             return place, feature
-        whole = _patched(state, feature) if one.if_exists is IfExists.PATCH else feature
-        wanted = self._types.place_of(whole)
-        if wanted == place:
+        complete = _patched(state, feature) if one.if_exists is IfExists.PATCH else feature
+        target = self._types.place_of(complete)
+        if target == place:
             return place, feature
         self._check_move(one, feature, state)
-        made = unlocked(whole)
+        made = unlocked(complete)
         check_features([made])
         self._moved.add(state.id)
         delete = Modification(ids=(state.id,), if_exists=IfExists.DELETE)
-        self.parts.append(Part(place, delete, moves=True))
-        return wanted, made
+        self.parts.append(WriteSlice(place, delete, moves=True))
+        return target, made
 
     def _check_move(self, one: Modification, feature: Feature, state: State) -> None:
         if one.if_exists is IfExists.MERGE:
@@ -180,7 +180,7 @@ class TypePlan(Plan):
                 feature_id=state.id,
             )
         is_locked = self._request.conflict_detection or namespace_of(feature).get("uuid")
-        if is_locked and not says(feature, state):
+        if is_locked and not names_state(feature, state):
             raise changed_since(state)
 
 
@@ -188,11 +188,11 @@ def _patched(state: State, feature: Feature) -> Feature:
     """Apply a patch to a state, as a feature to create in another place."""
     head, sent = namespace_of(state.feature), namespace_of(feature)
     kept = {name: head[name] for name in ("tags", "crid") if head.get(name)}
-    whole = patched(without_namespace(state.feature), without_namespace(feature))
-    return with_namespace(whole, {**kept, **sent})
+    complete = patched(without_namespace(state.feature), without_namespace(feature))
+    return with_namespace(complete, {**kept, **sent})
 
 
-def part_of(request: WriteFeatures, part: Part) -> WriteFeatures:
+def slice_request(request: WriteFeatures, part: WriteSlice) -> WriteFeatures:
     """Return the write for one place."""
     return msgspec.structs.replace(
         request,
@@ -202,7 +202,7 @@ def part_of(request: WriteFeatures, part: Part) -> WriteFeatures:
 
 
 async def carry_out(
-    plan: Plan, event: Event, spaces: Sequence[Layer], request: WriteFeatures
+    plan: SplitPlan, event: Event, spaces: Sequence[ViewLayer], request: WriteFeatures
 ) -> Written:
     """Write the parts to several spaces, deletions last.
 
@@ -214,7 +214,7 @@ async def carry_out(
         request = msgspec.structs.replace(request, fence=fence)
     parts = sorted(plan.parts, key=lambda part: not part.modification.features)
     answers = [
-        await plan.refusals.of(spaces[part.place].ask(event, part_of(request, part)))
+        await plan.refusals.of(spaces[part.place].send(event, slice_request(request, part)))
         for part in parts
     ]
-    return plan.told(answers)
+    return plan.response_of(answers)

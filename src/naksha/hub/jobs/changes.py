@@ -8,30 +8,30 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from naksha.catalog.entities import Edit, Entities, Snapshot
-from naksha.hub.config.change_rights import check_lists, check_removed, check_seen, is_seen
+from naksha.catalog.entities import Entities, EntityEdit, EntitySnapshot
+from naksha.hub.config.change_rights import check_listing, check_removed, check_visible, is_visible
 from naksha.hub.config.objects import key_of
 from naksha.hub.hub import RealmHub
 from naksha.hub.jobs.files import JobFiles
+from naksha.hub.jobs.job_targets import (
+    JobStorage,
+    check_allowed,
+    check_may_be_seen,
+    process_spec,
+    target_of,
+)
 from naksha.hub.jobs.kinds import JobKinds
 from naksha.hub.jobs.objects import (
     JOBS,
     JobLog,
     JobObject,
     JobState,
+    JobStatus,
     JobTable,
     LogLine,
     OwnIds,
-    State,
     add_to_log,
     read_log,
-)
-from naksha.hub.jobs.targets import (
-    Placed,
-    check_allowed,
-    check_may_be_seen,
-    target_of,
-    whole_spec,
 )
 from naksha.hub.pipeline.request_context import Actor
 from naksha.model import limits
@@ -48,14 +48,14 @@ from naksha.model.errors import (
 _PREFIX = f"{JobObject.kind}/"
 
 
-class Seen(msgspec.Struct, frozen=True):
+class JobWithState(msgspec.Struct, frozen=True):
     """A job with its state."""
 
     job: JobObject
     state: JobState
 
 
-async def snapshot_of(realm: RealmHub) -> Snapshot | None:
+async def snapshot_of(realm: RealmHub) -> EntitySnapshot | None:
     """Return a recent snapshot of a realm's jobs, or None if it never had one."""
     try:
         return await _entities(realm).recent()
@@ -65,7 +65,7 @@ async def snapshot_of(realm: RealmHub) -> Snapshot | None:
 
 async def submit_job(
     realm: RealmHub, job: JobObject, actor: Actor, kinds: JobKinds, files: JobFiles
-) -> Seen:
+) -> JobWithState:
     """Submit a job to be run by any instance with free capacity."""
     # Check rights first, so that unauthorized actors learn nothing about existing objects.
     actor.rights.check(job.manage_right, job.resource())
@@ -75,9 +75,9 @@ async def submit_job(
     check_allowed(target, job, kind, actor)
     table = JobTable(realm.opened.persistence)
     made = _made(job, actor, table)
-    placed = Placed(*realm.located(target.storage))
+    job_storage = JobStorage(*realm.located(target.storage))
     # In a thread, because it accesses files.
-    await asyncio.to_thread(whole_spec, made, kind, target, placed, files, realm.realm_id)
+    await asyncio.to_thread(process_spec, made, kind, target, job_storage, files, realm.realm_id)
     await _check_room(realm, table)
     state = JobState(submitted_ms=table.now_ms)
     await table.create(made.own.state_id, state)
@@ -88,25 +88,29 @@ async def submit_job(
     except BaseException:
         await _forget(realm, made)
         raise
-    return Seen(made, state)
+    return JobWithState(made, state)
 
 
-async def jobs_of(realm: RealmHub, actor: Actor, states: Collection[State] = ()) -> Sequence[Seen]:
+async def jobs_of(
+    realm: RealmHub, actor: Actor, states: Collection[JobStatus] = ()
+) -> Sequence[JobWithState]:
     """Return the jobs that an actor may see, by id; with `states`, only jobs in one of them."""
-    check_lists(JobObject, actor)
+    check_listing(JobObject, actor)
     snapshot = await _snapshot_now(realm)
     if snapshot is None:
         return []
     listed = snapshot.list(_PREFIX, JobObject)
-    jobs = [found.value async for _, found in listed if is_seen(found.value, actor)]
+    jobs = [found.value async for _, found in listed if is_visible(found.value, actor)]
     known = await JobTable(realm.opened.persistence).read([job.own.state_id for job in jobs])
     seen = [
-        Seen(job, kept.value) for job in jobs if (kept := known.get(job.own.state_id)) is not None
+        JobWithState(job, kept.value)
+        for job in jobs
+        if (kept := known.get(job.own.state_id)) is not None
     ]
     return [one for one in seen if not states or one.state.state in states]
 
 
-async def job_of(realm: RealmHub, id: str, actor: Actor) -> Seen:
+async def job_of(realm: RealmHub, id: str, actor: Actor) -> JobWithState:
     """Return a job.
 
     Raises:
@@ -116,11 +120,11 @@ async def job_of(realm: RealmHub, id: str, actor: Actor) -> Seen:
     found = None if snapshot is None else await snapshot.get(key_of(JobObject, id), JobObject)
     if found is None:
         raise _not_found(id)
-    check_seen(found.value, actor)
+    check_visible(found.value, actor)
     kept = await JobTable(realm.opened.persistence).get(found.value.own.state_id)
     if kept is None:
         raise _not_found(id)  # it is just being removed
-    return Seen(found.value, kept.value)
+    return JobWithState(found.value, kept.value)
 
 
 async def log_of(realm: RealmHub, job: JobObject) -> JobLog:
@@ -129,7 +133,7 @@ async def log_of(realm: RealmHub, job: JobObject) -> JobLog:
     return JobLog() if kept is None else kept.value
 
 
-async def cancel_job(realm: RealmHub, id: str, actor: Actor) -> Seen:
+async def cancel_job(realm: RealmHub, id: str, actor: Actor) -> JobWithState:
     """Request the cancellation of a job; a job that has ended is unchanged."""
     job = (await job_of(realm, id, actor)).job
     check_removed(job, actor)
@@ -145,8 +149,8 @@ async def cancel_job(realm: RealmHub, id: str, actor: Actor) -> Seen:
             return old
         wished = msgspec.structs.replace(old, cancelled_by=actor.owner)
         # A started job may have written: an instance checks the storage before it ends the job.
-        if old.state is State.SUBMITTED and not old.started_ms:
-            return msgspec.structs.replace(wished, state=State.CANCELLED, ended_ms=now)
+        if old.state is JobStatus.SUBMITTED and not old.started_ms:
+            return msgspec.structs.replace(wished, state=JobStatus.CANCELLED, ended_ms=now)
         return wished
 
     kept = await table.change(job.own.state_id, changed)
@@ -154,7 +158,7 @@ async def cancel_job(realm: RealmHub, id: str, actor: Actor) -> Seen:
         raise _not_found(id)
     if is_new:
         await add_to_log(persistence, job.own.log_id, [LogLine(now, f"cancelled by {actor.owner}")])
-    return Seen(job, kept.value)
+    return JobWithState(job, kept.value)
 
 
 async def remove_job(
@@ -173,7 +177,11 @@ async def remove_job(
             field="If-Match",
         )
     if not seen.state.state.is_final:
-        raise InUse(f"The job {id!r} is {seen.state.state}; cancel it first", field="id")
+        raise InUse(
+            f"The job {id!r} is {seen.state.state} and can be removed only after it has ended; "
+            "cancel it first",
+            field="id",
+        )
     await drop_job(realm, seen.job, actor.app_id, actor.author)
     return seen.job
 
@@ -181,7 +189,7 @@ async def remove_job(
 async def drop_job(realm: RealmHub, job: JobObject, app_id: str, author: str | None) -> None:
     """Remove a job with its state and its log."""
 
-    async def change(edit: Edit) -> None:
+    async def change(edit: EntityEdit) -> None:
         found = await edit.get(job.key, JobObject)
         if found is not None and found.value.own == job.own:
             edit.remove(job.key)
@@ -198,7 +206,7 @@ def _entities(realm: RealmHub) -> Entities:
     return realm.opened.entities(JOBS)
 
 
-async def _snapshot_now(realm: RealmHub) -> Snapshot | None:
+async def _snapshot_now(realm: RealmHub) -> EntitySnapshot | None:
     try:
         return await _entities(realm).now()
     except PointerNotFound:
@@ -219,7 +227,7 @@ def _made(job: JobObject, actor: Actor, table: JobTable) -> JobObject:
 
 
 async def _keep(realm: RealmHub, job: JobObject, actor: Actor) -> None:
-    async def change(edit: Edit) -> None:
+    async def change(edit: EntityEdit) -> None:
         if await edit.ref(job.key) is not None:
             raise Conflict(f"A job {job.id!r} already exists", field="id")
         edit.put(job.key, job)
@@ -242,7 +250,7 @@ async def _check_room(realm: RealmHub, table: JobTable) -> None:
             field="job",
         )
     known = await table.read([job.own.state_id for job in jobs])
-    waiting = [one for one in known.values() if one.value.state is State.SUBMITTED]
+    waiting = [one for one in known.values() if one.value.state is JobStatus.SUBMITTED]
     if len(waiting) >= limits.JOBS_WAITING_MAX:
         raise Busy(f"The queue is full: {len(waiting)} jobs are waiting; retry later", field="job")
 

@@ -26,7 +26,7 @@ class JobFiles:
         """Create the mapping; without a directory, jobs may access no files."""
         self._directory = directory
 
-    def placed(self, realm_id: str, value: Any, field: str) -> Any:
+    def paths_of(self, realm_id: str, value: Any, field: str) -> Any:
         """Return the path of a file name, or the paths of several.
 
         Raises:
@@ -38,7 +38,7 @@ class JobFiles:
         if value is None:
             return None
         if isinstance(value, list | tuple):
-            return [self.placed(realm_id, one, f"{field}[{at}]") for at, one in enumerate(value)]
+            return [self.paths_of(realm_id, one, f"{field}[{at}]") for at, one in enumerate(value)]
         return str(self._path(realm_id, value, field))
 
     def _path(self, realm_id: str, name: object, field: str) -> Path:
@@ -49,10 +49,15 @@ class JobFiles:
                 field=field,
             )
         if not isinstance(name, str) or not name or not name.isprintable():
-            raise InvalidArgument("A file name must be a non-empty printable string", field=field)
+            raise InvalidArgument(
+                f"{field} must be a file name: a non-empty string of printable characters",
+                field=field,
+            )
         if _EXPANDED & set(name):
             raise InvalidArgument(
-                "A file name must not contain { } [ ] or a backslash", field=field
+                f"{name!r:.80} is not a valid file name: it must not contain {{ }} [ ] or a "
+                "backslash",
+                field=field,
             )
         base = self._directory / realm_id
         try:
@@ -64,15 +69,15 @@ class JobFiles:
         try:
             # Refuse `..` even where it would be harmless.
             if ".." in name or name.startswith("/"):
-                raise _Outside
-            _Look(base).at(base, name)
-        except _Outside as error:
+                raise _OutsideDirectory
+            _FileCheck(base).at(base, name)
+        except _OutsideDirectory as error:
             raise Forbidden(
                 f"{name!r:.80} is not below the directory of the realm; use a relative path like "
                 "exports/roads, without links that lead elsewhere",
                 field=field,
             ) from error
-        except _TooMany as error:
+        except _TooManyFiles as error:
             raise LimitExceeded(
                 f"{name!r:.80} matches more than {limits.JOB_FILES_MAX} files; name fewer files",
                 field=field,
@@ -84,15 +89,15 @@ class JobFiles:
         return base / name
 
 
-class _Outside(Exception):
+class _OutsideDirectory(Exception):
     """A name leads out of the directory."""
 
 
-class _TooMany(Exception):
+class _TooManyFiles(Exception):
     """A name matches too many files."""
 
 
-class _Look:
+class _FileCheck:
     """Check of all files that a job would find by a name, following links, each directory once."""
 
     def __init__(self, base: Path) -> None:
@@ -104,7 +109,7 @@ class _Look:
         if self._real(base / name) == self._inside:
             # A job would replace all files of the realm, and would put the directory for rejected
             # records beside this directory instead of into it.
-            raise _Outside
+            raise _OutsideDirectory
         found = {self._inside}
         for part in PurePath(name).parts:
             found = self._fitting(found, part)
@@ -132,7 +137,7 @@ class _Look:
     def _real(self, path: Path) -> Path:
         found = Path(os.path.realpath(path))
         if not found.is_relative_to(self._inside):
-            raise _Outside
+            raise _OutsideDirectory
         return found
 
     def _names_in(self, folder: Path) -> list[str]:
@@ -142,5 +147,5 @@ class _Look:
             names = [entry.name for entry in islice(entries, self._left + 1)]
         self._left -= len(names)
         if self._left < 0:
-            raise _TooMany
+            raise _TooManyFiles
         return names

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from naksha.hub.handlers.json_schema import Schema
+from naksha.hub.handlers.json_schema import FeatureSchema
 from naksha.model.errors import InvalidArgument, NotSupported
 from naksha.spi.jobs.messages import JobKind
 from naksha.spi.jobs.process import described_jobs
@@ -94,6 +94,6 @@ def check_spec(kind: JobKind, spec: Mapping[str, Any]) -> None:
         if name not in spec:
             field = name if name == "collection" else f"spec.{name}"
             raise InvalidArgument(f"The job {kind.name} needs the field {name}", field=field)
-    for place, message in Schema(kind.schema, "job").problems(spec):
+    for place, message in FeatureSchema(kind.schema, "job").problems(spec):
         field = ".".join(["spec", *filter(None, place.split("/"))])
         raise InvalidArgument(f"The job specification is invalid: {message:.300}", field=field)

@@ -66,7 +66,8 @@ class JobObject(HubObject, frozen=True, kw_only=True, rename="camel"):
             check_object_id(self.space_id, "space")
             if self.collection is not None:
                 raise InvalidArgument(
-                    "collection needs a storageId; a space has its own collection",
+                    "A job can name a collection of a storage only: with a spaceId, omit "
+                    "collection, as a space has its own",
                     field="collection",
                 )
         if self.storage_id is not None:
@@ -75,7 +76,7 @@ class JobObject(HubObject, frozen=True, kw_only=True, rename="camel"):
             check_collection_id(self.collection, field="collection")
         if len(msgspec.json.encode(self.spec)) > limits.JOB_SPEC_BYTES_MAX:
             raise LimitExceeded(
-                f"The spec of a job may have at most {limits.JOB_SPEC_BYTES_MAX} bytes",
+                f"The spec of the job exceeds the maximum of {limits.JOB_SPEC_BYTES_MAX} bytes",
                 field="spec",
             )
 
@@ -96,7 +97,7 @@ class JobObject(HubObject, frozen=True, kw_only=True, rename="camel"):
         )
 
 
-class State(StrEnum):
+class JobStatus(StrEnum):
     """State of a job."""
 
     SUBMITTED = "submitted"
@@ -110,14 +111,14 @@ class State(StrEnum):
     @property
     def is_final(self) -> bool:
         """Whether the job has ended."""
-        return self not in (State.SUBMITTED, State.RUNNING)
+        return self not in (JobStatus.SUBMITTED, JobStatus.RUNNING)
 
 
 @object_type("job-state", is_cached=False)
 class JobState(Leased, frozen=True, kw_only=True):
     """Frequently changing state of a job."""
 
-    state: State = State.SUBMITTED
+    state: JobStatus = JobStatus.SUBMITTED
     submitted_ms: int
     started_ms: int = 0
     ended_ms: int = 0
@@ -133,7 +134,7 @@ class JobState(Leased, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """Convert to JSON for clients."""
-        told: dict[str, Any] = {
+        status: dict[str, Any] = {
             "state": self.state.value,
             "submittedAt": self.submitted_ms,
             "startedAt": self.started_ms or None,
@@ -147,18 +148,18 @@ class JobState(Leased, frozen=True, kw_only=True):
             "report": self.report,
             "error": None if self.error is None else _error_json(self.error),
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in status.items() if value is not None}
 
 
 def _error_json(failed: Failed) -> dict[str, Any]:
-    told = {
+    status = {
         "code": failed.code,
         "message": failed.message,
         "field": failed.field,
         "featureId": failed.feature_id,
         "collectionId": failed.collection_id,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in status.items() if value is not None}
 
 
 class JobTable(LeasedTable[JobState]):

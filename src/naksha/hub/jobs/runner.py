@@ -14,13 +14,13 @@ from typing import Any, Final
 
 import msgspec
 
-from naksha.hub.config.space_collections import Stored, not_to_be_made
+from naksha.hub.config.space_collections import SpaceCollection, collection_missing
 from naksha.hub.hub import RealmHub
 from naksha.hub.jobs.files import JobFiles
+from naksha.hub.jobs.job_targets import WRITE, JobStorage, process_spec, target_of
 from naksha.hub.jobs.kinds import JobKinds
-from naksha.hub.jobs.objects import JobObject, JobState, LogLine, State, add_to_log
-from naksha.hub.jobs.targets import WRITE, Placed, target_of, whole_spec
-from naksha.hub.leases import Holding
+from naksha.hub.jobs.objects import JobObject, JobState, JobStatus, LogLine, add_to_log
+from naksha.hub.leases import HeldLease
 from naksha.model import limits
 from naksha.model.errors import Cancelled, CollectionNotFound, NakshaError, OutcomeUnknown
 from naksha.spi.jobs.messages import Done, Failed, Line, Moved, Phase, Said
@@ -32,7 +32,7 @@ _log: Final = logging.getLogger(__name__)
 _UNFORESEEN: Final = "Internal error; the hub's log has the details"
 
 
-class Running(msgspec.Struct, frozen=True, kw_only=True):
+class JobRunnerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of an instance for running jobs."""
 
     kinds: JobKinds
@@ -41,11 +41,11 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, str] = {}
 
 
-class Runner:
+class JobRunner:
     """One run of a job."""
 
     def __init__(
-        self, realm: RealmHub, job: JobObject, holding: Holding[JobState], how: Running
+        self, realm: RealmHub, job: JobObject, holding: HeldLease[JobState], how: JobRunnerSettings
     ) -> None:
         self._realm = realm
         self._job = job
@@ -55,7 +55,7 @@ class Runner:
         self._process: JobProcess | None = None
         self._phase = Phase("")
         self._done = 0
-        self._said: list[LogLine] = []
+        self._unsaved_lines: list[LogLine] = []
         self._ending: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -113,7 +113,7 @@ class Runner:
         except NakshaError as error:
             return Failed.of(error)
         except Exception:  # noqa: BLE001 - reported to the client as the job's failure
-            _log.exception("job %s", self._name)
+            _log.exception("Job %s failed unexpectedly", self._name)
             return Failed(NakshaError.code, _UNFORESEEN)
 
     async def _listened(self) -> Done | Failed:
@@ -124,7 +124,7 @@ class Runner:
             settings=self._how.settings,
             until=self._holding.valid_until,
         )
-        _log.info("job %s runs as process %d", self._name, process.pid)
+        _log.info("Job %s runs as process %d", self._name, process.pid)
         end: Line | None = None
         async for line in process.lines():
             self._note(line)
@@ -135,7 +135,7 @@ class Runner:
             is_known = end.code in (Cancelled.code, OutcomeUnknown.code)
             return end if is_known else Failed.of(Cancelled("The job was cancelled"))
         if isinstance(end, Failed) and end.code == NakshaError.code:
-            _log.error("job %s: %s\n%s", self._name, end.message, "\n".join(process.errors))
+            _log.error("Job %s failed: %s\n%s", self._name, end.message, "\n".join(process.errors))
         return end
 
     async def _spec(self) -> dict[str, Any]:
@@ -146,18 +146,20 @@ class Runner:
         if kind.access == WRITE and target.stored is not None and not target.stored.auto_create:
             await self._check_made(target.stored)
         await self._realm.storage(target.storage.id)  # created by the hub, with its registered id
-        placed = Placed(*self._realm.located(target.storage))
+        job_storage = JobStorage(*self._realm.located(target.storage))
         realm_id = self._realm.realm_id
         # In a thread, because it accesses files.
-        return await asyncio.to_thread(whole_spec, job, kind, target, placed, how.files, realm_id)
+        return await asyncio.to_thread(
+            process_spec, job, kind, target, job_storage, how.files, realm_id
+        )
 
-    async def _check_made(self, stored: Stored) -> None:
+    async def _check_made(self, stored: SpaceCollection) -> None:
         """Raise CollectionNotFound if the job would create a collection that it must not."""
         storage = await self._realm.storage(stored.storage_id)
         try:
             await storage.collection(stored.collection.id)
         except CollectionNotFound as error:
-            raise not_to_be_made(stored.collection.id) from error
+            raise collection_missing(stored.collection.id) from error
 
     def _note(self, line: Line) -> None:
         if isinstance(line, Phase):
@@ -170,8 +172,8 @@ class Runner:
             self._say(line.text)
 
     def _say(self, text: str) -> None:
-        self._said.append(LogLine(_now_ms(), text[: limits.JOB_SAID_LENGTH_MAX]))
-        del self._said[: -limits.JOB_LOG_LINES_MAX]
+        self._unsaved_lines.append(LogLine(_now_ms(), text[: limits.JOB_SAID_LENGTH_MAX]))
+        del self._unsaved_lines[: -limits.JOB_LOG_LINES_MAX]
 
     # ---- Persistence -------------------------------------------------------------------------
 
@@ -184,7 +186,9 @@ class Runner:
                     await self._save()
             except (NakshaError, TimeoutError) as error:
                 check_cancelled()
-                _log.warning("job %s: %s", self._name, error)
+                _log.warning(
+                    "Progress of the job %s was not saved, will retry: %s", self._name, error
+                )
                 self._holding.check()
             if self._process is not None:
                 self._process.prolong(self._holding.valid_until)
@@ -202,23 +206,23 @@ class Runner:
         await self._save_log()
 
     async def _save_log(self) -> None:
-        said, self._said = self._said, []
-        if not said:
+        lines, self._unsaved_lines = self._unsaved_lines, []
+        if not lines:
             return
         try:
-            await add_to_log(self._realm.opened.persistence, self._job.own.log_id, said)
+            await add_to_log(self._realm.opened.persistence, self._job.own.log_id, lines)
         except (NakshaError, asyncio.CancelledError):
             # The end of a job interrupts a save in progress; the final save repeats these lines.
-            self._said = said + self._said
+            self._unsaved_lines = lines + self._unsaved_lines
             raise
 
     async def _end(self, end: Done | Failed) -> None:
         """Save the outcome, with retries until the lease is lost."""
         if isinstance(end, Failed):
             self._holding.check()  # the process ends silently when the lease is lost
-        state = State.DONE if isinstance(end, Done) else State.FAILED
+        state = JobStatus.DONE if isinstance(end, Done) else JobStatus.FAILED
         if isinstance(end, Failed) and end.code == Cancelled.code:
-            state = State.CANCELLED
+            state = JobStatus.CANCELLED
         self._say(state.value if isinstance(end, Done) else f"{state}: {end.error()}")
         phase, done = self._phase, self._done
         report = None
@@ -233,7 +237,7 @@ class Runner:
                 done=done,
                 total=phase.total,
                 report=report,
-                error=end if state is State.FAILED and isinstance(end, Failed) else None,
+                error=end if state is JobStatus.FAILED and isinstance(end, Failed) else None,
                 ended_ms=_now_ms(),
             )
 
@@ -244,11 +248,13 @@ class Runner:
                 await self._holding.save(changed)
             except NakshaError as error:
                 check_cancelled()
-                _log.warning("job %s ended, but saving its outcome failed: %s", self._name, error)
+                _log.warning(
+                    "Job %s ended, but saving its outcome failed, will retry: %s", self._name, error
+                )
                 self._holding.check()
                 await asyncio.sleep(limits.JOB_SAVE_SECONDS)
             else:
-                _log.info("job %s: %s", self._name, state.value)
+                _log.info("Job %s ended: %s", self._name, state.value)
                 return
 
 

@@ -14,11 +14,11 @@ from naksha.catalog.cluster.nodes import LeaseTimes
 from naksha.catalog.objects import Object
 from naksha.hub.hub import Hub, RealmHub
 from naksha.hub.jobs.changes import drop_job, snapshot_of
-from naksha.hub.jobs.objects import JobObject, JobState, JobTable, LogLine, State, add_to_log
-from naksha.hub.jobs.runner import Runner, Running
-from naksha.hub.jobs.targets import WRITE, target_of
-from naksha.hub.leases import TIMES, Holding, Lost, Watch, take
-from naksha.hub.scheduler import Looker
+from naksha.hub.jobs.job_targets import WRITE, target_of
+from naksha.hub.jobs.objects import JobObject, JobState, JobStatus, JobTable, LogLine, add_to_log
+from naksha.hub.jobs.runner import JobRunner, JobRunnerSettings
+from naksha.hub.leases import TIMES, ExpiryDetector, HeldLease, LeaseLost, take
+from naksha.hub.scheduler import RealmScanner
 from naksha.model import limits
 from naksha.model.errors import Cancelled, InvalidArgument, NakshaError, OutcomeUnknown
 from naksha.spi.jobs.messages import Done, Failed
@@ -28,7 +28,7 @@ from naksha.spi.support.cancellation import check_cancelled
 _log: Final = logging.getLogger(__name__)
 _DAY_MS: Final = 24 * 3_600 * 1_000
 _LOST: Final = "lost"
-_STATES: Final = {_LOST: State.LOST, Cancelled.code: State.CANCELLED}
+_STATES: Final = {_LOST: JobStatus.LOST, Cancelled.code: JobStatus.CANCELLED}
 Kept = Object[JobState]
 
 
@@ -38,7 +38,7 @@ class JobService:
     def __init__(
         self,
         hub: Hub,
-        how: Running,
+        how: JobRunnerSettings,
         *,
         count_max: int = limits.JOBS_RUNNING_MAX,
         times: LeaseTimes = TIMES,
@@ -49,10 +49,10 @@ class JobService:
         self._how = how
         self._count_max = count_max
         self._times = times
-        self._watch = Watch[JobState]()
+        self._watch = ExpiryDetector[JobState]()
         self._ended: dict[str, set[int]] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
-        self._looker = Looker(
+        self._looker = RealmScanner(
             hub, "jobs", limits.JOB_LOOK_SECONDS, serving=self._forget_others, look=self._look
         )
 
@@ -131,7 +131,7 @@ class JobService:
             kept,
             self._hub.catalog.node.instance,
             self._times,
-            state=State.RUNNING,
+            state=JobStatus.RUNNING,
             attempt=kept.value.attempt + 1,
             started_ms=kept.value.started_ms or table.now_ms,
         )
@@ -160,7 +160,7 @@ class JobService:
             check_cancelled()
             if reason is None or reason.code == _LOST:
                 return reason
-            unsure = "the storage did not confirm whether the job has written"
+            unsure = "the storage did not confirm whether the job wrote its result"
             return Failed.of(OutcomeUnknown(f"{reason.message}; {unsure}: {error}"))
         return reason if applied is None else Done(msgspec.to_builtins(applied))
 
@@ -182,11 +182,13 @@ class JobService:
             return Failed.of(Cancelled("The job was cancelled"))
         if state.attempt == 0:
             return None
-        who = f"The instance {state.holder or 'that ran it'} is gone"
+        lost = f"The instance {state.holder or 'that ran it'} is gone"
         if state.attempt >= limits.JOB_ATTEMPTS_MAX:
-            return Failed(_LOST, f"{who}, and the job was already started {state.attempt} times")
+            return Failed(_LOST, f"{lost}, and the job was already started {state.attempt} times")
         if not await self._is_repeatable(job):
-            return Failed(_LOST, f"{who}, and the job was running and must not start again")
+            return Failed(
+                _LOST, f"{lost}, and a job of this kind must not be started a second time"
+            )
         return None
 
     async def _is_repeatable(self, job: JobObject) -> bool:
@@ -198,14 +200,14 @@ class JobService:
     async def _end_without(
         self, realm: RealmHub, table: JobTable, job: JobObject, kept: Kept, end: Done | Failed
     ) -> None:
-        state, text = State.DONE, "the job had written before its instance was gone"
+        state, text = JobStatus.DONE, "the job had written before its instance was gone"
         if isinstance(end, Failed):
-            state, text = _STATES.get(end.code, State.FAILED), end.message
+            state, text = _STATES.get(end.code, JobStatus.FAILED), end.message
         ended = msgspec.structs.replace(
             kept.value,
             state=state,
             report=end.report if isinstance(end, Done) else None,
-            error=end if isinstance(end, Failed) and state is not State.CANCELLED else None,
+            error=end if isinstance(end, Failed) and state is not JobStatus.CANCELLED else None,
             ended_ms=table.now_ms,
         )
         if await table.swap(kept, ended) is not None:
@@ -220,18 +222,20 @@ class JobService:
             return False
         return True
 
-    async def _run(self, realm: RealmHub, job: JobObject, holding: Holding[JobState]) -> None:
+    async def _run(self, realm: RealmHub, job: JobObject, holding: HeldLease[JobState]) -> None:
         try:
-            await Runner(realm, job, holding, self._how).run()
-        except Lost as lost:
-            _log.warning("job %s/%s: %s", realm.realm_id, job.id, lost)
+            await JobRunner(realm, job, holding, self._how).run()
+        except LeaseLost as lost:
+            _log.warning("Job %s/%s stopped: %s", realm.realm_id, job.id, lost)
         except asyncio.CancelledError:
             await self._give_back(realm, job, holding)
             raise
         except Exception:  # noqa: BLE001 - nothing else would report it
-            _log.exception("job %s/%s", realm.realm_id, job.id)
+            _log.exception("Job %s/%s failed unexpectedly", realm.realm_id, job.id)
 
-    async def _give_back(self, realm: RealmHub, job: JobObject, holding: Holding[JobState]) -> None:
+    async def _give_back(
+        self, realm: RealmHub, job: JobObject, holding: HeldLease[JobState]
+    ) -> None:
         """Release a job when the instance stops, so that the next one starts without waiting."""
         if holding.value.state.is_final:
             return  # the outcome was saved, only the cleanup was interrupted
@@ -240,7 +244,7 @@ class JobService:
         if await self._is_repeatable(job):
             attempt = holding.value.attempt - 1
             await holding.release(
-                state=State.SUBMITTED, attempt=attempt, phase="", done=0, total=None
+                state=JobStatus.SUBMITTED, attempt=attempt, phase="", done=0, total=None
             )
         else:
             await holding.release()
@@ -259,7 +263,7 @@ async def _say(realm: RealmHub, job: JobObject, table: JobTable, text: str) -> N
 @contextlib.asynccontextmanager
 async def running_jobs(
     hub: Hub,
-    how: Running,
+    how: JobRunnerSettings,
     *,
     count_max: int = limits.JOBS_RUNNING_MAX,
     times: LeaseTimes = TIMES,

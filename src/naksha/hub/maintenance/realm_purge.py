@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from naksha.catalog.catalog import OpenRealm
-from naksha.catalog.entities import Snapshot
+from naksha.catalog.entities import EntitySnapshot
 from naksha.catalog.maintenance import AllRealms, RetentionRule
 from naksha.catalog.persistence import Persistence
 from naksha.catalog.realms import Realm
@@ -75,7 +75,7 @@ class HubRealms(AllRealms):
         return STORAGES.scheme_of(location) != FILE or Path(path_of(location)).exists()
 
 
-async def _progress_ids(snapshot: Snapshot) -> list[int]:
+async def _progress_ids(snapshot: EntitySnapshot) -> list[int]:
     """Return the progress ids of subscriptions, including removed ones not yet cleaned up."""
     kept = snapshot.list(f"{Subscription.kind}/", Subscription)
     left = snapshot.list(PREFIX, Leftover)

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from naksha.hub.config.objects import Connector, Space
 from naksha.hub.pipeline.request_context import Context
 from naksha.hub.pipeline.requests import Request, WriteFeatures
-from naksha.hub.remote.client import Remotes
+from naksha.hub.remote.client import RemoteClient
 from naksha.model import limits
 from naksha.model.errors import HandlerFailed, LimitExceeded, NakshaError, NotImplementedHere
 from naksha.spi.storage import Storage
@@ -52,7 +52,7 @@ class Surroundings(Protocol):
     """Interface of the hub that is available to handlers."""
 
     @property
-    def remotes(self) -> Remotes:
+    def remotes(self) -> RemoteClient:
         """Client for remote handlers."""
 
     @property

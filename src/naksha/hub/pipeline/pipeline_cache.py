@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from naksha.catalog.entities import Snapshot
+from naksha.catalog.entities import EntitySnapshot
 from naksha.catalog.objects import ObjectRef
 from naksha.hub.auth import resources
 from naksha.hub.auth.resources import Resource
@@ -32,7 +32,7 @@ class Pipelines:
     """Pipelines of one configuration snapshot."""
 
     def __init__(
-        self, snapshot: Snapshot, hub: Surroundings, observe: Observe = unobserved
+        self, snapshot: EntitySnapshot, hub: Surroundings, observe: Observe = unobserved
     ) -> None:
         self._snapshot = snapshot
         self._hub = hub

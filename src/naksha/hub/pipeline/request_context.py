@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from naksha.hub.auth.rights import Rights, all_rights
-from naksha.hub.auth.row_rights import Guard, Marks
+from naksha.hub.auth.row_rights import RightsAttributes, RowGuard
 
 DEFAULT_REALM: Final = "default"
 """The realm of tokens without a realm."""
@@ -55,7 +55,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     """Time when the client stops waiting, on the clock `time.monotonic`."""
     depth: int = 0
     """Number of spaces that have forwarded the request."""
-    guards: tuple[Guard, ...] = ()
+    guards: tuple[RowGuard, ...] = ()
     """Guards of the spaces that it came through; a write is checked with each of them."""
     check_turn: Callable[[], None] | None = None
     """Of a delivery: raises Fenced if the lease has moved to another instance. Called immediately
@@ -77,11 +77,11 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
         """Return the context with a new deadline, counted from now."""
         return msgspec.structs.replace(self, deadline=time.monotonic() + seconds)
 
-    def guarded(self, guard: Guard) -> Context:
+    def guarded(self, guard: RowGuard) -> Context:
         """Return the context with an additional guard."""
         return msgspec.structs.replace(self, guards=(*self.guards, guard))
 
-    def check_change(self, old: Marks | None, new: Marks | None) -> None:
+    def check_change(self, old: RightsAttributes | None, new: RightsAttributes | None) -> None:
         """Raise Forbidden if a guard rejects the change from the old to the new state."""
         for guard in self.guards:
             guard.check(old, new)

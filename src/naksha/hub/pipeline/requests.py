@@ -25,7 +25,7 @@ from naksha.hub.pipeline.responses import (
     Whereabouts,
     Written,
 )
-from naksha.hub.subscriptions.delivery_fence import Fence
+from naksha.hub.subscriptions.delivery_fence import DeliveryFence
 from naksha.model.geo.tiles import VectorTile
 from naksha.model.query import Not, Op, Predicate, Query, SortKey, States, Test
 from naksha.model.state import XYZ, Found
@@ -264,7 +264,7 @@ class WriteFeatures(Request[Written], frozen=True, kw_only=True, tag="WriteFeatu
     context: str = "default"
     uuid_lock: bool = True
     """Whether the `uuid` of a feature locks. False: only if the space sets `uuidLock`."""
-    fence: Fence | None = None
+    fence: DeliveryFence | None = None
     """Fence of a delivery: a repeated or outdated delivery writes nothing."""
 
     def needs(self) -> Collection[Right]:

@@ -11,8 +11,8 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Expired
 from naksha.model.version import HEAD, AtSeq, Head, VersionSelector
 from naksha.spi.storage import Reader, Storage
-from naksha.versioning import Scope, parse_ref, place_of
-from naksha.versioning.version_refs import MAIN_BRANCH, One
+from naksha.versioning import NameScope, parse_ref, place_of
+from naksha.versioning.version_refs import MAIN_BRANCH, SingleRef
 
 
 class Target(NamedTuple):
@@ -21,7 +21,7 @@ class Target(NamedTuple):
     storage: Storage
     collection: CollectionInfo
     """The collection, with the settings for its creation."""
-    scope: Scope
+    scope: NameScope
     """The scope of the space's tag and branch names."""
     min_version: int = 0
     """Oldest readable version: the owner of the space gave up all earlier ones."""
@@ -49,7 +49,7 @@ async def place(target: Target, ref: str) -> tuple[Reader, VersionSelector]:
 
 def _number_on_main(ref: str) -> AtSeq | None:
     parsed = parse_ref(ref)
-    if isinstance(parsed, One) and parsed.branch == MAIN_BRANCH:
+    if isinstance(parsed, SingleRef) and parsed.branch == MAIN_BRANCH:
         return parsed.point if isinstance(parsed.point, AtSeq) else None
     return None
 

@@ -24,7 +24,7 @@ from naksha.hub.pipeline.version_responses import (
 )
 from naksha.model import limits
 from naksha.model.query import Query
-from naksha.versioning import Policy, Tag
+from naksha.versioning import MergePolicy, Tag
 
 _WRITES = (Right.CREATE_FEATURES, Right.UPDATE_FEATURES, Right.DELETE_FEATURES)
 
@@ -133,7 +133,7 @@ class Merge(_Rewriting, frozen=True, kw_only=True, tag="Merge"):
 
     source: str
     target: str
-    policy: Policy = Policy.FAIL
+    policy: MergePolicy = MergePolicy.FAIL
 
 
 class Rebase(_Rewriting, frozen=True, kw_only=True, tag="Rebase"):
@@ -141,7 +141,7 @@ class Rebase(_Rewriting, frozen=True, kw_only=True, tag="Rebase"):
 
     branch: str
     onto: str | None = None
-    policy: Policy = Policy.FAIL
+    policy: MergePolicy = MergePolicy.FAIL
 
 
 class ResolveConflict(_Rewriting, frozen=True, kw_only=True, tag="ResolveConflict"):
@@ -150,7 +150,7 @@ class ResolveConflict(_Rewriting, frozen=True, kw_only=True, tag="ResolveConflic
     conflict: str
     choices: dict[str, Any] = msgspec.field(default_factory=dict)
     """By feature id: `ours`, `theirs`, or the feature to write (null: delete it)."""
-    policy: Policy = Policy.FAIL
+    policy: MergePolicy = MergePolicy.FAIL
 
 
 class GiveUpConflict(_Managing, frozen=True, kw_only=True, tag="GiveUpConflict"):

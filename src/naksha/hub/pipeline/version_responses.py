@@ -10,12 +10,12 @@ import msgspec
 from naksha.hub.pipeline.responses import Features
 from naksha.versioning import (
     Branch,
-    Change,
     Changeset,
-    Published,
-    Step,
+    FeatureDiff,
+    FeedTransaction,
+    HistoryStep,
     StoredConflict,
-    Undecided,
+    UndecidedFeature,
 )
 
 
@@ -46,7 +46,7 @@ class Changes(NamedTuple):
     """A page of the change feed with the next position; the client is up to date at `last`."""
 
     storage: str
-    items: list[Published]
+    items: list[FeedTransaction]
     position: str
     last: int
 
@@ -56,13 +56,13 @@ class Differences(NamedTuple):
 
     start_version: int
     end_version: int
-    changes: AsyncIterator[Change]
+    changes: AsyncIterator[FeatureDiff]
 
 
 class FeatureHistory(NamedTuple):
     """States of features, each with its predecessor, streamed."""
 
-    steps: AsyncIterator[Step]
+    steps: AsyncIterator[HistoryStep]
 
 
 class VersionSpan(msgspec.Struct, frozen=True, rename="camel"):
@@ -79,13 +79,13 @@ class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
     inserted: list[str]
     updated: list[str]
     deleted: list[str]
-    conflicts: tuple[Undecided, ...] = ()
+    conflicts: tuple[UndecidedFeature, ...] = ()
 
 
 class Conflicts(NamedTuple):
     """Pending merges, each with the features that need a decision."""
 
-    conflicts: list[tuple[StoredConflict, list[Undecided]]]
+    conflicts: list[tuple[StoredConflict, list[UndecidedFeature]]]
 
 
 class BranchState(NamedTuple):

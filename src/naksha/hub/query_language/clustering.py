@@ -181,38 +181,42 @@ def _ensure(parameters: Parameters) -> Ensure:
 
 
 def _strength(parameters: Parameters, names: Mapping[str, int]) -> int | None:
-    given = parameters.get("tweaks.strength")
-    if given is None or given in names:
-        return None if given is None else names[given]
+    text = parameters.get("tweaks.strength")
+    if text is None or text in names:
+        return None if text is None else names[text]
     return _integer(parameters, "tweaks.strength", 1, 100)
 
 
 def _integer(parameters: Parameters, field: str, least: int, most: int) -> int | None:
-    given = parameters.get(field)
-    if given is None:
+    text = parameters.get(field)
+    if text is None:
         return None
-    digits = given.removeprefix("-")
+    digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 10):
-        raise InvalidArgument(f"{given!r:.64} is not an integer", field=field)
-    if not least <= int(given) <= most:
-        raise InvalidArgument(f"{given} is out of range; use {least}..{most}", field=field)
-    return int(given)
+        raise InvalidArgument(
+            f'Parameter "{field}" must be an integer, not {text!r:.64}', field=field
+        )
+    if not least <= int(text) <= most:
+        raise InvalidArgument(
+            f'Parameter "{field}" is {text}; it must be in {least}..{most}', field=field
+        )
+    return int(text)
 
 
 def _flag(parameters: Parameters, field: str) -> bool:
-    given = parameters.get(field, "false")
-    return _one_of(field, given, {"true": True, "false": False, "": True})
+    text = parameters.get(field, "false")
+    return _one_of(field, text, {"true": True, "false": False, "": True})
 
 
 def _member(parameters: Parameters, field: str, kind: type[Name], default: Name) -> Name:
-    given = parameters.get(field, default.value)
-    return _one_of(field, given, {member.value: member for member in kind})
+    text = parameters.get(field, default.value)
+    return _one_of(field, text, {member.value: member for member in kind})
 
 
-def _one_of(field: str, given: str, known: Mapping[str, T]) -> T:
-    if given.lower() not in known:
+def _one_of(field: str, text: str, known: Mapping[str, T]) -> T:
+    if text.lower() not in known:
         names = ", ".join(filter(None, known))
         raise InvalidArgument(
-            f"{given!r:.64} is not a valid value; use one of {names}", field=field
+            f'Parameter "{field}" is {text!r:.64}; use one of {names}', field=field
         )
-    return known[given.lower()]
+    return known[text.lower()]

@@ -50,5 +50,7 @@ def _test(pair: str) -> Test:
 
 def _number(text: str) -> int:
     if not text.isdecimal() or not text.isascii() or len(text) > 19 or int(text) > INT8_MAX:
-        raise InvalidArgument(f"{text!r:.40} is not a time in epoch milliseconds", field=NAME)
+        raise InvalidArgument(
+            f"{NAME} must be a time in epoch milliseconds, not {text!r:.40}", field=NAME
+        )
     return int(text)

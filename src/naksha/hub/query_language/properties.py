@@ -141,7 +141,9 @@ def _any_of(field: str, path: Path, op: Op, values: Sequence[str]) -> Predicate:
 def _test(field: str, path: Path, op: Op, text: str) -> Predicate:
     if path[0] == "geometry" and path != GEOMETRY_TYPE:
         raise InvalidArgument(
-            "A geometry cannot be queried by property, except f.geometry.type", field=field
+            f"{field!r} is not supported: of a geometry, only f.geometry.type can be queried; "
+            "use a spatial search",
+            field=field,
         )
     if text.lower() == ".null":
         return _null_test(path, op)
@@ -149,7 +151,11 @@ def _test(field: str, path: Path, op: Op, text: str) -> Predicate:
         return _containment(path, _json(field, text))
     value = _value_reader(path, op)(text)
     if op in _ORDERS and isinstance(value, bool):
-        raise InvalidArgument(f"The boolean {text} has no order; use = or !=", field=field)
+        raise InvalidArgument(
+            f"The condition on {field!r} compares with the boolean {text}, which has no order; "
+            "use = or !=",
+            field=field,
+        )
     return PropertyTest(path, op, value)
 
 
@@ -172,12 +178,13 @@ def _json(field: str, text: str) -> Any:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidArgument(
-            f"The value is not valid JSON: {error}; encode commas in it as %2C", field=field
+            f"The value of {field!r} is not valid JSON: {error}; encode commas in it as %2C",
+            field=field,
         ) from None
     problem = json_problem(value)
     if problem is not None:
         raise InvalidArgument(
-            f"The JSON value is invalid: {problem.path} {problem.message}", field=field
+            f"The JSON value of {field!r} is invalid: {problem.path} {problem.message}", field=field
         )
     return value
 

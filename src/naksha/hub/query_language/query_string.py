@@ -40,8 +40,10 @@ def decoded(text: str, field: str, *, plus_is_space: bool = True) -> str:
         plain.encode()
     except UnicodeError:
         raise InvalidArgument(
-            "The parameter is not valid UTF-8 after decoding", field=field
+            f'Parameter "{field}" is not valid UTF-8 after percent-decoding', field=field
         ) from None
     if "\0" in plain:
-        raise InvalidArgument("The parameter must not contain the NUL character", field=field)
+        raise InvalidArgument(
+            f'Parameter "{field}" contains the NUL character, which cannot be stored', field=field
+        )
     return plain

@@ -52,17 +52,17 @@ def selection_of(raw: str | bytes) -> Selection | None:
 
 def parse_selection(names: Iterable[str]) -> Selection:
     """Parse a selection given as names."""
-    wanted = dict.fromkeys(name.strip() for name in names)
-    if len(wanted) > SELECTION_PATHS_MAX:
+    unique = dict.fromkeys(name.strip() for name in names)
+    if len(unique) > SELECTION_PATHS_MAX:
         raise LimitExceeded(
-            f"The selection has {len(wanted)} names; the maximum is {SELECTION_PATHS_MAX}",
+            f"The selection has {len(unique)} names; the maximum is {SELECTION_PATHS_MAX}",
             field="selection",
         )
-    geometry = "!geometry" not in wanted
-    wanted.pop("!geometry", None)
-    if not wanted or "*" in wanted:
+    geometry = "!geometry" not in unique
+    unique.pop("!geometry", None)
+    if not unique or "*" in unique:
         return Selection(everything=True, geometry=geometry)
-    return Selection((*_ALWAYS, *map(_path, wanted)), geometry=geometry)
+    return Selection((*_ALWAYS, *map(_path, unique)), geometry=geometry)
 
 
 def _path(name: str) -> Path:

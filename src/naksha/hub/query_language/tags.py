@@ -23,11 +23,11 @@ def tag_query(raw: str | bytes) -> Groups | None:
     groups = [group for text in texts for group in text.split(",") if group.strip("+")]
     if not groups:
         return None
-    wanted = [[normalise_tag(tag) for tag in group.split("+") if tag] for group in groups]
-    if sum(map(len, wanted)) > TAGS_MAX:
+    tag_groups = [[normalise_tag(tag) for tag in group.split("+") if tag] for group in groups]
+    if sum(map(len, tag_groups)) > TAGS_MAX:
         raise LimitExceeded(f"The query has more than {TAGS_MAX} tags", field="tags")
     # A tag that is empty in normal form matches no feature.
-    possible = (tuple(dict.fromkeys(group)) for group in wanted if all(group))
+    possible = (tuple(dict.fromkeys(group)) for group in tag_groups if all(group))
     return tuple(dict.fromkeys(possible))
 
 

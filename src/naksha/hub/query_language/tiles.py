@@ -159,7 +159,11 @@ def split_suffix(tile_id: str) -> tuple[str, TileFormat | None]:
 def check_margin(margin_pixels: int) -> int:
     """Check a tile margin in pixels."""
     if not 0 <= margin_pixels <= TILE_MARGIN_PIXELS_MAX:
-        raise InvalidArgument(f"The margin must be in 0..{TILE_MARGIN_PIXELS_MAX}", field="margin")
+        raise InvalidArgument(
+            f'Parameter "margin" is {margin_pixels}; it must be in 0..{TILE_MARGIN_PIXELS_MAX} '
+            "pixels",
+            field="margin",
+        )
     return margin_pixels
 
 
@@ -287,6 +291,6 @@ def _unreadable(scheme: Scheme, tile_id: str) -> InvalidArgument:
         Scheme.HERE: "377894440, 12201203120220 or 14_8800_6486",
     }[scheme]
     return InvalidArgument(
-        f"{tile_id!r:.64} is not a valid {scheme} tile id, use for example {example}",
+        f"{tile_id!r:.64} is not a valid {scheme} tile id; use for example {example}",
         field="tileId",
     )

@@ -24,7 +24,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 _LOCALHOST: Final = "localhost"
 
 
-class Target(NamedTuple):
+class AllowedAddress(NamedTuple):
     """A URL that is called, or below which URLs may be called."""
 
     scheme: str
@@ -43,7 +43,7 @@ class Target(NamedTuple):
         port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
         return f"{self.scheme}://{host}{port}{self.path}"
 
-    def covers(self, other: Target) -> bool:
+    def covers(self, other: AllowedAddress) -> bool:
         """Return whether another target is this one or below it."""
         own = self.path.rstrip("/")
         return self.origin == other.origin and (
@@ -51,12 +51,12 @@ class Target(NamedTuple):
         )
 
 
-class Targets:
+class AllowList:
     """The configured allow-list: URLs and networks."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
         """Parse the entries; raise InvalidArgument for one that is neither a URL nor a network."""
-        self._targets: list[Target] = []
+        self._targets: list[AllowedAddress] = []
         self._networks: list[Network] = []
         for text in allowed:
             if "://" in text:
@@ -69,7 +69,7 @@ class Targets:
                 field="remote_handlers",
             )
 
-    def check(self, url: object) -> Target:
+    def check(self, url: object) -> AllowedAddress:
         """Return the target of a URL if it is allowed.
 
         Raises:
@@ -99,7 +99,7 @@ class Targets:
         )
 
 
-def parse_target(url: object, *, field: str) -> Target:
+def parse_target(url: object, *, field: str) -> AllowedAddress:
     """Parse a target URL: without user, query and fragment, and with a normalized path."""
     if not isinstance(url, str) or not url.isascii() or not url.isprintable():
         raise _no_target(url, field)
@@ -113,7 +113,7 @@ def parse_target(url: object, *, field: str) -> Target:
     dotted = {".", ".."} & set(plain.split("/"))
     if scheme not in _PORTS or not host or strange or dotted or "//" in plain:
         raise _no_target(url, field)
-    return Target(scheme, host.rstrip("."), port or _PORTS[scheme], plain)
+    return AllowedAddress(scheme, host.rstrip("."), port or _PORTS[scheme], plain)
 
 
 def _no_target(url: object, field: str) -> InvalidArgument:

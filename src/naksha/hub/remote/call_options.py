@@ -8,13 +8,13 @@ from typing import Any
 from naksha.hub.config.objects import SECRET
 from naksha.hub.pipeline.pipeline import Setup
 from naksha.hub.pipeline.request_context import Context
-from naksha.hub.remote.client import Patience
+from naksha.hub.remote.client import CallTimeouts
 from naksha.hub.remote.signatures import HEADER, check_secret, signature
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 
 
-class Caller:
+class RemoteCaller:
     """Sends requests to the server of one connector."""
 
     def __init__(self, setup: Setup) -> None:
@@ -26,7 +26,7 @@ class Caller:
         self._secret = (
             None if secret is None else check_secret(secret, field=f"properties.{SECRET}")
         )
-        self._patience = Patience(
+        self._timeouts = CallTimeouts(
             _seconds(properties, "connectTimeout", limits.REMOTE_CONNECT_SECONDS),
             _seconds(properties, "timeout", limits.REMOTE_SECONDS),
         )
@@ -39,7 +39,7 @@ class Caller:
     @property
     def seconds_max(self) -> float:
         """The total timeout of a call."""
-        return self._patience.total_seconds
+        return self._timeouts.total_seconds
 
     async def post(
         self,
@@ -49,20 +49,20 @@ class Caller:
         *,
         is_delivery: bool = False,
     ) -> bytes:
-        """Send a body and return the response, as `Remotes.post`, within the request's deadline."""
+        """Send a body and return the response within the deadline, as `RemoteClient.post`."""
         sent = {"Stream-Id": context.stream_id, **headers}
         if self._secret is not None:
             sent[HEADER] = signature(self._secret, body)
-        patience, left = self._patience, context.seconds_left
+        timeouts, left = self._timeouts, context.seconds_left
         if left is not None:
-            patience = Patience(
-                min(patience.connect_seconds, left), min(patience.total_seconds, left)
+            timeouts = CallTimeouts(
+                min(timeouts.connect_seconds, left), min(timeouts.total_seconds, left)
             )
         return await self._remotes.post(
             self._target,
             body,
             sent,
-            patience,
+            timeouts,
             is_delivery=is_delivery,
             before_sending=context.check_turn,
         )
@@ -71,10 +71,14 @@ class Caller:
 def _seconds(properties: dict[str, Any], name: str, default: float) -> float:
     value = properties.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidArgument("A timeout must be a number of seconds", field=f"properties.{name}")
+        raise InvalidArgument(
+            f"properties.{name} must be a number of seconds, not {value!r:.40}",
+            field=f"properties.{name}",
+        )
     if not 0 < value <= limits.REMOTE_SECONDS_MAX:
         raise InvalidArgument(
-            f"A timeout must be above 0 and at most {limits.REMOTE_SECONDS_MAX:.0f} seconds",
+            f"properties.{name} is {value}; it must be above 0 and at most "
+            f"{limits.REMOTE_SECONDS_MAX:.0f} seconds",
             field=f"properties.{name}",
         )
     return float(value)

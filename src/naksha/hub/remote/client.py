@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import httpcore
 
-from naksha.hub.remote.allow_list import Target, Targets
+from naksha.hub.remote.allow_list import AllowedAddress, AllowList
 from naksha.model import limits
 from naksha.model.errors import RemoteFailed
 
@@ -24,47 +24,47 @@ _BROKEN: Final = (httpcore.ReadError, httpcore.WriteError, httpcore.RemoteProtoc
 _UNREACHED: Final = (httpcore.ConnectError, httpcore.ConnectTimeout)
 
 
-class Unreached(RemoteFailed):
+class ConnectFailed(RemoteFailed):
     """No request was sent, so the call can be retried."""
 
 
-class Broken(RemoteFailed):
+class ConnectionBroken(RemoteFailed):
     """The connection broke; whether the request arrived is unknown."""
 
 
-class Slow(RemoteFailed):
+class ResponseTimeout(RemoteFailed):
     """The response did not arrive within the timeout."""
 
 
-class Patience(NamedTuple):
+class CallTimeouts(NamedTuple):
     """Timeouts of a call."""
 
     connect_seconds: float
     total_seconds: float
 
 
-class Remotes:
+class RemoteClient:
     """Client for the remote handlers that a hub may call. Bound to one event loop."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
-        self.targets: Final = Targets(allowed)
+        self.targets: Final = AllowList(allowed)
         self._pools: dict[bool, httpcore.AsyncConnectionPool] = {}
-        self._turns_of: dict[tuple[str, str, int], asyncio.Semaphore] = {}
+        self._slots_of: dict[tuple[str, str, int], asyncio.Semaphore] = {}
 
-    def _turns(self, target: Target) -> asyncio.Semaphore:
+    def _slots(self, target: AllowedAddress) -> asyncio.Semaphore:
         """Return the target's semaphore: a server that hangs must not occupy all connections."""
-        turns = self._turns_of.get(target.origin)
-        if turns is None:
-            turns = asyncio.Semaphore(limits.REMOTE_CONNECTIONS_PER_TARGET_MAX)
-            self._turns_of[target.origin] = turns
-        return turns
+        slots = self._slots_of.get(target.origin)
+        if slots is None:
+            slots = asyncio.Semaphore(limits.REMOTE_CONNECTIONS_PER_TARGET_MAX)
+            self._slots_of[target.origin] = slots
+        return slots
 
     async def post(
         self,
-        target: Target,
+        target: AllowedAddress,
         body: bytes,
         headers: Mapping[str, str],
-        patience: Patience,
+        timeouts: CallTimeouts,
         *,
         is_delivery: bool = False,
         before_sending: Callable[[], None] | None = None,
@@ -88,19 +88,21 @@ class Remotes:
             **headers,
         }
         try:
-            async with asyncio.timeout(patience.total_seconds):
-                async with nullcontext() if is_delivery else self._turns(target):
+            async with asyncio.timeout(timeouts.total_seconds):
+                async with nullcontext() if is_delivery else self._slots(target):
                     pool = self._opened(is_delivery=is_delivery)
-                    asked = _Asked(target.url, body, sent, before_sending)
-                    return await _exchange(pool, asked, patience)
+                    call = _CallRequest(target.url, body, sent, before_sending)
+                    return await _exchange(pool, call, timeouts)
         except (TimeoutError, httpcore.ReadTimeout, httpcore.WriteTimeout) as error:
-            raise Slow(f"No response within {patience.total_seconds:.1f} s") from error
+            raise ResponseTimeout(f"No response within {timeouts.total_seconds:.1f} s") from error
         except _UNREACHED as error:
-            raise Unreached("The server cannot be reached") from error
+            raise ConnectFailed("The server cannot be reached") from error
         except _BROKEN as error:
-            raise Broken("The connection broke before the response was complete") from error
+            raise ConnectionBroken(
+                "The connection broke before the response was complete"
+            ) from error
         except httpcore.PoolTimeout as error:
-            raise Unreached(
+            raise ConnectFailed(
                 "Too many calls are waiting for remote handlers; retry later"
             ) from error
 
@@ -112,7 +114,7 @@ class Remotes:
                 max_connections=None if is_delivery else limits.REMOTE_CONNECTIONS_MAX,
                 max_keepalive_connections=limits.REMOTE_CONNECTIONS_MAX,
                 keepalive_expiry=limits.REMOTE_KEEPALIVE_SECONDS,
-                network_backend=_Looking(self.targets),
+                network_backend=_AllowedNetwork(self.targets),
             )
         return pool
 
@@ -122,7 +124,7 @@ class Remotes:
             await pool.aclose()
 
 
-class _Asked(NamedTuple):
+class _CallRequest(NamedTuple):
     """The request of one call."""
 
     url: str
@@ -136,23 +138,25 @@ class _Asked(NamedTuple):
             self.before_sending()
 
 
-async def _exchange(pool: httpcore.AsyncConnectionPool, asked: _Asked, patience: Patience) -> bytes:
+async def _exchange(
+    pool: httpcore.AsyncConnectionPool, call: _CallRequest, timeouts: CallTimeouts
+) -> bytes:
     times = {
-        "connect": patience.connect_seconds,
-        "read": patience.total_seconds,
-        "write": patience.total_seconds,
-        "pool": patience.total_seconds,
+        "connect": timeouts.connect_seconds,
+        "read": timeouts.total_seconds,
+        "write": timeouts.total_seconds,
+        "pool": timeouts.total_seconds,
     }
     async with pool.stream(
         "POST",
-        asked.url,
-        headers=[*asked.headers.items()],
-        content=asked.body,
-        extensions={"timeout": times, "trace": asked.trace},
+        call.url,
+        headers=[*call.headers.items()],
+        content=call.body,
+        extensions={"timeout": times, "trace": call.trace},
     ) as response:
         if not 200 <= response.status < 300:
             _log.warning(
-                "The remote handler %s responded with status %d", asked.url, response.status
+                "The remote handler %s responded with status %d", call.url, response.status
             )
             raise RemoteFailed(f"The server responded with status {response.status}")
         headers_told = {name.lower(): value for name, value in response.headers}
@@ -173,14 +177,14 @@ async def _bounded(response: httpcore.Response) -> bytes:
     return b"".join(parts)
 
 
-class _Looking(httpcore.AsyncNetworkBackend):
+class _AllowedNetwork(httpcore.AsyncNetworkBackend):
     """Network backend that connects to allowed addresses only.
 
     It resolves a name once, checks the addresses and connects to one of them: a second look-up
     could return a different address (DNS rebinding).
     """
 
-    def __init__(self, targets: Targets) -> None:
+    def __init__(self, targets: AllowList) -> None:
         self._targets = targets
         self._backend = httpcore.AnyIOBackend()
 

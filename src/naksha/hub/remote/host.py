@@ -24,11 +24,11 @@ from naksha.hub.config.objects import Connector, Space
 from naksha.hub.pipeline.pipeline import Event, Handler, Pipeline, Setup, Surroundings
 from naksha.hub.pipeline.request_context import Actor, Context
 from naksha.hub.pipeline.requests import Request
-from naksha.hub.remote.client import Remotes
+from naksha.hub.remote.client import RemoteClient
 from naksha.hub.remote.wire import (
     PROTOCOL,
-    Reply,
-    Sent,
+    ForwardedRequest,
+    HandlerReply,
     WireEvent,
     decode_error,
     decode_request,
@@ -53,12 +53,12 @@ _log: Final = logging.getLogger(__name__)
 MakeHandler = Callable[[Setup], Handler]
 
 
-class _Elsewhere:
+class _RemoteSurroundings:
     """The hub's surroundings as a hosted handler sees them."""
 
     def __init__(self, realm_id: str) -> None:
         self.realm_id = realm_id
-        self.remotes = Remotes()
+        self.remotes = RemoteClient()
         self.files: Path | None = None
 
     async def storage(self, id: str) -> Storage:
@@ -77,8 +77,8 @@ class _Exchange:
 
     def __init__(self, seconds: float) -> None:
         self.until = time.monotonic() + seconds
-        self._turn = asyncio.Lock()
-        self._replies: asyncio.Queue[Reply] = asyncio.Queue()
+        self._lock = asyncio.Lock()
+        self._replies: asyncio.Queue[HandlerReply] = asyncio.Queue()
         self._answer: asyncio.Future[WireEvent] | None = None
         self.task: asyncio.Task[None] | None = None
         self.continuation: str = secrets.token_urlsafe(24)
@@ -89,23 +89,23 @@ class _Exchange:
     async def _run(self, handler: Handler, event: Event) -> None:
         try:
             response = await handler.process(event)
-            reply = Reply(response=await encode_response(response))
+            reply = HandlerReply(response=await encode_response(response))
         except NakshaError as error:
-            reply = Reply(error=encode_error(error))
+            reply = HandlerReply(error=encode_error(error))
         except Exception:  # noqa: BLE001 - reported to the hub
             _log.exception("The remote handler raised an exception")
             failed = HandlerFailed("The handler failed; see the log of its host")
-            reply = Reply(error=encode_error(failed))
+            reply = HandlerReply(error=encode_error(failed))
         self._replies.put_nowait(reply)
 
-    async def sent(self, sent: Sent) -> WireEvent:
+    async def sent(self, sent: ForwardedRequest) -> WireEvent:
         """Forward a request and return the hub's response. One at a time: the hub is waiting."""
-        async with self._turn:
+        async with self._lock:
             self._answer = asyncio.get_running_loop().create_future()
-            self._replies.put_nowait(Reply(send=sent, continuation=self.continuation))
+            self._replies.put_nowait(HandlerReply(send=sent, continuation=self.continuation))
             return await self._answer
 
-    def answered(self, event: WireEvent) -> None:
+    def resume(self, event: WireEvent) -> None:
         """Pass the hub's response to the waiting handler."""
         if self._answer is None or self._answer.done():
             raise InvalidArgument(
@@ -116,7 +116,7 @@ class _Exchange:
         self.continuation = secrets.token_urlsafe(24)
         self._answer.set_result(event)
 
-    async def reply(self) -> Reply:
+    async def reply(self) -> HandlerReply:
         """Wait for the next reply to the hub."""
         async with asyncio.timeout_at(
             asyncio.get_running_loop().time() + max(0.0, self.until - time.monotonic())
@@ -141,13 +141,13 @@ class HostedEvent(Event):
         if context is not None:
             raise NotSupported("A remote handler cannot change the context of an event")
         if request is None or request is self.request:
-            return await self._send(Sent(), self.request)
-        return await self._send(Sent(encode_request(request)), request)
+            return await self._send(ForwardedRequest(), self.request)
+        return await self._send(ForwardedRequest(encode_request(request)), request)
 
     async def send_to(self, space_id: str, request: Request[Any]) -> Any:
-        return await self._send(Sent(encode_request(request), space_id), request)
+        return await self._send(ForwardedRequest(encode_request(request), space_id), request)
 
-    async def _send(self, sent: Sent, request: Request[Any]) -> Any:
+    async def _send(self, sent: ForwardedRequest, request: Request[Any]) -> Any:
         answer = await self._exchange.sent(sent)
         if answer.error is not None:
             raise decode_error(answer.error)
@@ -158,29 +158,29 @@ class HostedEvent(Event):
         return decode_response(answer.response, response_type(type(request)))
 
 
-class _Hosted(NamedTuple):
+class _HostedHandler(NamedTuple):
     """A handler and the pipeline of its space, of which the host knows only the space."""
 
     handler: Handler
     pipeline: Pipeline
 
 
-class Host:
+class HandlerHost:
     """Processes events for one handler class."""
 
     def __init__(self, make_handler: MakeHandler) -> None:
         self._make_handler = make_handler
-        self._hosted: OrderedDict[bytes, _Hosted] = OrderedDict()
+        self._hosted: OrderedDict[bytes, _HostedHandler] = OrderedDict()
         self._waiting: dict[str, _Exchange] = {}
         self._count = 0
 
-    async def handle(self, event: WireEvent) -> Reply:
+    async def handle(self, event: WireEvent) -> HandlerReply:
         """Process an event and return the reply to the hub."""
         try:
             exchange = self._exchange(event)
             return await self._next(exchange)
         except NakshaError as error:
-            return Reply(error=encode_error(error))
+            return HandlerReply(error=encode_error(error))
 
     def _exchange(self, event: WireEvent) -> _Exchange:
         if event.protocol != PROTOCOL:
@@ -195,7 +195,7 @@ class Host:
                 "Unknown continuation: the event timed out, or another host processes it",
                 field="continuation",
             )
-        exchange.answered(event)
+        exchange.resume(event)
         return exchange
 
     def _begun(self, event: WireEvent) -> _Exchange:
@@ -216,7 +216,7 @@ class Host:
         exchange.task.add_done_callback(self._ended)
         return exchange
 
-    async def _next(self, exchange: _Exchange) -> Reply:
+    async def _next(self, exchange: _Exchange) -> HandlerReply:
         try:
             reply = await exchange.reply()
         except (TimeoutError, asyncio.CancelledError) as error:
@@ -228,13 +228,13 @@ class Host:
             self._waiting[exchange.continuation] = exchange
         return reply
 
-    def _handler(self, event: WireEvent) -> _Hosted:
+    def _handler(self, event: WireEvent) -> _HostedHandler:
         configured = [event.realm, event.connector, event.space]
         key = msgspec.json.encode(configured, order="sorted")
         known = self._hosted.get(key)
         if known is None:
             connector, space = Connector.from_json(event.connector), Space.from_json(event.space)
-            hub: Surroundings = _Elsewhere(event.realm)
+            hub: Surroundings = _RemoteSurroundings(event.realm)
             try:
                 handler = self._make_handler(Setup(connector, space, hub))
             except (TypeError, ValueError, LookupError) as error:
@@ -242,7 +242,7 @@ class Host:
                     f"The connector {connector.id!r} has invalid properties: {error!r}",
                     field="properties",
                 ) from error
-            known = self._hosted[key] = _Hosted(handler, Pipeline(space, (), hub))
+            known = self._hosted[key] = _HostedHandler(handler, Pipeline(space, (), hub))
             if len(self._hosted) > limits.HOST_HANDLERS_MAX:
                 self._hosted.popitem(last=False)
         self._hosted.move_to_end(key)

@@ -22,7 +22,7 @@ _DRAIN_SECONDS: Final = 1.0
 """How long to drain a request after an error response, so that the client reads the response."""
 
 
-class Received(NamedTuple):
+class HttpRequest(NamedTuple):
     """A complete request."""
 
     method: str
@@ -30,17 +30,17 @@ class Received(NamedTuple):
     body: bytes
 
 
-class Answer(NamedTuple):
+class HttpResponse(NamedTuple):
     """A complete response."""
 
     status: int
     body: bytes
 
 
-Respond = Callable[[Received], Awaitable[Answer]]
+Respond = Callable[[HttpRequest], Awaitable[HttpResponse]]
 
 
-class Refused(Exception):
+class RequestRejected(Exception):
     """Rejects the request with an error status and closes the connection."""
 
     def __init__(self, status: HTTPStatus) -> None:
@@ -102,7 +102,7 @@ class HttpHost:
         while True:
             try:
                 received = await connection.receive(lambda: self._busy.add(task))
-            except Refused as refused:
+            except RequestRejected as refused:
                 await connection.refuse(refused.status)
                 return
             if received is None:
@@ -124,7 +124,7 @@ class _Connection:
             h11.SERVER, max_incomplete_event_size=limits.REMOTE_HEAD_BYTES_MAX
         )
 
-    async def receive(self, has_begun: Callable[[], None]) -> Received | None:
+    async def receive(self, has_begun: Callable[[], None]) -> HttpRequest | None:
         """Return the next request, or None if the client has disconnected."""
         head = await self._event(limits.HOST_IDLE_SECONDS)
         if not isinstance(head, h11.Request):
@@ -133,12 +133,12 @@ class _Connection:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
         length = headers.get("content-length", "0")
         if int(length) > limits.REMOTE_BODY_BYTES_MAX:
-            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+            raise RequestRejected(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         if self._http.they_are_waiting_for_100_continue:
             await self._send(h11.InformationalResponse(status_code=100, headers=[]))
         async with asyncio.timeout(limits.HOST_READ_SECONDS):
             body = await self._body()
-        return Received(head.method.decode("latin-1"), headers, body)
+        return HttpRequest(head.method.decode("latin-1"), headers, body)
 
     async def _body(self) -> bytes:
         parts: list[bytes] = []
@@ -150,7 +150,7 @@ class _Connection:
             parts.append(bytes(event.data))
             size += len(event.data)
             if size > limits.REMOTE_BODY_BYTES_MAX:
-                raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+                raise RequestRejected(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
         return b"".join(parts)
 
     async def _event(self, seconds: float) -> object:
@@ -158,14 +158,14 @@ class _Connection:
             try:
                 event = self._http.next_event()
             except h11.RemoteProtocolError as error:
-                raise Refused(HTTPStatus(error.error_status_hint)) from error
+                raise RequestRejected(HTTPStatus(error.error_status_hint)) from error
             if event is not h11.NEED_DATA:
                 return event
             async with asyncio.timeout(seconds):
                 data = await self._reader.read(_READ_BYTES)
             self._http.receive_data(data)
 
-    async def answer(self, answer: Answer) -> None:
+    async def answer(self, answer: HttpResponse) -> None:
         """Send a response."""
         headers = [
             ("Content-Type", "application/json"),

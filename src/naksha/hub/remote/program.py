@@ -23,10 +23,10 @@ from typing import Any, Final
 
 import msgspec
 
-from naksha.hub.remote.host import Host, MakeHandler
-from naksha.hub.remote.http_server import Answer, HttpHost, Received
+from naksha.hub.remote.host import HandlerHost, MakeHandler
+from naksha.hub.remote.http_server import HttpHost, HttpRequest, HttpResponse
 from naksha.hub.remote.signatures import HEADER, check_secret, check_signature
-from naksha.hub.remote.wire import Reply, WireEvent, encode_error
+from naksha.hub.remote.wire import HandlerReply, WireEvent, encode_error
 from naksha.model.errors import InvalidArgument, NakshaError, Unauthorized
 
 SECRET_VARIABLE: Final = "NAKSHA_HANDLER_SECRET"  # noqa: S105 - the name of a variable
@@ -40,7 +40,7 @@ class RemoteHost:
     def __init__(self, handler: MakeHandler, *, secret: str | None = None) -> None:
         """With a secret, the host accepts only events that are signed with it."""
         self._secret = None if secret is None else check_secret(secret, field="secret")
-        self._host = Host(handler)
+        self._host = HandlerHost(handler)
         self._http = HttpHost(self._respond)
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
@@ -62,14 +62,14 @@ class RemoteHost:
         await self._http.close()
         await self._host.close()
 
-    async def _respond(self, received: Received) -> Answer:
+    async def _respond(self, received: HttpRequest) -> HttpResponse:
         if received.method != "POST":
             status = HTTPStatus.OK if received.method == "GET" else HTTPStatus.METHOD_NOT_ALLOWED
-            return Answer(status, b'{"status":"OK"}' if status is HTTPStatus.OK else b"{}")
+            return HttpResponse(status, b'{"status":"OK"}' if status is HTTPStatus.OK else b"{}")
         try:
             if self._secret is not None:
-                given = received.headers.get(HEADER.lower(), "")
-                check_signature(self._secret, received.body, given)
+                signed = received.headers.get(HEADER.lower(), "")
+                check_signature(self._secret, received.body, signed)
             event = _decode(received.body)
         except Unauthorized as error:
             return _refusal(HTTPStatus.UNAUTHORIZED, error)
@@ -77,11 +77,11 @@ class RemoteHost:
             wrong = InvalidArgument(f"The body is not a valid event: {error}", field="body")
             return _refusal(HTTPStatus.BAD_REQUEST, wrong)
         reply = await self._host.handle(event)
-        return Answer(HTTPStatus.OK, msgspec.json.encode(reply))
+        return HttpResponse(HTTPStatus.OK, msgspec.json.encode(reply))
 
 
-def _refusal(status: HTTPStatus, error: NakshaError) -> Answer:
-    return Answer(status, msgspec.json.encode(Reply(error=encode_error(error))))
+def _refusal(status: HTTPStatus, error: NakshaError) -> HttpResponse:
+    return HttpResponse(status, msgspec.json.encode(HandlerReply(error=encode_error(error))))
 
 
 def serve(
@@ -146,12 +146,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("handler", help="Handler class, as in acme.handlers:Stamp.")
     parser.add_argument("--host", default="127.0.0.1", help="Address to listen on [127.0.0.1].")
     parser.add_argument("--port", type=int, default=9000, help="Port to listen on [9000].")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
-        handler = load_handler(given.handler)
+        handler = load_handler(options.handler)
         secret = os.environ.get(SECRET_VARIABLE)
-        serve(handler, host=given.host, port=given.port, secret=secret)
+        serve(handler, host=options.host, port=options.port, secret=secret)
     except (NakshaError, OSError) as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -35,9 +35,9 @@ def signature(secret: bytes, body: bytes, now: float | None = None) -> str:
     return f"t={seconds},v1={_digest(secret, seconds, body)}"
 
 
-def check_signature(secret: bytes, body: bytes, given: str, now: float | None = None) -> None:
+def check_signature(secret: bytes, body: bytes, sent: str, now: float | None = None) -> None:
     """Raise Unauthorized unless a body was signed with the secret recently."""
-    found = _FORM.fullmatch(given)
+    found = _FORM.fullmatch(sent)
     seconds = 0 if found is None else int(found[1])
     is_right = found is not None and hmac.compare_digest(_digest(secret, seconds, body), found[2])
     if not is_right:

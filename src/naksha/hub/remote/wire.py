@@ -1,6 +1,6 @@
 """JSON wire format of events between the hub and remote handlers, used by both ends.
 
-The hub posts a `WireEvent`; the handler returns a `Reply`, which has one of three members:
+The hub posts a `WireEvent`; the handler returns a `HandlerReply`, which has one of three members:
 
     {"response": …}                                  the response to the request
     {"send": {"request": …, "space": …},             forward this request (null: the same one),
@@ -67,7 +67,7 @@ class WireEvent(msgspec.Struct, rename="camel", kw_only=True, omit_defaults=True
     error: WireError | None = None
 
 
-class Sent(msgspec.Struct, rename="camel", omit_defaults=True):
+class ForwardedRequest(msgspec.Struct, rename="camel", omit_defaults=True):
     """A request to forward: to the handlers behind this one, or to another space."""
 
     request: msgspec.Raw = ABSENT
@@ -79,11 +79,11 @@ class Sent(msgspec.Struct, rename="camel", omit_defaults=True):
         return bytes(self.request) in (b"", b"null")
 
 
-class Reply(msgspec.Struct, rename="camel", omit_defaults=True):
+class HandlerReply(msgspec.Struct, rename="camel", omit_defaults=True):
     """A handler's reply to an event."""
 
     response: msgspec.Raw = ABSENT
-    send: Sent | None = None
+    send: ForwardedRequest | None = None
     continuation: str | None = None
     error: WireError | None = None
 
@@ -287,9 +287,9 @@ def encode_error(error: NakshaError) -> WireError:
     return WireError(code, error.message, error.field, error.feature_id, error.handler)
 
 
-def decode_error(told: WireError) -> NakshaError:
+def decode_error(wire_error: WireError) -> NakshaError:
     """Decode an error of the other end."""
-    kind = TELLABLE.get(told.code, errors.HandlerFailed)
-    error = kind(told.message, field=told.field, feature_id=told.feature_id)
-    error.handler = told.handler
+    kind = TELLABLE.get(wire_error.code, errors.HandlerFailed)
+    error = kind(wire_error.message, field=wire_error.field, feature_id=wire_error.feature_id)
+    error.handler = wire_error.handler
     return error

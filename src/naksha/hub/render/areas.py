@@ -33,8 +33,8 @@ from naksha.hub.render.clusters import (
     quadbins,
 )
 from naksha.hub.render.dissolve import line_merged, merged
-from naksha.hub.render.feature_shapes import placed
-from naksha.hub.render.projection import Shaping, box_shape, shaped
+from naksha.hub.render.feature_shapes import with_shapes
+from naksha.hub.render.projection import StateProjection, box_shape, shaped
 from naksha.hub.render.sampling import ensuring_ratio, large, sample, sampling_ratio, simplified
 from naksha.model import limits
 from naksha.model.errors import LimitExceeded
@@ -60,7 +60,7 @@ def features_in(box: Bbox) -> Spatial:
 # ---- Cells ---------------------------------------------------------------------------------------
 
 
-class Gathered:
+class ClusterInput:
     """Features to count in cells: their shapes, and a number of each."""
 
     def __init__(self, name: str | None = None, ratio: float = 1.0) -> None:
@@ -79,7 +79,7 @@ class Gathered:
             self._add(taken)
 
     def _add(self, states: Sequence[State]) -> None:
-        some, shapes = placed(states)
+        some, shapes = with_shapes(states)
         self._count += len(some)
         if self._count > limits.CLUSTERED_FEATURES_MAX:
             raise LimitExceeded(
@@ -110,16 +110,16 @@ def clustered_box(box: Bbox, level: int, options: Hexbin | Quadbin) -> Bbox:
     return hexbin_box(box, hexagon_resolution(level, options))
 
 
-def gathering(options: Hexbin | Quadbin) -> Gathered:
+def gathering(options: Hexbin | Quadbin) -> ClusterInput:
     """Return an empty collector for the clustering options."""
     if isinstance(options, Quadbin):
-        return Gathered()
+        return ClusterInput()
     ratio = 1.0 if options.sampling is None else sampling_ratio(options.sampling)
-    return Gathered(options.property, ratio)
+    return ClusterInput(options.property, ratio)
 
 
 def cells(
-    gathered: Gathered,
+    gathered: ClusterInput,
     box: Bbox,
     level: int,
     options: Hexbin | Quadbin,
@@ -212,12 +212,12 @@ def _sampling(ratio: float) -> Tweak:
 
 def _large(strength: int) -> Tweak:
     def tweak(states: Sequence[State]) -> Sequence[State]:
-        some, shapes = placed(states)
+        some, shapes = with_shapes(states)
         return _where(some, large(shapes, strength))
 
     return tweak
 
 
 def _simplifying(options: Simplification, box: Bbox) -> Tweak:
-    shaping = Shaping(simplify=lambda shapes: simplified(shapes, options, box))
+    shaping = StateProjection(simplify=lambda shapes: simplified(shapes, options, box))
     return lambda states: shaped(states, shaping)

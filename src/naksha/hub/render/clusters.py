@@ -52,9 +52,9 @@ _NARROW_DEGREES: Final = 90.0
 def hexagon_resolution(level: int, options: Hexbin) -> int:
     """Return the resolution for a tile level, or the requested one if it is not too fine."""
     usual = _RESOLUTIONS[min(level, len(_RESOLUTIONS) - 1)]
-    wanted = usual if options.resolution is None else options.resolution
+    resolution = usual if options.resolution is None else options.resolution
     most = min(usual + _FINER_MAX, HEXAGON_RESOLUTION_MAX)
-    return max(min(min(wanted, most) + options.relative, most), 0)
+    return max(min(min(resolution, most) + options.relative, most), 0)
 
 
 def hexbin_box(box: Bbox, resolution: int) -> Bbox:

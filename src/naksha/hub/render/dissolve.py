@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import shapely
 
-from naksha.hub.render.feature_shapes import placed
+from naksha.hub.render.feature_shapes import with_shapes
 from naksha.model.state import State
 
 Shapes = npt.NDArray[np.object_]
@@ -68,7 +68,7 @@ def merged(states: Sequence[State], strength: int | None) -> list[State]:
     number of features it was made of. The first part has the `ids` of these features.
     """
     least = _by_strength(_SMALL, strength)
-    some, shapes = placed(states)
+    some, shapes = with_shapes(states)
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for at, bounds in enumerate(shapely.bounds(shapes).tolist()):
         place = geohash(bounds)
@@ -99,7 +99,7 @@ def line_merged(states: Sequence[State], strength: int | None) -> list[State]:
 
     A joined line has the `ids` of its parts. Other features stay unchanged.
     """
-    some, shapes = placed(states)
+    some, shapes = with_shapes(states)
     lines = np.flatnonzero(shapely.get_type_id(shapes) == shapely.GeometryType.LINESTRING).tolist()
     groups = _chains(lines, shapes, _by_strength(_REGIONS, strength))
     joined = {at for group in groups for at in group}
@@ -135,8 +135,8 @@ def _chains(lines: Sequence[int], shapes: Shapes, length: int) -> list[list[int]
 
 
 def _by_strength(table: Sequence[tuple[int, int]], strength: int | None) -> int:
-    wanted = _STRENGTH_DEFAULT if strength is None else strength
-    return next(value for most, value in table if wanted <= most)
+    requested = _STRENGTH_DEFAULT if strength is None else strength
+    return next(value for most, value in table if requested <= most)
 
 
 def _state(id: str, shape: shapely.Geometry, properties: Feature) -> State:

@@ -21,14 +21,14 @@ Shapes = npt.NDArray[np.object_]
 _NULL: Final = b"null"
 
 
-class _Feature(msgspec.Struct):
+class _GeometryOfFeature(msgspec.Struct):
     geometry: msgspec.Raw = msgspec.Raw(_NULL)
 
 
-_decode: Final = msgspec.json.Decoder(_Feature).decode
+_decode: Final = msgspec.json.Decoder(_GeometryOfFeature).decode
 
 
-def placed(states: Sequence[State]) -> tuple[list[State], Shapes]:
+def with_shapes(states: Sequence[State]) -> tuple[list[State], Shapes]:
     """Return the states that have a geometry, and their shapes."""
     geometries = [bytes(state.decoded_by(_decode).geometry) for state in states]
     some = [state for state, text in zip(states, geometries, strict=True) if text != _NULL]
@@ -39,7 +39,7 @@ def placed(states: Sequence[State]) -> tuple[list[State], Shapes]:
 
 def shape_of(state: State) -> shapely.Geometry | None:
     """Return the shape of a feature, or None if it has no geometry."""
-    _, shapes = placed([state])
+    _, shapes = with_shapes([state])
     return shapes[0] if len(shapes) else None
 
 

@@ -34,7 +34,7 @@ _EMPTY: Final = msgspec.Raw(b"{}")
 
 
 @dataclass(frozen=True, slots=True)
-class Shaping:
+class StateProjection:
     """Changes to apply to states; none by default."""
 
     selection: Selection | None = None
@@ -57,7 +57,7 @@ def box_shape(box: Bbox) -> shapely.Geometry:
     return shapely.union(west, shapely.box(-180.0, box.south, box.east, box.north))
 
 
-def shaped(states: Sequence[State], shaping: Shaping) -> list[State]:
+def shaped(states: Sequence[State], shaping: StateProjection) -> list[State]:
     """Apply the changes to states, and leave out those whose geometry becomes empty."""
     selection = shaping.selection
     selects = selection is not None and not selection.keeps_all
@@ -91,7 +91,7 @@ class _Reshaped(NamedTuple):
     vanished: set[int]
 
 
-def _reshape(features: list[Members], shaping: Shaping) -> _Reshaped:
+def _reshape(features: list[Members], shaping: StateProjection) -> _Reshaped:
     """Replace geometries in place."""
     places = [place for place, each in enumerate(features) if _has_geometry(each)]
     before = shapes_of([bytes(features[place]["geometry"]) for place in places])

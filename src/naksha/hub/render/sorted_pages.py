@@ -30,7 +30,7 @@ Find = Callable[[ReadFeatures, Sequence[SortKey], Found | None, int], Awaitable[
 _DIRECTIONS: Final = ("asc", "desc")
 
 
-class After(msgspec.Struct, frozen=True, array_like=True):
+class SortCursor(msgspec.Struct, frozen=True, array_like=True):
     """The last feature of a page, and the version that it was read at."""
 
     ref: str
@@ -64,7 +64,9 @@ def parse_sort(text: str) -> list[SortKey]:
     keys = [_sort_key(name) for name in text.split(",") if name]
     if not 1 <= len(keys) <= limits.SORT_KEYS_MAX:
         raise InvalidArgument(
-            f"sort must name 1 to {limits.SORT_KEYS_MAX} properties", field="sort"
+            f'Parameter "sort" names {len(keys)} properties; it must name 1 to '
+            f"{limits.SORT_KEYS_MAX}",
+            field="sort",
         )
     return keys
 
@@ -81,10 +83,10 @@ def _sort_key(text: str) -> SortKey:
     return SortKey(property_path(name), direction.lower() == "desc")
 
 
-def decode_after(text: str) -> After:
+def decode_after(text: str) -> SortCursor:
     """Parse the cursor of a sorted page."""
     try:
-        return msgspec.json.decode(text, type=After)
+        return msgspec.json.decode(text, type=SortCursor)
     except msgspec.DecodeError:
         raise InvalidArgument(
             "The handle is not one of a sorted iteration; restart without it", field="handle"
@@ -96,7 +98,7 @@ async def read_sorted(
     find: Find,
     read: ReadFeatures,
     keys: Sequence[SortKey],
-    after: After | None,
+    after: SortCursor | None,
 ) -> Features:
     """Return a page. `read` names the version, which must be the same for all pages."""
     last = None if after is None else after.last
@@ -105,18 +107,18 @@ async def read_sorted(
             "The handle belongs to an iteration with another sort; restart without it",
             field="handle",
         )
-    wanted = read.query.limit or limits.PAGE_DEFAULT
+    page_size = read.query.limit or limits.PAGE_DEFAULT
     # Ask for one more to see whether there are more; a page of the maximum size cannot tell.
-    asked = min(wanted + 1, limits.PAGE_MAX)
-    best = await find(read, keys, last, asked)
-    more, best = len(best) > wanted or len(best) == limits.PAGE_MAX, best[:wanted]
+    read_size = min(page_size + 1, limits.PAGE_MAX)
+    best = await find(read, keys, last, read_size)
+    more, best = len(best) > page_size or len(best) == limits.PAGE_MAX, best[:page_size]
     answer = await Features.begun(lambda _: _in_order(send, read, [one.id for one in best]))
     if more:
-        answer.cursor = msgspec.json.encode(After(read.ref, best[-1])).decode()
+        answer.cursor = msgspec.json.encode(SortCursor(read.ref, best[-1])).decode()
     return answer
 
 
-def found_below(find: Callable[[FindFeatures], Awaitable[Findings]]) -> Find:
+def sort_in_storage(find: Callable[[FindFeatures], Awaitable[Findings]]) -> Find:
     """Return a function that sorts in the storage."""
 
     async def found(
@@ -129,15 +131,15 @@ def found_below(find: Callable[[FindFeatures], Awaitable[Findings]]) -> Find:
     return found
 
 
-def found_here(send: Send) -> Find:
+def sort_in_memory(send: Send) -> Find:
     """Return a function that sorts the features that the pipeline returns."""
 
     async def found(
         read: ReadFeatures, keys: Sequence[SortKey], after: Found | None, count: int
     ) -> list[Found]:
         begin = None if after is None else (_key_of(after, keys), after.id)
-        whole = msgspec.structs.replace(read.query, limit=None, cursor=None)
-        answer = await send(msgspec.structs.replace(read, query=whole, paged=False))
+        unpaged = msgspec.structs.replace(read.query, limit=None, cursor=None)
+        answer = await send(msgspec.structs.replace(read, query=unpaged, paged=False))
         best: list[Ranked] = []
         async for states in answer:
             for state in states:

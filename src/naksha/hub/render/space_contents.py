@@ -10,8 +10,8 @@ import msgspec
 
 from naksha.hub.config.objects import Space
 from naksha.hub.config.references import spaces_below, stored_in
-from naksha.hub.config.registry import Realm
-from naksha.hub.config.space_collections import Stored
+from naksha.hub.config.registry import ConfiguredRealm
+from naksha.hub.config.space_collections import SpaceCollection
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, NakshaError
@@ -22,7 +22,7 @@ from naksha.spi.storage import Storage
 FEATURES_CHANGED: Final = "MODIFY_FEATURES"
 
 
-class Size(msgspec.Struct, frozen=True, rename="camel"):
+class SpaceSize(msgspec.Struct, frozen=True, rename="camel"):
     """Count and size of a space; None if not counted yet, or if nothing is stored."""
 
     feature_count: int | None
@@ -31,10 +31,10 @@ class Size(msgspec.Struct, frozen=True, rename="camel"):
     estimated: bool
 
 
-UNKNOWN: Final = Size(None, None, estimated=True)
+UNKNOWN: Final = SpaceSize(None, None, estimated=True)
 
 
-async def content_updated_at(realm: Realm, space: Space) -> int:
+async def content_updated_at(realm: ConfiguredRealm, space: Space) -> int:
     """Return when a feature of the space was last created, changed or deleted (epoch ms).
 
     For a space that never had features it is the time of its creation. The features of a view are
@@ -52,7 +52,7 @@ async def content_updated_at(realm: Realm, space: Space) -> int:
     return max([space.created_at, *times])
 
 
-async def contents_updated_at(realm: Realm, spaces: Sequence[Space]) -> list[int | None]:
+async def contents_updated_at(realm: ConfiguredRealm, spaces: Sequence[Space]) -> list[int | None]:
     """Return the same for many spaces; None for one whose storage is unavailable."""
     gate = asyncio.Semaphore(limits.CONTENT_LOOKUPS_MAX)
 
@@ -66,7 +66,7 @@ async def contents_updated_at(realm: Realm, spaces: Sequence[Space]) -> list[int
     return await asyncio.gather(*(one(space) for space in spaces))
 
 
-async def sizes(realm: Realm, spaces: Sequence[Space]) -> list[Size]:
+async def sizes(realm: ConfiguredRealm, spaces: Sequence[Space]) -> list[SpaceSize]:
     """Return the sizes of spaces as counted by maintenance.
 
     Collections that maintenance has not counted yet are counted now, up to a limit.
@@ -75,7 +75,7 @@ async def sizes(realm: Realm, spaces: Sequence[Space]) -> list[Size]:
     places = [await stored_in(snapshot, space) for space in spaces]
     known = await _infos(realm, {each.storage_id for some in places for each in some})
     left = limits.EXACT_COUNTS_MAX
-    found: list[Size] = []
+    found: list[SpaceSize] = []
     for some in places:
         infos = [known.get(each.place) for each in some]
         uncounted = [
@@ -90,10 +90,10 @@ async def sizes(realm: Realm, spaces: Sequence[Space]) -> list[Size]:
 
 
 def _size(
-    places: Sequence[Stored],
+    places: Sequence[SpaceCollection],
     infos: Sequence[CollectionInfo | None],
     exact: dict[tuple[str, str], int] | None,
-) -> Size:
+) -> SpaceSize:
     if not places or exact is None or any(info is None for info in infos):
         return UNKNOWN
     count, size, has_size, estimated = 0, 0, True, False
@@ -103,10 +103,12 @@ def _size(
         count += exact.get(each.place, info.estimated_feature_count)
         has_size = has_size and info.byte_size >= 0
         size += max(info.byte_size, 0)
-    return Size(count, size if has_size else None, estimated)
+    return SpaceSize(count, size if has_size else None, estimated)
 
 
-async def _infos(realm: Realm, storage_ids: Iterable[str]) -> dict[tuple[str, str], CollectionInfo]:
+async def _infos(
+    realm: ConfiguredRealm, storage_ids: Iterable[str]
+) -> dict[tuple[str, str], CollectionInfo]:
     """Return all collections of some storages; none of an unavailable storage."""
     found: dict[tuple[str, str], CollectionInfo] = {}
     for id in storage_ids:
@@ -118,7 +120,9 @@ async def _infos(realm: Realm, storage_ids: Iterable[str]) -> dict[tuple[str, st
     return found
 
 
-async def _counts(realm: Realm, places: Sequence[Stored]) -> dict[tuple[str, str], int] | None:
+async def _counts(
+    realm: ConfiguredRealm, places: Sequence[SpaceCollection]
+) -> dict[tuple[str, str], int] | None:
     try:
         return {
             each.place: await (await realm.storage(each.storage_id)).count(

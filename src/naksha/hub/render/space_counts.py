@@ -13,14 +13,14 @@ import numpy as np
 import shapely
 
 from naksha.hub.pipeline.responses import Features
-from naksha.hub.render.feature_shapes import placed
+from naksha.hub.render.feature_shapes import with_shapes
 from naksha.model.limits import STATISTICS_KEYS_MAX
 from naksha.model.query import Bbox
 from naksha.model.state import XYZ, State
 from naksha.model.statistics import Figure, KeyCount, Statistics
 
 
-class Tally:
+class StatisticsCounter:
     """Statistics that are updated with each feature."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Tally:
             properties = state.feature["properties"]
             self._keys.update(key for key in properties if key != XYZ)
             self._tags.update(properties.get(XYZ, {}).get("tags") or ())
-        some, shapes = placed(states)
+        some, shapes = with_shapes(states)
         self._types.update(state.feature["geometry"]["type"] for state in some)
         if some:
             self._bounds = [_around([*self._bounds, shapely.total_bounds(shapes)])]

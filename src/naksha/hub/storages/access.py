@@ -7,7 +7,7 @@ from naksha.hub.config.objects import StorageObject
 from naksha.hub.hub import RealmHub
 from naksha.hub.pipeline.request_context import Actor
 from naksha.spi.storage import Storage
-from naksha.versioning import Signed
+from naksha.versioning import Attribution
 
 
 async def storage_for(realm: RealmHub, id: str, actor: Actor, right: Right) -> Storage:
@@ -22,6 +22,6 @@ async def storage_for(realm: RealmHub, id: str, actor: Actor, right: Right) -> S
     return await realm.storage(id)
 
 
-def signature_of(actor: Actor, message: str | None = None) -> Signed:
+def signature_of(actor: Actor, message: str | None = None) -> Attribution:
     """Return the signature of an actor for a change of a storage."""
-    return Signed(actor.app_id, actor.author, message)
+    return Attribution(actor.app_id, actor.author, message)

@@ -9,14 +9,14 @@ from typing import Protocol
 import msgspec
 
 from naksha.hub.config.objects import Identity, StorageObject
-from naksha.hub.config.registry import Realm
+from naksha.hub.config.registry import ConfiguredRealm
 from naksha.hub.pipeline.request_context import Actor
 from naksha.hub.storages.identities import with_identity
 from naksha.hub.storages.locations import FIELD, check_location, with_location, with_secrets
 from naksha.model.errors import Conflict, InvalidArgument, NakshaError
 
 
-class OpeningRealm(Realm, Protocol):
+class OpeningRealm(ConfiguredRealm, Protocol):
     """A realm that can open a storage before it is configured."""
 
     def claimed(self, thing: StorageObject) -> AbstractAsyncContextManager[None]: ...

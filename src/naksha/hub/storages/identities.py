@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from naksha.catalog.entities import Snapshot
+from naksha.catalog.entities import EntitySnapshot
 from naksha.hub.config.objects import Identity, StorageObject
 from naksha.hub.pipeline.request_context import DEFAULT_REALM
 from naksha.model import limits
@@ -28,7 +28,7 @@ _NUMBER: Final = "number"
 _random: Final = random.SystemRandom()
 
 
-class Registered(NamedTuple):
+class RegisteredStorage(NamedTuple):
     """A storage of a realm with its identity, if known."""
 
     realm: str
@@ -36,10 +36,10 @@ class Registered(NamedTuple):
     identity: Identity | None
 
 
-async def registered_in(realm: str, snapshot: Snapshot) -> list[Registered]:
+async def registered_in(realm: str, snapshot: EntitySnapshot) -> list[RegisteredStorage]:
     """Return the storages of a realm."""
     found = snapshot.list(f"{StorageObject.kind}/", StorageObject)
-    return [Registered(realm, each.value.id, each.value.identity) async for _, each in found]
+    return [RegisteredStorage(realm, each.value.id, each.value.identity) async for _, each in found]
 
 
 def identity_of(storage: Storage) -> Identity:
@@ -49,7 +49,10 @@ def identity_of(storage: Storage) -> Identity:
 
 
 def proposed_identity(
-    realm: str, thing: StorageObject, others: Collection[Registered], avoid: Collection[str] = ()
+    realm: str,
+    thing: StorageObject,
+    others: Collection[RegisteredStorage],
+    avoid: Collection[str] = (),
 ) -> Identity:
     """Return the identity that a storage gets if it is new.
 
@@ -68,7 +71,7 @@ def proposed_identity(
     return Identity(id=id, number=number)
 
 
-def check_unique(realm: str, thing: StorageObject, others: Iterable[Registered]) -> None:
+def check_unique(realm: str, thing: StorageObject, others: Iterable[RegisteredStorage]) -> None:
     """Raise Conflict if another storage has the same id or number.
 
     The error does not reveal the names of other realms' storages.
@@ -84,7 +87,9 @@ def check_unique(realm: str, thing: StorageObject, others: Iterable[Registered])
         )
 
 
-def duplicates_of(identity: Identity, others: Iterable[Registered]) -> list[Registered]:
+def duplicates_of(
+    identity: Identity, others: Iterable[RegisteredStorage]
+) -> list[RegisteredStorage]:
     """Return the storages with the same id or number."""
     return [
         each

@@ -20,11 +20,11 @@ from typing import Final
 
 import msgspec
 
-from naksha.catalog.entities import Edit, Entities
+from naksha.catalog.entities import Entities, EntityEdit
 from naksha.catalog.objects import object_type
 from naksha.catalog.persistence import Persistence
+from naksha.hub.storages.allowed_locations import StorageLocation
 from naksha.hub.storages.locations import FIELD
-from naksha.hub.storages.tenancy import Place
 from naksha.model import limits
 from naksha.model.errors import Forbidden, NakshaError, OutcomeUnknown
 
@@ -33,7 +33,7 @@ POINTER: Final = "storage-places"
 
 
 @object_type("hub-place-claim")
-class PlaceClaim(msgspec.Struct, frozen=True, kw_only=True):
+class LocationClaim(msgspec.Struct, frozen=True, kw_only=True):
     """One realm's attempts to configure storages at a location, with their start times."""
 
     realm: str
@@ -44,7 +44,7 @@ class PlaceClaim(msgspec.Struct, frozen=True, kw_only=True):
         return {name: began for name, began in self.attempts.items() if began >= oldest_ms}
 
 
-class PlaceClaims:
+class LocationClaims:
     """Location claims of all realms of a catalog."""
 
     def __init__(self, system: Persistence) -> None:
@@ -56,7 +56,7 @@ class PlaceClaims:
         await self._system.ensure_pointers([POINTER])
 
     @asynccontextmanager
-    async def held(self, realm: str, places: Iterable[Place]) -> AsyncIterator[None]:
+    async def held(self, realm: str, places: Iterable[StorageLocation]) -> AsyncIterator[None]:
         """Hold claims on locations while the block commits a storage there.
 
         Raises:
@@ -78,27 +78,27 @@ class PlaceClaims:
         now = self._system.clock.now_ms()
         oldest = now - limits.STORAGE_CLAIM_SECONDS * 1_000
 
-        async def change(edit: Edit) -> None:
+        async def change(edit: EntityEdit) -> None:
             for key in keys:
-                found = await edit.get(key, PlaceClaim)
+                found = await edit.get(key, LocationClaim)
                 others = {} if found is None else found.value.since(oldest)
                 if found is not None and found.value.realm != realm:
                     if others:
-                        raise not_for_this_realm()
+                        raise location_taken()
                     others = {}
-                edit.put(key, PlaceClaim(realm=realm, attempts={**others, attempt: now}))
+                edit.put(key, LocationClaim(realm=realm, attempts={**others, attempt: now}))
 
         await self._entities.commit(change, message=f"claim for {realm}")
 
     async def _give_back(self, keys: Iterable[str], attempt: str) -> None:
-        async def change(edit: Edit) -> None:
+        async def change(edit: EntityEdit) -> None:
             for key in keys:
-                found = await edit.get(key, PlaceClaim)
+                found = await edit.get(key, LocationClaim)
                 if found is None or attempt not in found.value.attempts:
                     continue
                 left = {name: at for name, at in found.value.attempts.items() if name != attempt}
                 if left:
-                    edit.put(key, PlaceClaim(realm=found.value.realm, attempts=left))
+                    edit.put(key, LocationClaim(realm=found.value.realm, attempts=left))
                 else:
                     edit.remove(key)
 
@@ -111,7 +111,7 @@ class PlaceClaims:
             )
 
 
-def not_for_this_realm() -> Forbidden:
+def location_taken() -> Forbidden:
     """Return the error for a location that another realm uses."""
     return Forbidden(
         "The storage's location belongs to another realm; use another file, database or schema",
@@ -119,5 +119,5 @@ def not_for_this_realm() -> Forbidden:
     )
 
 
-def _key(place: Place) -> str:
+def _key(place: StorageLocation) -> str:
     return hashlib.sha256(msgspec.json.encode(place)).hexdigest()

@@ -88,7 +88,10 @@ def with_location(thing: StorageObject) -> StorageObject:
         rest.setdefault("schema", master["schema"])
     readers = thing.properties.get("readers") or []
     if not isinstance(readers, list):
-        raise InvalidArgument("readers must be a list", field="properties.readers")
+        raise InvalidArgument(
+            f"properties.readers must be a list, not {type(readers).__name__}",
+            field="properties.readers",
+        )
     if readers:
         rest["readers"] = [
             reader if isinstance(reader, str) else _location(reader, f"properties.readers[{place}]")
@@ -105,11 +108,14 @@ def with_secrets(old: StorageObject, new: StorageObject) -> StorageObject:
     that no password is sent to a different server.
     """
     new = with_location(new)
-    whole = old.properties.get("location")
-    if not isinstance(whole, str) or new.properties.get("location") not in (whole, redacted(whole)):
+    unredacted = old.properties.get("location")
+    if not isinstance(unredacted, str) or new.properties.get("location") not in (
+        unredacted,
+        redacted(unredacted),
+    ):
         return new
-    given = {name: value for name, value in new.properties.items() if name != "location"}
-    properties = {**old.properties, **given}
+    sent = {name: value for name, value in new.properties.items() if name != "location"}
+    properties = {**old.properties, **sent}
     kept = {name: value for name, value in properties.items() if value is not None}
     return msgspec.structs.replace(new, properties=kept)
 
@@ -119,18 +125,23 @@ def _location(server: object, field: str) -> str:
         raise InvalidArgument(f"{field} must be an object with host, db and user", field=field)
     for name in _NAMED:
         if not isinstance(server.get(name), str) or not server[name]:
-            raise InvalidArgument(f"{name} must be a non-empty string", field=f"{field}.{name}")
+            raise InvalidArgument(
+                f"{field}.{name} must be a non-empty string", field=f"{field}.{name}"
+            )
     if server.get("readOnly"):
         raise NotSupported(
-            "A storage cannot be read-only; use a read-only space instead",
+            f"{field}.readOnly is not supported; make the space read-only instead",
             field=f"{field}.readOnly",
         )
     port = server.get("port", 5432)
     if not isinstance(port, int) or isinstance(port, bool) or not 0 < port < 65_536:
-        raise InvalidArgument("port must be an integer from 1 to 65535", field=f"{field}.port")
+        raise InvalidArgument(
+            f"{field}.port is {port!r:.40}; it must be an integer from 1 to 65535",
+            field=f"{field}.port",
+        )
     password = server.get("password")
     if password is not None and not isinstance(password, str):
-        raise InvalidArgument("password must be a string", field=f"{field}.password")
+        raise InvalidArgument(f"{field}.password must be a string", field=f"{field}.password")
     secret = "" if password is None else f":{quote(password, safe='')}"
     user, host, db = (quote(server[name], safe="") for name in ("user", "host", "db"))
     return f"postgresql://{user}{secret}@{host}:{port}/{db}"

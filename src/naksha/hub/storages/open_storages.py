@@ -24,19 +24,19 @@ from naksha.spi.storage import Storage
 _log: Final = logging.getLogger(__name__)
 
 
-class User(NamedTuple):
+class StorageUser(NamedTuple):
     """A user of an open storage: a realm and the storage's id in that realm."""
 
     realm: str
     storage_id: str
 
 
-class _Opened:
+class _PooledStorage:
     """A storage that is open or being opened, with its users."""
 
     def __init__(self, location: str, options: dict[str, Any]) -> None:
         self.name = redacted(location)
-        self.users: set[User] = set()
+        self.users: set[StorageUser] = set()
         self.storage: Storage | None = None
         self.ending: asyncio.TimerHandle | None = None
         self._stack = AsyncExitStack()
@@ -75,8 +75,8 @@ class OpenStorages:
     ) -> None:
         """`files` is the base directory of relative file paths; the default is the working one."""
         self._files = files
-        self._opened: dict[bytes, _Opened] = {}
-        self._keys: dict[User, bytes] = {}
+        self._opened: dict[bytes, _PooledStorage] = {}
+        self._keys: dict[StorageUser, bytes] = {}
         self._release_seconds = release_seconds
         self._closing: set[asyncio.Task[None]] = set()
         self._is_closed = False
@@ -94,9 +94,9 @@ class OpenStorages:
 
         Concurrent callers share one opening; after a failure, the next caller retries.
         """
-        return await self._get(User(realm, thing.id), thing)
+        return await self._get(StorageUser(realm, thing.id), thing)
 
-    async def _get(self, user: User, thing: StorageObject) -> Storage:
+    async def _get(self, user: StorageUser, thing: StorageObject) -> Storage:
         if not thing.active:
             raise Unavailable(
                 f"The storage {thing.id!r} is inactive; activate it first", field="storage"
@@ -119,14 +119,14 @@ class OpenStorages:
         if thing.identity is not None:
             made = {"new_id": thing.identity.id, "number": thing.identity.number}
             options = made | options
-        return self._placed(location), options
+        return self._absolute(location), options
 
     async def try_out(self, realm: str, thing: StorageObject) -> Identity:
         """Open a storage before it is configured, and return its identity.
 
         A storage that is already configured under the same id stays open.
         """
-        trial = User(realm, f"?{thing.id}")
+        trial = StorageUser(realm, f"?{thing.id}")
         storage = await self._get(trial, thing)
         self._release(trial)
         return identity_of(storage)
@@ -144,13 +144,13 @@ class OpenStorages:
 
     def keep_only(self, realm: str, things: Iterable[StorageObject]) -> None:
         """Release all open storages of a realm except these."""
-        wanted: dict[User, bytes] = {}
+        configured: dict[StorageUser, bytes] = {}
         for thing in things:
             if thing.active:
                 with suppress(NakshaError):  # a storage without a valid location is never open
-                    wanted[User(realm, thing.id)] = _key(thing)
+                    configured[StorageUser(realm, thing.id)] = _key(thing)
         for user, key in list(self._keys.items()):
-            if user.realm == realm and wanted.get(user) != key:
+            if user.realm == realm and configured.get(user) != key:
                 self._release(user)
 
     async def close(self) -> None:
@@ -166,8 +166,8 @@ class OpenStorages:
             if isinstance(result, Exception):
                 _log.warning("A storage could not be closed: %s", result)
 
-    def _open(self, key: bytes, thing: StorageObject) -> _Opened:
-        opened = self._opened[key] = _Opened(*self.located(thing))
+    def _open(self, key: bytes, thing: StorageObject) -> _PooledStorage:
+        opened = self._opened[key] = _PooledStorage(*self.located(thing))
 
         def done(opening: asyncio.Task[Storage]) -> None:
             failed = opening.cancelled() or opening.exception() is not None
@@ -179,13 +179,13 @@ class OpenStorages:
         opened.opening.add_done_callback(done)
         return opened
 
-    def _placed(self, location: str) -> str:
+    def _absolute(self, location: str) -> str:
         """Make a file location absolute, relative to the hub's directory of files."""
         if self._files is None or STORAGES.scheme_of(location) != FILE:
             return location
         return f"{FILE}:{quote(str(self._files / path_of(location)))}"
 
-    def _use(self, user: User, key: bytes, opened: _Opened) -> None:
+    def _use(self, user: StorageUser, key: bytes, opened: _PooledStorage) -> None:
         if self._keys.get(user) == key:
             return
         self._release(user)
@@ -193,7 +193,7 @@ class OpenStorages:
         opened.users.add(user)
         opened.stay()
 
-    def _release(self, user: User) -> None:
+    def _release(self, user: StorageUser) -> None:
         key = self._keys.pop(user, None)
         opened = self._opened.get(key) if key is not None else None
         if key is None or opened is None:
@@ -203,7 +203,7 @@ class OpenStorages:
             loop = asyncio.get_running_loop()
             opened.ending = loop.call_later(self._release_seconds, self._end, key, opened)
 
-    def _end(self, key: bytes, opened: _Opened) -> None:
+    def _end(self, key: bytes, opened: _PooledStorage) -> None:
         if self._opened.get(key) is opened and not opened.users:
             del self._opened[key]
             task = asyncio.create_task(_closed(opened))
@@ -211,7 +211,7 @@ class OpenStorages:
             task.add_done_callback(self._closing.discard)
 
 
-async def _closed(opened: _Opened) -> None:
+async def _closed(opened: _PooledStorage) -> None:
     try:
         await opened.close()
     except (NakshaError, OSError) as error:

@@ -9,14 +9,19 @@ from typing import Any
 
 import msgspec
 
-from naksha.catalog.entities import Edit
-from naksha.hub.config.change_rights import check_removed, check_seen
+from naksha.catalog.entities import EntityEdit
+from naksha.hub.config.change_rights import check_removed, check_visible
 from naksha.hub.hub import RealmHub
 from naksha.hub.pipeline.request_context import Actor
-from naksha.hub.subscriptions.cleanup import Leftover, clear, leave
+from naksha.hub.subscriptions.cleanup import Leftover, clear, record_leftover
 from naksha.hub.subscriptions.objects import BEGINNING, NOW, Subscription, check_start
 from naksha.hub.subscriptions.pins import pin_name
-from naksha.hub.subscriptions.progress import Condition, Kept, Progress, ProgressTable
+from naksha.hub.subscriptions.progress import (
+    DeliveryCondition,
+    Kept,
+    ProgressTable,
+    SubscriptionProgress,
+)
 from naksha.hub.subscriptions.service import begin
 from naksha.hub.subscriptions.sources import storage_id_of
 from naksha.model import limits
@@ -26,7 +31,7 @@ from naksha.spi.storage import Storage
 from naksha.versioning import FeedPosition
 
 
-class State(StrEnum):
+class DeliveryState(StrEnum):
     """Delivery state of a subscription."""
 
     ACTIVE = "active"
@@ -67,11 +72,11 @@ async def remove_subscription(
     table = ProgressTable(realm.opened.persistence)
     left: Leftover | None = None
 
-    async def leaving(edit: Edit, removed: Subscription) -> None:
+    async def leaving(edit: EntityEdit, removed: Subscription) -> None:
         nonlocal left
         kept = await table.get(removed.progress_id)
         storage_id = removed.started_in if kept is None else kept.value.storage_id
-        left = leave(edit, Leftover(storage_id, removed.progress_id, table.now_ms))
+        left = record_leftover(edit, Leftover(storage_id, removed.progress_id, table.now_ms))
 
     removed = await realm.registry.remove(Subscription, id, actor, if_match=if_match, also=leaving)
     assert left is not None
@@ -95,14 +100,14 @@ async def reset_subscription(
     table = ProgressTable(realm.opened.persistence)
     life = table.new_id()
 
-    def changed(old: Progress) -> Progress:
+    def changed(old: SubscriptionProgress) -> SubscriptionProgress:
         return msgspec.structs.replace(
             old,
             position=FeedPosition(start.seq_number),
             storage_id=storage_id,
             storage_number=storage.number,
             life=max(life, old.life + 1),
-            condition=Condition.ACTIVE,
+            condition=DeliveryCondition.ACTIVE,
             reason="",
             since_ms=table.now_ms,
             moved_ms=table.now_ms,
@@ -127,7 +132,7 @@ async def move_subscription(
     table = ProgressTable(realm.opened.persistence)
     until_ms = table.now_ms + int(limits.SUBSCRIPTION_MOVE_SECONDS * 1000)
 
-    def changed(old: Progress) -> Progress:
+    def changed(old: SubscriptionProgress) -> SubscriptionProgress:
         if old.holder == instance:
             return old
         return msgspec.structs.replace(old, wanted=instance, wanted_until_ms=until_ms)
@@ -152,12 +157,12 @@ async def statuses_of(
 
 def _status(subscription: Subscription, kept: Kept | None) -> dict[str, Any]:
     if kept is None:
-        return {"state": State.ACTIVE if subscription.active else State.PAUSED}
+        return {"state": DeliveryState.ACTIVE if subscription.active else DeliveryState.PAUSED}
     progress = kept.value
-    state = State(progress.condition.value)
-    if not subscription.active and state is not State.EXPIRED:
-        state = State.PAUSED
-    told = {
+    state = DeliveryState(progress.condition.value)
+    if not subscription.active and state is not DeliveryState.EXPIRED:
+        state = DeliveryState.PAUSED
+    status = {
         "state": state,
         "stateReason": progress.reason or None,
         "since": progress.since_ms or None,
@@ -167,12 +172,12 @@ def _status(subscription: Subscription, kept: Kept | None) -> dict[str, Any]:
         "delivered": progress.delivered,
         "deliveredAt": progress.delivered_ms or None,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in status.items() if value is not None}
 
 
 async def _managed(realm: RealmHub, id: str, actor: Actor) -> Subscription:
     subscription = await realm.registry.get(Subscription, id)
-    check_seen(subscription, actor)
+    check_visible(subscription, actor)
     check_removed(subscription, actor)
     return subscription
 
@@ -189,7 +194,9 @@ async def _version(storage: Storage, start: str | int) -> Version:
 
 
 async def _change(
-    table: ProgressTable, subscription: Subscription, changed: Callable[[Progress], Progress]
+    table: ProgressTable,
+    subscription: Subscription,
+    changed: Callable[[SubscriptionProgress], SubscriptionProgress],
 ) -> None:
     await begin(table, subscription)
     if await table.change(subscription.progress_id, changed) is None:

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from naksha.catalog.entities import Edit, Snapshot
+from naksha.catalog.entities import EntityEdit, EntitySnapshot
 from naksha.catalog.objects import object_type
 from naksha.hub.hub import RealmHub
 from naksha.hub.subscriptions.pins import pin_name
@@ -32,13 +32,13 @@ class Leftover(msgspec.Struct, frozen=True):
     removed_ms: int
 
 
-def leave(edit: Edit, leftover: Leftover) -> Leftover:
+def record_leftover(edit: EntityEdit, leftover: Leftover) -> Leftover:
     """Record in the commit that removes a subscription what has to be cleaned up."""
     edit.put(f"{PREFIX}{leftover.progress_id}", leftover)
     return leftover
 
 
-async def clear_leftovers(realm: RealmHub, snapshot: Snapshot) -> None:
+async def clear_leftovers(realm: RealmHub, snapshot: EntitySnapshot) -> None:
     """Clean up subscriptions whose removal all instances know; retry failed ones next time."""
     before_ms = realm.opened.persistence.clock.now_ms() - limits.SUBSCRIPTION_LEFTOVER_SECONDS * 1e3
     async for key, found in snapshot.list(PREFIX, Leftover):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from naksha.catalog.entities import Snapshot
+from naksha.catalog.entities import EntitySnapshot
 from naksha.hub.config.objects import Connector, HubObject, Space, key_of
 from naksha.hub.config.references import connectors_named, stored_in
 from naksha.hub.subscriptions.objects import Subscription
@@ -38,7 +38,7 @@ class _Flow(NamedTuple):
         )
 
 
-async def check_no_circle(snapshot: Snapshot, made: HubObject) -> None:
+async def check_no_cycle(snapshot: EntitySnapshot, made: HubObject) -> None:
     """Raise InvalidArgument if the changed object would create a delivery cycle."""
     flows = await _flows(snapshot, {made.key: made})
     for flow in flows:
@@ -61,7 +61,7 @@ def _reached(flow: _Flow, flows: Iterable[_Flow]) -> Places:
     return reached
 
 
-async def _flows(snapshot: Snapshot, changed: Mapping[str, HubObject]) -> list[_Flow]:
+async def _flows(snapshot: EntitySnapshot, changed: Mapping[str, HubObject]) -> list[_Flow]:
     """Return the flows of all subscriptions that write to spaces."""
     writers = {
         one.id: tuple(spaces_written([one]))
@@ -90,7 +90,7 @@ async def _flows(snapshot: Snapshot, changed: Mapping[str, HubObject]) -> list[_
 
 
 async def _places(
-    snapshot: Snapshot, space_ids: Iterable[str], changed: Mapping[str, HubObject]
+    snapshot: EntitySnapshot, space_ids: Iterable[str], changed: Mapping[str, HubObject]
 ) -> Places:
     """Return the places where spaces are stored."""
     places: set[tuple[str, str]] = set()

@@ -13,7 +13,7 @@ KIND: Final = "fence"
 """Kind of the stored objects, one for each subscription that writes to the storage."""
 
 
-class Fence(msgspec.Struct, frozen=True, kw_only=True):
+class DeliveryFence(msgspec.Struct, frozen=True, kw_only=True):
     """Position of a delivery within a subscription.
 
     Within a life positions only grow, so a position up to the last one is a duplicate. A term lower
@@ -29,7 +29,7 @@ class Fence(msgspec.Struct, frozen=True, kw_only=True):
     """Set for a delivery written in several transactions, which all have the same position. If the
     last position comes again, it is written again instead of skipped."""
 
-    def passes(self, last: Fence | None) -> bool:
+    def passes(self, last: DeliveryFence | None) -> bool:
         """Whether the delivery is new; False if it is a duplicate.
 
         Raises:
@@ -43,13 +43,13 @@ class Fence(msgspec.Struct, frozen=True, kw_only=True):
         return here > there or (self.is_repeatable and here == there)
 
 
-async def pass_fence(session: WriteSession, fence: Fence) -> bool:
+async def pass_fence(session: WriteSession, fence: DeliveryFence) -> bool:
     """Check and store a fence in the transaction that writes its delivery.
 
     Returns False if the delivery was written before.
     """
     kept = await session.kept(KIND, fence.name)
-    last = None if kept is None else msgspec.convert(kept.value, Fence)
+    last = None if kept is None else msgspec.convert(kept.value, DeliveryFence)
     if not fence.passes(last):
         return False
     value = msgspec.to_builtins(fence)

@@ -10,20 +10,20 @@ from typing import Final
 
 import msgspec
 
-from naksha.catalog.entities import Snapshot
+from naksha.catalog.entities import EntitySnapshot
 from naksha.hub.config.objects import Connector, Space
-from naksha.hub.config.registry import Realm
+from naksha.hub.config.registry import ConfiguredRealm
 from naksha.hub.feed.delivery_requests import DeliverChanges
-from naksha.hub.leases import Holding, Lost
+from naksha.hub.leases import HeldLease, LeaseLost
 from naksha.hub.pipeline.pipeline import Pipeline, Setup, Stage
 from naksha.hub.pipeline.pipeline_cache import made_handler
 from naksha.hub.pipeline.request_context import Context
-from naksha.hub.subscriptions.deliveries import Cutter
+from naksha.hub.subscriptions.deliveries import DeliveryBuilder
 from naksha.hub.subscriptions.objects import Subscription
-from naksha.hub.subscriptions.pins import Pinning, pin_name
-from naksha.hub.subscriptions.progress import Condition, Progress
+from naksha.hub.subscriptions.pins import SubscriptionPin, pin_name
+from naksha.hub.subscriptions.progress import DeliveryCondition, SubscriptionProgress
 from naksha.hub.subscriptions.rights import actor_of
-from naksha.hub.subscriptions.runner import Runner, reason_of, stay_expired, tell
+from naksha.hub.subscriptions.runner import DeliveryRunner, reason_of, save_condition, stay_expired
 from naksha.hub.subscriptions.sources import open_source, storage_id_of
 from naksha.model import limits
 from naksha.model.errors import Expired, Fenced, NakshaError
@@ -34,18 +34,18 @@ _log: Final = logging.getLogger(__name__)
 
 
 async def serve(
-    hub: Realm,
-    snapshot: Snapshot,
+    hub: ConfiguredRealm,
+    snapshot: EntitySnapshot,
     subscription: Subscription,
     connectors: Sequence[Connector],
     cut: str,
-    holding: Holding[Progress],
+    holding: HeldLease[SubscriptionProgress],
 ) -> None:
     """Deliver until the subscription is lost or the task is cancelled, then release it.
 
     `cut` identifies how transactions are cut into deliveries (`cut_of`).
     """
-    serving = _Serving(hub, snapshot, subscription, connectors, cut, holding)
+    serving = _DeliveryLoop(hub, snapshot, subscription, connectors, cut, holding)
     keeping = asyncio.create_task(holding.keep())
     delivering = asyncio.create_task(serving.run())
     try:
@@ -56,21 +56,21 @@ async def serve(
         ended = await asyncio.gather(delivering, keeping, return_exceptions=True)
         await serving.give_back()
     for error in ended:
-        if isinstance(error, Lost):
-            _log.info("subscription %s: %s", subscription.id, error)
+        if isinstance(error, LeaseLost):
+            _log.info("Delivery of the subscription %s stopped: %s", subscription.id, error)
         elif isinstance(error, Exception):
             raise error
 
 
-class _Serving:
+class _DeliveryLoop:
     def __init__(
         self,
-        hub: Realm,
-        snapshot: Snapshot,
+        hub: ConfiguredRealm,
+        snapshot: EntitySnapshot,
         subscription: Subscription,
         connectors: Sequence[Connector],
         cut: str,
-        holding: Holding[Progress],
+        holding: HeldLease[SubscriptionProgress],
     ) -> None:
         self._hub = hub
         self._snapshot = snapshot
@@ -81,8 +81,8 @@ class _Serving:
         self._actor = actor_of(hub.realm_id, subscription, connectors)
         self._name = f"{hub.realm_id}/{subscription.id}"
         self._pin = pin_name(hub.realm_id, subscription.progress_id)
-        self._pinning: Pinning | None = None
-        self._runner: Runner | None = None
+        self._pinning: SubscriptionPin | None = None
+        self._runner: DeliveryRunner | None = None
 
     async def run(self) -> None:
         """Set up the delivery, with retries and reported failures, and run it."""
@@ -92,11 +92,11 @@ class _Serving:
                 self._runner = await self._made()
             except Expired as error:
                 await stay_expired(self._holding, error)
-            except Lost:
+            except LeaseLost:
                 raise
             except Exception as error:  # noqa: BLE001 - reported and retried, whatever it is
                 reason = reason_of(error, self._name)
-                await tell(self._holding, Condition.FAILING, reason)
+                await save_condition(self._holding, DeliveryCondition.FAILING, reason)
                 await self._keep_pin()
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, limits.SUBSCRIPTION_RETRY_SECONDS_MAX)
@@ -105,23 +105,23 @@ class _Serving:
     async def give_back(self) -> None:
         """Save the position and release the lease."""
         if self._runner is not None:
-            with contextlib.suppress(NakshaError, Lost):
+            with contextlib.suppress(NakshaError, LeaseLost):
                 await self._runner.save()
         await self._holding.release()
 
-    async def _made(self) -> Runner:
+    async def _made(self) -> DeliveryRunner:
         subscription = self._subscription
         await self._check_storage()
         source = await open_source(self._hub, self._snapshot, subscription, self._context)
-        self._pinning = Pinning(source.storage, self._pin, subscription.keep_days)
+        self._pinning = SubscriptionPin(source.storage, self._pin, subscription.keep_days)
         pipeline = self._pipeline()
-        cutter = Cutter(subscription.id, subscription, source.storage.id)
+        cutter = DeliveryBuilder(subscription.id, subscription, source.storage.id)
         await self._begin_well(source.storage.identity)
 
         async def deliver(changes: DeliverChanges) -> None:
             await pipeline.run(changes, self._context())
 
-        return Runner(self._name, self._holding, source, cutter, deliver, self._pinning)
+        return DeliveryRunner(self._name, self._holding, source, cutter, deliver, self._pinning)
 
     async def _check_storage(self) -> None:
         """Raise Expired if the source moved to another storage, which has other versions."""
@@ -155,7 +155,7 @@ class _Serving:
         if (known.cut, number) == (self._cut, storage.number):
             return
 
-        def changed(old: Progress) -> Progress:
+        def changed(old: SubscriptionProgress) -> SubscriptionProgress:
             new = msgspec.structs.replace(old, cut=self._cut, storage_number=storage.number)
             if old.cut in ("", self._cut):
                 return new
@@ -188,5 +188,5 @@ class _Serving:
     def _check_turn(self) -> None:
         try:
             self._holding.check()
-        except Lost as error:
+        except LeaseLost as error:
             raise Fenced(str(error)) from error

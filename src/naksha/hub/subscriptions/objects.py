@@ -46,7 +46,7 @@ class Granularity(StrEnum):
     CONTENT_CHANGE = "CONTENT_CHANGE"
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class ChangeSource(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Source of changes: a space, or a whole storage or some of its collections."""
 
     space_id: str | None = None
@@ -94,7 +94,7 @@ class Subscription(HubObject, frozen=True, kw_only=True, rename="camel"):
     )
     kept: ClassVar[tuple[str, ...]] = (*HubObject.kept, *_SETTLED)
 
-    source: Source
+    source: ChangeSource
     filter: ChangeFilter = ChangeFilter()
     granularity: Granularity = Granularity.PER_TRANSACTION
     event_handler_ids: tuple[str, ...]
@@ -122,12 +122,14 @@ class Subscription(HubObject, frozen=True, kw_only=True, rename="camel"):
         check_start(self.start)
         if not 1 <= len(self.event_handler_ids) <= limits.PIPELINE_HANDLERS_MAX:
             raise InvalidArgument(
-                f"A subscription needs 1 to {limits.PIPELINE_HANDLERS_MAX} eventHandlerIds",
+                f"The subscription has {len(self.event_handler_ids)} eventHandlerIds; it needs 1 "
+                f"to {limits.PIPELINE_HANDLERS_MAX}",
                 field="eventHandlerIds",
             )
         if not 0 <= self.keep_days <= limits.SUBSCRIPTION_KEEP_DAYS_MAX:
             raise InvalidArgument(
-                f"keepDays must be 0 to {limits.SUBSCRIPTION_KEEP_DAYS_MAX}",
+                f"keepDays is {self.keep_days}; it must be in "
+                f"0..{limits.SUBSCRIPTION_KEEP_DAYS_MAX}",
                 field="keepDays",
             )
 
@@ -153,34 +155,40 @@ class Subscription(HubObject, frozen=True, kw_only=True, rename="camel"):
 
 def _plain(value: dict[str, Any]) -> dict[str, Any]:
     """Convert XYZ's form to ours; members in our form take precedence."""
-    given = dict(value)
-    if isinstance(given.get("source"), str):
-        given["source"] = {"spaceId": given["source"]}
-    destination, config = given.get("destination"), given.get("config")
-    if "eventHandlerIds" not in given and isinstance(destination, str):
-        given["eventHandlerIds"] = [destination]
-    if "granularity" not in given and isinstance(config, dict) and "type" in config:
-        given["granularity"] = config["type"]
-    if given.get("filters") is not None:
-        filters = _filter_of(given.pop("filters"))
-        if given.setdefault("filter", filters) not in (filters, None, {}):
+    members = dict(value)
+    if isinstance(members.get("source"), str):
+        members["source"] = {"spaceId": members["source"]}
+    destination, config = members.get("destination"), members.get("config")
+    if "eventHandlerIds" not in members and isinstance(destination, str):
+        members["eventHandlerIds"] = [destination]
+    if "granularity" not in members and isinstance(config, dict) and "type" in config:
+        members["granularity"] = config["type"]
+    if members.get("filters") is not None:
+        filters = _filter_of(members.pop("filters"))
+        if members.setdefault("filter", filters) not in (filters, None, {}):
             raise InvalidArgument("filters differs from filter; send only one", field="filters")
-        given["filter"] = filters
-    _check_members(given.get("filter"), ChangeFilter, "filter")
-    return given
+        members["filter"] = filters
+    _check_members(members.get("filter"), ChangeFilter, "filter")
+    return members
 
 
 def _filter_of(filters: object) -> dict[str, Any]:
     """Convert XYZ's filters to our form."""
     if not isinstance(filters, dict):
-        raise InvalidArgument("filters must be a JSON object", field="filters")
+        raise InvalidArgument(
+            f"filters must be a JSON object, not {type(filters).__name__}", field="filters"
+        )
     found = {name: value for name, value in filters.items() if value is not None}
     if str(found.pop("context", "DEFAULT")).upper() != "DEFAULT":
-        raise InvalidArgument("filters.context must be DEFAULT", field="filters.context")
+        raise InvalidArgument(
+            "filters.context has a value that is not supported; omit it, or use DEFAULT",
+            field="filters.context",
+        )
     if "propertyFilter" in found:
         if not isinstance(found["propertyFilter"], str):
             raise InvalidArgument(
-                "propertyFilter must be conditions like p.speed>50&p.name=Main",
+                "filters.propertyFilter must be a string of conditions such as "
+                "p.speed>50&p.name=Main",
                 field="filters.propertyFilter",
             )
         found["properties"] = found.pop("propertyFilter")
@@ -196,14 +204,14 @@ def _check_members(value: object, kind: type[msgspec.Struct], field: str) -> Non
     for name in value:
         if name not in known:
             raise InvalidArgument(
-                f"The member {name!r:.40} is not supported; use {', '.join(sorted(known))}",
+                f"{field}.{name:.40} is not a known member; use one of {', '.join(sorted(known))}",
                 field=f"{field}.{name}",
             )
     if kind is ChangeFilter:
         _check_members(value.get("spatialFilter"), SpatialFilter, f"{field}.spatialFilter")
 
 
-def _check_source(source: Source) -> None:
+def _check_source(source: ChangeSource) -> None:
     if (source.space_id is None) == (source.storage_id is None):
         raise InvalidArgument(
             "A subscription needs exactly one source, a spaceId or a storageId", field="source"
@@ -212,40 +220,44 @@ def _check_source(source: Source) -> None:
         check_object_id(source.space_id, "space")
         if source.collections:
             raise InvalidArgument(
-                "source.collections needs a storageId; a space has its own collections",
+                "source.collections is allowed with a storageId only; a space has its own "
+                "collections",
                 field="source.collections",
             )
     if len(source.collections) > limits.SUBSCRIPTION_COLLECTIONS_MAX:
         raise InvalidArgument(
-            f"At most {limits.SUBSCRIPTION_COLLECTIONS_MAX} collections can be named; omit them "
-            "to subscribe to the whole storage",
+            f"source.collections names {len(source.collections)} collections; the maximum is "
+            f"{limits.SUBSCRIPTION_COLLECTIONS_MAX}. Omit them to subscribe to the whole storage",
             field="source.collections",
         )
     for place, id in enumerate(source.collections):
         check_collection_id(id, field=f"source.collections[{place}]")
 
 
-def _check_filter(wanted: ChangeFilter) -> None:
-    for place, action in enumerate(wanted.actions):
+def _check_filter(change_filter: ChangeFilter) -> None:
+    for place, action in enumerate(change_filter.actions):
         if action not in (*ACTIONS, *EVENTS):
             raise InvalidArgument(
                 f"{action!r:.40} is not a valid action; use one of "
                 f"{', '.join((*ACTIONS, *EVENTS))}",
                 field=f"filter.actions[{place}]",
             )
-    spatial = wanted.spatial_filter
+    spatial = change_filter.spatial_filter
     if spatial is not None:
         _check_area(spatial)
-    tag_query(f"tags={wanted.tags}")
-    if wanted.properties and property_query(wanted.properties) is None:
+    tag_query(f"tags={change_filter.tags}")
+    if change_filter.properties and property_query(change_filter.properties) is None:
         raise InvalidArgument(
-            "The property filter needs conditions like p.speed>50&f.id=a,b",
+            f"filter.properties is {change_filter.properties!r:.80}, which has no condition; write "
+            "for example p.speed>50&f.id=a,b",
             field="filter.properties",
         )
-    if wanted.json_path:
-        JsonPath.parse(wanted.json_path, field="filter.jsonPath")
-    on_features = spatial or wanted.tags or wanted.properties or wanted.json_path
-    check_events(wanted.actions, bool(on_features), field="filter.actions")
+    if change_filter.json_path:
+        JsonPath.parse(change_filter.json_path, field="filter.jsonPath")
+    on_features = (
+        spatial or change_filter.tags or change_filter.properties or change_filter.json_path
+    )
+    check_events(change_filter.actions, bool(on_features), field="filter.actions")
 
 
 def _check_area(spatial: SpatialFilter) -> None:
@@ -256,7 +268,8 @@ def _check_area(spatial: SpatialFilter) -> None:
         raise
     if not 0 <= spatial.radius <= limits.RADIUS_METRES_MAX:
         raise InvalidArgument(
-            f"The radius must be 0 to {limits.RADIUS_METRES_MAX} metres",
+            f"filter.spatialFilter.radius is {spatial.radius}; it must be in "
+            f"0..{limits.RADIUS_METRES_MAX} metres",
             field="filter.spatialFilter.radius",
         )
 
@@ -264,6 +277,11 @@ def _check_area(spatial: SpatialFilter) -> None:
 def check_start(start: str | int, *, field: str = "start") -> None:
     """Check a version from which a subscription starts or continues."""
     if isinstance(start, str) and start not in (NOW, BEGINNING):
-        raise InvalidArgument(f"The start must be {NOW}, {BEGINNING} or a version", field=field)
+        raise InvalidArgument(
+            f"{field} is {start!r:.40}; it must be {NOW!r}, {BEGINNING!r} or a version number",
+            field=field,
+        )
     if isinstance(start, int) and not 0 <= start <= limits.INT8_MAX:
-        raise InvalidArgument("A version must be a non-negative 64-bit integer", field=field)
+        raise InvalidArgument(
+            f"{field} is {start}; a version must be in 0..{limits.INT8_MAX}", field=field
+        )

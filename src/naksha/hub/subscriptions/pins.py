@@ -22,7 +22,7 @@ def pin_name(realm_id: str, progress_id: int) -> str:
     return f"subscription/{realm_id}/{progress_id}"
 
 
-class Pinning:
+class SubscriptionPin:
     """Moves the pin of a subscription along with its position.
 
     Removes the pin when the subscription is too far behind: then history may expire, and the

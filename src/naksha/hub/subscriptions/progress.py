@@ -12,7 +12,7 @@ from naksha.hub.leases import Leased, LeasedTable
 from naksha.versioning import FeedPosition
 
 
-class Condition(StrEnum):
+class DeliveryCondition(StrEnum):
     """Condition of an active subscription."""
 
     ACTIVE = "active"
@@ -23,7 +23,7 @@ class Condition(StrEnum):
 
 
 @object_type("subscription-progress", is_cached=False)
-class Progress(Leased, frozen=True, kw_only=True):
+class SubscriptionProgress(Leased, frozen=True, kw_only=True):
     """Frequently changing state of a subscription."""
 
     subscription: str
@@ -42,7 +42,7 @@ class Progress(Leased, frozen=True, kw_only=True):
     wanted: str = ""
     """The instance that the subscription is to be moved to."""
     wanted_until_ms: int = 0
-    condition: Condition = Condition.ACTIVE
+    condition: DeliveryCondition = DeliveryCondition.ACTIVE
     reason: str = ""
     since_ms: int = 0
     """When the condition began."""
@@ -57,7 +57,7 @@ class Progress(Leased, frozen=True, kw_only=True):
         """Whether an instance may take the subscription: no other one is wanted."""
         return self.wanted in ("", instance) or now_ms > self.wanted_until_ms
 
-    def taken(self) -> Progress:
+    def taken(self) -> SubscriptionProgress:
         """Clear the wanted instance after the subscription was taken."""
         return msgspec.structs.replace(self, wanted="", wanted_until_ms=0)
 
@@ -72,11 +72,11 @@ class Progress(Leased, frozen=True, kw_only=True):
         return f"The subscription is moving to the instance {self.wanted}" if self.wanted else ""
 
 
-Kept = Object[Progress]
+Kept = Object[SubscriptionProgress]
 
 
-class ProgressTable(LeasedTable[Progress]):
+class ProgressTable(LeasedTable[SubscriptionProgress]):
     """The progress of all subscriptions of a realm."""
 
     def __init__(self, persistence: Persistence) -> None:
-        super().__init__(persistence, Progress)
+        super().__init__(persistence, SubscriptionProgress)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from naksha.catalog.entities import Snapshot
+from naksha.catalog.entities import EntitySnapshot
 from naksha.hub.auth import resources
 from naksha.hub.auth.resources import Resource
 from naksha.hub.auth.rights import Right, Rights, forbidden, parse_rights
 from naksha.hub.config.objects import Connector, Space, StorageObject, key_of
-from naksha.hub.config.references import connectors_named, names_of
+from naksha.hub.config.references import connectors_named, references_of
 from naksha.hub.pipeline.request_context import Actor
 from naksha.hub.subscriptions.objects import Subscription
 from naksha.model.errors import Forbidden
@@ -42,10 +42,10 @@ def actor_of(realm_id: str, subscription: Subscription, connectors: Iterable[Con
 def spaces_written(connectors: Iterable[Connector]) -> Iterator[str]:
     """Yield the spaces that connectors deliver changes to."""
     for connector in connectors:
-        yield from (name.id for name in names_of(connector) if name.kind == Space.kind)
+        yield from (name.id for name in references_of(connector) if name.kind == Space.kind)
 
 
-async def check_subscription(snapshot: Snapshot, thing: Subscription, actor: Actor) -> None:
+async def check_subscription(snapshot: EntitySnapshot, thing: Subscription, actor: Actor) -> None:
     """Raise Forbidden if the actor lacks rights that the subscription would use."""
     await _check_source(snapshot, thing, actor.rights)
     connectors = await connectors_named(snapshot, thing.event_handler_ids)
@@ -53,7 +53,7 @@ async def check_subscription(snapshot: Snapshot, thing: Subscription, actor: Act
 
 
 async def check_delivers(
-    snapshot: Snapshot, connector: Connector, old: Connector | None, actor: Actor
+    snapshot: EntitySnapshot, connector: Connector, old: Connector | None, actor: Actor
 ) -> None:
     """Raise Forbidden if the actor may not change a connector of subscriptions.
 
@@ -72,7 +72,7 @@ def _does(connector: Connector) -> tuple[str, Any, dict[str, Any]]:
 
 
 async def _check_written(
-    snapshot: Snapshot, connectors: Iterable[Connector], rights: Rights
+    snapshot: EntitySnapshot, connectors: Iterable[Connector], rights: Rights
 ) -> None:
     for space_id in spaces_written(connectors):
         found = await snapshot.get(key_of(Space, space_id), Space)
@@ -82,7 +82,7 @@ async def _check_written(
             check_all(rights, right, resources.features(found.value.resource()))
 
 
-async def _check_source(snapshot: Snapshot, thing: Subscription, rights: Rights) -> None:
+async def _check_source(snapshot: EntitySnapshot, thing: Subscription, rights: Rights) -> None:
     source = thing.source
     if source.space_id is not None:
         found = await snapshot.get(key_of(Space, source.space_id), Space)
@@ -93,13 +93,13 @@ async def _check_source(snapshot: Snapshot, thing: Subscription, rights: Rights)
     await check_reads_storage(snapshot, source.storage_id, rights)
 
 
-async def check_reads_storage(snapshot: Snapshot, storage_id: str, rights: Rights) -> None:
+async def check_reads_storage(snapshot: EntitySnapshot, storage_id: str, rights: Rights) -> None:
     """Raise Forbidden unless the actor may read all features of a storage."""
     found = await snapshot.get(key_of(StorageObject, storage_id), StorageObject)
     if found is not None:
         rights.check(Right.USE_STORAGES, found.value.resource())
         everything = resources.features(
-            Resource(resources.Kind.SPACE, {}),
+            Resource(resources.ResourceKind.SPACE, {}),
             storage_id=storage_id,
             storage_tags=found.value.tags,
         )

@@ -14,32 +14,32 @@ from typing import Final, NoReturn, TypeVar
 import msgspec
 
 from naksha.hub.feed.delivery_requests import DeliverChanges
-from naksha.hub.leases import Holding, Lost
-from naksha.hub.subscriptions.deliveries import Cutter
-from naksha.hub.subscriptions.pins import Pinning
-from naksha.hub.subscriptions.progress import Condition, Progress
+from naksha.hub.leases import HeldLease, LeaseLost
+from naksha.hub.subscriptions.deliveries import DeliveryBuilder
+from naksha.hub.subscriptions.pins import SubscriptionPin
+from naksha.hub.subscriptions.progress import DeliveryCondition, SubscriptionProgress
 from naksha.hub.subscriptions.sources import OpenSource
 from naksha.model import limits
 from naksha.model.errors import Expired, Fenced, HandlerFailed, NakshaError, Unavailable
 from naksha.spi.support.cancellation import check_cancelled
-from naksha.versioning import FeedPage, FeedPosition, Published
+from naksha.versioning import FeedPage, FeedPosition, FeedTransaction
 
 _log: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 Deliver = Callable[[DeliverChanges], Awaitable[object]]
 
 
-class Runner:
+class DeliveryRunner:
     """Reads changes, delivers them and saves the position, for one state of the configuration."""
 
     def __init__(
         self,
         name: str,
-        holding: Holding[Progress],
+        holding: HeldLease[SubscriptionProgress],
         source: OpenSource,
-        cutter: Cutter,
+        cutter: DeliveryBuilder,
         deliver: Deliver,
-        pinning: Pinning,
+        pinning: SubscriptionPin,
     ) -> None:
         self._name = name
         self._holding = holding
@@ -89,7 +89,7 @@ class Runner:
             return
         position, delivered = self._position, self._delivered
 
-        def moved(old: Progress) -> Progress:
+        def moved(old: SubscriptionProgress) -> SubscriptionProgress:
             return msgspec.structs.replace(
                 _moved(old, position),
                 delivered=old.delivered + delivered,
@@ -109,7 +109,7 @@ class Runner:
             await self._pinning.drop()
             return await stay_expired(self._holding, error, self._position)
 
-    async def _cut(self, item: Published) -> Sequence[DeliverChanges]:
+    async def _cut(self, item: FeedTransaction) -> Sequence[DeliverChanges]:
         return await self._cutter.deliveries(item, self._holding.value)
 
     async def _hand_over(self, delivery: DeliverChanges) -> None:
@@ -151,21 +151,21 @@ class Runner:
         while True:
             try:
                 done = await work()
-            except Lost:
+            except LeaseLost:
                 raise
             except Exception as error:  # noqa: BLE001 - reported and retried, whatever it is
                 check_cancelled()
-                await self._tell(Condition.FAILING, reason_of(error, self._name))
+                await self._tell(DeliveryCondition.FAILING, reason_of(error, self._name))
                 await self._keep_pin()
                 await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
                 pause = min(pause * 2, limits.SUBSCRIPTION_RETRY_SECONDS_MAX)
             else:
-                if self._holding.value.condition is not Condition.ACTIVE:
-                    await self._tell(Condition.ACTIVE, "")
+                if self._holding.value.condition is not DeliveryCondition.ACTIVE:
+                    await self._tell(DeliveryCondition.ACTIVE, "")
                 return done
 
-    async def _tell(self, condition: Condition, reason: str) -> None:
-        await tell(self._holding, condition, reason, self._position)
+    async def _tell(self, condition: DeliveryCondition, reason: str) -> None:
+        await save_condition(self._holding, condition, reason, self._position)
 
     @property
     def _is_saved(self) -> bool:
@@ -183,9 +183,9 @@ class Runner:
         self._position = position
 
 
-async def tell(
-    holding: Holding[Progress],
-    condition: Condition,
+async def save_condition(
+    holding: HeldLease[SubscriptionProgress],
+    condition: DeliveryCondition,
     reason: str,
     position: FeedPosition | None = None,
 ) -> None:
@@ -195,7 +195,7 @@ async def tell(
     if (told.condition, told.reason) == (condition, shown):
         return
 
-    def changed(old: Progress) -> Progress:
+    def changed(old: SubscriptionProgress) -> SubscriptionProgress:
         return msgspec.structs.replace(
             old if position is None else _moved(old, position),
             condition=condition,
@@ -213,28 +213,28 @@ def reason_of(error: Exception, name: str) -> str:
     if isinstance(error, NakshaError):
         # The cause of a handler's failure may be confidential, so it is only logged.
         cause = error.__cause__ if isinstance(error, HandlerFailed) else None
-        _log.warning("subscription %s: %s", name, error, exc_info=cause)
+        _log.warning("Delivery of the subscription %s failed: %s", name, error, exc_info=cause)
         return str(error)
-    _log.error("subscription %s", name, exc_info=error)
+    _log.error("Delivery of the subscription %s failed unexpectedly", name, exc_info=error)
     return "Internal error; the hub's log has the details"
 
 
 async def stay_expired(
-    holding: Holding[Progress], error: Expired, position: FeedPosition | None = None
+    holding: HeldLease[SubscriptionProgress], error: Expired, position: FeedPosition | None = None
 ) -> NoReturn:
     """Report the expiry until a reset takes the subscription away; nothing else helps."""
     while True:
-        await tell(holding, Condition.EXPIRED, error.message, position)
+        await save_condition(holding, DeliveryCondition.EXPIRED, error.message, position)
         await asyncio.sleep(limits.SUBSCRIPTION_LOOK_SECONDS)
 
 
-def _moved(old: Progress, position: FeedPosition) -> Progress:
+def _moved(old: SubscriptionProgress, position: FeedPosition) -> SubscriptionProgress:
     if position == old.position:
         return old
     return msgspec.structs.replace(old, position=position, moved_ms=_now_ms())
 
 
-def _after(item: Published) -> FeedPosition:
+def _after(item: FeedTransaction) -> FeedPosition:
     return FeedPosition(item.changeset.version.seq_number)
 
 

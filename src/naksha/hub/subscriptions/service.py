@@ -14,17 +14,17 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequen
 from typing import Final, NamedTuple
 
 from naksha.catalog.cluster.nodes import LeaseTimes
-from naksha.catalog.entities import Snapshot
+from naksha.catalog.entities import EntitySnapshot
 from naksha.catalog.objects import ObjectRef
 from naksha.hub.config.objects import Connector, StorageObject, key_of
 from naksha.hub.config.references import connectors_named
 from naksha.hub.hub import Hub, RealmHub
-from naksha.hub.leases import TIMES, Holding, Watch, take
-from naksha.hub.scheduler import Looker
+from naksha.hub.leases import TIMES, ExpiryDetector, HeldLease, take
+from naksha.hub.scheduler import RealmScanner
 from naksha.hub.subscriptions.cleanup import clear_leftovers
 from naksha.hub.subscriptions.delivery_loop import serve
 from naksha.hub.subscriptions.objects import Subscription
-from naksha.hub.subscriptions.progress import Kept, Progress, ProgressTable
+from naksha.hub.subscriptions.progress import Kept, ProgressTable, SubscriptionProgress
 from naksha.hub.subscriptions.sources import cut_of, storage_id_of
 from naksha.model import limits
 from naksha.model.errors import NakshaError
@@ -33,7 +33,7 @@ from naksha.versioning import FeedPosition
 _log: Final = logging.getLogger(__name__)
 
 
-class Plan(NamedTuple):
+class DeliveryPlan(NamedTuple):
     """Everything a delivery depends on: when it changes, the delivery is restarted."""
 
     subscription: Subscription
@@ -42,16 +42,16 @@ class Plan(NamedTuple):
     cut: str
 
 
-class _Held(NamedTuple):
-    plan: Plan
+class _RunningDelivery(NamedTuple):
+    plan: DeliveryPlan
     task: asyncio.Task[None]
 
 
-class _Plans(NamedTuple):
+class _DeliveryPlans(NamedTuple):
     """All plans of one state of the configuration."""
 
     of: ObjectRef | None
-    plans: Mapping[str, Plan]
+    plans: Mapping[str, DeliveryPlan]
 
 
 class SubscriptionService:
@@ -60,17 +60,17 @@ class SubscriptionService:
     def __init__(self, hub: Hub, *, times: LeaseTimes = TIMES) -> None:
         self._hub = hub
         self._times = times
-        self._held: dict[tuple[str, str], _Held] = {}
-        self._plans: dict[str, _Plans] = {}
-        self._watch = Watch[Progress]()
-        self._looker = Looker(
+        self._held: dict[tuple[str, str], _RunningDelivery] = {}
+        self._plans: dict[str, _DeliveryPlans] = {}
+        self._watch = ExpiryDetector[SubscriptionProgress]()
+        self._looker = RealmScanner(
             hub,
             "subscriptions",
             limits.SUBSCRIPTION_LOOK_SECONDS,
             serving=self._stop_others,
             look=self._look,
         )
-        self._clearer = Looker(
+        self._clearer = RealmScanner(
             hub, "leftovers", limits.SUBSCRIPTION_LOOK_SECONDS, look=_clear_leftovers
         )
 
@@ -110,16 +110,20 @@ class SubscriptionService:
         free = [plan for id, plan in plans.items() if (realm.realm_id, id) not in self._held]
         await self._take(realm, snapshot, free)
 
-    async def _plans_of(self, realm_id: str, snapshot: Snapshot) -> Mapping[str, Plan]:
+    async def _plans_of(
+        self, realm_id: str, snapshot: EntitySnapshot
+    ) -> Mapping[str, DeliveryPlan]:
         """Return the plans, rebuilt only on changed configuration: there may be thousands."""
         of = None if snapshot.commit is None else snapshot.commit.ref
         known = self._plans.get(realm_id)
         if known is None or known.of != of:
             plans = {plan.subscription.id: plan async for plan in _plans(snapshot)}
-            known = self._plans[realm_id] = _Plans(of, plans)
+            known = self._plans[realm_id] = _DeliveryPlans(of, plans)
         return known.plans
 
-    async def _take(self, realm: RealmHub, snapshot: Snapshot, plans: Sequence[Plan]) -> None:
+    async def _take(
+        self, realm: RealmHub, snapshot: EntitySnapshot, plans: Sequence[DeliveryPlan]
+    ) -> None:
         table = ProgressTable(realm.opened.persistence)
         for some in _some_at_a_time(plans):
             known = await table.read([plan.subscription.progress_id for plan in some])
@@ -137,14 +141,18 @@ class SubscriptionService:
         return is_free and kept.value.may_go_to(self.instance, now_ms)
 
     def _start(
-        self, realm: RealmHub, snapshot: Snapshot, plan: Plan, holding: Holding[Progress]
+        self,
+        realm: RealmHub,
+        snapshot: EntitySnapshot,
+        plan: DeliveryPlan,
+        holding: HeldLease[SubscriptionProgress],
     ) -> None:
         subscription = plan.subscription
         task = asyncio.create_task(
             serve(realm, snapshot, subscription, plan.connectors, plan.cut, holding),
             name=f"naksha-subscription {realm.realm_id}/{subscription.id}",
         )
-        self._held[realm.realm_id, subscription.id] = _Held(plan, task)
+        self._held[realm.realm_id, subscription.id] = _RunningDelivery(plan, task)
 
     async def _stop(self, keys: Iterable[tuple[str, str]]) -> None:
         tasks = [self._held.pop(key).task for key in keys]
@@ -155,10 +163,10 @@ class SubscriptionService:
         # A delivery that does not stop in time must not block the others.
         ended, going_on = await asyncio.wait(tasks, timeout=limits.SUBSCRIPTION_STOP_SECONDS)
         for task in going_on:
-            _log.error("%s did not stop in time", task.get_name())
+            _log.error("The task %s did not stop in time", task.get_name())
         for task in ended:
             if not task.cancelled() and (error := task.exception()) is not None:
-                _log.error("%s failed", task.get_name(), exc_info=error)
+                _log.error("The task %s failed", task.get_name(), exc_info=error)
 
 
 async def _clear_leftovers(realm: RealmHub) -> None:
@@ -182,7 +190,7 @@ async def delivering(hub: Hub, times: LeaseTimes = TIMES) -> AsyncIterator[Subsc
 
 async def begin(table: ProgressTable, subscription: Subscription) -> None:
     """Create the progress of a new subscription."""
-    progress = Progress(
+    progress = SubscriptionProgress(
         subscription=subscription.id,
         position=FeedPosition(subscription.started_after),
         storage_id=subscription.started_in,
@@ -192,7 +200,7 @@ async def begin(table: ProgressTable, subscription: Subscription) -> None:
     await table.create(subscription.progress_id, progress)
 
 
-async def _plans(snapshot: Snapshot) -> AsyncIterator[Plan]:
+async def _plans(snapshot: EntitySnapshot) -> AsyncIterator[DeliveryPlan]:
     async for _, found in snapshot.list(f"{Subscription.kind}/", Subscription):
         subscription = found.value
         connectors = await connectors_named(snapshot, subscription.event_handler_ids)
@@ -200,7 +208,7 @@ async def _plans(snapshot: Snapshot) -> AsyncIterator[Plan]:
         with contextlib.suppress(NakshaError):  # reported when the delivery opens it
             key = key_of(StorageObject, await storage_id_of(snapshot, subscription.source))
             storage = await snapshot.get(key, StorageObject)
-        yield Plan(
+        yield DeliveryPlan(
             subscription,
             tuple(connectors),
             None if storage is None else storage.value,
@@ -208,7 +216,7 @@ async def _plans(snapshot: Snapshot) -> AsyncIterator[Plan]:
         )
 
 
-def _some_at_a_time(plans: Sequence[Plan]) -> Iterable[Sequence[Plan]]:
+def _some_at_a_time(plans: Sequence[DeliveryPlan]) -> Iterable[Sequence[DeliveryPlan]]:
     """Yield batches in random order, so that concurrent instances rarely compete."""
     mixed = random.sample(plans, len(plans))
     for start in range(0, len(mixed), limits.CATALOG_BATCH_MAX):

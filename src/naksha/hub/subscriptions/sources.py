@@ -9,17 +9,17 @@ from typing import NamedTuple
 import msgspec
 import shapely
 
-from naksha.catalog.entities import Snapshot
+from naksha.catalog.entities import EntitySnapshot
 from naksha.hub.config.objects import Space, key_of
 from naksha.hub.config.references import connectors_of, stored_in
-from naksha.hub.config.registry import Realm
+from naksha.hub.config.registry import ConfiguredRealm
 from naksha.hub.pipeline.pipeline import Surroundings
 from naksha.hub.pipeline.request_context import Context
 from naksha.hub.pipeline.version_requests import ReadChanges
 from naksha.hub.query_language.properties import property_query
 from naksha.hub.query_language.tags import tag_query
 from naksha.hub.render.feature_shapes import sent_shape
-from naksha.hub.subscriptions.objects import ChangeFilter, Source, Subscription
+from naksha.hub.subscriptions.objects import ChangeFilter, ChangeSource, Subscription
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotSupported, Unavailable
 from naksha.model.query import Intersects, Query
@@ -37,7 +37,7 @@ class OpenSource(NamedTuple):
     read: Read
 
 
-async def storage_id_of(snapshot: Snapshot, source: Source) -> str:
+async def storage_id_of(snapshot: EntitySnapshot, source: ChangeSource) -> str:
     """Return the storage of a source.
 
     Raises:
@@ -62,7 +62,7 @@ async def storage_id_of(snapshot: Snapshot, source: Source) -> str:
     return ids.pop()
 
 
-async def cut_of(snapshot: Snapshot, subscription: Subscription) -> str:
+async def cut_of(snapshot: EntitySnapshot, subscription: Subscription) -> str:
     """Return a hash of how transactions are cut into deliveries.
 
     It depends on the subscription and on which changes its space shows.
@@ -80,8 +80,8 @@ async def cut_of(snapshot: Snapshot, subscription: Subscription) -> str:
 
 
 async def open_source(
-    realm: Realm,
-    snapshot: Snapshot,
+    realm: ConfiguredRealm,
+    snapshot: EntitySnapshot,
     subscription: Subscription,
     context: Callable[[], Context],
 ) -> OpenSource:
@@ -112,7 +112,7 @@ def _of_space(
 
 
 def _only_of(
-    storage_id: str, storage_number: int, realm: Realm, source: Source, read: Read
+    storage_id: str, storage_number: int, realm: ConfiguredRealm, source: ChangeSource, read: Read
 ) -> Read:
     """Wrap a read so that pages of another storage are refused.
 
@@ -129,9 +129,9 @@ def _only_of(
     return read_here
 
 
-async def _of_storage(storage: Storage, source: Source, where: FeedFilter) -> Read:
+async def _of_storage(storage: Storage, source: ChangeSource, where: FeedFilter) -> Read:
     line = await line_of(storage, MAIN_BRANCH)
-    asked = FeedFilter(
+    storage_ids = FeedFilter(
         collections=source.collections or None, actions=where.actions, query=where.query
     )
 
@@ -139,7 +139,7 @@ async def _of_storage(storage: Storage, source: Source, where: FeedFilter) -> Re
         return await read_feed(
             line,
             after,
-            asked,
+            storage_ids,
             transactions_max=limits.FEED_TRANSACTIONS_MAX,
             features_max=limits.FEED_FEATURES_MAX,
         )
@@ -147,17 +147,17 @@ async def _of_storage(storage: Storage, source: Source, where: FeedFilter) -> Re
     return read
 
 
-def feed_filter(wanted: ChangeFilter) -> FeedFilter:
+def feed_filter(change_filter: ChangeFilter) -> FeedFilter:
     """Return the part of a filter that the storage evaluates."""
-    spatial = wanted.spatial_filter
+    spatial = change_filter.spatial_filter
     area = None
     if spatial is not None:
         shape = shapely.force_2d(sent_shape(spatial.geometry))
         area = Intersects(shapely.to_wkb(shape), spatial.radius)
     query = Query(
         spatial=area,
-        where=property_query(wanted.properties) if wanted.properties else None,
-        tags=tag_query(f"tags={wanted.tags}") if wanted.tags else None,
-        authors=wanted.authors or None,
+        where=property_query(change_filter.properties) if change_filter.properties else None,
+        tags=tag_query(f"tags={change_filter.tags}") if change_filter.tags else None,
+        authors=change_filter.authors or None,
     )
-    return FeedFilter(actions=wanted.actions or None, query=query)
+    return FeedFilter(actions=change_filter.actions or None, query=query)

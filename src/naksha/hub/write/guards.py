@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from naksha.hub.auth.row_rights import Marks, marks_of
+from naksha.hub.auth.row_rights import RightsAttributes, rights_attributes_of
 from naksha.hub.pipeline.request_context import Context
 from naksha.hub.write.namespaces import Feature, said_in, tags_in
 from naksha.model.collection import CollectionInfo
@@ -34,7 +34,7 @@ class Permits:
 
         A `head` of None means that the feature is new, a `content` of None that it is deleted.
         """
-        old = None if head is None else marks_of(head)
+        old = None if head is None else rights_attributes_of(head)
         new = None if content is None else self._after(old, content, info)
         self._context.check_change(old, new)
 
@@ -58,7 +58,9 @@ class Permits:
                 "delete some, or use a token that allows more"
             )
 
-    def _after(self, old: Marks | None, content: Feature, info: CollectionInfo | None) -> Marks:
+    def _after(
+        self, old: RightsAttributes | None, content: Feature, info: CollectionInfo | None
+    ) -> RightsAttributes:
         """Return the marks the storage will set on a feature.
 
         The author is that of the writer, else the previous one, else that of the collection.
@@ -67,4 +69,4 @@ class Permits:
         kept = None if info is None else info.author
         author = kept or actor.app_id if old is None else old.author
         tags = tags_in(said_in(content).given, () if old is None else tuple(old.tags))
-        return Marks(str(content["id"]), tags, actor.app_id, actor.author or author)
+        return RightsAttributes(str(content["id"]), tags, actor.app_id, actor.author or author)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from naksha.hub.config.space_collections import not_to_be_made
+from naksha.hub.config.space_collections import collection_missing
 from naksha.hub.pipeline.targets import Target
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionExists, CollectionNotFound, Retryable
@@ -27,7 +27,7 @@ async def open_collection(
         if not may_create:
             return None
         if not target.auto_create:
-            raise not_to_be_made(id) from error
+            raise collection_missing(id) from error
     try:
         await session.collection(id, dropped=True)
     except CollectionNotFound:

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from naksha.server.metrics import count_request
 from naksha.server.middleware.cors import ALLOWED, preflight
-from naksha.server.middleware.request_context import STREAM_ID, STREAM_INFO, Visit
+from naksha.server.middleware.request_record import STREAM_ID, STREAM_INFO, RequestRecord
 from naksha.server.process.logs import RequestLine, log_request
 
 CLIENT_GONE: Final = 499
@@ -23,7 +23,7 @@ _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "O
 """Other methods are counted as `OTHER`: a client can invent any number of them."""
 
 
-class Observing:
+class AccessLog:
     """Middleware that logs and counts each request and adds the common response headers."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -33,49 +33,49 @@ class Observing:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        visit = Visit.begin(scope)
+        record = RequestRecord.begin(scope)
         is_head = scope["method"] == "HEAD"
         # HEAD runs as GET; the HTTP server omits the body.
         asked = {**scope, "method": "GET"} if is_head else scope
-        fields = [*ALLOWED, (_STREAM_ID, visit.stream_id.encode())]
+        fields = [*ALLOWED, (_STREAM_ID, record.stream_id.encode())]
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                visit.status = message["status"]
-                info = (_STREAM_INFO, _info(visit))
+                record.status = message["status"]
+                info = (_STREAM_INFO, _info(record))
                 message["headers"] = [*message.get("headers", ()), *fields, info]
             elif not is_head:
-                visit.bytes_out += len(message.get("body", b""))
+                record.bytes_out += len(message.get("body", b""))
             await send(message)
 
         try:
-            await (preflight(scope, visit) or self._app)(asked, receive, sending)
+            await (preflight(scope, record) or self._app)(asked, receive, sending)
         finally:
-            line = _line(asked, scope["method"], visit)
+            line = _line(asked, scope["method"], record)
             log_request(line)
             count_request(line)
 
 
-def _info(visit: Visit) -> bytes:
+def _info(record: RequestRecord) -> bytes:
     """Return the value of the header `Stream-Info`, in milliseconds.
 
     `STime` is the time until the response began, `QTime` the part of it in the queue.
     """
-    taken = (time.perf_counter() - visit.began) * 1000
-    return b"STime=%d;QTime=%d" % (taken, visit.seconds_queued * 1000)
+    taken = (time.perf_counter() - record.began) * 1000
+    return b"STime=%d;QTime=%d" % (taken, record.seconds_queued * 1000)
 
 
-def _line(scope: Scope, method: str, visit: Visit) -> RequestLine:
-    actor = visit.actor
+def _line(scope: Scope, method: str, record: RequestRecord) -> RequestLine:
+    actor = record.actor
     return RequestLine(
-        stream_id=visit.stream_id,
+        stream_id=record.stream_id,
         method=method if method in _METHODS else "OTHER",
         route=getattr(scope.get("endpoint"), "path", ""),
-        status=visit.status or CLIENT_GONE,
-        ms=round((time.perf_counter() - visit.began) * 1000, 2),
-        queued_ms=round(visit.seconds_queued * 1000, 2),
-        bytes_in=visit.bytes_in,
-        bytes_out=visit.bytes_out,
+        status=record.status or CLIENT_GONE,
+        ms=round((time.perf_counter() - record.began) * 1000, 2),
+        queued_ms=round(record.seconds_queued * 1000, 2),
+        bytes_in=record.bytes_in,
+        bytes_out=record.bytes_out,
         realm=None if actor is None else actor.realm,
         app=None if actor is None else actor.app_id,
         author=None if actor is None else actor.author,

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from naksha.model.errors import Busy
 
 
-class TurnLimits(NamedTuple):
+class AdmissionLimits(NamedTuple):
     """Limits on parallel requests, on the queue of each actor, and on the time in the queue."""
 
     parallel: int
@@ -23,30 +23,30 @@ class TurnLimits(NamedTuple):
     queue_seconds: float
 
 
-class Turn:
+class AdmissionSlot:
     """The slot of one request. It can be released before the request ends, and only once."""
 
-    def __init__(self, turns: Turns, actor: Hashable) -> None:
-        self._turns = turns
+    def __init__(self, admission: AdmissionController, actor: Hashable) -> None:
+        self._admission = admission
         self._actor = actor
         self._is_in = False
 
     async def enter(self) -> None:
-        """Acquire the slot; see `Turns.enter`."""
-        await self._turns.enter(self._actor)
+        """Acquire the slot; see `AdmissionController.enter`."""
+        await self._admission.enter(self._actor)
         self._is_in = True
 
     def leave(self) -> None:
         """Release the slot early: from now on the request only waits, or is limited otherwise."""
         if self._is_in:
             self._is_in = False
-            self._turns.leave(self._actor)
+            self._admission.leave(self._actor)
 
 
-class Turns:
+class AdmissionController:
     """Admission controller of one event loop."""
 
-    def __init__(self, limits: TurnLimits) -> None:
+    def __init__(self, limits: AdmissionLimits) -> None:
         self.limits: Final = limits
         self.running = 0
         self.waiting = 0

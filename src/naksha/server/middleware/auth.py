@@ -15,31 +15,31 @@ from urllib.parse import parse_qs, urlsplit
 from starlette.types import Scope
 
 from naksha.hub.auth.keys import KeyFile
-from naksha.hub.auth.tokens import Tokens, Trust
+from naksha.hub.auth.tokens import TokenPolicy, TokenValidator
 from naksha.hub.pipeline.request_context import Actor, anonymous
 from naksha.model.errors import Unauthorized
-from naksha.server.middleware.request_context import Visit
-from naksha.server.process.settings import Settings, is_loopback
+from naksha.server.middleware.request_record import RequestRecord
+from naksha.server.process.settings import ServerSettings, is_loopback
 
 ACCESS_TOKEN: Final = "access_token"  # noqa: S105 - the name of a parameter
 _PASSED_ON: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
 """Headers that proxies add."""
 
 
-class Doorkeeper:
+class Authenticator:
     """Authenticator: determines the actor of a request."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ServerSettings) -> None:
         """Load the keys; raises InvalidArgument when they cannot be used."""
         self.tokens: Final = _tokens(settings)
         self.lets_in_anonymous: Final = self.tokens is None or settings.anonymous
         self._anonymous: Final = anonymous()
 
-    def actor(self, scope: Scope, visit: Visit) -> Actor:
+    def actor(self, scope: Scope, record: RequestRecord) -> Actor:
         """Return the actor of a request, or raise Unauthorized."""
-        token = token_of(scope, visit)
+        token = token_of(scope, record)
         if token is None:
-            return self._without_token(scope, visit)
+            return self._without_token(scope, record)
         if self.tokens is None:
             raise Unauthorized(
                 "This server has no keys and accepts no tokens; send the request without a token, "
@@ -47,25 +47,25 @@ class Doorkeeper:
             )
         return self.tokens.actor(token)
 
-    def _without_token(self, scope: Scope, visit: Visit) -> Actor:
+    def _without_token(self, scope: Scope, record: RequestRecord) -> Actor:
         if not self.lets_in_anonymous:
             raise Unauthorized(
                 'Missing token: send the header "Authorization: Bearer <token>" or the parameter '
                 '"access_token"'
             )
-        why = _why_not_from_here(scope, visit)
+        why = _not_local_reason(scope, record)
         if why is not None:
             raise Unauthorized(f"A token is required, because {why}")
         return self._anonymous
 
 
-def token_of(scope: Scope, visit: Visit) -> str | None:
+def token_of(scope: Scope, record: RequestRecord) -> str | None:
     """Return the token of a request; the header takes precedence over the parameter."""
-    given = visit.field(b"authorization")
-    if given is not None:
-        scheme, _, token = given.partition(" ")
+    header = record.field(b"authorization")
+    if header is not None:
+        scheme, _, token = header.partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
-            raise Unauthorized("Authorization is understood as: Bearer, and a token")
+            raise Unauthorized('Malformed Authorization header: expected "Bearer <token>"')
         return token.strip()
     query: bytes = scope["query_string"]
     if ACCESS_TOKEN.encode() not in query:
@@ -74,35 +74,35 @@ def token_of(scope: Scope, visit: Visit) -> str | None:
     return found[0] if found else None
 
 
-def _tokens(settings: Settings) -> Tokens | None:
+def _tokens(settings: ServerSettings) -> TokenValidator | None:
     if not settings.keys:
         return None
-    trust = Trust(
+    trust = TokenPolicy(
         audience=settings.token_audience or None,
         issuer=settings.token_issuer or None,
         needs_expiry=settings.token_expiry,
     )
-    return Tokens([KeyFile.parse(text) for text in settings.keys], trust)
+    return TokenValidator([KeyFile.parse(text) for text in settings.keys], trust)
 
 
-def _why_not_from_here(scope: Scope, visit: Visit) -> str | None:
+def _not_local_reason(scope: Scope, record: RequestRecord) -> str | None:
     """Return why a request is not local to this machine; None if it is."""
     client = scope.get("client")
     if client is None or not is_loopback(client[0]):
         return "the request comes from another machine"
-    passed_on = _PASSED_ON & visit.fields.keys()
+    passed_on = _PASSED_ON & record.fields.keys()
     if passed_on:
         return f"a proxy forwarded the request (it has the header {min(passed_on).decode()})"
-    host, origin = visit.field(b"host"), visit.field(b"origin")
-    if host is not None and not _is_here(f"//{host}"):
+    host, origin = record.field(b"host"), record.field(b"origin")
+    if host is not None and not _is_local(f"//{host}"):
         return f"the Host header is {host!r}, which is not a name of the loopback interface"
-    if origin is not None and not _is_here(origin):
+    if origin is not None and not _is_local(origin):
         return f"the request comes from a web page of another origin, {origin!r}"
     return None
 
 
 @lru_cache(maxsize=1024)  # a client usually sends the same host in all its requests
-def _is_here(url: str) -> bool:
+def _is_local(url: str) -> bool:
     try:
         return is_loopback(urlsplit(url).hostname or "")
     except ValueError:

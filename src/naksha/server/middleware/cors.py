@@ -10,7 +10,7 @@ from typing import Final
 from starlette.responses import Response
 from starlette.types import Scope
 
-from naksha.server.middleware.request_context import STREAM_ID, STREAM_INFO, Visit
+from naksha.server.middleware.request_record import STREAM_ID, STREAM_INFO, RequestRecord
 from naksha.server.responses.encoding import FAILED
 
 _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
@@ -25,16 +25,16 @@ ALLOWED: Final = [
 """Headers of every response."""
 
 
-def preflight(scope: Scope, visit: Visit) -> Response | None:
+def preflight(scope: Scope, record: RequestRecord) -> Response | None:
     """Return the response to a CORS preflight request; None for other requests."""
-    if scope["method"] != "OPTIONS" or b"access-control-request-method" not in visit.fields:
+    if scope["method"] != "OPTIONS" or b"access-control-request-method" not in record.fields:
         return None
     headers = {
         "Access-Control-Allow-Methods": _METHODS,
         "Access-Control-Max-Age": str(_SECONDS),
         "Vary": "Access-Control-Request-Headers",
     }
-    asked = visit.field(b"access-control-request-headers")
+    asked = record.field(b"access-control-request-headers")
     if asked is not None:
         headers["Access-Control-Allow-Headers"] = asked
     return Response(status_code=204, headers=headers)

@@ -9,13 +9,13 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 
 from naksha.model import limits
-from naksha.server.middleware.request_context import has_body, visit_of
+from naksha.server.middleware.request_record import has_body, record_of
 
 _GONE: Final = "the client disconnected"
 _NO_BODY: Final = {"type": "http.request", "body": b"", "more_body": False}
 
 
-class Presence:
+class CancelOnDisconnect:
     """Context manager that cancels its block when the client disconnects.
 
     Once the body is read the application receives nothing more, so this object then waits for the
@@ -24,7 +24,7 @@ class Presence:
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self._receive = receive
-        self._comes = has_body(visit_of(scope))
+        self._comes = has_body(record_of(scope))
         """Whether a part of the request body has not been received yet."""
         self._is_read = False
         self._is_gone = False

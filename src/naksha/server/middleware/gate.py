@@ -23,12 +23,12 @@ from naksha.server.errors import (
     unexpected_response,
     unknown_path_response,
 )
-from naksha.server.middleware.admission import Turn, Turns
-from naksha.server.middleware.auth import Doorkeeper
-from naksha.server.middleware.disconnect import Presence
+from naksha.server.middleware.admission import AdmissionController, AdmissionSlot
+from naksha.server.middleware.auth import Authenticator
+from naksha.server.middleware.disconnect import CancelOnDisconnect
 from naksha.server.middleware.request_body import bounded
-from naksha.server.middleware.request_context import Visit, visit_of
-from naksha.server.process.settings import Settings
+from naksha.server.middleware.request_record import RequestRecord, record_of
+from naksha.server.process.settings import ServerSettings
 
 _log: Final = logging.getLogger(__name__)
 OPEN: Final = frozenset({"/hub", "/hub/health-status", "/openapi.json"})
@@ -42,72 +42,78 @@ class Gate:
     """Middleware that authenticates, admits, limits and times out requests."""
 
     def __init__(
-        self, app: ASGIApp, settings: Settings, doorkeeper: Doorkeeper, turns: Turns
+        self,
+        app: ASGIApp,
+        settings: ServerSettings,
+        authenticator: Authenticator,
+        admission: AdmissionController,
     ) -> None:
         self._app = app
         self._settings = settings
-        self._doorkeeper = doorkeeper
-        self._turns = turns
+        self._authenticator = authenticator
+        self._admission = admission
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        visit = visit_of(scope)
+        record = record_of(scope)
         _without_last_slash(scope)
         try:
-            await self._admitted(scope, receive, send, visit)
+            await self._admitted(scope, receive, send, record)
         except NakshaError as error:
             await _answer(error, scope, receive, send)
         except asyncio.CancelledError:
             # The server shuts down; the client gets a 503 if its response has not begun.
             await _answer(Busy("The server is shutting down; retry later"), scope, receive, send)
         except Exception as error:  # noqa: BLE001 - the outermost error handler
-            log_failure(error, visit.stream_id)
-            if not visit.status:
-                await unexpected_response(visit.stream_id)(scope, receive, send)
+            log_failure(error, record.stream_id)
+            if not record.status:
+                await unexpected_response(record.stream_id)(scope, receive, send)
 
-    async def _admitted(self, scope: Scope, receive: Receive, send: Send, visit: Visit) -> None:
+    async def _admitted(
+        self, scope: Scope, receive: Receive, send: Send, record: RequestRecord
+    ) -> None:
         if _head_bytes(scope) > limits.REQUEST_HEAD_BYTES_MAX:
             message = f"Request line and headers exceed {limits.REQUEST_HEAD_BYTES_MAX:,} bytes"
-            body = envelope(431, visit.stream_id, message, "limit_exceeded", field="headers")
+            body = envelope(431, record.stream_id, message, "limit_exceeded", field="headers")
             await envelope_response(431, body)(scope, receive, send)
             return
         is_open = self._is_open(scope["path"])
         if is_open:
-            self._note_actor(scope, visit)
+            self._note_actor(scope, record)
         else:
             try:
-                visit.actor = self._doorkeeper.actor(scope, visit)
+                record.actor = self._authenticator.actor(scope, record)
             except Unauthorized:
                 if scope["app"].has(scope["path"]):
                     raise
-                await unknown_path_response(visit.stream_id)(scope, receive, send)
+                await unknown_path_response(record.stream_id)(scope, receive, send)
                 return
-        with Presence(scope, receive) as presence:
+        with CancelOnDisconnect(scope, receive) as presence:
             received = bounded(scope, presence.receive, self._settings.body_bytes)
             if is_open:
                 await self._in_time(scope, received, send)
                 return
-            visit.turn = Turn(self._turns, line_of(visit))
-            await visit.turn.enter()
+            record.slot = AdmissionSlot(self._admission, line_of(record))
+            await record.slot.enter()
             try:
-                visit.seconds_queued = time.perf_counter() - visit.began
+                record.seconds_queued = time.perf_counter() - record.began
                 await self._in_time(scope, received, send)
             finally:
-                visit.turn.leave()
+                record.slot.leave()
 
     def _is_open(self, path: str) -> bool:
         if path == METRICS:
             return self._settings.open_metrics
         return path in OPEN or path.startswith(TOKEN_API)
 
-    def _note_actor(self, scope: Scope, visit: Visit) -> None:
+    def _note_actor(self, scope: Scope, record: RequestRecord) -> None:
         """Set the actor, if known: a public path may return more to an authenticated client."""
         try:
-            visit.actor = self._doorkeeper.actor(scope, visit)
+            record.actor = self._authenticator.actor(scope, record)
         except Unauthorized:
-            visit.actor = None
+            record.actor = None
 
     async def _in_time(self, scope: Scope, receive: Receive, send: Send) -> None:
         seconds = self._settings.request_seconds
@@ -118,7 +124,7 @@ class Gate:
             if not time_left.expired():  # else the request is already being cancelled
                 time_left.reschedule(loop.time() + seconds)
 
-        visit_of(scope).prolong = prolong
+        record_of(scope).prolong = prolong
         try:
             async with time_left:
 
@@ -135,11 +141,11 @@ class Gate:
 
 
 async def _answer(error: NakshaError, scope: Scope, receive: Receive, send: Send) -> None:
-    visit = visit_of(scope)
-    if visit.status:
-        _log.warning("Response to request %s was cut off: %s", visit.stream_id, error)
+    record = record_of(scope)
+    if record.status:
+        _log.warning("Response to request %s was cut off: %s", record.stream_id, error)
     else:
-        await error_response(error, visit.stream_id)(scope, receive, send)
+        await error_response(error, record.stream_id)(scope, receive, send)
 
 
 def _too_slow(method: str, seconds: float) -> NakshaError:
@@ -154,9 +160,9 @@ def _too_slow(method: str, seconds: float) -> NakshaError:
     )
 
 
-def line_of(visit: Visit) -> tuple[str, str, str | None] | None:
+def line_of(record: RequestRecord) -> tuple[str, str, str | None] | None:
     """Return the admission queue of a request: one per realm, app id and author."""
-    actor = visit.actor
+    actor = record.actor
     return None if actor is None else (actor.realm, actor.app_id, actor.author)
 
 

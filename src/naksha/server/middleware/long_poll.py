@@ -18,7 +18,7 @@ from naksha.server.metrics import WATCHERS
 T = TypeVar("T")
 
 
-class Watchers:
+class LongPolls:
     """Long-polling requests and streams of one worker."""
 
     def __init__(

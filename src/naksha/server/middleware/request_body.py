@@ -9,7 +9,7 @@ from starlette.types import Message, Receive, Scope
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, LimitExceeded
-from naksha.server.middleware.request_context import Visit, has_body, visit_of
+from naksha.server.middleware.request_record import RequestRecord, has_body, record_of
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 _DROPPED: Final = frozenset({b"content-encoding", b"content-length"})
@@ -23,47 +23,47 @@ def bounded(scope: Scope, receive: Receive, bytes_max: int) -> Receive:
         LimitExceeded: `Content-Length` exceeds the limit.
         InvalidArgument: The content encoding is not supported.
     """
-    visit = visit_of(scope)
-    if not has_body(visit):
+    record = record_of(scope)
+    if not has_body(record):
         return receive
-    length = visit.fields.get(b"content-length", b"")
+    length = record.fields.get(b"content-length", b"")
     if length.isdigit() and int(length) > bytes_max:
         raise _too_large(bytes_max)
-    encoding = (visit.field(b"content-encoding") or "identity").strip().lower()
+    encoding = (record.field(b"content-encoding") or "identity").strip().lower()
     if encoding in ("gzip", "x-gzip"):
         scope["headers"] = [field for field in scope["headers"] if field[0] not in _DROPPED]
-        return _Unpacking(visit, receive, bytes_max).receive
+        return _GzipBody(record, receive, bytes_max).receive
     if encoding != "identity":
         raise InvalidArgument(
             f"Content-Encoding {encoding[:40]!r} is not supported; send the body uncompressed "
             "or with gzip",
             field="Content-Encoding",
         )
-    return _Counting(visit, receive, bytes_max).receive
+    return _PlainBody(record, receive, bytes_max).receive
 
 
-class _Counting:
+class _PlainBody:
     """Receiver of an uncompressed body."""
 
-    def __init__(self, visit: Visit, receive: Receive, bytes_max: int) -> None:
-        self._visit = visit
+    def __init__(self, record: RequestRecord, receive: Receive, bytes_max: int) -> None:
+        self._record = record
         self._receive = receive
         self._bytes_max = bytes_max
 
     async def receive(self) -> Message:
         message = await self._receive()
         if message["type"] == "http.request":
-            self._visit.bytes_in += len(message.get("body", b""))
-            if self._visit.bytes_in > self._bytes_max:
+            self._record.bytes_in += len(message.get("body", b""))
+            if self._record.bytes_in > self._bytes_max:
                 raise _too_large(self._bytes_max)
         return message
 
 
-class _Unpacking:
+class _GzipBody:
     """Receiver of a gzip body; never decompresses more than the limit."""
 
-    def __init__(self, visit: Visit, receive: Receive, bytes_max: int) -> None:
-        self._visit = visit
+    def __init__(self, record: RequestRecord, receive: Receive, bytes_max: int) -> None:
+        self._record = record
         self._receive = receive
         self._bytes_max = bytes_max
         self._left = bytes_max
@@ -75,13 +75,15 @@ class _Unpacking:
         if message["type"] != "http.request":
             return message
         packed = message.get("body", b"")
-        self._visit.bytes_in += len(packed)
-        if self._visit.bytes_in > self._bytes_max:
+        self._record.bytes_in += len(packed)
+        if self._record.bytes_in > self._bytes_max:
             raise _too_large(self._bytes_max)
         more_body = message.get("more_body", False)
         body = self._unpacked(packed)
-        if not more_body and not self._unpacker.eof and self._visit.bytes_in:
-            raise InvalidArgument("The gzip body is truncated", field="body")
+        if not more_body and not self._unpacker.eof and self._record.bytes_in:
+            raise InvalidArgument(
+                "The request body is truncated: its gzip data ends too early", field="body"
+            )
         return {**message, "body": body}
 
     def _unpacked(self, packed: bytes) -> bytes:
@@ -92,7 +94,7 @@ class _Unpacking:
                 piece = self._unpacker.decompress(packed, self._left + 1)
             except zlib.error as error:
                 raise InvalidArgument(
-                    f"The body is not valid gzip: {error}", field="body"
+                    f"The request body is not valid gzip: {error}", field="body"
                 ) from None
             self._left -= len(piece)
             if self._left < 0:
@@ -112,7 +114,7 @@ class _Unpacking:
         self._packs_left -= 1
         if self._packs_left < 0:
             raise LimitExceeded(
-                f"The body has more than {limits.GZIP_PACKS_MAX:,} gzip members; send it as one",
+                f"The request body has more than {limits.GZIP_PACKS_MAX:,} gzip members; send one",
                 field="body",
             )
         self._unpacker = zlib.decompressobj(_GZIP)

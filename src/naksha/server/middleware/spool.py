@@ -24,7 +24,7 @@ _disk: Final = ThreadPoolExecutor(1, "naksha-spool")
 """One thread, so that a file is closed only after the operations submitted before."""
 
 
-class SpoolRoom:
+class SpoolBudget:
     """Disk budget for the spooled responses of one process, per response and in total."""
 
     def __init__(self, answer_bytes_max: int, bytes_max: int) -> None:
@@ -42,13 +42,13 @@ class SpoolRoom:
         self.bytes_used += size
 
 
-ROOM: Final = SpoolRoom(limits.SPOOL_BYTES_MAX, limits.SPOOLS_BYTES_MAX)
+ROOM: Final = SpoolBudget(limits.SPOOL_BYTES_MAX, limits.SPOOLS_BYTES_MAX)
 
 
 async def unhurried(
     body: AsyncIterator[bytes],
     patience_seconds: float = limits.READER_SECONDS_MAX,
-    room: SpoolRoom = ROOM,
+    budget: SpoolBudget = ROOM,
 ) -> AsyncGenerator[bytes, None]:
     """Yield the same bytes; the rest of the body is spooled once the client proves slow."""
     loop = asyncio.get_running_loop()
@@ -60,7 +60,7 @@ async def unhurried(
         async for part in body:
             began = loop.time()
             timer = loop.call_later(
-                max(0.0, patience_seconds - waited), lambda: rest.append(_Spool(body, room))
+                max(0.0, patience_seconds - waited), lambda: rest.append(_Spool(body, budget))
             )
             try:
                 yield part
@@ -82,31 +82,31 @@ async def unhurried(
 class _Spool:
     """The remaining body of a response, in an anonymous temporary file."""
 
-    def __init__(self, body: AsyncIterator[bytes], room: SpoolRoom) -> None:
+    def __init__(self, body: AsyncIterator[bytes], budget: SpoolBudget) -> None:
         self._body = body
-        self._room = room
+        self._budget = budget
         self._taken = 0
         self._written = 0
         self._file: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._filling = asyncio.create_task(self._fill())
-        self._filling.add_done_callback(lambda _: self._news.set())
+        self._filling.add_done_callback(lambda _: self._changed.set())
 
     async def parts(self) -> AsyncIterator[bytes]:
         """Yield all chunks, waiting for those still to be written; raises the error of the body."""
-        given = 0
+        sent = 0
         while True:
             is_over = self._filling.done()
-            while given < self._written:
-                size = min(limits.ANSWER_CHUNK_BYTES, self._written - given)
-                part = await _on_disk(os.pread, self._file.fileno(), size, given)
-                given += len(part)
+            while sent < self._written:
+                size = min(limits.ANSWER_CHUNK_BYTES, self._written - sent)
+                part = await _on_disk(os.pread, self._file.fileno(), size, sent)
+                sent += len(part)
                 yield part
             if is_over:
                 self._filling.result()
                 return
-            self._news.clear()
-            await self._news.wait()
+            self._changed.clear()
+            await self._changed.wait()
 
     async def close(self) -> None:
         """Stop reading the body and close the file."""
@@ -114,17 +114,17 @@ class _Spool:
         await asyncio.wait([self._filling])
         if not self._filling.cancelled():
             self._filling.exception()  # mark as retrieved; `parts` has raised it to its reader
-        self._room.bytes_used -= self._taken
+        self._budget.bytes_used -= self._taken
         _disk.submit(self._file.close)
 
     async def _fill(self) -> None:
         async with closing(self._body):
             async for part in self._body:
-                self._room.take(len(part), self._taken)
+                self._budget.take(len(part), self._taken)
                 self._taken += len(part)
                 await _on_disk(_append, self._file, part)
                 self._written += len(part)
-                self._news.set()
+                self._changed.set()
 
 
 def _append(file: IO[bytes], part: bytes) -> None:

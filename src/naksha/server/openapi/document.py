@@ -12,7 +12,7 @@ from pydantic import BaseModel, TypeAdapter
 from naksha.server import VERSION
 from naksha.server.openapi.descriptions import describe
 from naksha.server.openapi.feature_schemas import SCHEMAS, ErrorResponse
-from naksha.server.routing.binding import Group
+from naksha.server.routing.binding import ParameterGroup
 from naksha.server.routing.declarations import Responses
 from naksha.server.routing.dispatch import Endpoint, operation_name
 
@@ -93,7 +93,7 @@ class Document:
                 if group.source == source:
                     yield from self._group(group)
 
-    def _group(self, group: Group) -> Iterator[dict[str, Any]]:
+    def _group(self, group: ParameterGroup) -> Iterator[dict[str, Any]]:
         schema = group.model.model_json_schema(ref_template=_REFERENCE)
         self._schemas |= schema.get("$defs", {})
         for name, field in group.aliases:

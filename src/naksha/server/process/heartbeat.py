@@ -16,7 +16,7 @@ _LOOKS: Final = 4
 """Polls within the limit, so that a single late poll does not condemn a worker."""
 
 
-class Pulse:
+class Heartbeat:
     """Heartbeat counter in shared memory; can be pickled for a process that is being spawned."""
 
     def __init__(self, processes: SpawnContext) -> None:
@@ -38,11 +38,11 @@ class Pulse:
             await asyncio.sleep(seconds)
 
 
-class Watch:
+class WorkerWatch:
     """The supervisor's view of one worker."""
 
-    def __init__(self, pulse: Pulse, seconds_max: float) -> None:
-        self.pulse = pulse
+    def __init__(self, heartbeat: Heartbeat, seconds_max: float) -> None:
+        self.heartbeat = heartbeat
         self._seconds_max = seconds_max
         self._seen = 0
         self._silent_seconds = 0.0
@@ -53,7 +53,7 @@ class Watch:
         A long gap counts as one polling interval only: the supervisor may have been suspended
         together with the worker.
         """
-        count = self.pulse.count
+        count = self.heartbeat.count
         if count != self._seen:
             self._seen, self._silent_seconds = count, 0.0
             return False

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import IO, Final
 
 from naksha.model.errors import InvalidArgument, Unavailable
-from naksha.server.process.settings import Settings
+from naksha.server.process.settings import ServerSettings
 from naksha.spi.locations import CATALOGS, FILE, STORAGES, path_of
 
 _SUFFIX: Final = ".lock"
 
 
 @contextmanager
-def files_locked(settings: Settings) -> Iterator[None]:
+def files_locked(settings: ServerSettings) -> Iterator[None]:
     """Hold the locks on the files of this server for the block.
 
     Raises:
@@ -34,7 +34,7 @@ def files_locked(settings: Settings) -> Iterator[None]:
         yield
 
 
-def lock_files(settings: Settings) -> list[Path]:
+def lock_files(settings: ServerSettings) -> list[Path]:
     """Return the files to lock: one for the catalog, one for the storages of all realms."""
     catalog, storage = settings.catalog_location, settings.storage_location
     kept = []

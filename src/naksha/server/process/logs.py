@@ -14,7 +14,7 @@ from typing import IO, Any, Final
 
 import msgspec
 
-from naksha.server.process.settings import Settings
+from naksha.server.process.settings import ServerSettings
 
 _log: Final = logging.getLogger("naksha.server.requests")
 _FIELDS: Final = "fields"
@@ -49,7 +49,7 @@ def log_request(line: RequestLine) -> None:
         _log.handle(record)
 
 
-class JsonLines(logging.Formatter):
+class JsonLogFormatter(logging.Formatter):
     """Log formatter that writes one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -69,7 +69,7 @@ class JsonLines(logging.Formatter):
         return text.decode()
 
 
-class PlainLines(logging.Formatter):
+class PlainLogFormatter(logging.Formatter):
     """Log formatter for terminals: time of day, message, and the app id of requests."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -89,13 +89,13 @@ def _sentence(line: RequestLine) -> str:
 
 
 def _time(seconds: float) -> str:
-    whole = int(seconds)
-    return f"{_second(whole)}.{int((seconds - whole) * 1000):03}Z"
+    whole_seconds = int(seconds)
+    return f"{_second(whole_seconds)}.{int((seconds - whole_seconds) * 1000):03}Z"
 
 
 @lru_cache(maxsize=16)
-def _second(whole: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
+def _second(whole_seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole_seconds))
 
 
 def _say_only_what_is_asked_for() -> None:
@@ -105,12 +105,12 @@ def _say_only_what_is_asked_for() -> None:
     logging.logMultiprocessing = False
 
 
-def set_up_logs(settings: Settings, stream: IO[str] | None = None) -> None:
+def set_up_logs(settings: ServerSettings, stream: IO[str] | None = None) -> None:
     """Send all logs of this process to standard error."""
     out = sys.stderr if stream is None else stream
     is_json = settings.log_format == "json" or (settings.log_format == "auto" and not out.isatty())
     handler = logging.StreamHandler(out)
-    handler.setFormatter(JsonLines() if is_json else PlainLines())
+    handler.setFormatter(JsonLogFormatter() if is_json else PlainLogFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())

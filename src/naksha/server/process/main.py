@@ -14,7 +14,7 @@ from naksha.model.errors import InvalidArgument, NakshaError, Unavailable
 from naksha.model.status_codes import EXIT_INTERRUPTED, outward
 from naksha.server.process.lock_file import files_locked
 from naksha.server.process.logs import set_up_logs
-from naksha.server.process.settings import Settings
+from naksha.server.process.settings import ServerSettings
 from naksha.server.process.settings_sources import read_settings
 from naksha.spi.locations import redacted
 
@@ -68,7 +68,7 @@ def serve(arguments: Sequence[str], *, program: str) -> None:
             Supervisor(settings, listening).run(on_ready)
 
 
-def greeting(settings: Settings, port: int) -> str:
+def greeting(settings: ServerSettings, port: int) -> str:
     """Return the start-up message: addresses, and commands to try."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     url = f"http://{host}:{port}"
@@ -94,20 +94,20 @@ Try, in another terminal:
 """
 
 
-def _minting(settings: Settings) -> str:
+def _minting(settings: ServerSettings) -> str:
     """Return the command that mints a token, if one of the keys can certainly sign one."""
     key = next((key for key in settings.keys if key.startswith("secret:")), None)
     return "" if key is None else f"  TOKEN=$(naksha token my-app --key {key})\n"
 
 
-def _places(settings: Settings) -> str:
+def _places(settings: ServerSettings) -> str:
     if not settings.storage and not settings.catalog:
         return f"  with all data in {settings.data_directory}"
     storage = settings.storage_location if settings.storage else str(settings.data_directory)
     return f"  features in {redacted(storage)}\n  catalog in  {redacted(settings.catalog_location)}"
 
 
-def make_data_directory(settings: Settings) -> None:
+def make_data_directory(settings: ServerSettings) -> None:
     """Create the data directory, readable by its owner only."""
     if settings.storage and settings.catalog:
         return
@@ -119,7 +119,7 @@ def make_data_directory(settings: Settings) -> None:
         ) from error
 
 
-def _listening(settings: Settings) -> socket.socket:
+def _listening(settings: ServerSettings) -> socket.socket:
     """Bind the listening socket, which every worker inherits.
 
     Raises:
@@ -145,7 +145,7 @@ def _listening(settings: Settings) -> socket.socket:
     return made
 
 
-def _not_bound(settings: Settings, error: OSError) -> NakshaError:
+def _not_bound(settings: ServerSettings, error: OSError) -> NakshaError:
     where = f"{settings.host}:{settings.port}"
     if isinstance(error, PermissionError):
         return InvalidArgument(

@@ -11,14 +11,14 @@ from naksha.hub.config.realm_setup import DEFAULT_REALM, DEFAULT_STORAGE
 from naksha.hub.hub import Hub
 from naksha.hub.pipeline.pipeline import Observe, unobserved
 from naksha.model.errors import NakshaError
-from naksha.server.process.settings import Settings
+from naksha.server.process.settings import ServerSettings
 from naksha.spi.locations import redacted
 
 _log: Final = logging.getLogger(__name__)
 _LOOPBACK: Final = "127.0.0.1"
 
 
-async def open_hub(settings: Settings, *, observe: Observe = unobserved) -> Hub:
+async def open_hub(settings: ServerSettings, *, observe: Observe = unobserved) -> Hub:
     """Open the hub with the given settings."""
     peers = settings.peers or (_LOOPBACK if settings.workers > 1 else "")
     tuning = Tuning(pointer_seconds=settings.config_seconds, listen=peers)
@@ -35,14 +35,14 @@ async def open_hub(settings: Settings, *, observe: Observe = unobserved) -> Hub:
     )
 
 
-async def check_default_storage(hub: Hub, settings: Settings) -> None:
+async def check_default_storage(hub: Hub, settings: ServerSettings) -> None:
     """Open the default storage of the default realm, so that a wrong setting fails at start-up."""
     realm = await hub.realm(DEFAULT_REALM)
     thing = await realm.registry.find(StorageObject, DEFAULT_STORAGE)
     if thing is None or not thing.active:
         return
-    told = settings.default_storage.for_realm(DEFAULT_REALM)
-    if settings.storage and thing.properties != told.properties:
+    configured = settings.default_storage.for_realm(DEFAULT_REALM)
+    if settings.storage and thing.properties != configured.properties:
         _log.warning(
             "Realm %s keeps its features in %s, as configured when it was created; the storage "
             "setting applies to new realms only",

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from naksha.hub.config.realm_setup import DefaultStorage
-from naksha.hub.remote.allow_list import Targets
+from naksha.hub.remote.allow_list import AllowList
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.spi.locations import ALIASES, CATALOGS, FILE, MEMORY, STORAGES, path_of
@@ -25,43 +25,43 @@ Count = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 
 
-def _told(text: str) -> Meta:
+def _help(text: str) -> Meta:
     """Attach the description of a setting, which `--help` and the guide show."""
     return Meta(description=text)
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of a server; the defaults are those of `make run`."""
 
-    host: Annotated[str, _told("Address to listen on. Other than loopback requires keys.")] = (
+    host: Annotated[str, _help("Address to listen on. Other than loopback requires keys.")] = (
         "127.0.0.1"
     )
-    port: Annotated[int, Meta(ge=0, le=65_535), _told("Port to listen on; 0: any free port.")] = (
+    port: Annotated[int, Meta(ge=0, le=65_535), _help("Port to listen on; 0: any free port.")] = (
         8080
     )
     data: Annotated[
-        str, _told("Directory for everything that is kept in files; created if it is missing.")
+        str, _help("Directory for everything that is kept in files; created if it is missing.")
     ] = "naksha-data"
     catalog: Annotated[
         str,
-        _told(
+        _help(
             "Location of the hub's configuration. Default: with the storage, if that is a "
             "database, else the file hub.catalog in the data directory."
         ),
     ] = ""
     storage: Annotated[
         str,
-        _told(
+        _help(
             "Location of the features of new realms; {realm} is replaced by the realm's id. "
             "Default: a file per realm in the data directory."
         ),
     ] = ""
     storage_options: Annotated[
-        dict[str, Any], _told("Options of that storage, as JSON; {realm} is replaced as above.")
+        dict[str, Any], _help("Options of that storage, as JSON; {realm} is replaced as above.")
     ] = {}
     allowed_locations: Annotated[
         tuple[str, ...],
-        _told(
+        _help(
             "Allowed prefixes for locations of storages that are configured over REST; {realm} is "
             "replaced as above. Default: with keys, a realm's own location; without keys, any."
         ),
@@ -69,59 +69,59 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     workers: Annotated[
         int,
         Meta(ge=1, le=limits.WORKERS_MAX),
-        _told("Worker processes; more than 1 needs databases."),
+        _help("Worker processes; more than 1 needs databases."),
     ] = 1
     worker_seconds: Annotated[
         Seconds,
-        _told("Replace a worker, if there are several, after so long without a heartbeat."),
+        _help("Replace a worker, if there are several, after so long without a heartbeat."),
     ] = limits.WORKER_SILENT_SECONDS_MAX
     keys: Annotated[
         tuple[str, ...],
-        _told(
+        _help(
             "Files with keys to verify tokens: secret:PATH, pem:PATH or jwks:PATH, several "
             "separated by commas."
         ),
     ] = ()
-    token_audience: Annotated[str, _told("Required audience (`aud`) of tokens.")] = ""
-    token_issuer: Annotated[str, _told("Required issuer (`iss`) of tokens.")] = ""
-    token_expiry: Annotated[bool, _told("Require tokens to have an expiry (`exp`).")] = True
+    token_audience: Annotated[str, _help("Required audience (`aud`) of tokens.")] = ""
+    token_issuer: Annotated[str, _help("Required issuer (`iss`) of tokens.")] = ""
+    token_expiry: Annotated[bool, _help("Require tokens to have an expiry (`exp`).")] = True
     anonymous: Annotated[
-        bool, _told("Accept requests from this machine without a token, even with keys.")
+        bool, _help("Accept requests from this machine without a token, even with keys.")
     ] = False
-    open_metrics: Annotated[bool, _told("Serve /metrics without a token.")] = False
+    open_metrics: Annotated[bool, _help("Serve /metrics without a token.")] = False
     log_format: Annotated[
-        Literal["auto", "json", "text"], _told("auto: text on a terminal, otherwise JSON.")
+        Literal["auto", "json", "text"], _help("auto: text on a terminal, otherwise JSON.")
     ] = "auto"
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], _told("Minimum level of log messages.")
+        Literal["debug", "info", "warning", "error"], _help("Minimum level of log messages.")
     ] = "info"
-    body_bytes: Annotated[Count, _told("Maximum size of a request body, decompressed.")] = (
+    body_bytes: Annotated[Count, _help("Maximum size of a request body, decompressed.")] = (
         limits.REQUEST_BODY_BYTES_MAX
     )
     request_seconds: Annotated[
-        Seconds, _told("Time limit for a response to begin, and for each further chunk.")
+        Seconds, _help("Time limit for a response to begin, and for each further chunk.")
     ] = limits.REQUEST_SECONDS_MAX
-    parallel: Annotated[Count, _told("Maximum parallel requests per worker.")] = (
+    parallel: Annotated[Count, _help("Maximum parallel requests per worker.")] = (
         limits.REQUESTS_PARALLEL_MAX
     )
-    actor_parallel: Annotated[Count, _told("The same per application and author.")] = (
+    actor_parallel: Annotated[Count, _help("The same per application and author.")] = (
         limits.ACTOR_PARALLEL_MAX
     )
     actor_queue: Annotated[
-        int, Meta(ge=0), _told("Maximum queued requests per application and author.")
+        int, Meta(ge=0), _help("Maximum queued requests per application and author.")
     ] = limits.ACTOR_QUEUE_MAX
-    queue_seconds: Annotated[Seconds, _told("Maximum time in the queue; then 503.")] = (
+    queue_seconds: Annotated[Seconds, _help("Maximum time in the queue; then 503.")] = (
         limits.QUEUE_SECONDS_MAX
     )
     drain_seconds: Annotated[
-        Seconds, _told("Time for running requests to complete when the server is stopped.")
+        Seconds, _help("Time for running requests to complete when the server is stopped.")
     ] = limits.DRAIN_SECONDS_MAX
     config_seconds: Annotated[
-        Seconds, _told("Maximum age of the configuration that a worker uses.")
+        Seconds, _help("Maximum age of the configuration that a worker uses.")
     ] = limits.CONFIG_SECONDS_MAX
     subscription_seconds: Annotated[
         Seconds,
-        _told(
+        _help(
             "Lease time of a subscription or a job. If a process does not renew its lease in "
             "time (plus clock skew), another one takes the subscription over or reruns the job."
         ),
@@ -129,25 +129,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     job_parallel: Annotated[
         int,
         Meta(ge=0),
-        _told("Maximum parallel jobs per worker, each with its own Spark; 0: run no jobs."),
+        _help("Maximum parallel jobs per worker, each with its own Spark; 0: run no jobs."),
     ] = limits.JOBS_RUNNING_MAX
     job_files: Annotated[
         str,
-        _told(
+        _help(
             "Directory for files that jobs read and write, with a subdirectory per realm. "
             "Default: jobs have no access to files."
         ),
     ] = ""
     job_master: Annotated[
-        str, _told("Spark master URL for jobs. Default: Spark runs on this machine.")
+        str, _help("Spark master URL for jobs. Default: Spark runs on this machine.")
     ] = ""
     job_settings: Annotated[
         dict[str, str],
-        _told('Spark properties, as JSON, for example {"spark.driver.memory": "4g"}.'),
+        _help('Spark properties, as JSON, for example {"spark.driver.memory": "4g"}.'),
     ] = {}
     remote_handlers: Annotated[
         tuple[str, ...],
-        _told(
+        _help(
             "Allowed targets of remote handlers: URL prefixes such as https://host/path, and "
             "networks such as 10.20.0.0/16 for names that resolve to them; several separated by "
             "commas."
@@ -155,7 +155,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = ()
     peers: Annotated[
         str,
-        _told(
+        _help(
             "Address on which this machine receives change notifications from other servers of "
             "the same catalog, so that changes apply at once. Default with several workers: "
             "127.0.0.1."
@@ -227,7 +227,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def check(settings: Settings) -> Settings:
+def check(settings: ServerSettings) -> ServerSettings:
     """Return the settings if they are consistent.
 
     Raises:
@@ -239,7 +239,7 @@ def check(settings: Settings) -> Settings:
             "authentication keys; pass --keys, or --host 127.0.0.1",
             field="keys",
         )
-    Targets(settings.remote_handlers)
+    AllowList(settings.remote_handlers)
     if settings.workers > 1:
         for name, location, backends in (
             ("catalog", settings.catalog_location, CATALOGS),

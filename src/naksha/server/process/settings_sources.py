@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from naksha.model.errors import InvalidArgument
-from naksha.server.process.settings import Settings, check
+from naksha.server.process.settings import ServerSettings, check
 
 PREFIX: Final = "NAKSHA_"
 CONFIG: Final = "config"
@@ -39,7 +39,7 @@ class Setting(NamedTuple):
         return PREFIX + self.name.upper()
 
 
-class Given(NamedTuple):
+class SettingValue(NamedTuple):
     """A value with its source, for error messages."""
 
     value: Any
@@ -50,13 +50,13 @@ def settings_known() -> list[Setting]:
     """Return all settings in the order of `--help`."""
     return [
         Setting(field.name, field.type, _default(field), _help(field.type))
-        for field in msgspec.structs.fields(Settings)
+        for field in msgspec.structs.fields(ServerSettings)
     ]
 
 
 def read_settings(
     arguments: Sequence[str], environment: Mapping[str, str], *, program: str
-) -> Settings:
+) -> ServerSettings:
     """Read the settings of a server.
 
     Raises:
@@ -64,24 +64,24 @@ def read_settings(
             flag and --help end the program, as argparse does.
     """
     flags = vars(parser(program).parse_args(arguments))
-    given = {name: value for name, value in flags.items() if value is not None}
-    return settings_from(given, environment)
+    values = {name: value for name, value in flags.items() if value is not None}
+    return settings_from(values, environment)
 
 
-def settings_from(flags: Mapping[str, Any], environment: Mapping[str, str]) -> Settings:
+def settings_from(flags: Mapping[str, Any], environment: Mapping[str, str]) -> ServerSettings:
     """Read the settings from flags that are already parsed, by name."""
     known = {setting.name: setting for setting in settings_known()}
     file = flags.get(CONFIG) or environment.get(PREFIX + CONFIG.upper())
-    found: dict[str, Given] = {}
+    found: dict[str, SettingValue] = {}
     if file:
         found |= _from_file(Path(file), known)
     found |= _from_environment(environment, known)
     found |= {
-        name: Given(value, f"flag {known[name].flag}")
+        name: SettingValue(value, f"flag {known[name].flag}")
         for name, value in flags.items()
         if name != CONFIG
     }
-    return check(Settings(**{name: _value(known[name], one) for name, one in found.items()}))
+    return check(ServerSettings(**{name: _value(known[name], one) for name, one in found.items()}))
 
 
 def parser(program: str) -> argparse.ArgumentParser:
@@ -101,16 +101,16 @@ def parser(program: str) -> argparse.ArgumentParser:
 
 def add_flag(made: argparse.ArgumentParser, setting: Setting) -> None:
     """Add the flag of a setting; its value is validated later, together with other sources."""
-    told = setting.help.replace("%", "%%")
+    help_text = setting.help.replace("%", "%%")
     default = shown(setting.default)
     if default:
-        told += f" [{default}]"
+        help_text += f" [{default}]"
     if isinstance(setting.default, bool):
         made.add_argument(
             setting.flag,
             action=argparse.BooleanOptionalAction,
             default=None,
-            help=told,
+            help=help_text,
             dest=setting.name,
         )
     elif isinstance(setting.default, tuple):
@@ -119,10 +119,12 @@ def add_flag(made: argparse.ArgumentParser, setting: Setting) -> None:
             action="append",
             metavar=setting.name.upper(),
             dest=setting.name,
-            help=told,
+            help=help_text,
         )
     else:
-        made.add_argument(setting.flag, metavar=setting.name.upper(), dest=setting.name, help=told)
+        made.add_argument(
+            setting.flag, metavar=setting.name.upper(), dest=setting.name, help=help_text
+        )
 
 
 def shown(default: Any) -> str:
@@ -136,7 +138,7 @@ def shown(default: Any) -> str:
 
 def _from_environment(
     environment: Mapping[str, str], known: Mapping[str, Setting]
-) -> dict[str, Given]:
+) -> dict[str, SettingValue]:
     found = {}
     for variable, value in environment.items():
         if not variable.startswith(PREFIX) or variable == PREFIX + CONFIG.upper():
@@ -145,11 +147,11 @@ def _from_environment(
         where = f"environment variable {variable}"
         if name not in known:
             raise _unknown(variable, where, (setting.variable for setting in known.values()))
-        found[name] = Given(value, where)
+        found[name] = SettingValue(value, where)
     return found
 
 
-def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, Given]:
+def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, SettingValue]:
     try:
         content = tomllib.loads(path.read_text())
     except OSError as error:
@@ -163,15 +165,18 @@ def _from_file(path: Path, known: Mapping[str, Setting]) -> dict[str, Given]:
     for name in content:
         if name not in known:
             raise _unknown(name, f"file {str(path)!r}", known)
-    return {name: Given(value, f"{name} in file {str(path)!r}") for name, value in content.items()}
+    return {
+        name: SettingValue(value, f"{name} in file {str(path)!r}")
+        for name, value in content.items()
+    }
 
 
-def _value(setting: Setting, given: Given) -> Any:
+def _value(setting: Setting, source: SettingValue) -> Any:
     """Convert a value to the setting's type.
 
     Strings, the only type of flags and environment variables, are parsed.
     """
-    value = given.value
+    value = source.value
     if isinstance(value, str) and isinstance(setting.default, tuple):
         value = [value]
     if isinstance(value, list) and isinstance(setting.default, tuple):
@@ -184,7 +189,7 @@ def _value(setting: Setting, given: Given) -> Any:
         return msgspec.convert(value, setting.type, strict=not isinstance(value, str))
     except msgspec.DecodeError as error:
         raise InvalidArgument(
-            f"Invalid value in {given.where}: {error}", field=setting.name
+            f"Invalid value in {source.where}: {error}", field=setting.name
         ) from None
 
 
@@ -203,8 +208,8 @@ def _default(field: msgspec.structs.FieldInfo) -> Any:
 
 
 def _help(type_: Any) -> str:
-    told = (meta.description for meta in type_.__metadata__ if isinstance(meta, msgspec.Meta))
-    return next(text for text in told if text)
+    help_text = (meta.description for meta in type_.__metadata__ if isinstance(meta, msgspec.Meta))
+    return next(text for text in help_text if text)
 
 
 def _unknown(name: str, where: str, known: Iterable[str]) -> InvalidArgument:

@@ -23,9 +23,9 @@ from naksha.model import limits
 from naksha.model.errors import NakshaError, Unavailable
 from naksha.model.status_codes import outward
 from naksha.server.metrics import forget_worker
-from naksha.server.process.heartbeat import Pulse, Watch, look_seconds
+from naksha.server.process.heartbeat import Heartbeat, WorkerWatch, look_seconds
 from naksha.server.process.logs import set_up_logs
-from naksha.server.process.settings import Settings
+from naksha.server.process.settings import ServerSettings
 from naksha.server.process.worker import SIGNALS, run_worker
 
 _log: Final = logging.getLogger(__name__)
@@ -37,13 +37,13 @@ class _Worker(NamedTuple):
     """Start time and heartbeat of a worker."""
 
     started: float
-    watch: Watch
+    watch: WorkerWatch
 
 
 class Supervisor:
     """Keeps the configured number of workers running."""
 
-    def __init__(self, settings: Settings, listening: socket.socket) -> None:
+    def __init__(self, settings: ServerSettings, listening: socket.socket) -> None:
         self._settings = settings
         self._listening = listening
         self._processes = multiprocessing.get_context("spawn")
@@ -89,12 +89,14 @@ class Supervisor:
             worker.terminate()
 
     def _start(self, ready: Connection | None = None) -> SpawnProcess:
-        pulse = Pulse(self._processes)
+        heartbeat = Heartbeat(self._processes)
         worker = self._processes.Process(
-            target=work, args=(self._settings, self._listening, ready, pulse), name="naksha-worker"
+            target=work,
+            args=(self._settings, self._listening, ready, heartbeat),
+            name="naksha-worker",
         )
         worker.start()
-        watch = Watch(pulse, self._settings.worker_seconds)
+        watch = WorkerWatch(heartbeat, self._settings.worker_seconds)
         self._workers[worker] = _Worker(time.monotonic(), watch)
         if self._signals:  # received while the worker was being started
             worker.terminate()
@@ -168,7 +170,10 @@ class Supervisor:
 
 
 def work(
-    settings: Settings, listening: socket.socket, ready: Connection | None, pulse: Pulse
+    settings: ServerSettings,
+    listening: socket.socket,
+    ready: Connection | None,
+    heartbeat: Heartbeat,
 ) -> None:
     """Run a worker process; `ready` receives None once it serves, or the reason of a failure."""
     set_up_logs(settings)
@@ -180,7 +185,7 @@ def work(
             ready.close()
 
     try:
-        run_worker(settings, listening, on_ready, pulse)
+        run_worker(settings, listening, on_ready, heartbeat)
     except NakshaError as error:
         _log.error("Worker cannot serve: %s", error)
         if ready is not None and not ready.closed:

@@ -21,15 +21,15 @@ import uvloop
 from naksha.model import limits
 from naksha.server.app import create_app, serving
 from naksha.server.metrics import keep_measuring
-from naksha.server.process.heartbeat import Pulse, look_seconds
+from naksha.server.process.heartbeat import Heartbeat, look_seconds
 from naksha.server.process.http_protocol import BoundedProtocol
-from naksha.server.process.settings import Settings
+from naksha.server.process.settings import ServerSettings
 
 _log: Final = logging.getLogger(__name__)
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
-class Serving(uvicorn.Server):
+class DrainingServer(uvicorn.Server):
     """uvicorn server that drains on the first signal and stops at once on the second.
 
     It does not raise the signal again after the shutdown, so that the process exits normally.
@@ -64,30 +64,30 @@ class Serving(uvicorn.Server):
 
 
 def run_worker(
-    settings: Settings,
+    settings: ServerSettings,
     listening: socket.socket,
     on_ready: Callable[[], None] | None = None,
-    pulse: Pulse | None = None,
+    heartbeat: Heartbeat | None = None,
 ) -> None:
-    """Serve on a socket until stopped by a signal; `pulse` receives the heartbeats.
+    """Serve on a socket until stopped by a signal; `heartbeat` receives the heartbeats.
 
     Raises:
         NakshaError: The hub cannot be opened.
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve_watched(settings, listening, on_ready, pulse))
+        runner.run(_serve_watched(settings, listening, on_ready, heartbeat))
 
 
 async def _serve_watched(
-    settings: Settings,
+    settings: ServerSettings,
     listening: socket.socket,
     on_ready: Callable[[], None] | None,
-    pulse: Pulse | None,
+    heartbeat: Heartbeat | None,
 ) -> None:
-    if pulse is None:
+    if heartbeat is None:
         await _serve(settings, listening, on_ready)
         return
-    async with running(pulse.keep_beating(look_seconds(settings.worker_seconds) / 2)):
+    async with running(heartbeat.keep_beating(look_seconds(settings.worker_seconds) / 2)):
         await _serve(settings, listening, on_ready)
 
 
@@ -104,7 +104,7 @@ async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 async def _serve(
-    settings: Settings, listening: socket.socket, on_ready: Callable[[], None] | None
+    settings: ServerSettings, listening: socket.socket, on_ready: Callable[[], None] | None
 ) -> None:
     app = create_app(settings)
     config = uvicorn.Config(
@@ -122,7 +122,7 @@ async def _serve(
     )
     gc.freeze()
     gc.enable()
-    async with serving(app) as state, running(keep_measuring(state.hub, state.turns)):
+    async with serving(app) as state, running(keep_measuring(state.hub, state.admission)):
         if on_ready is not None:
             on_ready()
-        await Serving(config, state.watchers.end).serve(sockets=[listening])
+        await DrainingServer(config, state.long_polls.end).serve(sockets=[listening])

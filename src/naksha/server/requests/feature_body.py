@@ -41,7 +41,7 @@ def _kind_of(body: dict[str, Any]) -> Any:
 def feature_of(body: Any, id: str) -> dict[str, Any]:
     """Return the one feature of a body; the id of the path replaces its own."""
     if not isinstance(body, dict) or body.get("type", "Feature") != "Feature":
-        raise InvalidArgument("The body must be a GeoJSON Feature", field="body.type")
+        raise InvalidArgument("The request body must be one GeoJSON Feature", field="body.type")
     return {"type": "Feature", **body, "id": id}
 
 
@@ -61,7 +61,8 @@ def _modification(one: dict[str, Any], field: str) -> Modification:
     ids = one.get("featureIds") or []
     if not isinstance(ids, list):
         raise InvalidArgument(
-            "featureIds must be an array of feature ids", field=f"{field}.featureIds"
+            f"{field}.featureIds must be an array of feature ids, not {type(ids).__name__}",
+            field=f"{field}.featureIds",
         )
     return Modification(
         features=() if data is None else features_of(data, f"{field}.featureData"),
@@ -101,5 +102,6 @@ def _choice(kind: type[E], one: dict[str, Any], name: str, default: E, field: st
         return kind(value.lower() if isinstance(value, str) else value)
     except ValueError:
         raise InvalidArgument(
-            f"{name} {value!r:.64} is not one of {', '.join(kind)}", field=f"{field}.{name}"
+            f"{field}.{name} is {value!r:.64}; use one of {', '.join(kind)}",
+            field=f"{field}.{name}",
         ) from None

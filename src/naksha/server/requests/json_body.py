@@ -51,12 +51,12 @@ def not_json(body: bytes, error: Exception) -> InvalidArgument:
     """Build the error for an invalid body, with line and column."""
     if not body.strip():
         return InvalidArgument("The body is empty; send JSON", field="body")
-    said, _, place = str(error).partition(" (byte ")
+    problem, _, place = str(error).partition(" (byte ")
     number = place.rstrip(")")
     if not number.isdecimal():
-        return InvalidArgument(f"The body is not valid JSON: {said}", field="body")
+        return InvalidArgument(f"The body is not valid JSON: {problem}", field="body")
     before = body[: int(number)]
     line, column = before.count(b"\n") + 1, int(number) - before.rfind(b"\n")
     return InvalidArgument(
-        f"The body is not valid JSON: {said}, at line {line}, column {column}", field="body"
+        f"The body is not valid JSON: {problem}, at line {line}, column {column}", field="body"
     )

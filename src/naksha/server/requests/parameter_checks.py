@@ -65,7 +65,7 @@ class _Supported(NamedTuple):
     locks: frozenset[str]
 
 
-class _Given(NamedTuple):
+class _SentParameter(NamedTuple):
     """A parameter of a request; `base` is its name without the operator."""
 
     name: str
@@ -85,13 +85,13 @@ class ParameterChecks:
     def __call__(self, endpoint: Endpoint, scope: Scope) -> None:
         """Raise InvalidArgument if the endpoint would ignore a parameter that it must not."""
         raw, is_read = scope["query_string"], scope["method"] in _READS
-        given = list(self._given(raw, is_read=is_read)) if raw else []
+        sent = list(self._sent(raw, is_read=is_read)) if raw else []
         locks = [] if is_read else _locks_in(scope)
-        if not given and not locks:
+        if not sent and not locks:
             return
         supported = self._supported[_key(endpoint)]
         title = f"{scope['method']} {endpoint.path}"
-        for name, base, is_empty in given:
+        for name, base, is_empty in sent:
             if name not in supported.parameters and base not in supported.compared:
                 raise _unsupported(title, f"parameter {name!r:.64}", name)
             if is_empty:
@@ -102,13 +102,13 @@ class ParameterChecks:
             if header not in supported.locks:
                 raise _unsupported(title, f"header {header}", header)
 
-    def _given(self, raw: bytes, *, is_read: bool) -> Iterator[_Given]:
+    def _sent(self, raw: bytes, *, is_read: bool) -> Iterator[_SentParameter]:
         """Yield the parameters of a query string that the endpoint must support."""
         for pair in raw_pairs(raw):
             text, _, value = pair.partition("=")
             name = decoded(text, "query")
             if name.startswith(_PREFIXES):
-                yield _Given(name, PROPERTIES, is_empty=False)
+                yield _SentParameter(name, PROPERTIES, is_empty=False)
                 continue
             base = _OPERATOR.split(name, maxsplit=1)[0]
             # Case-insensitive: a misspelt `dryrun` must not be ignored as unknown.
@@ -117,7 +117,7 @@ class ParameterChecks:
                 continue
             if value.lower() not in NEUTRAL.get(name, ()):
                 filters = guard not in MAY_BE_EMPTY and name == base
-                yield _Given(name, base, filters and _is_empty(guard, value))
+                yield _SentParameter(name, base, filters and _is_empty(guard, value))
 
 
 def is_presentation(name: str) -> bool:

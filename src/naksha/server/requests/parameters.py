@@ -43,7 +43,7 @@ Radius = Annotated[
 ]
 
 
-class Layer(StrEnum):
+class CompositeLayer(StrEnum):
     """Layer of a composite space."""
 
     DEFAULT = "default"
@@ -84,11 +84,11 @@ class RefParameters(Parameters):
         return self.version_ref or self.version
 
 
-class PlaceParameters(RefParameters):
+class ReadParameters(RefParameters):
     """Version and layer to read."""
 
-    context: Annotated[Layer, AnyCase] = Field(
-        Layer.DEFAULT,
+    context: Annotated[CompositeLayer, AnyCase] = Field(
+        CompositeLayer.DEFAULT,
         description="Layer of a space that extends another one: both (`default`), only its own "
         "features (`extension`) or only those of the extended space (`super`).",
     )
@@ -97,7 +97,7 @@ class PlaceParameters(RefParameters):
     )
 
 
-class ShapeParameters(PlaceParameters):
+class SelectionParameters(ReadParameters):
     """Members of each returned feature."""
 
     selection: list[str] = Field(
@@ -108,7 +108,7 @@ class ShapeParameters(PlaceParameters):
     force_2d: bool = Field(False, alias="force2D", description="Omit altitudes.")
 
 
-class AuthorParameters(ShapeParameters):
+class AuthorParameters(SelectionParameters):
     """Filter by author."""
 
     author: list[str] = Field([], description="Only features last changed by these authors.")
@@ -129,14 +129,14 @@ class IdParameters(AuthorParameters):
     id: list[str] = Field([], description="Feature ids, separated by commas or repeated.")
 
 
-class CountParameters(PlaceParameters):
+class CountParameters(ReadParameters):
     """Filter of a count."""
 
     tags: list[str] = Field([], description="As in a search.")
     author: list[str] = Field([], description="As in a search.")
 
 
-class StatisticsParameters(PlaceParameters):
+class StatisticsParameters(ReadParameters):
     """Precision of statistics."""
 
     fast_mode: bool = Field(
@@ -394,7 +394,7 @@ class BranchParameters(RefParameters):
 class TargetParameters(BranchParameters):
     """The branch, and the layer of a composite space, to write to."""
 
-    context: Annotated[Layer, AnyCase] = Layer.DEFAULT
+    context: Annotated[CompositeLayer, AnyCase] = CompositeLayer.DEFAULT
 
 
 class TaggingParameters(TargetParameters):

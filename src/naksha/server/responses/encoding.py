@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from naksha.hub.pipeline.responses import Deleted, Features, Written
-from naksha.hub.render.projection import Shaping, shaped
+from naksha.hub.render.projection import StateProjection, shaped
 from naksha.model.state import XYZ, State
 from naksha.server.middleware.spool import unhurried
 
@@ -31,12 +31,12 @@ FAILED: Final = "Failed-Features"
 
 _BEGIN: Final = b'{"type":"FeatureCollection","features":[\n'
 _ETAG_BYTES: Final = 16
-ALL_OF_IT: Final = Shaping()
+ALL_OF_IT: Final = StateProjection()
 
 
 def feature_collection(
     features: Features,
-    shaping: Shaping = ALL_OF_IT,
+    shaping: StateProjection = ALL_OF_IT,
     *,
     etag: str | None = None,
     handle: Callable[[str], str] | None = None,
@@ -54,7 +54,7 @@ def streamed(
 
 
 async def _collection(
-    features: Features, shaping: Shaping, handle: Callable[[str], str] | None
+    features: Features, shaping: StateProjection, handle: Callable[[str], str] | None
 ) -> AsyncIterator[bytes]:
     begin = _BEGIN
     try:

@@ -23,7 +23,7 @@ from naksha.model.errors import Expired, NakshaError
 from naksha.server.errors import error_json
 from naksha.server.middleware.gate import line_of
 from naksha.server.responses.feed_pages import Feed
-from naksha.versioning import FeedPosition, Published
+from naksha.versioning import FeedPosition, FeedTransaction
 
 EVENTS: Final = "text/event-stream"
 _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -50,7 +50,7 @@ class _Stream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         feed = self._feed
-        with feed.server.watchers.place(line_of(feed.visit)):
+        with feed.server.long_polls.place(line_of(feed.record)):
             feed.leave_turn()
             await super().__call__(scope, receive, send)
 
@@ -73,7 +73,7 @@ async def _events(feed: Feed, asked: ReadChanges, first: Changes | Expired) -> A
         for event in _told(page):
             yield event
         try:
-            page = await feed.server.watchers.unless_ending(feed.later(asked, page.position))
+            page = await feed.server.long_polls.unless_ending(feed.later(asked, page.position))
         except NakshaError as error:
             yield _failure(feed, error)
             return
@@ -91,7 +91,7 @@ def _told(page: Changes) -> list[bytes]:
     ]
 
 
-def _behind(item: Published) -> str:
+def _behind(item: FeedTransaction) -> str:
     """Return the position after an item that is not the last one of its page.
 
     Its version is complete: only a page's last item can be followed by another part of the same
@@ -101,7 +101,7 @@ def _behind(item: Published) -> str:
 
 
 def _failure(feed: Feed, error: NakshaError) -> bytes:
-    _, body = error_json(error, feed.visit.stream_id)
+    _, body = error_json(error, feed.record.stream_id)
     return _event("expired" if isinstance(error, Expired) else "failed", _encode(body), None)
 
 

@@ -18,9 +18,9 @@ from naksha.hub.pipeline.request_context import Context
 from naksha.hub.pipeline.requests import GetVersion, ReadFeatures
 from naksha.hub.pipeline.responses import Features
 from naksha.hub.query_language.selection import selection_of
-from naksha.hub.render.projection import Shaping
+from naksha.hub.render.projection import StateProjection
 from naksha.model.errors import NotImplementedHere
-from naksha.server.requests.parameters import ShapeParameters, raw_query
+from naksha.server.requests.parameters import SelectionParameters, raw_query
 from naksha.server.requests.state import Ctx, RealmDep
 from naksha.server.responses.encoding import etag_of, feature_collection, is_known
 from naksha.server.routing.declarations import Depends
@@ -31,10 +31,10 @@ _PLAIN = (Authorization, ReadOnlyHandler, StorageHandler)
 
 
 def shaping_of(
-    request: Request, parameters: ShapeParameters, clip: shapely.Geometry | None = None
-) -> Shaping:
+    request: Request, parameters: SelectionParameters, clip: shapely.Geometry | None = None
+) -> StateProjection:
     """Build the shaping of the returned features from the parameters."""
-    return Shaping(
+    return StateProjection(
         selection=selection_of(raw_query(request)), force_2d=parameters.force_2d, clip=clip
     )
 
@@ -55,7 +55,7 @@ class Asked:
     async def features(
         self,
         read: ReadFeatures,
-        shaping: Shaping,
+        shaping: StateProjection,
         handle: Callable[[str], str] | None = None,
     ) -> Response:
         """Stream features; 304 if the client's copy of a fixed version is current."""
@@ -65,7 +65,7 @@ class Asked:
         found = await self.send(read)
         return feature_collection(found, shaping, etag=etag, handle=handle)
 
-    def stream(self, found: Features, shaping: Shaping) -> Response:
+    def stream(self, found: Features, shaping: StateProjection) -> Response:
         """Stream features that have been read already."""
         return feature_collection(found, shaping)
 

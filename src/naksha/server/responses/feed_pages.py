@@ -13,7 +13,7 @@ from naksha.hub.pipeline.request_context import Context
 from naksha.hub.pipeline.version_requests import ReadChanges
 from naksha.hub.pipeline.version_responses import Changes
 from naksha.server.middleware.gate import line_of
-from naksha.server.middleware.request_context import visit_of
+from naksha.server.middleware.request_record import record_of
 from naksha.server.requests.state import context_of, server_of
 
 
@@ -23,7 +23,7 @@ class Feed(ABC):
     def __init__(self, request: Request) -> None:
         self.request = request
         self.server = server_of(request)
-        self.visit = visit_of(request)
+        self.record = record_of(request)
 
     @abstractmethod
     async def read(self, realm: RealmHub, asked: ReadChanges, context: Context) -> Changes:
@@ -41,16 +41,16 @@ class Feed(ABC):
         found = await self.now(msgspec.structs.replace(asked, wait_seconds=0.0))
         if found.items or not asked.wait_seconds:
             return found
-        watchers = self.server.watchers
-        with watchers.place(line_of(self.visit)):
+        long_polls = self.server.long_polls
+        with long_polls.place(line_of(self.record)):
             self.leave_turn()
-            later = await watchers.unless_ending(self.later(asked, found.position))
+            later = await long_polls.unless_ending(self.later(asked, found.position))
         return found if later is None else later
 
     def leave_turn(self) -> None:
         """Release the admission slot: the request only waits from now on."""
-        if self.visit.turn is not None:
-            self.visit.turn.leave()
+        if self.record.slot is not None:
+            self.record.slot.leave()
 
     async def now(self, asked: ReadChanges) -> Changes:
         """Read a page with the current rights.
@@ -59,7 +59,7 @@ class Feed(ABC):
             Unauthorized: The token is no longer valid.
         """
         server = self.server
-        self.visit.actor = server.doorkeeper.actor(self.request.scope, self.visit)
+        self.record.actor = server.authenticator.actor(self.request.scope, self.record)
         context = await context_of(self.request)
         realm = await server.hub.realm(context.actor.realm)
         return await self.read(realm, asked, context)

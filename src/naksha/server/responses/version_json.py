@@ -16,7 +16,7 @@ from naksha.hub.pipeline.version_responses import (
     Differences,
     Rewritten,
 )
-from naksha.versioning import Action, Change, Step, Tag, Undecided
+from naksha.versioning import DiffAction, FeatureDiff, HistoryStep, Tag, UndecidedFeature
 from naksha.versioning.version_refs import MAIN_BRANCH
 
 _encode = msgspec.json.encode
@@ -68,7 +68,7 @@ def rewritten_json(done: Rewritten) -> dict[str, Any]:
     return body
 
 
-def undecided_json(one: Undecided) -> dict[str, Any]:
+def undecided_json(one: UndecidedFeature) -> dict[str, Any]:
     """Return the JSON of a feature with a merge conflict."""
     return {
         "id": one.id,
@@ -79,21 +79,21 @@ def undecided_json(one: Undecided) -> dict[str, Any]:
     }
 
 
-def step_json(step: Step) -> bytes:
+def step_json(step: HistoryStep) -> bytes:
     """Encode a step in the history of a feature: a state and its changes."""
-    author, app_id = step.who
+    author, app_id = step.actor
     about = {
         "id": step.id,
         "action": step.action,
         "author": author,
         "appId": app_id,
-        "at": step.when_ms,
+        "at": step.started_ms,
         "patch": step.patch(),
     }
     return _encode(about)[:-1] + b',"feature":' + step.state.raw + b"}"
 
 
-def change_json(change: Change) -> bytes:
+def change_json(change: FeatureDiff) -> bytes:
     """Encode a feature that differs, with both sides as they are stored."""
     about = {"id": change.id, "action": change.action.value, "paths": change.paths()}
     sides = [(b"old", change.old), (b"new", change.new)]
@@ -174,7 +174,7 @@ async def differences_bytes(found: Differences) -> AsyncIterator[bytes]:
     yield b"]}"
 
 
-_LETTERS: Final = {Action.CREATED: "I", Action.UPDATED: "U", Action.DELETED: "D"}
+_LETTERS: Final = {DiffAction.CREATED: "I", DiffAction.UPDATED: "U", DiffAction.DELETED: "D"}
 
 
 async def squashed_bytes(
@@ -186,7 +186,7 @@ async def squashed_bytes(
     """
     head = {"type": kind, "startVersion": found.start_version, "endVersion": found.end_version}
     with SpooledTemporaryFile(SPOOL_BYTES) as updated, SpooledTemporaryFile(SPOOL_BYTES) as deleted:
-        later = {Action.UPDATED: updated, Action.DELETED: deleted}
+        later = {DiffAction.UPDATED: updated, DiffAction.DELETED: deleted}
         yield _encode(head)[:-1] + b',"inserted":{"type":"FeatureCollection","features":['
         separator = b""
         async for change in found.changes:
@@ -194,7 +194,7 @@ async def squashed_bytes(
                 continue
             state = change.new or change.old
             assert state is not None
-            if change.action is Action.CREATED:
+            if change.action is DiffAction.CREATED:
                 yield separator + state.raw
                 separator = b","
             else:

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from naksha.hub.config.change_rights import is_seen
+from naksha.hub.config.change_rights import is_visible
 from naksha.hub.config.objects import StorageObject
 from naksha.hub.hub import RealmHub
 from naksha.hub.pipeline.request_context import Actor
@@ -19,11 +19,11 @@ from naksha.model import limits
 from naksha.model.errors import NakshaError, Unauthorized
 from naksha.model.version import HEAD
 from naksha.server import VERSION
-from naksha.server.middleware.request_context import visit_of
+from naksha.server.middleware.request_record import record_of
 from naksha.server.openapi.feature_schemas import ErrorResponse, some_errors
 from naksha.server.requests.state import ServerState, server_of
 from naksha.server.responses.encoding import JSON
-from naksha.server.routing.declarations import Query, Responses, Router
+from naksha.server.routing.declarations import QueryParam, Responses, Router
 
 router = Router(tags=["operation"])
 SCHEMA_VERSION: Final = "1.0"
@@ -51,32 +51,32 @@ _ANSWERS: Final[Responses] = {
 async def health(
     request: Request,
     detailed: Annotated[
-        str | None, Query(description="Also check the catalog and the storages of the realm.")
+        str | None, QueryParam(description="Also check the catalog and the storages of the realm.")
     ] = None,
 ) -> Response:
     """Return the health of the hub."""
-    said: dict[str, Any] = {
+    body: dict[str, Any] = {
         "reporter": {"name": "naksha", "version": VERSION},
         "status": {"result": "OK"},
         "schemaVersion": SCHEMA_VERSION,
     }
     if detailed is None or detailed.lower() in _NO:
-        return _response(said)
-    actor = visit_of(request).actor
+        return _response(body)
+    actor = record_of(request).actor
     if actor is None:
         raise Unauthorized("Missing or invalid token: the detailed health check requires one")
-    found = await _looked_at(server_of(request), actor)
+    found = await _check_results(server_of(request), actor)
     if any(one["result"] != "OK" for one in found.values()):
-        said["status"] = {"result": "UNAVAILABLE"}
-        return _response({**said, "checks": found}, 503)
-    return _response({**said, "checks": found})
+        body["status"] = {"result": "UNAVAILABLE"}
+        return _response({**body, "checks": found}, 503)
+    return _response({**body, "checks": found})
 
 
 def _response(health: dict[str, Any], status: int = 200) -> Response:
     return Response(msgspec.json.encode(health), status, media_type=JSON)
 
 
-async def _looked_at(server: ServerState, actor: Actor) -> dict[str, dict[str, str]]:
+async def _check_results(server: ServerState, actor: Actor) -> dict[str, dict[str, str]]:
     """Check the catalog and the storages visible to the actor; return the results by name."""
     found = {"catalog": await _result(server.hub.catalog.realms.get(actor.realm))}
     if found["catalog"]["result"] != "OK":
@@ -84,12 +84,12 @@ async def _looked_at(server: ServerState, actor: Actor) -> dict[str, dict[str, s
     realm = await server.hub.realm(actor.realm)
     actor = await realm.with_roles(actor)
     listed = await realm.registry.list(StorageObject)
-    things = [thing for thing in listed if thing.active and is_seen(thing, actor)]
-    results = await asyncio.gather(*(_result(_reach(realm, thing.id)) for thing in things))
+    things = [thing for thing in listed if thing.active and is_visible(thing, actor)]
+    results = await asyncio.gather(*(_result(_check_storage(realm, thing.id)) for thing in things))
     return found | {f"storage/{thing.id}": one for thing, one in zip(things, results, strict=True)}
 
 
-async def _reach(realm: RealmHub, storage_id: str) -> None:
+async def _check_storage(realm: RealmHub, storage_id: str) -> None:
     await (await realm.storage(storage_id)).resolve(HEAD)
 
 

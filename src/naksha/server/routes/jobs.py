@@ -11,7 +11,7 @@ from starlette.responses import Response
 from naksha.hub.auth.rights import Right
 from naksha.hub.config.registry import new_space_id
 from naksha.hub.jobs.changes import (
-    Seen,
+    JobWithState,
     cancel_job,
     job_of,
     jobs_of,
@@ -20,39 +20,39 @@ from naksha.hub.jobs.changes import (
     submit_job,
 )
 from naksha.hub.jobs.kinds import FILLED, fields_of, required_of
-from naksha.hub.jobs.objects import JobObject, State
+from naksha.hub.jobs.objects import JobObject, JobStatus
 from naksha.server.openapi.config_schemas import ID_PATTERN, answers, changes
 from naksha.server.openapi.job_schemas import JobDocument, JobKindDocument, JobLogDocument
 from naksha.server.requests.state import server_of
 from naksha.server.responses.encoding import JSON, etag_of, is_known, json_answer
-from naksha.server.routes.config._crud import AskedDep, Routes, Tags, removed
-from naksha.server.routing.declarations import Path, Query, Router
+from naksha.server.routes.config._crud import ConfigRequestDep, ConfigRoutes, Tags, removed
+from naksha.server.routing.declarations import PathParam, QueryParam, Router
 from naksha.spi.jobs.messages import JobKind
 
 router = Router(tags=["jobs"])
 JOBS: Final = "/hub/jobs"
 JOB: Final = "/hub/jobs/{job_id}"
-_jobs: Final = Routes(JobObject, JobDocument)
+_jobs: Final = ConfigRoutes(JobObject, JobDocument)
 _MAKES: Final = _jobs.makes("The job; the id is optional.", 201)
 _LOG: Final = answers(JobLogDocument, "The retained lines of the job's log.")
 _KINDS: Final = answers(list[JobKindDocument], "The installed kinds of jobs, ordered by name.")
-Id = Annotated[str, Path(pattern=ID_PATTERN)]
-States = Annotated[list[State], Query(description="Only jobs in these states.")]
-After = Annotated[int, Query(ge=0, description="Only lines from this number on.")]
+Id = Annotated[str, PathParam(pattern=ID_PATTERN)]
+States = Annotated[list[JobStatus], QueryParam(description="Only jobs in these states.")]
+After = Annotated[int, QueryParam(ge=0, description="Only lines from this number on.")]
 
 
-def _told(seen: Seen) -> dict[str, Any]:
+def _job_json(seen: JobWithState) -> dict[str, Any]:
     return {**seen.job.to_json(), "status": seen.state.to_json()}
 
 
-def _shown(request: Request, seen: Seen, status: int = 200) -> Response:
+def _shown(request: Request, seen: JobWithState, status: int = 200) -> Response:
     """Respond with a job and its status; the first part of the tag is the job's own."""
-    told = _told(seen)
-    suffix = etag_of(msgspec.json.encode(told["status"])).strip('"')
+    body = _job_json(seen)
+    suffix = etag_of(msgspec.json.encode(body["status"])).strip('"')
     headers = {"ETag": f'"{seen.job.etag()}.{suffix}"'}
     if request.method == "GET" and is_known(request, headers["ETag"]):
         return Response(status_code=304, headers=headers)
-    return Response(msgspec.json.encode(told), status, headers, media_type=JSON)
+    return Response(msgspec.json.encode(body), status, headers, media_type=JSON)
 
 
 def _kind_json(kind: JobKind) -> dict[str, Any]:
@@ -74,63 +74,66 @@ def _kind_json(kind: JobKind) -> dict[str, Any]:
 
 
 @router.get("/hub/job-kinds", responses=_KINDS)
-async def list_job_kinds(asked: AskedDep) -> Response:
+async def list_job_kinds(request: ConfigRequestDep) -> Response:
     """List the kinds of jobs with their parameters; empty without the right to use jobs."""
-    if not asked.actor.rights.grants.get(Right.USE_JOBS):
-        return json_answer(asked.request, [])
-    known = await server_of(asked.request).jobs.kinds.all()
-    return json_answer(asked.request, [_kind_json(kind) for _, kind in sorted(known.items())])
+    if not request.actor.rights.grants.get(Right.USE_JOBS):
+        return json_answer(request.http, [])
+    known = await server_of(request.http).jobs.kinds.all()
+    return json_answer(request.http, [_kind_json(kind) for _, kind in sorted(known.items())])
 
 
 @router.get(JOBS, **_jobs.lists)
-async def list_jobs(asked: AskedDep, state: States = []) -> Response:  # noqa: B006 - it is read
+async def list_jobs(
+    request: ConfigRequestDep,
+    state: States = [],  # noqa: B006 - it is read
+) -> Response:
     """List the jobs of the realm."""
-    seen = await jobs_of(asked.realm, asked.actor, state)
-    return json_answer(asked.request, [_told(one) for one in seen])
+    seen = await jobs_of(request.realm, request.actor, state)
+    return json_answer(request.http, [_job_json(one) for one in seen])
 
 
 @router.post(JOBS, **_MAKES)
-async def post_job(asked: AskedDep) -> Response:
+async def post_job(request: ConfigRequestDep) -> Response:
     """Submit a job. It runs in its own process as soon as an instance has a free slot."""
-    job = JobObject.from_json({"id": new_space_id(), **await asked.body()})
-    jobs = server_of(asked.request).jobs
-    seen = await submit_job(asked.realm, job, asked.actor, jobs.kinds, jobs.files)
+    job = JobObject.from_json({"id": new_space_id(), **await request.body()})
+    jobs = server_of(request.http).jobs
+    seen = await submit_job(request.realm, job, request.actor, jobs.kinds, jobs.files)
     jobs.wake()
-    return _shown(asked.request, seen, 201)
+    return _shown(request.http, seen, 201)
 
 
 @router.get(JOB, **_jobs.shows)
-async def get_job(job_id: Id, asked: AskedDep) -> Response:
+async def get_job(job_id: Id, request: ConfigRequestDep) -> Response:
     """Return a job with its status and result."""
-    return _shown(asked.request, await job_of(asked.realm, job_id, asked.actor))
+    return _shown(request.http, await job_of(request.realm, job_id, request.actor))
 
 
 @router.get(f"{JOB}/log", responses=_LOG)
-async def get_job_log(job_id: Id, asked: AskedDep, after: After = 0) -> Response:
+async def get_job_log(job_id: Id, request: ConfigRequestDep, after: After = 0) -> Response:
     """Return the log of a job. To follow it, pass `next` as `after` of the next request."""
-    seen = await job_of(asked.realm, job_id, asked.actor)
-    log = await log_of(asked.realm, seen.job)
+    seen = await job_of(request.realm, job_id, request.actor)
+    log = await log_of(request.realm, seen.job)
     first = max(after, log.dropped)
     lines = log.lines[first - log.dropped :]
-    told = {
+    body = {
         "lines": [{"at": line.at, "text": line.text} for line in lines],
         "first": first,
         "next": log.dropped + len(log.lines),
     }
-    return json_answer(asked.request, told)
+    return json_answer(request.http, body)
 
 
 @router.post(
     f"{JOB}/cancel",
     responses=changes(JobDocument, "The job after the request; it ends soon."),
 )
-async def post_cancel(job_id: Id, asked: AskedDep) -> Response:
+async def post_cancel(job_id: Id, request: ConfigRequestDep) -> Response:
     """Request the cancellation of a job. A queued job never starts; an ended one is unchanged."""
-    return _shown(asked.request, await cancel_job(asked.realm, job_id, asked.actor))
+    return _shown(request.http, await cancel_job(request.realm, job_id, request.actor))
 
 
 @router.delete(JOB, **_jobs.removes)
-async def delete_job(job_id: Id, asked: AskedDep, tags: Tags) -> Response:
+async def delete_job(job_id: Id, request: ConfigRequestDep, tags: Tags) -> Response:
     """Remove a job that has ended, with its log."""
-    gone = await remove_job(asked.realm, job_id, asked.actor, if_match=tags)
-    return removed(asked.request, gone)
+    gone = await remove_job(request.realm, job_id, request.actor, if_match=tags)
+    return removed(request.http, gone)

@@ -77,7 +77,7 @@ def check_operator(actor: Actor) -> None:
 @router.get("/token-api/tokens/{token}", responses=_TOKEN)
 async def token(token: str, request: Request) -> dict[str, Any]:
     """Return the content of a token; of an invalid token only that it is not valid."""
-    tokens = server_of(request).doorkeeper.tokens
+    tokens = server_of(request).authenticator.tokens
     if tokens is None:
         return {"type": "Token", "valid": False}
     try:

@@ -28,7 +28,7 @@ from naksha.server.routes.features import (
 )
 from naksha.server.routes.versions import (
     branches,
-    changes,
+    change_feed,
     changesets,
     lookup,
     rewrite,
@@ -51,7 +51,7 @@ ROUTES: Final = (
     roles,
     lookup,
     copy,
-    changes,
+    change_feed,
     changesets,
     meta,
     tags,

@@ -11,8 +11,14 @@ from pydantic import BaseModel, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 from starlette.requests import Request
 
-from naksha.server.routing.declarations import Body, Depends, Header, Query, Source
-from naksha.server.routing.problems import Problem, invalid_parameters
+from naksha.server.routing.declarations import (
+    BodyParam,
+    Depends,
+    HeaderParam,
+    ParameterSource,
+    QueryParam,
+)
+from naksha.server.routing.parameter_errors import Problem, invalid_parameters
 
 ReadJson = Callable[[Request], Awaitable[Any]]
 """Function that parses the body of a request."""
@@ -24,7 +30,7 @@ HEADER: Final = "header"
 BODY: Final = "body"
 
 
-class Group(NamedTuple):
+class ParameterGroup(NamedTuple):
     """Parameters of one source that are validated together."""
 
     source: str
@@ -51,15 +57,15 @@ class JsonBody(NamedTuple):
     adapter: TypeAdapter[Any]
 
 
-class Binding:
+class ParameterBinding:
     """Parameters of a function, and how a request fills them."""
 
     def __init__(self, function: Callable[..., Any], path: Sequence[str]) -> None:
         """Analyse the signature; `path` has the names of the path's segments."""
         self.function = function
-        self.groups: list[Group] = []
+        self.groups: list[ParameterGroup] = []
         self.body: JsonBody | None = None
-        self.dependencies: list[tuple[str, Binding]] = []
+        self.dependencies: list[tuple[str, ParameterBinding]] = []
         self.segments: list[str] = []
         """Segments of the path that are passed as they are."""
         self._request: str | None = None
@@ -74,14 +80,16 @@ class Binding:
             hint = hints[name]
             kind, marks = _split_hint(hint)
             default = ... if parameter.default is inspect.Parameter.empty else parameter.default
-            source = next((one for one in marks if isinstance(one, Source | Depends)), None)
+            source = next(
+                (one for one in marks if isinstance(one, ParameterSource | Depends)), None
+            )
             if kind is Request:
                 self._request = name
             elif isinstance(source, Depends):
-                self.dependencies.append((name, Binding(source.function, path)))
-            elif isinstance(source, Body) or (source is None and _is_body(kind)):
+                self.dependencies.append((name, ParameterBinding(source.function, path)))
+            elif isinstance(source, BodyParam) or (source is None and _is_body(kind)):
                 self.body = JsonBody(name, hint, TypeAdapter(hint))
-            elif isinstance(source, Query) and _is_model(kind):
+            elif isinstance(source, QueryParam) and _is_model(kind):
                 self.groups.append(_group(QUERY, kind, name))
             elif source is None and kind is str and name in path:
                 self.segments.append(name)
@@ -94,7 +102,7 @@ class Binding:
                 made: type[BaseModel] = create_model(self.function.__name__, **fields)
                 self.groups.append(_group(where, made, ""))
 
-    def everything(self) -> Iterator[Binding]:
+    def everything(self) -> Iterator[ParameterBinding]:
         """Yield this binding and those of all dependencies."""
         yield self
         for _, other in self.dependencies:
@@ -106,23 +114,25 @@ class Binding:
         Raises:
             InvalidArgument: Parameters are missing or invalid.
         """
-        given: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for name, other in self.dependencies:
             key = other.function
             if key not in results:
                 results[key] = await other.call(request, results, read_json)
-            given[name] = results[key]
+            arguments[name] = results[key]
         segments = request.scope["path_params"]
         for name in self.segments:
-            given[name] = segments[name]
+            arguments[name] = segments[name]
         if self._request is not None:
-            given[self._request] = request
+            arguments[self._request] = request
         if self.groups or self.body is not None:
-            await self._validate(request, given, read_json)
-        made = self.function(**given)
+            await self._validate(request, arguments, read_json)
+        made = self.function(**arguments)
         return await made if self._is_async else made
 
-    async def _validate(self, request: Request, given: dict[str, Any], read_json: ReadJson) -> None:
+    async def _validate(
+        self, request: Request, arguments: dict[str, Any], read_json: ReadJson
+    ) -> None:
         problems: list[Problem] = []
         for group in self.groups:
             try:
@@ -131,13 +141,13 @@ class Binding:
                 problems += [(group.source, one) for one in error.errors()]
                 continue
             if group.parameter:
-                given[group.parameter] = made
+                arguments[group.parameter] = made
             else:
-                given.update({name: getattr(made, name) for name in type(made).model_fields})
+                arguments.update({name: getattr(made, name) for name in type(made).model_fields})
         if self.body is not None:
             sent = await read_json(request)
             try:
-                given[self.body.name] = self.body.adapter.validate_python(sent)
+                arguments[self.body.name] = self.body.adapter.validate_python(sent)
             except ValidationError as error:
                 problems += [(BODY, one) for one in error.errors()]
         if problems:
@@ -158,9 +168,9 @@ def _is_model(kind: Any) -> bool:
 
 def _place_of(source: Any) -> str:
     """Return the name of a source; a parameter without one is in the path."""
-    if isinstance(source, Query):
+    if isinstance(source, QueryParam):
         return QUERY
-    return HEADER if isinstance(source, Header) else PATH
+    return HEADER if isinstance(source, HeaderParam) else PATH
 
 
 def _is_body(kind: Any) -> bool:
@@ -172,28 +182,28 @@ def _is_body(kind: Any) -> bool:
 def _with_field(hint: Any, source: Any) -> Any:
     """Return a hint with the constraints of its source in place of the source."""
     kind, marks = _split_hint(hint)
-    plain = [one for one in marks if not isinstance(one, Source)]
-    field = [source.field] if isinstance(source, Source) else []
+    plain = [one for one in marks if not isinstance(one, ParameterSource)]
+    field = [source.field] if isinstance(source, ParameterSource) else []
     for mark in [*plain, *field]:
         kind = Annotated[kind, mark]
     return kind
 
 
-def _group(source: str, model: type[BaseModel], parameter: str) -> Group:
+def _group(source: str, model: type[BaseModel], parameter: str) -> ParameterGroup:
     fields = model.model_fields.items()
     lists = {field.alias or name for name, field in fields if _is_list(field.annotation)}
     try:
         nothing = model.model_validate({})
     except ValidationError:
         nothing = None
-    return Group(source, model, parameter, frozenset(lists), nothing)
+    return ParameterGroup(source, model, parameter, frozenset(lists), nothing)
 
 
 def _is_list(kind: Any) -> bool:
     return get_origin(kind) is list or any(get_origin(one) is list for one in get_args(kind))
 
 
-def _validated(group: Group, request: Request) -> BaseModel:
+def _validated(group: ParameterGroup, request: Request) -> BaseModel:
     values: dict[str, Any]
     match group.source:
         case "query":

@@ -3,11 +3,10 @@
     router = Router(prefix="/hub/spaces/{space_id}", tags=["features"])
 
     @router.get("/count")
-    async def count(space_id: str, parameters: Annotated[CountParameters, Query()]) -> Response:
-        ...
+    async def count(parameters: Annotated[CountParameters, QueryParam()]) -> Response: ...
 
 A parameter that is named in the path comes from there; one whose type is a model is the body. All
-others say where they come from with `Query`, `Path`, `Header`, `Body` or `Depends`.
+others declare their source: `QueryParam`, `PathParam`, `HeaderParam`, `BodyParam` or `Depends`.
 """
 
 from __future__ import annotations
@@ -23,26 +22,26 @@ Responses = dict[int | str, dict[str, Any]]
 """Declared responses by status: `description`, and `model` or `content`."""
 
 
-class Source:
+class ParameterSource:
     """Source of a parameter, with the constraints that pydantic's `Field` knows."""
 
     def __init__(self, **constraints: Any) -> None:
         self.field: Final[FieldInfo] = Field(**constraints)
 
 
-class Query(Source):
+class QueryParam(ParameterSource):
     """The query string: one parameter, or a model of several."""
 
 
-class Path(Source):
+class PathParam(ParameterSource):
     """A segment of the path."""
 
 
-class Header(Source):
+class HeaderParam(ParameterSource):
     """A header; its name is the alias."""
 
 
-class Body(Source):
+class BodyParam(ParameterSource):
     """The JSON body."""
 
 
@@ -55,7 +54,7 @@ class Depends(NamedTuple):
     function: Callable[..., Any]
 
 
-class Declared(NamedTuple):
+class DeclaredEndpoint(NamedTuple):
     """An endpoint as it was declared."""
 
     method: str
@@ -76,7 +75,7 @@ class Router:
     def __init__(self, prefix: str = "", tags: Sequence[str] = ()) -> None:
         self._prefix = prefix
         self._tags = tuple(tags)
-        self.endpoints: list[Declared] = []
+        self.endpoints: list[DeclaredEndpoint] = []
 
     def endpoint(
         self,
@@ -94,7 +93,7 @@ class Router:
         """
 
         def declare(function: F) -> F:
-            declared = Declared(
+            declared = DeclaredEndpoint(
                 method,
                 self._prefix + path,
                 function,

@@ -12,8 +12,8 @@ from starlette.responses import Response
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
-from naksha.server.routing.binding import Binding, ReadJson
-from naksha.server.routing.declarations import Declared, Router
+from naksha.server.routing.binding import ParameterBinding, ReadJson
+from naksha.server.routing.declarations import DeclaredEndpoint, Router
 
 JSON: Final = "application/json"
 _WORD: Final = 4
@@ -28,17 +28,17 @@ NoEndpoint = Callable[[Scope, set[str]], Response]
 class Endpoint(NamedTuple):
     """An endpoint, ready to serve requests."""
 
-    declared: Declared
+    declared: DeclaredEndpoint
     pattern: re.Pattern[str]
     path: str
     """The path template without convertors, such as `/hub/spaces/{space_id}`."""
-    binding: Binding
+    binding: ParameterBinding
 
     @classmethod
-    def of(cls, declared: Declared) -> Endpoint:
+    def of(cls, declared: DeclaredEndpoint) -> Endpoint:
         """Prepare a declared endpoint."""
         pattern, path, convertors = compile_path(declared.path)
-        return cls(declared, pattern, path, Binding(declared.function, tuple(convertors)))
+        return cls(declared, pattern, path, ParameterBinding(declared.function, tuple(convertors)))
 
     async def response(self, request: Request, read_json: ReadJson) -> Response:
         """Serve a request.

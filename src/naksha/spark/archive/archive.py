@@ -38,12 +38,12 @@ from naksha.model.version import AtSeq, AtTime, AtTxn
 from naksha.spark.archive.versions import find_version
 from naksha.spark.jobs.collection_tables import table
 from naksha.spark.jobs.loading.parquet import rows_of_parquet
-from naksha.spark.runtime.storage_cache import existing
-from naksha.spark.source.options import Place
+from naksha.spark.runtime.storage_cache import existing_storage
+from naksha.spark.source.options import StorageRef
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.storage import Split, Storage
 from naksha.versioning import lines
-from naksha.versioning.version_refs import MAIN_BRANCH, One, parse_ref
+from naksha.versioning.version_refs import MAIN_BRANCH, SingleRef, parse_ref
 
 MANIFEST: Final = "manifest.json"
 LOCK: Final = ".lock"
@@ -54,7 +54,7 @@ KEPT: Final = tuple(name for name in COLUMNS.names if name != "seq_number")
 """Columns of a state in an archive; version numbers are part of the log, not of a state."""
 
 
-class Segment(msgspec.Struct, frozen=True, rename="camel"):
+class ArchiveSegment(msgspec.Struct, frozen=True, rename="camel"):
     """States that ended at or after the transaction `first` and before `until`.
 
     It has all of them that the storage still had, which are at least those that ended after
@@ -105,7 +105,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
     collection: str
     number: int
     """Number of the collection; it identifies the collection if its name is reused."""
-    segments: list[Segment] = []
+    segments: list[ArchiveSegment] = []
     jobs: list[ArchiveJob] = []
     """The most recent jobs with an id; former releases recorded none."""
 
@@ -134,7 +134,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
         return [folder / s.name / s.versions for s in self.segments if s.versions]
 
     @property
-    def since(self) -> Segment | None:
+    def since(self) -> ArchiveSegment | None:
         """First segment of the contiguous range up to the newest one; None without segments."""
         for segment in reversed(self.segments):
             if segment.floor >= segment.first:
@@ -164,12 +164,14 @@ def read_manifest(
     if not _is_of(found, storage, grows) or found.collection != info.id:
         raise InvalidArgument(
             f"The archive in {folder} belongs to the collection {found.collection!r} of the storage"
-            f" {found.storage!r}, not to {info.id!r} of {storage.id!r}",
+            f" {found.storage!r}, not to {info.id!r} of {storage.id!r};"
+            " use another directory",
             field="archive",
         )
     if found.number != info.number:
         raise InvalidArgument(
-            f"The archive in {folder} belongs to an earlier collection with the name {info.id!r}",
+            f"The archive in {folder} belongs to an earlier collection with the name {info.id!r};"
+            " use another directory",
             field="archive",
         )
     return found
@@ -189,7 +191,7 @@ def new_name(first: int, until: int) -> str:
     return f"{first}-{until}-{uuid.uuid4().hex[:8]}"
 
 
-def begun(folder: Path, storage: StorageIdentity, info: CollectionInfo) -> Manifest:
+def open_manifest(folder: Path, storage: StorageIdentity, info: CollectionInfo) -> Manifest:
     """Return the manifest of an archive to add to, which is created if it does not exist.
 
     Leftovers of an interrupted job are removed; the caller must hold the lock.
@@ -220,7 +222,7 @@ def _sweep(folder: Path) -> None:
 
 
 @contextmanager
-def growing(folder: Path) -> Iterator[None]:
+def locked_archive(folder: Path) -> Iterator[None]:
     """Lock an archive from reading the manifest to writing it, to add a segment.
 
     Raises:
@@ -237,7 +239,7 @@ def growing(folder: Path) -> Iterator[None]:
         yield
 
 
-def finish(folder: Path, work: Path, segment: Segment) -> None:
+def finish(folder: Path, work: Path, segment: ArchiveSegment) -> None:
     """Sync the files of a segment and rename its directory, so that the manifest can name it."""
     for name in filter(None, [*segment.files, segment.versions]):
         _sync(work / name)
@@ -265,7 +267,7 @@ def _sync(path: Path) -> None:
 
 
 def archived_features(
-    spark: SparkSession, place: Place, collection: str, archive: str, version: str
+    spark: SparkSession, place: StorageRef, collection: str, archive: str, version: str
 ) -> DataFrame:
     """Return the features of a collection at a version from an archive and its storage.
 
@@ -282,9 +284,9 @@ def archived_features(
     folder = Path(archive).absolute()
     if not (folder / MANIFEST).exists():
         raise NotFound(f"The directory {archive!r} does not contain an archive", field="archive")
-    storages = existing(place)
+    storages = existing_storage(place)
     manifest = storages.call(lambda s: _manifest(s, folder, collection))
-    found = storages.call(lambda s: _meant(s, version, manifest.versions(folder)))
+    found = storages.call(lambda s: _resolve(s, version, manifest.versions(folder)))
     splits, segments = storages.call(lambda s: _planned(s, manifest, found))
     rows = table(spark, place, splits, KEPT)
     past = [path for segment in segments for path in segment.paths(folder)]
@@ -319,11 +321,11 @@ async def _manifest(storage: Storage, folder: Path, collection: str) -> Manifest
     return found
 
 
-async def _meant(storage: Storage, version: str, known: list[Path]) -> lines.Place:
+async def _resolve(storage: Storage, version: str, known: list[Path]) -> lines.Place:
     try:
         found = await lines.place_of(storage, version)
     except Expired:
-        archived = await _meant_before(storage, version, known)
+        archived = await _resolve_dropped(storage, version, known)
         if archived is None:
             raise
         return archived
@@ -335,10 +337,10 @@ async def _meant(storage: Storage, version: str, known: list[Path]) -> lines.Pla
     return replace(found, at=AtSeq(found.version.seq_number))
 
 
-async def _meant_before(storage: Storage, version: str, known: list[Path]) -> lines.Place | None:
+async def _resolve_dropped(storage: Storage, version: str, known: list[Path]) -> lines.Place | None:
     """Find a version of main that the log has dropped, if the archive knows it."""
     ref = parse_ref(version)
-    if not isinstance(ref, One) or ref.branch != MAIN_BRANCH:
+    if not isinstance(ref, SingleRef) or ref.branch != MAIN_BRANCH:
         return None
     if not isinstance(ref.point, AtSeq | AtTxn | AtTime):
         return None
@@ -351,10 +353,10 @@ async def _meant_before(storage: Storage, version: str, known: list[Path]) -> li
 
 async def _planned(
     storage: Storage, manifest: Manifest, found: lines.Place
-) -> tuple[list[Split], list[Segment]]:
+) -> tuple[list[Split], list[ArchiveSegment]]:
     """Return the storage's splits of a version, and the segments with the rest of it, if any."""
     txn, since = found.version.txn, manifest.since
-    if since is None or txn >= manifest.until or await _is_there(storage, manifest, found):
+    if since is None or txn >= manifest.until or await _is_readable(storage, manifest, found):
         return await storage.plan(manifest.collection, Query(), found.at), []
     if txn < since.floor:
         raise Expired(
@@ -367,7 +369,7 @@ async def _planned(
     return splits, [segment for segment in manifest.segments if segment.until > txn]
 
 
-async def _is_there(storage: Storage, manifest: Manifest, found: lines.Place) -> bool:
+async def _is_readable(storage: Storage, manifest: Manifest, found: lines.Place) -> bool:
     try:
         await storage.resolve(found.at, manifest.collection)
     except Expired:

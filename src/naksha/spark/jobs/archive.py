@@ -29,19 +29,26 @@ from naksha.spark.archive.archive import (
     KEPT,
     UNFINISHED,
     ArchiveJob,
+    ArchiveSegment,
     Manifest,
-    Segment,
-    begun,
     finish,
-    growing,
+    locked_archive,
     new_name,
+    open_manifest,
     read_files,
     write_manifest,
 )
 from naksha.spark.archive.versions import FILE as VERSIONS
 from naksha.spark.archive.versions import keep_versions
 from naksha.spark.jobs.collection_tables import oldest_version, table
-from naksha.spark.jobs.frame import Access, Job, OutputFile, Progress, Spec, Unstoppable
+from naksha.spark.jobs.frame import (
+    Job,
+    JobAccess,
+    JobProgress,
+    JobSpec,
+    OutputFile,
+    UncancellableProgress,
+)
 from naksha.spark.jobs.geoparquet import (
     BBOX,
     BOX,
@@ -51,7 +58,7 @@ from naksha.spark.jobs.geoparquet import (
     written_by_number,
 )
 from naksha.spark.jobs.watched_actions import watched
-from naksha.spark.runtime.storage_cache import existing
+from naksha.spark.runtime.storage_cache import existing_storage
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.storage import Split, Storage
 
@@ -60,7 +67,7 @@ _WRITTEN: Final = "path string, states bigint"
 _SCHEMA: Final = pa.schema([*(COLUMNS.field(name) for name in KEPT), pa.field(BBOX, BOX)])
 
 
-class Archive(Spec, tag="archive", frozen=True, kw_only=True):
+class Archive(JobSpec, tag="archive", frozen=True, kw_only=True):
     """Archive the history of a collection that ended more than a number of days ago.
 
     It is dropped from the storage once the archive was read back. History that is pinned by tags
@@ -98,7 +105,7 @@ class Archived(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     jobs, or of `keep`."""
 
 
-class _Plan(NamedTuple):
+class _ArchivePlan(NamedTuple):
     """Plan to archive the states that ended before `until`.
 
     The archive already has those that ended before `first`. States that ended before `cutoff` are
@@ -118,7 +125,7 @@ class _Plan(NamedTuple):
         return self.manifest.until
 
 
-def archive(spark: SparkSession, spec: Archive, progress: Progress) -> Archived:
+def archive(spark: SparkSession, spec: Archive, progress: JobProgress) -> Archived:
     """Run the job; see `Archive`."""
     check_collection_id(spec.collection, field="collection")
     if spec.older_than_days < 1:
@@ -128,17 +135,18 @@ def archive(spark: SparkSession, spec: Archive, progress: Progress) -> Archived:
         )
     if spec.older_than_days > limits.ARCHIVE_DAYS_MAX:
         raise InvalidArgument(
-            f"The option older_than_days must be at most {limits.ARCHIVE_DAYS_MAX}",
+            f"The option older_than_days must be at most {limits.ARCHIVE_DAYS_MAX}, not"
+            f" {spec.older_than_days}",
             field="older_than_days",
         )
     folder = Path(spec.archive).absolute()
-    with growing(folder):
+    with locked_archive(folder):
         return _archive(spark, spec, folder, progress)
 
 
-def _archive(spark: SparkSession, spec: Archive, folder: Path, progress: Progress) -> Archived:
-    storage = existing(spec.place)
-    manifest = storage.call(lambda s: _begun(s, spec, folder))
+def _archive(spark: SparkSession, spec: Archive, folder: Path, progress: JobProgress) -> Archived:
+    storage = existing_storage(spec.place)
+    manifest = storage.call(lambda s: _open_manifest(s, spec, folder))
     job = manifest.job(spec.job_id)
     _check_same_job(spec, job)
     if job is not None and job.report is not None:
@@ -148,32 +156,32 @@ def _archive(spark: SparkSession, spec: Archive, folder: Path, progress: Progres
     if plan is None:
         return _report(spec, folder, manifest, ArchiveJob(spec.job_id, day, 0, None), 0)
     ended = _ended(spark, spec, plan)
-    there = watched(spark, progress, "count", lambda: _there(ended, plan))
-    if there.new.states:
-        segment = _write(spark, spec, folder, plan, ended, there.new, progress)
+    ended_states = watched(spark, progress, "count", lambda: _summary(ended, plan))
+    if ended_states.new.states:
+        segment = _write(spark, spec, folder, plan, ended, ended_states.new, progress)
         manifest = msgspec.structs.replace(manifest, segments=[*manifest.segments, segment])
-        job = ArchiveJob(spec.job_id, day, there.due, segment.name, _asked(spec))
-    job = job or ArchiveJob(spec.job_id, day, there.due, None, _asked(spec))
+        job = ArchiveJob(spec.job_id, day, ended_states.due, segment.name, _parameters(spec))
+    job = job or ArchiveJob(spec.job_id, day, ended_states.due, None, _parameters(spec))
     manifest = manifest.with_job(job)
     write_manifest(folder, manifest)
-    left = there.due
+    left = ended_states.due
     if not spec.keep:
-        _check_kept(spark, folder, plan, there, ended.schema, progress)
-        left = _drop(spark, spec, plan, there, day, progress)
+        _check_kept(spark, folder, plan, ended_states, ended.schema, progress)
+        left = _drop(spark, spec, plan, ended_states, day, progress)
     report = _report(spec, folder, manifest, job, left)
     if spec.job_id:
-        told = msgspec.structs.replace(job, report=msgspec.to_builtins(report))
-        write_manifest(folder, manifest.with_job(told))
+        finished = msgspec.structs.replace(job, report=msgspec.to_builtins(report))
+        write_manifest(folder, manifest.with_job(finished))
     return report
 
 
-def _asked(spec: Archive) -> tuple[int, bool]:
+def _parameters(spec: Archive) -> tuple[int, bool]:
     return spec.older_than_days, spec.keep
 
 
 def _check_same_job(spec: Archive, job: ArchiveJob | None) -> None:
     """Reject the id of a job with other parameters: its report would be returned for this one."""
-    if job is not None and job.asked not in (None, _asked(spec)):
+    if job is not None and job.asked not in (None, _parameters(spec)):
         raise Conflict(
             f"The job {spec.job_id!r:.100} was run before with another older_than_days or keep; use"
             " another job id",
@@ -200,8 +208,8 @@ def _report(
     )
 
 
-async def _begun(storage: Storage, spec: Archive, folder: Path) -> Manifest:
-    return begun(folder, storage.identity, await storage.collection(spec.collection))
+async def _open_manifest(storage: Storage, spec: Archive, folder: Path) -> Manifest:
+    return open_manifest(folder, storage.identity, await storage.collection(spec.collection))
 
 
 async def _day(storage: Storage, days: int) -> date:
@@ -215,7 +223,9 @@ async def _day(storage: Storage, days: int) -> date:
     return min(wanted, date_of(last)) if last else wanted
 
 
-async def _plan(storage: Storage, spec: Archive, manifest: Manifest, day: date) -> _Plan | None:
+async def _plan(
+    storage: Storage, spec: Archive, manifest: Manifest, day: date
+) -> _ArchivePlan | None:
     """Plan the work of the job; None if there is nothing to archive."""
     cutoff = txn_of(day, 0)
     last = await _last_before(storage, day)
@@ -223,7 +233,7 @@ async def _plan(storage: Storage, spec: Archive, manifest: Manifest, day: date) 
         return None
     oldest = await oldest_version(storage, spec.collection)
     splits = await _splits(storage, spec, last)
-    return _Plan(manifest, max(cutoff, manifest.until), cutoff, last, oldest, splits)
+    return _ArchivePlan(manifest, max(cutoff, manifest.until), cutoff, last, oldest, splits)
 
 
 async def _splits(storage: Storage, spec: Archive, last: Version) -> list[Split]:
@@ -256,7 +266,7 @@ class _Checksum(NamedTuple):
     sum: str
 
 
-class _There(NamedTuple):
+class _EndedStates(NamedTuple):
     """Summary of the ended states in the storage."""
 
     new: _Checksum
@@ -267,12 +277,12 @@ class _There(NamedTuple):
     """First end of the states that are also in the archive; None if there are none."""
 
 
-def _ended(spark: SparkSession, spec: Archive, plan: _Plan) -> DataFrame:
+def _ended(spark: SparkSession, spec: Archive, plan: _ArchivePlan) -> DataFrame:
     states = table(spark, spec.place, plan.splits, KEPT)
     return states.where((sf.col("txn_next") > 0) & (sf.col("txn_next") < plan.until))
 
 
-def _there(ended: DataFrame, plan: _Plan) -> _There:
+def _summary(ended: DataFrame, plan: _ArchivePlan) -> _EndedStates:
     is_new = sf.col("txn_next") >= plan.first
     (row,) = ended.agg(
         sf.count_if(is_new).alias("states"),
@@ -280,7 +290,7 @@ def _there(ended: DataFrame, plan: _Plan) -> _There:
         sf.count_if(sf.col("txn_next") < plan.cutoff).alias("due"),
         sf.min(sf.when(~is_new, sf.col("txn_next"))).alias("since"),
     ).collect()
-    return _There(_Checksum(row.states, str(row.sum or 0)), row.due, row.since)
+    return _EndedStates(_Checksum(row.states, str(row.sum or 0)), row.due, row.since)
 
 
 def _checksum(states: DataFrame) -> _Checksum:
@@ -298,10 +308,10 @@ def _hash() -> Column:
 def _check_kept(
     spark: SparkSession,
     folder: Path,
-    plan: _Plan,
-    there: _There,
+    plan: _ArchivePlan,
+    ended_states: _EndedStates,
     schema: StructType,
-    progress: Progress,
+    progress: JobProgress,
 ) -> None:
     """Verify files of earlier jobs before the states in them are dropped.
 
@@ -309,13 +319,13 @@ def _check_kept(
         StorageCorrupt: A file is missing, or its content has changed.
     """
     for segment in plan.manifest.segments:
-        if there.since is None or segment.until <= there.since:
+        if ended_states.since is None or segment.until <= ended_states.since:
             continue
         paths = segment.paths(folder)
         for path in paths:
             if not path.is_file():
                 raise StorageCorrupt(
-                    f"The file {path} of the archive is missing; nothing was dropped"
+                    f"The file {path} of the archive is missing; nothing was dropped, restore it"
                 )
         states = read_files(spark, paths, schema)
         found = watched(spark, progress, "read again", partial(_checksum, states))
@@ -325,26 +335,28 @@ def _check_kept(
 def _check_same(found: _Checksum, expected: _Checksum) -> None:
     if found != expected:
         raise StorageCorrupt(
-            f"The archive is damaged: it contains {found}, not {expected}; nothing was dropped"
+            f"The archive is damaged: its files have {found.states} states with the checksum"
+            f" {found.sum}, not {expected.states} with {expected.sum}; nothing was dropped, restore"
+            " the files"
         )
 
 
 def _drop(
     spark: SparkSession,
     spec: Archive,
-    plan: _Plan,
-    there: _There,
+    plan: _ArchivePlan,
+    ended_states: _EndedStates,
     day: date,
-    progress: Progress,
+    progress: JobProgress,
 ) -> int:
     """Drop archived states; return how many of them are still in the storage.
 
     From here the job cannot be cancelled any more, so that its report says what was dropped.
     """
-    storage, progress = existing(spec.place), Unstoppable(progress)
+    storage, progress = existing_storage(spec.place), UncancellableProgress(progress)
     progress.phase("drop")
     storage.call(lambda s: s.expire(spec.collection, day))
-    if there.due == 0:
+    if ended_states.due == 0:
         return 0
     splits = storage.call(lambda s: _splits(s, spec, plan.last))
     ends = table(spark, spec.place, splits, ["txn_next"])
@@ -359,11 +371,11 @@ def _write(
     spark: SparkSession,
     spec: Archive,
     folder: Path,
-    plan: _Plan,
+    plan: _ArchivePlan,
     ended: DataFrame,
     expected: _Checksum,
-    progress: Progress,
-) -> Segment:
+    progress: JobProgress,
+) -> ArchiveSegment:
     """Write the new states as a segment, which the manifest does not name yet."""
     states = ended.where(sf.col("txn_next") >= plan.first)
     name = new_name(plan.first, plan.until)
@@ -372,10 +384,10 @@ def _write(
     try:
         months = states.withColumn("month", sf.expr(f"txn_next DIV {MONTH_FACTOR}"))
         ordered = months.repartition("month").sortWithinPartitions("month", "qrid", "id", "txn")
-        written = ordered.mapInArrow(_Writer(str(work)), _WRITTEN)
+        written = ordered.mapInArrow(_MonthWriter(str(work)), _WRITTEN)
         rows = watched(spark, progress, "write", written.collect)
         # States that the storage has dropped in the meantime may be missing.
-        oldest = existing(spec.place).call(lambda s: oldest_version(s, spec.collection))
+        oldest = existing_storage(spec.place).call(lambda s: oldest_version(s, spec.collection))
         files = sorted(row.path for row in rows)
         back = read_files(spark, [work / file for file in files], states.schema)
         found = watched(spark, progress, "read back", lambda: _checksum(back))
@@ -386,8 +398,8 @@ def _write(
             if left.name not in files:
                 left.unlink()  # from a failed attempt
         after, last = plan.manifest.known, plan.last.seq_number
-        existing(spec.place).call(lambda s: keep_versions(s, work / VERSIONS, after, last))
-        segment = Segment(
+        existing_storage(spec.place).call(lambda s: keep_versions(s, work / VERSIONS, after, last))
+        segment = ArchiveSegment(
             *(name, plan.first, plan.until, oldest.txn, oldest.seq_number),
             *(last, found.states, found.sum, files, VERSIONS),
         )
@@ -403,7 +415,7 @@ def _write(
     return segment
 
 
-class _Writer:
+class _MonthWriter:
     """Task that writes one file per month and returns a row for each file."""
 
     def __init__(self, folder: str) -> None:
@@ -418,7 +430,7 @@ class _Writer:
 
         numbered = ((_rows(batch), numbers_of(batch, "month")) for batch in batches)
         for _, file in written_by_number(numbered, file_of):
-            yield _told(file)
+            yield _file_row(file)
 
 
 def _rows(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -429,10 +441,10 @@ def _rows(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
 
 
-def _told(file: GeoParquetFile) -> pa.RecordBatch:
+def _file_row(file: GeoParquetFile) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [pa.array([file.path.name]), pa.array([file.rows], pa.int64())], names=["path", "states"]
     )
 
 
-JOB = Job(Archive, archive, "Move old history to GeoParquet files.", Access.MANAGE)
+JOB = Job(Archive, archive, "Move old history to GeoParquet files.", JobAccess.MANAGE)

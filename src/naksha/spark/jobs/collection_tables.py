@@ -14,8 +14,8 @@ from naksha.model.errors import Expired
 from naksha.model.query import Query
 from naksha.model.version import HEAD, AtSeq, Version
 from naksha.spark.runtime.failures import noting
-from naksha.spark.runtime.storage_cache import existing
-from naksha.spark.source.options import Place
+from naksha.spark.runtime.storage_cache import existing_storage
+from naksha.spark.source.options import StorageRef
 from naksha.spi.arrow import schema_of
 from naksha.spi.storage import Split, Storage
 from naksha.versioning import lines
@@ -24,7 +24,7 @@ Change = Callable[[int, pa.RecordBatch], pa.RecordBatch]
 """Transformation of a batch of states in a task, given the number of the split."""
 
 
-async def fixed(storage: Storage, ref: str) -> lines.Place:
+async def fixed_position(storage: Storage, ref: str) -> lines.Place:
     """Resolve a version; HEAD becomes the last published one, which is stable for the whole job."""
     found = await lines.place_of(storage, ref)
     return replace(found, at=AtSeq(found.version.seq_number))
@@ -48,15 +48,15 @@ async def planned(at: lines.Place, collection: str, query: Query) -> list[Split]
 
 
 def table(
-    spark: SparkSession, place: Place, splits: Sequence[Split], columns: Sequence[str]
+    spark: SparkSession, place: StorageRef, splits: Sequence[Split], columns: Sequence[str]
 ) -> DataFrame:
     """Read columns of splits (see `naksha.spi.arrow.COLUMNS`)."""
-    return changed(spark, place, splits, columns, schema_of(columns), _as_it_is)
+    return table_by_batch(spark, place, splits, columns, schema_of(columns), _as_it_is)
 
 
-def changed(
+def table_by_batch(
     spark: SparkSession,
-    place: Place,
+    place: StorageRef,
     splits: Sequence[Split],
     columns: Sequence[str],
     schema: pa.Schema,
@@ -72,7 +72,9 @@ def changed(
         with noting():
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    for states in existing(place).iterate(partial(_read, known[number], names)):
+                    for states in existing_storage(place).iterate(
+                        partial(_read, known[number], names)
+                    ):
                         yield change(number, states)
 
     # One row per task: the number of its split.

@@ -22,8 +22,8 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.query import Query, States
 from naksha.spark.jobs import typed_columns
 from naksha.spark.jobs.cells import CellFinder, cells_of
-from naksha.spark.jobs.collection_tables import changed, fixed, planned, table
-from naksha.spark.jobs.frame import Job, OutputFile, Progress, Spec
+from naksha.spark.jobs.collection_tables import fixed_position, planned, table, table_by_batch
+from naksha.spark.jobs.frame import Job, JobProgress, JobSpec, OutputFile
 from naksha.spark.jobs.geoparquet import (
     ABOUT,
     BBOX,
@@ -36,9 +36,15 @@ from naksha.spark.jobs.geoparquet import (
     numbers_of,
     written_by_number,
 )
-from naksha.spark.jobs.publish_directory import MANIFEST, check_output, made_before, published, tell
+from naksha.spark.jobs.publish_directory import (
+    MANIFEST,
+    check_output,
+    earlier_report,
+    published,
+    write_report,
+)
 from naksha.spark.jobs.watched_actions import watched
-from naksha.spark.runtime.storage_cache import existing
+from naksha.spark.runtime.storage_cache import existing_storage
 from naksha.spark.source.options import HEAD
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.partitioning import NOWHERE, features_max
@@ -61,7 +67,7 @@ _READ: Final = (*_BEFORE, "properties", *_AFTER, "qrid", *_EDGES)
 _WRITTEN: Final = "path string, cell int, features bigint, bbox array<double>"
 
 
-class Export(Spec, frozen=True, kw_only=True, tag="export"):
+class Export(JobSpec, frozen=True, kw_only=True, tag="export"):
     """Write a version of a collection to a directory of GeoParquet files."""
 
     collection: str
@@ -106,7 +112,7 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The first files; the manifest has all of them."""
 
 
-def export(spark: SparkSession, spec: Export, progress: Progress) -> Exported:
+def export(spark: SparkSession, spec: Export, progress: JobProgress) -> Exported:
     """Run the job; see `Export`."""
     if spec.query.states is not States.LIVE:
         # A load of the files would recreate deleted features.
@@ -115,7 +121,7 @@ def export(spark: SparkSession, spec: Export, progress: Progress) -> Exported:
             f" {States.LIVE.value!r}, not {spec.query.states.value!r}",
             field="query",
         )
-    if (before := made_before(spec.output, spec.job_id, Exported)) is not None:
+    if (before := earlier_report(spec.output, spec.job_id, Exported)) is not None:
         return before
     target = check_output(spec.output, overwrite=spec.overwrite)
     if spec.features_max is not None and spec.features_max < 1:
@@ -123,7 +129,7 @@ def export(spark: SparkSession, spec: Export, progress: Progress) -> Exported:
             f"The option features_max must be at least 1, not {spec.features_max}",
             field="features_max",
         )
-    at, most, splits = existing(spec.place).call(lambda it: _plan(it, spec))
+    at, most, splits = existing_storage(spec.place).call(lambda it: _plan(it, spec))
     qrids = table(spark, spec.place, splits, ["qrid"])
     cells = watched(spark, progress, "counting the cells", lambda: cells_of(qrids, most))
     columns = _typed_columns(spark, spec, splits, progress)
@@ -131,20 +137,20 @@ def export(spark: SparkSession, spec: Export, progress: Progress) -> Exported:
         rows = _rows(spark, spec, splits, CellFinder(cells))
         parts = work / "parts"
         parts.mkdir()
-        writer = _Writer(str(parts), columns, _about(spec, at))
+        writer = _CellWriter(str(parts), columns, _about(spec, at))
         made = _typed(rows, columns).mapInArrow(writer, _WRITTEN)
         files = watched(spark, progress, "writing", made.collect)
-        told = _arranged(work, parts, sorted(cells), files) or [_nothing(work, writer)]
-        manifest = _manifest(spec, at, at.line.storage.id, writer.schema, told)
+        exported = _arranged(work, parts, sorted(cells), files) or [_empty_file(work, writer)]
+        manifest = _manifest(spec, at, at.line.storage.id, writer.schema, exported)
         (work / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
-        report = msgspec.structs.replace(manifest, files=told[: limits.FILES_TOLD_MAX])
-        tell(work, spec.job_id, report)
+        report = msgspec.structs.replace(manifest, files=exported[: limits.FILES_TOLD_MAX])
+        write_report(work, spec.job_id, report)
         (work / SUCCESS).touch()
     return report
 
 
 async def _plan(storage: Storage, spec: Export) -> tuple[Place, int, list[Split]]:
-    at = await fixed(storage, spec.version)
+    at = await fixed_position(storage, spec.version)
     splits = await planned(at, spec.collection, spec.query)
     if spec.features_max is not None:
         return at, spec.features_max, splits
@@ -152,7 +158,7 @@ async def _plan(storage: Storage, spec: Export) -> tuple[Place, int, list[Split]
 
 
 def _typed_columns(
-    spark: SparkSession, spec: Export, splits: Sequence[Split], progress: Progress
+    spark: SparkSession, spec: Export, splits: Sequence[Split], progress: JobProgress
 ) -> list[typed_columns.TypedColumn] | None:
     if spec.properties is Properties.JSON:
         return None
@@ -177,7 +183,7 @@ def _rows(
         cells = pa.array(finder.numbers(batch.column("qrid")))
         return pa.RecordBatch.from_arrays([*batch.columns, cells], schema=schema)
 
-    read = changed(spark, spec.place, splits, _READ, schema, with_cell)
+    read = table_by_batch(spark, spec.place, splits, _READ, schema, with_cell)
     return read.repartition("cell").sortWithinPartitions("cell", "qrid", "id")
 
 
@@ -193,7 +199,7 @@ def _about(spec: Export, at: Place) -> About:
     return About(spec.collection, version.seq_number, str(version.txn), spec.properties)
 
 
-class _Writer:
+class _CellWriter:
     """Task that writes one file per cell and returns a row for each file."""
 
     def __init__(
@@ -221,15 +227,15 @@ class _Writer:
         def file_of(cell: int) -> GeoParquetFile:
             return self.file(Path(self._folder) / f"{attempt}-{cell}.parquet")
 
-        numbered = ((self._made(batch), numbers_of(batch, "cell")) for batch in batches)
+        numbered = ((self._file_batch(batch), numbers_of(batch, "cell")) for batch in batches)
         for cell, file in written_by_number(numbered, file_of):
-            yield _told(file, cell)
+            yield _file_row(file, cell)
 
     def file(self, path: Path) -> GeoParquetFile:
         """Create a file of this export."""
         return GeoParquetFile(path, self.schema, self._about)
 
-    def _made(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _file_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [
             boxes_of(batch, _EDGES) if name == BBOX else batch.column(name) for name in self._names
         ]
@@ -246,7 +252,7 @@ def _field(name: str) -> pa.Field:
     return COLUMNS.field(name)
 
 
-def _told(file: GeoParquetFile, cell: int) -> pa.RecordBatch:
+def _file_row(file: GeoParquetFile, cell: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [
             pa.array([file.path.name]),
@@ -262,7 +268,7 @@ def _arranged(
     work: Path, parts: Path, cells: Sequence[str], files: Sequence[Any]
 ) -> list[ExportedFile]:
     """Move the files of successful attempts into place, and remove those of other attempts."""
-    told = []
+    exported = []
     for row in sorted(files, key=lambda row: row.cell):
         cell = cells[row.cell]
         path = _path_of(cell)
@@ -270,14 +276,14 @@ def _arranged(
         moved = (parts / row.path).rename(work / path)
         size = moved.stat().st_size
         qrid = None if cell == NOWHERE else cell
-        told.append(ExportedFile(str(path), qrid, row.features, size, row.bbox))
+        exported.append(ExportedFile(str(path), qrid, row.features, size, row.bbox))
     for left in parts.iterdir():
         left.unlink()
     parts.rmdir()
-    return told
+    return exported
 
 
-def _nothing(work: Path, writer: _Writer) -> ExportedFile:
+def _empty_file(work: Path, writer: _CellWriter) -> ExportedFile:
     """Write a file without features, so that the directory has at least one file with a schema."""
     path = _path_of(NOWHERE)
     (work / path).parent.mkdir()

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from naksha.model.errors import InvalidArgument
 from naksha.model.state import XYZ
-from naksha.spark.jobs.loading.check import REJECTED, Checker
+from naksha.spark.jobs.loading.check import REJECTED, RecordChecker
 from naksha.spark.jobs.state_pairs import STATE
 from naksha.spi.arrow import GIVEN
 
@@ -29,7 +29,7 @@ _EMPTY: Final = r"^\s*\{\s*\}\s*$"
 class Reading(msgspec.Struct, frozen=True):
     """Task that converts records to features and rejects, as a load does."""
 
-    checker: Checker
+    checker: RecordChecker
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the records of a partition."""
@@ -64,7 +64,9 @@ def check_unique(given: DataFrame) -> None:
     twice = ids.where("count > 1").orderBy("id").first()
     if twice is not None:
         raise InvalidArgument(
-            "The files contain several features with this id", field="id", feature_id=twice.id
+            f"The files contain several features with the id {twice.id!r}; ids must be unique",
+            field="id",
+            feature_id=twice.id,
         )
 
 

@@ -1,16 +1,17 @@
 """Interface of jobs: a specification that is plain data, progress reporting, a report.
 
-    class Export(Spec, frozen=True, kw_only=True, tag="export"):
+    class Export(JobSpec, frozen=True, kw_only=True, tag="export"):
         collection: str
         output: OutputFile
 
-    def export(spark: SparkSession, spec: Export, progress: Progress) -> Exported: ...
+    def export(spark: SparkSession, spec: Export, progress: JobProgress) -> Exported: ...
 
     JOB = Job(Export, export, "Write a collection to GeoParquet files.")
 
-A specification is a `Spec` whose tag is the name of the job, so that it can be decoded from JSON.
-The caller (a script, the command line, a process of the hub) provides the progress. A job that is
-registered as an entry point of the group `naksha.jobs` can be run by all of them (`registry.py`).
+A specification is a `JobSpec` whose tag is the name of the job, so that it can be decoded from
+JSON. The caller (a script, the command line, a process of the hub) provides the progress. A job
+that is registered as an entry point of the group `naksha.jobs` can be run by all of them
+(`registry.py`).
 
 Some fields have the same meaning in all specifications, because the caller fills them in:
 
@@ -32,7 +33,7 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from naksha.model.errors import Cancelled
-from naksha.spark.source.options import Place
+from naksha.spark.source.options import StorageRef
 
 FILE: Final = "naksha-file"
 """Key in the JSON schema of a field that names a file or directory to read or write."""
@@ -45,13 +46,15 @@ OutputFile: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={FILE: "wr
 """File or directory to write, with the same restriction."""
 
 
-class Spec(msgspec.Struct, frozen=True, kw_only=True, tag_field="job", forbid_unknown_fields=True):
+class JobSpec(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="job", forbid_unknown_fields=True
+):
     """Specification of a job; `place` is the location of its storage."""
 
-    place: Place
+    place: StorageRef
 
 
-class Progress(Protocol):
+class JobProgress(Protocol):
     """Receiver of the progress of a job.
 
     All calls may raise `Cancelled`, so that a job ends soon after it was cancelled.
@@ -66,11 +69,11 @@ class Progress(Protocol):
     def say(self, text: str) -> None:
         """Report a text for the user."""
 
-    def too_late(self) -> None:
+    def disable_cancellation(self) -> None:
         """Report that the job cannot be cancelled any more, because its next step is final."""
 
 
-class Silent:
+class SilentProgress:
     """Progress that ignores all reports."""
 
     def phase(self, name: str, total: int | None = None) -> None:
@@ -82,18 +85,18 @@ class Silent:
     def say(self, text: str) -> None:
         """Ignore the report."""
 
-    def too_late(self) -> None:
+    def disable_cancellation(self) -> None:
         """Ignore the report."""
 
 
-class Unstoppable:
+class UncancellableProgress:
     """Progress of a step that cannot be cancelled.
 
     The constructor raises `Cancelled` if the job was cancelled before.
     """
 
-    def __init__(self, progress: Progress) -> None:
-        progress.too_late()
+    def __init__(self, progress: JobProgress) -> None:
+        progress.disable_cancellation()
         self._progress = progress
 
     def phase(self, name: str, total: int | None = None) -> None:
@@ -111,11 +114,11 @@ class Unstoppable:
         with suppress(Cancelled):
             self._progress.say(text)
 
-    def too_late(self) -> None:
+    def disable_cancellation(self) -> None:
         """Do nothing: it was reported by the constructor."""
 
 
-class Access(StrEnum):
+class JobAccess(StrEnum):
     """Kind of access of a job, which determines the rights that it requires."""
 
     READ = "read"
@@ -126,7 +129,7 @@ class Access(StrEnum):
     """It drops data that cannot be restored."""
 
 
-S = TypeVar("S", bound=Spec)
+S = TypeVar("S", bound=JobSpec)
 R = TypeVar("R", bound=msgspec.Struct)
 
 
@@ -134,10 +137,10 @@ class Job(NamedTuple, Generic[S, R]):
     """Job that can be run by its name."""
 
     spec: type[S]
-    run: Callable[[SparkSession, S, Progress], R]
+    run: Callable[[SparkSession, S, JobProgress], R]
     about: str
     """Purpose of the job, in one sentence."""
-    access: Access = Access.READ
+    access: JobAccess = JobAccess.READ
     is_repeatable: bool = True
     """Whether it may be run again after its process has died."""
     exit_code: Callable[[R], int] | None = None

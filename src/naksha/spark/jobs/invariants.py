@@ -40,7 +40,7 @@ class Invariant(StrEnum):
     OVERLAP = "overlap"
     """No two states of a feature are valid at the same time."""
     GAP = "gap"
-    """Where history is complete, a state begins when its predecessor ends, and only a tombstone
+    """In complete history, a state begins when its predecessor ends, and only a tombstone
     ends without a successor."""
     VERSION = "version"
     """The versions of a feature are consecutive."""
@@ -72,7 +72,7 @@ READ: Final = (
 )
 
 
-class Line(NamedTuple):
+class CheckedLine(NamedTuple):
     """Line whose states are read: main (`branch` is None), or a branch on one of its bases."""
 
     branch: str | None
@@ -84,7 +84,7 @@ class Line(NamedTuple):
 
 
 _LOOKED_AT: Final = [name for name in READ if name != "geometry"]
-SEEN: Final = pa.schema(
+CHECKED: Final = pa.schema(
     [
         *(COLUMNS.field(name).with_nullable(True) for name in _LOOKED_AT),
         pa.field("branch", pa.string()),
@@ -99,7 +99,7 @@ SEEN: Final = pa.schema(
     ]
 )
 """States with the results of checking their geometries."""
-_LINE: Final = Line._fields
+_LINE: Final = CheckedLine._fields
 _LOW: Final = ("west", "south")
 _HIGH: Final = ("east", "north")
 _EDGES: Final = (*_LOW, *_HIGH)
@@ -124,7 +124,7 @@ _DOCUMENT: Final = {
 """Members of the namespace, and the columns that must have the same values."""
 
 
-class Rule(NamedTuple):
+class InvariantRule(NamedTuple):
     """SQL expression that detects a violation by a state, and one for its message.
 
     They are strings because composing columns takes a call to Java for every operation.
@@ -138,24 +138,24 @@ class Rule(NamedTuple):
 # ---- Geometries ----------------------------------------------------------------------------------
 
 
-def looked_at(line: Line, split: Split, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Convert a batch of states to `SEEN`; geometries are checked in the task that reads them."""
+def checked_batch(line: CheckedLine, split: Split, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Convert a batch of states to `CHECKED`, and check geometries in the task that reads them."""
     wkb = batch.column("geometry")
     shapes = read_shapes(wkb.to_numpy(zero_copy_only=False))
     nothing = np.array(wkb.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
     bounds = shapely.bounds(shapes)
     on_earth = (np.abs(bounds) <= np.array([180.0, 90.0, 180.0, 90.0])).all(axis=1)
-    told = np.column_stack(
+    stored = np.column_stack(
         [
             batch.column(name).to_numpy(zero_copy_only=False).astype(float)
             for name in ("west", "south", "east", "north")
         ]
     )
-    same = (told == bounds) | (np.isnan(told) & np.isnan(bounds))
+    same = (stored == bounds) | (np.isnan(stored) & np.isnan(bounds))
     kind = None if split.states is None else split.states.value
     more = [
         *(
-            pa.repeat(pa.scalar(value, SEEN.field(name).type), len(batch))
+            pa.repeat(pa.scalar(value, CHECKED.field(name).type), len(batch))
             for name, value in (*line._asdict().items(), ("kind", kind), ("leaf", split.leaf))
         ),
         pa.array(on_earth | shapely.is_empty(shapes) | nothing),
@@ -163,7 +163,7 @@ def looked_at(line: Line, split: Split, batch: pa.RecordBatch) -> pa.RecordBatch
         pa.array(_qrids(bounds, on_earth), pa.string()),
     ]
     columns = [batch.column(name) for name in _LOOKED_AT]
-    return pa.RecordBatch.from_arrays([*columns, *more], schema=SEEN)
+    return pa.RecordBatch.from_arrays([*columns, *more], schema=CHECKED)
 
 
 def _qrids(
@@ -178,53 +178,53 @@ def _qrids(
 # ---- Each state by itself ------------------------------------------------------------------------
 
 ALONE: Final = (
-    Rule(
+    InvariantRule(
         Invariant.INTERVAL,
         "txn_next <> 0 AND txn_next < txn",
         "concat('the state ends at ', txn_next, ', before it begins')",
     ),
-    Rule(
+    InvariantRule(
         Invariant.INTERVAL,
         f"kind IN ('{States.LIVE}', '{States.DELETED}') AND txn_next <> 0",
         "concat('the state is current, but ends at ', txn_next)",
     ),
-    Rule(
+    InvariantRule(
         Invariant.TOMBSTONE,
         f"kind = '{States.LIVE}' AND action = 'DELETE'",
         "'a tombstone is stored among the live features'",
     ),
-    Rule(
+    InvariantRule(
         Invariant.TOMBSTONE,
         f"kind = '{States.DELETED}' AND action <> 'DELETE'",
         "'a state that is not a tombstone is stored among the tombstones'",
     ),
-    Rule(
+    InvariantRule(
         Invariant.GEOMETRY,
         "NOT is_shape",
         "'the geometry cannot be decoded, or is outside of WGS 84'",
     ),
-    Rule(
+    InvariantRule(
         Invariant.GEOMETRY,
         "is_shape AND NOT is_boxed",
         "'the box does not match the geometry'",
     ),
-    Rule(
+    InvariantRule(
         Invariant.QRID,
         "is_shape AND NOT qrid <=> qrid_found",
         "concat('qrid is ', coalesce(qrid, 'null'),"
         " ', but that of the geometry is ', coalesce(qrid_found, 'null'))",
     ),
-    Rule(
+    InvariantRule(
         Invariant.QRID,
         "NOT mrid <=> coalesce(crid, qrid)",
         "'mrid is neither crid nor qrid'",
     ),
-    Rule(
+    InvariantRule(
         Invariant.LEAF,
         "left(md5(CAST(id AS binary)), 1) <> leaf",
         "concat('the feature is in leaf ', leaf, ', which is not that of its id')",
     ),
-    Rule(
+    InvariantRule(
         Invariant.IDENTITY,
         f"NOT uuid <=> concat_ws(':', home, txn DIV {YEAR_FACTOR}, txn DIV {MONTH_FACTOR} % 100,"
         f" txn DIV {DAY_FACTOR} % 100, i)",
@@ -233,7 +233,7 @@ ALONE: Final = (
 )
 
 
-def alone(states: DataFrame, storage: StorageIdentity, collection: str) -> DataFrame:
+def check_states(states: DataFrame, storage: StorageIdentity, collection: str) -> DataFrame:
     """Check each state by itself; the result has the problems, but no large columns."""
     xyz = ", ".join(f"{name}: string" for name in _DOCUMENT)
     document = f"from_json(feature, 'id string, properties struct<`{XYZ}`: struct<{xyz}>>')"
@@ -254,7 +254,7 @@ def _home(storage: StorageIdentity, collection: str) -> Column:
     return homes
 
 
-def _problems(rules: Sequence[Rule]) -> str:
+def _problems(rules: Sequence[InvariantRule]) -> str:
     """Build an expression for the array of a state's problems."""
     each = (
         f"IF(coalesce({rule.broken}, false), {_problem(rule.invariant, rule.message)}, NULL)"
@@ -269,19 +269,21 @@ def _problem(invariant: Invariant, message: str) -> str:
 
 def _namespace() -> str:
     """Build an expression for the array of differences between document and columns."""
-    told = [("id", "id", "document.id")]
+    members = [("id", "id", "document.id")]
     for member, (column, type_) in _DOCUMENT.items():
-        told.append((member, column, f"try_cast(document.properties.`{XYZ}`.{member} AS {type_})"))
+        members.append(
+            (member, column, f"try_cast(document.properties.`{XYZ}`.{member} AS {type_})")
+        )
     pairs = ", ".join(
         f"named_struct('name', '{name}', 'held', CAST({column} AS string),"
-        f" 'said', CAST({said} AS string))"
-        for name, column, said in told
+        f" 'stored', CAST({stored} AS string))"
+        for name, column, stored in members
     )
     message = (
         "concat(pair.name, ' is ', coalesce(pair.held, 'null'),"
-        " ', but ', coalesce(pair.said, 'null'), ' in the document')"
+        " ', but ', coalesce(pair.stored, 'null'), ' in the document')"
     )
-    differ = f"filter(array({pairs}), pair -> NOT pair.held <=> pair.said)"
+    differ = f"filter(array({pairs}), pair -> NOT pair.held <=> pair.stored)"
     return f"transform({differ}, pair -> {_problem(Invariant.NAMESPACE, message)})"
 
 
@@ -309,67 +311,69 @@ LINKED: Final = {
     "is_placed": "is_new OR p_txn = txn OR p_txn_next = txn",
 }
 FOLLOWING: Final = (
-    Rule(
+    InvariantRule(
         Invariant.TOMBSTONE,
         "both_current AND (is_dead OR was_dead)",
         "concat('both a tombstone and another state of the feature are current: ', p_uuid)",
     ),
-    Rule(
+    InvariantRule(
         Invariant.OVERLAP,
         "(both_current AND NOT is_dead AND NOT was_dead) OR p_txn_next > txn",
         "concat('the state begins while its predecessor is still valid: ', p_uuid)",
     ),
-    Rule(
+    InvariantRule(
         Invariant.GAP,
         # A purged tombstone may leave a gap before the feature is created again.
         "is_known AND NOT both_current AND p_txn_next < txn AND NOT (was_dead AND is_new)",
         "concat('no state was valid between this one and ', p_uuid)",
     ),
-    Rule(Invariant.TOMBSTONE, "is_lost AND is_dead", "'the state before the tombstone is missing'"),
-    Rule(
+    InvariantRule(
+        Invariant.TOMBSTONE, "is_lost AND is_dead", "'the state before the tombstone is missing'"
+    ),
+    InvariantRule(
         Invariant.GAP,
         "is_lost AND NOT is_dead",
         "concat('the state before version ', version, ' is missing')",
     ),
-    Rule(
+    InvariantRule(
         Invariant.GAP,
         # A current state has no end, so this one must have a successor.
         "is_last AND NOT is_dead AND txn_next > floor",
         "concat('the state ends at ', txn_next, ', but has no successor')",
     ),
-    Rule(
+    InvariantRule(
         Invariant.TOMBSTONE,
         # A purged tombstone leaves more than its backup.
         "is_last AND is_dead AND txn = txn_next AND txn > floor",
         "'the tombstone is missing, only its backup is stored'",
     ),
-    Rule(
+    InvariantRule(
         Invariant.VERSION,
         "is_next AND is_whole AND version <> p_version + 1"
         " AND NOT (is_new AND was_dead AND version = 1)",
         "concat('version ', version, ' follows version ', p_version)",
     ),
-    Rule(
+    InvariantRule(
         Invariant.VERSION,
         "is_next AND is_whole AND is_new AND NOT was_dead",
         "concat('the feature was created although it existed: ', p_uuid)",
     ),
-    Rule(
+    InvariantRule(
         Invariant.PUUID,
         "is_new AND puuid IS NOT NULL",
         "concat('the feature was created, but has the puuid ', puuid)",
     ),
-    Rule(
+    InvariantRule(
         Invariant.PUUID,
         "is_next AND is_whole AND NOT is_new AND NOT puuid <=> p_uuid",
         "concat('the predecessor is ', p_uuid, ', but puuid is ', coalesce(puuid, 'null'))",
     ),
-    Rule(
+    InvariantRule(
         Invariant.PUUID,
         "NOT is_step AND NOT puuid <=> p_puuid",
         "'puuid is not that of the replaced state of the same transaction'",
     ),
-    Rule(
+    InvariantRule(
         Invariant.NAMESPACE,
         "is_next AND is_whole AND NOT is_new AND created_at <> p_created_at",
         "'createdAt is not that of the predecessor'",
@@ -377,7 +381,7 @@ FOLLOWING: Final = (
 )
 
 
-def chained(states: DataFrame) -> DataFrame:
+def check_chains(states: DataFrame) -> DataFrame:
     """Check the own states of each line with their neighbours.
 
     `is_step` is false for a state that replaced a state of its own transaction, which does not
@@ -413,7 +417,7 @@ def _edges() -> Iterator[str]:
 
 
 def violations(states: DataFrame, log: DataFrame, first: int) -> DataFrame:
-    """Return all violations by `chained` states and by the log.
+    """Return all violations by states, from `check_chains`, and by the log.
 
     The log has the columns `branch`, `overlay`, `txn`, `created`, `updated`, `deleted`, `purged`
     and the edges of its box, and begins with the transaction `first`.
@@ -478,9 +482,9 @@ def _misplaced(logged: DataFrame) -> DataFrame:
 
 
 def _of_log(rows: DataFrame, message: str) -> DataFrame:
-    nobody = ("CAST(NULL AS string)", "CAST(NULL AS string)")
+    no_feature = ("CAST(NULL AS string)", "CAST(NULL AS string)")
     branch = "coalesce(n_branch, branch)"
-    return rows.selectExpr(branch, *nobody, "txn", f"'{Invariant.LOG}'", message)
+    return rows.selectExpr(branch, *no_feature, "txn", f"'{Invariant.LOG}'", message)
 
 
 _COUNTED: Final = {"created": "CREATE", "updated": "UPDATE", "deleted": "DELETE"}

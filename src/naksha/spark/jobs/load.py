@@ -13,29 +13,29 @@ from pyspark.sql import DataFrame, SparkSession
 from naksha.model import limits
 from naksha.model.errors import Cancelled, InvalidArgument, NakshaError
 from naksha.model.identity.names import check_app_id, check_author, check_collection_id
-from naksha.spark.jobs.frame import Access, Job, Progress
+from naksha.spark.jobs.frame import Job, JobAccess, JobProgress
 from naksha.spark.jobs.loading import history
 from naksha.spark.jobs.loading.check import check_rejects, keep_rejected
-from naksha.spark.jobs.loading.files import Found, found_files
+from naksha.spark.jobs.loading.files import FoundFiles, found_files
 from naksha.spark.jobs.loading.records import (
-    Records,
+    FileRecords,
     checker_of,
     collection_of,
     records_of,
-    tell_left_out,
+    report_left_out,
 )
 from naksha.spark.jobs.loading.spec import Load, Loaded
-from naksha.spark.jobs.loading.staging import OUTCOME_ROWS, Staging, parts_of
+from naksha.spark.jobs.loading.staging import OUTCOME_ROWS, StagingTask, parts_of
 from naksha.spark.jobs.watched_actions import watched
 from naksha.spark.runtime.sessions import in_utc
-from naksha.spark.runtime.storage_cache import Shared, opened
+from naksha.spark.runtime.storage_cache import SharedStorage, shared_storage
 from naksha.spark.source.write import applied_job
 from naksha.spi.staging import Applied, StagedWrite, WriteMode, check_key
 
 _DELETING: Final = (WriteMode.REPLACE, WriteMode.MIRROR)
 
 
-def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
+def load(spark: SparkSession, spec: Load, progress: JobProgress) -> Loaded:
     """Load files into a collection; see `Load`."""
     check_collection_id(spec.collection, field="collection")
     check_app_id(spec.app_id)
@@ -48,18 +48,18 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
             f"The settings in info must be those of {spec.collection!r}, not of {spec.info.id!r}",
             field="info",
         )
-    storage = opened(spec.place)
+    storage = shared_storage(spec.place)
     before = _loaded_before(storage, spec)
     if before is not None:
         return before  # its files may have been removed or replaced
     found = found_files(spec)
-    tell_left_out(found, progress)
+    report_left_out(found, progress)
     if spec.history:
         return _with_files(history.load_history(storage, spec, found.files, progress), found)
     records = records_of(in_utc(spark), spec, found.files)
     info = storage.call(lambda s: collection_of(s, spec.collection, spec.info))
     job = spec.job_id or uuid.uuid4().hex
-    staging = Staging(spec.place, job, checker_of(spec, info, records), spec.rejects_max)
+    staging = StagingTask(spec.place, job, checker_of(spec, info, records), spec.rejects_max)
     try:
         done = _load(spark, storage, spec, staging, records, found.files, progress)
         return _with_files(done, found)
@@ -68,7 +68,7 @@ def load(spark: SparkSession, spec: Load, progress: Progress) -> Loaded:
         raise
 
 
-def _loaded_before(storage: Shared, spec: Load) -> Loaded | None:
+def _loaded_before(storage: SharedStorage, spec: Load) -> Loaded | None:
     """Return the recorded report of the same job, if it was done before."""
     if not spec.job_id:
         return None
@@ -80,12 +80,12 @@ def _loaded_before(storage: Shared, spec: Load) -> Loaded | None:
 
 def _load(
     spark: SparkSession,
-    storage: Shared,
+    storage: SharedStorage,
     spec: Load,
-    staging: Staging,
-    records: Records,
+    staging: StagingTask,
+    records: FileRecords,
     files: Sequence[str],
-    progress: Progress,
+    progress: JobProgress,
 ) -> Loaded:
     outcomes = records.rows.mapInArrow(staging, OUTCOME_ROWS)
     rows = watched(spark, progress, "read and check", lambda: _limited(outcomes, spec))
@@ -100,8 +100,8 @@ def _load(
         )
     parts = parts_of(staging.job, rows)
     staged = sum(part.features for part in parts)
-    _check_all_told(rows, staged + len(rejected))
-    _tell_what_all_lack(rows, staged, progress)
+    _check_counts(rows, staged + len(rejected))
+    _report_missing_columns(rows, staged, progress)
     if not staged and spec.mode is WriteMode.MIRROR and not spec.delete_all:
         raise InvalidArgument(
             f"The files contain no features, and the mode {spec.mode.value!r} would delete all "
@@ -132,7 +132,7 @@ def _load(
     )
 
 
-def _with_files(done: Loaded, found: Found) -> Loaded:
+def _with_files(done: Loaded, found: FoundFiles) -> Loaded:
     """Add the files to the report."""
     count_max = limits.LOAD_FILES_TOLD_MAX
     return msgspec.structs.replace(
@@ -148,7 +148,7 @@ def _sum(rows: list[Any], count: str) -> int:
     return sum(row[count] or 0 for row in rows)
 
 
-def _tell_what_all_lack(rows: list[Any], staged: int, progress: Progress) -> None:
+def _report_missing_columns(rows: list[Any], staged: int, progress: JobProgress) -> None:
     """Report if no feature has a geometry or an id: the column probably was not recognised."""
     for count, what in (("without_geometry", "a geometry"), ("without_id", "an id")):
         if staged and _sum(rows, count) == staged:
@@ -182,7 +182,7 @@ def _limited(outcomes: DataFrame, spec: Load) -> list[Any]:
         kept.unpersist()
 
 
-def _check_all_told(rows: list[Any], told: int) -> None:
+def _check_counts(rows: list[Any], counted: int) -> None:
     """Check that no record was lost: the records read must be those staged or rejected.
 
     Raises:
@@ -190,9 +190,10 @@ def _check_all_told(rows: list[Any], told: int) -> None:
     """
     ends = [row for row in rows if row.reason is None]
     read = sum(row.records or 0 for row in ends)
-    if read != told or any(row.records is None for row in ends):
+    if read != counted or any(row.records is None for row in ends):
         raise NakshaError(
-            f"{read} records were read, but {told} were staged or rejected; nothing was written"
+            f"{read} records were read, but {counted} were staged or rejected; nothing was written,"
+            " retry the load"
         )
 
 
@@ -201,4 +202,4 @@ def _takes_spark(spec: Load) -> bool:
     return not spec.history
 
 
-JOB = Job(Load, load, "Load files into a collection.", Access.WRITE, needs_spark=_takes_spark)
+JOB = Job(Load, load, "Load files into a collection.", JobAccess.WRITE, needs_spark=_takes_spark)

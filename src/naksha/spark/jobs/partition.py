@@ -21,10 +21,16 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.query import Query
 from naksha.model.transaction import MAIN
 from naksha.spark.jobs.cells import cells_of
-from naksha.spark.jobs.collection_tables import fixed, planned, table
-from naksha.spark.jobs.frame import Job, OutputFile, Progress, Spec
-from naksha.spark.jobs.publish_directory import Output, check_output, made_before, published, tell
-from naksha.spark.runtime.storage_cache import existing
+from naksha.spark.jobs.collection_tables import fixed_position, planned, table
+from naksha.spark.jobs.frame import Job, JobProgress, JobSpec, OutputFile
+from naksha.spark.jobs.publish_directory import (
+    OutputFormat,
+    check_output,
+    earlier_report,
+    published,
+    write_report,
+)
+from naksha.spark.runtime.storage_cache import existing_storage
 from naksha.spark.source.options import HEAD
 from naksha.spi.partitioning import Partitioning, features_max
 from naksha.spi.storage import Split, Storage
@@ -33,7 +39,7 @@ from naksha.versioning.lines import Place
 _CELLS: Final = pa.schema([pa.field("qrid", pa.string()), pa.field("features", pa.int64())])
 
 
-class Partition(Spec, frozen=True, kw_only=True, tag="partition"):
+class Partition(JobSpec, frozen=True, kw_only=True, tag="partition"):
     """Compute the optimal partitioning of a version."""
 
     collection: str
@@ -44,7 +50,7 @@ class Partition(Spec, frozen=True, kw_only=True, tag="partition"):
     """Store the result in the storage; only for HEAD with the default features_max."""
     output: OutputFile | None = None
     """Directory for all cells, with their quad keys (`qrid`) and numbers of features."""
-    output_format: Output = Output.PARQUET
+    output_format: OutputFormat = OutputFormat.PARQUET
     overwrite: bool = False
     job_id: str = ""
     """Id of the job; an output directory that the same job has written is its result."""
@@ -66,7 +72,7 @@ class Partitioned(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     output: str | None
 
 
-def partition(spark: SparkSession, spec: Partition, progress: Progress) -> Partitioned:
+def partition(spark: SparkSession, spec: Partition, progress: JobProgress) -> Partitioned:
     """Run the job; see `Partition`."""
     if spec.features_max is not None and spec.features_max < 1:
         raise InvalidArgument(
@@ -81,10 +87,10 @@ def partition(spark: SparkSession, spec: Partition, progress: Progress) -> Parti
         )
     target = None
     if spec.output is not None:
-        if (made := made_before(spec.output, spec.job_id, Partitioned)) is not None:
+        if (made := earlier_report(spec.output, spec.job_id, Partitioned)) is not None:
             return made
         target = check_output(spec.output, overwrite=spec.overwrite)
-    storage = existing(spec.place)
+    storage = existing_storage(spec.place)
     at, size, splits = storage.call(lambda it: _plan(it, spec))
     most = spec.features_max or features_max(size)
     progress.phase("counting the cells")
@@ -108,12 +114,12 @@ def partition(spark: SparkSession, spec: Partition, progress: Progress) -> Parti
     if target is not None:
         with published(target, overwrite=spec.overwrite) as work:
             _save(cells, work, spec.output_format)
-            tell(work, spec.job_id, report)
+            write_report(work, spec.job_id, report)
     return report
 
 
-def _save(cells: Mapping[str, int], work: Path, format_: Output) -> None:
-    if format_ is Output.PARQUET:
+def _save(cells: Mapping[str, int], work: Path, format_: OutputFormat) -> None:
+    if format_ is OutputFormat.PARQUET:
         columns = {"qrid": list(cells), "features": list(cells.values())}
         pq.write_table(pa.table(columns, _CELLS), work / "part-0.parquet")
         return
@@ -123,7 +129,7 @@ def _save(cells: Mapping[str, int], work: Path, format_: Output) -> None:
 
 
 async def _plan(storage: Storage, spec: Partition) -> tuple[Place, int, list[Split]]:
-    at = await fixed(storage, spec.version)
+    at = await fixed_position(storage, spec.version)
     if spec.keep and at.line.overlay != MAIN:
         raise InvalidArgument(
             "The option keep is not supported for branches; use a version of main", field="keep"

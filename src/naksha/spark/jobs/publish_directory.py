@@ -32,7 +32,7 @@ _OLD: Final = ".old"
 R = TypeVar("R", bound=msgspec.Struct)
 
 
-class Output(StrEnum):
+class OutputFormat(StrEnum):
     """Format of output rows."""
 
     PARQUET = "parquet"
@@ -41,39 +41,42 @@ class Output(StrEnum):
     """One object per row, with complete features as GeoJSON."""
 
 
-class _Made(msgspec.Struct, rename="camel"):
+class _JobFile(msgspec.Struct, rename="camel"):
     job_id: str = ""
 
 
-def made_before(output: str, job_id: str, report: type[R]) -> R | None:
+def earlier_report(output: str, job_id: str, report: type[R]) -> R | None:
     """Return the report in an output directory if the same job has written it, else None."""
     if not output or not job_id:
         return None
     try:
         text = (Path(output).absolute() / REPORT).read_bytes()
-        if msgspec.json.decode(text, type=_Made).job_id != job_id:
+        if msgspec.json.decode(text, type=_JobFile).job_id != job_id:
             return None
         return msgspec.json.decode(text, type=report)
     except (OSError, msgspec.DecodeError):
         return None
 
 
-def tell(work: Path, job_id: str, report: msgspec.Struct) -> None:
+def write_report(work: Path, job_id: str, report: msgspec.Struct) -> None:
     """Write the report of a job to its output directory."""
-    told = {**msgspec.to_builtins(report), "jobId": job_id}
-    (work / REPORT).write_bytes(msgspec.json.encode(told))
+    attributes = {**msgspec.to_builtins(report), "jobId": job_id}
+    (work / REPORT).write_bytes(msgspec.json.encode(attributes))
 
 
 def check_output(output: str, *, overwrite: bool) -> Path:
     """Check the path of a directory to write, which must not exist unless it is overwritten."""
     if not output:
-        raise InvalidArgument("The option output must not be empty", field="output")
+        raise InvalidArgument(
+            "The option output must not be empty; set it to the path of a directory", field="output"
+        )
     target = Path(output).absolute()
     _sweep(target)
     _check_target(target, overwrite=overwrite)
     if not target.parent.is_dir():
         raise InvalidArgument(
-            f"The parent directory {target.parent} does not exist", field="output"
+            f"The parent directory {target.parent} of the output does not exist; create it",
+            field="output",
         )
     return target
 
@@ -81,7 +84,8 @@ def check_output(output: str, *, overwrite: bool) -> Path:
 def _check_target(target: Path, *, overwrite: bool) -> None:
     if target.exists() and not overwrite:
         raise Conflict(
-            f"The output {target} already exists; use another one or overwrite", field="output"
+            f"The output {target} already exists; use another output, or the option overwrite",
+            field="output",
         )
     if target.exists() and not target.is_dir():
         raise Conflict(
@@ -104,7 +108,7 @@ def published(target: Path, *, overwrite: bool) -> Iterator[Path]:
             shutil.rmtree(names.work, ignore_errors=True)
 
 
-def _rename(names: _Names, target: Path, *, overwrite: bool) -> None:
+def _rename(names: _OutputPaths, target: Path, *, overwrite: bool) -> None:
     if not target.exists():
         # This fails if another process has created the target in the meantime: a rename does not
         # replace a directory that is not empty.
@@ -125,14 +129,15 @@ def _move(work: Path, target: Path) -> None:
         work.rename(target)
     except OSError as error:
         raise Conflict(
-            f"The output {target} was created by another process", field="output"
+            f"The output {target} was created by another process; use another output",
+            field="output",
         ) from error
 
 
 # ---- Leftovers of dead processes -----------------------------------------------------------------
 
 
-class _Names(NamedTuple):
+class _OutputPaths(NamedTuple):
     """Paths next to a target that one job uses."""
 
     work: Path
@@ -142,17 +147,17 @@ class _Names(NamedTuple):
     """Lock file, which the process holds while it uses the other two."""
 
     @classmethod
-    def of(cls, target: Path, number: str) -> _Names:
+    def of(cls, target: Path, number: str) -> _OutputPaths:
         """Return the paths with a number."""
         name = f".{target.name}.{number}"
         return cls(*(target.with_name(name + end) for end in ("", _OLD, _LOCK)))
 
 
 @contextmanager
-def _names(target: Path) -> Iterator[_Names]:
+def _names(target: Path) -> Iterator[_OutputPaths]:
     """Reserve unique paths for the block."""
     while True:
-        names = _Names.of(target, uuid.uuid4().hex)
+        names = _OutputPaths.of(target, uuid.uuid4().hex)
         try:
             file = names.lock.open("xb")
         except OSError as error:
@@ -173,7 +178,7 @@ def _sweep(target: Path) -> None:
     form = re.compile(re.escape(f".{target.name}.") + "([0-9a-f]{32})" + re.escape(_LOCK))
     found = target.parent.iterdir() if target.parent.is_dir() else ()
     for number in [match[1] for path in found if (match := form.fullmatch(path.name))]:
-        names = _Names.of(target, number)
+        names = _OutputPaths.of(target, number)
         try:
             file = names.lock.open("r+b")
         except OSError:

@@ -17,18 +17,18 @@ import msgspec
 
 from naksha.model.errors import InvalidArgument
 from naksha.model.feature_problems import invalid_struct
-from naksha.spark.jobs.frame import FILE, AnyJob, Spec
+from naksha.spark.jobs.frame import FILE, AnyJob, JobSpec
 from naksha.spi.jobs.messages import JobKind
 
 _log: Final = logging.getLogger(__name__)
 GROUP: Final = "naksha.jobs"
 
 
-class Asked(NamedTuple):
+class JobRequest(NamedTuple):
     """Job with its specification."""
 
     job: AnyJob
-    spec: Spec
+    spec: JobSpec
 
 
 class _Named(msgspec.Struct):
@@ -67,7 +67,7 @@ def find_job(name: str) -> AnyJob:
     return job  # type: ignore[no-any-return] # entry points are untyped
 
 
-def read_spec(text: bytes | str) -> Asked:
+def read_spec(text: bytes | str) -> JobRequest:
     """Parse a specification in JSON: `{"job": "export", "place": {"location": "…"}, …}`.
 
     Raises:
@@ -75,7 +75,7 @@ def read_spec(text: bytes | str) -> Asked:
     """
     try:
         job = find_job(msgspec.json.decode(text, type=_Named).job)
-        return Asked(job, msgspec.json.decode(text, type=job.spec))
+        return JobRequest(job, msgspec.json.decode(text, type=job.spec))
     except msgspec.ValidationError as error:
         raise invalid_struct("specification", error) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -84,7 +84,7 @@ def read_spec(text: bytes | str) -> Asked:
         ) from None
 
 
-def described() -> list[JobKind]:
+def describe_jobs() -> list[JobKind]:
     """Describe all jobs for callers that run them in another process.
 
     A job that cannot be imported is logged and omitted; `find_job` raises its error.

@@ -24,7 +24,7 @@ from naksha.model.geo.geometry import geojson_texts
 from naksha.model.merge import GEOMETRY
 from naksha.model.state import XYZ
 from naksha.spi.support.write_merge import content_of
-from naksha.versioning.diff import Action
+from naksha.versioning.diff import DiffAction
 
 STATE: Final = ("uuid", "geometry", "feature")
 """Columns of a pair, each with the prefixes `old_` and `new_`, in addition to `id`."""
@@ -90,8 +90,10 @@ class Comparer:
 def _actions(batch: pa.RecordBatch) -> pa.Array:
     return pc.if_else(
         batch.column("old_feature").is_null(),
-        Action.CREATED.value,
-        pc.if_else(batch.column("new_feature").is_null(), Action.DELETED.value, Action.UPDATED),
+        DiffAction.CREATED.value,
+        pc.if_else(
+            batch.column("new_feature").is_null(), DiffAction.DELETED.value, DiffAction.UPDATED
+        ),
     )
 
 
@@ -101,7 +103,9 @@ def _paths(
     """Return the changed paths of each feature, and which pairs are changes at all."""
     paths: list[list[str]] = [[] for _ in range(len(batch))]
     is_change = np.ones(len(batch), dtype=np.bool_)
-    both = np.flatnonzero(pc.equal(actions, Action.UPDATED.value).to_numpy(zero_copy_only=False))
+    both = np.flatnonzero(
+        pc.equal(actions, DiffAction.UPDATED.value).to_numpy(zero_copy_only=False)
+    )
     pairs = batch.take(pa.array(both))
     moved = _moved(pairs)
     documents = zip(_documents(pairs, "old"), _documents(pairs, "new"), strict=True)

@@ -21,7 +21,7 @@ from naksha.model import limits
 from naksha.model.errors import LimitExceeded
 
 
-class Kind(StrEnum):
+class ColumnKind(StrEnum):
     """Type of a column by its name on Spark; JSON for values without a common type."""
 
     BOOLEAN = "boolean"
@@ -40,24 +40,24 @@ class TypedColumn(msgspec.Struct, frozen=True):
 
     property: str
     name: str
-    kind: Kind
+    kind: ColumnKind
 
 
 _ARROW: Final = {
-    Kind.BOOLEAN: pa.bool_(),
-    Kind.INTEGER: pa.int64(),
-    Kind.NUMBER: pa.float64(),
+    ColumnKind.BOOLEAN: pa.bool_(),
+    ColumnKind.INTEGER: pa.int64(),
+    ColumnKind.NUMBER: pa.float64(),
 }
 _EXACT: Final = 2**53
 """All integers up to this one are exact as doubles."""
 _WHOLE: Final = "decimal(38,0)"
 _KINDS: Final = (
-    ("BOOLEAN", Kind.BOOLEAN),
-    ("BIGINT", Kind.INTEGER),
-    ("DECIMAL", Kind.NUMBER),
-    ("DOUBLE", Kind.NUMBER),
-    ("STRING", Kind.TEXT),
-    ("VOID", Kind.NOTHING),
+    ("BOOLEAN", ColumnKind.BOOLEAN),
+    ("BIGINT", ColumnKind.INTEGER),
+    ("DECIMAL", ColumnKind.NUMBER),
+    ("DOUBLE", ColumnKind.NUMBER),
+    ("STRING", ColumnKind.TEXT),
+    ("VOID", ColumnKind.NOTHING),
 )
 
 
@@ -75,7 +75,7 @@ def typed_columns(properties: DataFrame, taken: Collection[str]) -> list[TypedCo
             "export them as JSON",
             field="properties",
         )
-    rows = sorted((row.name, one_kind(set(map(Kind, row.kinds)))) for row in found)
+    rows = sorted((row.name, one_kind(set(map(ColumnKind, row.kinds)))) for row in found)
     used = {name.lower() for name in taken}
     columns = []
     for name, kind in rows:
@@ -85,15 +85,15 @@ def typed_columns(properties: DataFrame, taken: Collection[str]) -> list[TypedCo
     return columns
 
 
-def one_kind(kinds: set[Kind]) -> Kind:
+def one_kind(kinds: set[ColumnKind]) -> ColumnKind:
     """Return the type that fits values of all kinds."""
-    given = kinds - {Kind.NOTHING}
-    if given in ({Kind.LONG}, {Kind.LONG, Kind.INTEGER}):
-        return Kind.INTEGER
-    if given == {Kind.INTEGER, Kind.NUMBER}:
-        return Kind.NUMBER
+    given = kinds - {ColumnKind.NOTHING}
+    if given in ({ColumnKind.LONG}, {ColumnKind.LONG, ColumnKind.INTEGER}):
+        return ColumnKind.INTEGER
+    if given == {ColumnKind.INTEGER, ColumnKind.NUMBER}:
+        return ColumnKind.NUMBER
     # In a column of JSON, null differs from a missing property.
-    return given.pop() if len(given) == 1 else Kind.JSON
+    return given.pop() if len(given) == 1 else ColumnKind.JSON
 
 
 def values(json: str, columns: Sequence[TypedColumn]) -> list[Column]:
@@ -110,7 +110,7 @@ def position(n: int) -> str:
     return f"property_{n}"
 
 
-def arrow_type(kind: Kind) -> pa.DataType:
+def arrow_type(kind: ColumnKind) -> pa.DataType:
     """Return the type of a column in a file."""
     return _ARROW.get(kind, pa.string())
 
@@ -121,19 +121,19 @@ def _members(json: str) -> Column:
 
 def _kind(value: Column) -> Column:
     type_ = f.schema_of_variant(value)
-    found = f.lit(Kind.JSON.value)
+    found = f.lit(ColumnKind.JSON.value)
     for prefix, kind in _KINDS:
         found = f.when(type_.startswith(prefix), f.lit(kind.value)).otherwise(found)
     is_long = f.abs(f.try_variant_get(value, "$", _WHOLE)) > _EXACT
     return (
-        f.when(type_.startswith("BIGINT") & is_long, f.lit(Kind.LONG.value))
-        .when(type_.startswith("DECIMAL") & is_long, f.lit(Kind.JSON.value))
+        f.when(type_.startswith("BIGINT") & is_long, f.lit(ColumnKind.LONG.value))
+        .when(type_.startswith("DECIMAL") & is_long, f.lit(ColumnKind.JSON.value))
         .otherwise(found)
     )
 
 
-def _value(value: Column, kind: Kind) -> Column:
-    if kind in (Kind.JSON, Kind.NOTHING):
+def _value(value: Column, kind: ColumnKind) -> Column:
+    if kind in (ColumnKind.JSON, ColumnKind.NOTHING):
         return f.to_json(value)
     return f.variant_get(value, "$", kind.value)
 

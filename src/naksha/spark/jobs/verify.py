@@ -27,16 +27,21 @@ from naksha.model.status_codes import outward
 from naksha.model.transaction import MAIN, LogFilter, Signal, Transaction
 from naksha.model.version import AtSeq, Version
 from naksha.spark.jobs import invariants
-from naksha.spark.jobs.collection_tables import changed, fixed, oldest_version
-from naksha.spark.jobs.frame import Job, OutputFile, Progress, Spec
-from naksha.spark.jobs.invariants import Invariant, Line
-from naksha.spark.jobs.publish_directory import check_output, made_before, published, tell
+from naksha.spark.jobs.collection_tables import fixed_position, oldest_version, table_by_batch
+from naksha.spark.jobs.frame import Job, JobProgress, JobSpec, OutputFile
+from naksha.spark.jobs.invariants import CheckedLine, Invariant
+from naksha.spark.jobs.publish_directory import (
+    check_output,
+    earlier_report,
+    published,
+    write_report,
+)
 from naksha.spark.jobs.watched_actions import watched
-from naksha.spark.runtime.storage_cache import existing
+from naksha.spark.runtime.storage_cache import existing_storage
 from naksha.spark.source.options import HEAD
 from naksha.spi.storage import Split, Storage
 from naksha.versioning.lines import line_of_branch
-from naksha.versioning.records import Branch, Epoch, everywhere
+from naksha.versioning.records import Branch, BranchEpoch, all_records
 
 _LOG: Final = pa.schema(
     [
@@ -61,7 +66,7 @@ _WRITTEN: Final = "MODIFY_FEATURES"
 _CHANGED: Final = "MODIFY_COLLECTION"
 
 
-class Verify(Spec, frozen=True, kw_only=True, tag="verify"):
+class Verify(JobSpec, frozen=True, kw_only=True, tag="verify"):
     """Check a collection, on main and on all branches."""
 
     collection: str
@@ -72,7 +77,7 @@ class Verify(Spec, frozen=True, kw_only=True, tag="verify"):
     """Id of the job; an output directory that the same job has written is its result."""
 
 
-class Violation(msgspec.Struct, frozen=True, rename="camel"):
+class InvariantViolation(msgspec.Struct, frozen=True, rename="camel"):
     """Violation of an invariant.
 
     `branch` is None on main, and `feature` if the log does not identify one.
@@ -99,30 +104,30 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     transactions: int
     violations: dict[str, int]
     """Number of violations by invariant; empty if there are none."""
-    found: list[Violation]
+    found: list[InvariantViolation]
     """The first violations."""
     output: str | None
 
 
-class _Read(NamedTuple):
+class _CheckPlan(NamedTuple):
     """Plan of a check: splits, and the line of each."""
 
     storage: StorageIdentity
     version: Version
     complete_since: Version
-    lines: list[Line]
+    lines: list[CheckedLine]
     splits: list[Split]
-    owners: list[Line]
+    owners: list[CheckedLine]
     log_first: Version
     """First version that the log still has; 0 if it is complete."""
     has_history: bool
 
 
-def verify(spark: SparkSession, spec: Verify, progress: Progress) -> Verified:
+def verify(spark: SparkSession, spec: Verify, progress: JobProgress) -> Verified:
     """Run the job; see `Verify`."""
     target = None
     if spec.output is not None:
-        if (made := made_before(spec.output, spec.job_id, Verified)) is not None:
+        if (made := earlier_report(spec.output, spec.job_id, Verified)) is not None:
             return made
         target = check_output(spec.output, overwrite=spec.overwrite)
     for _ in range(limits.VERIFY_RUNS_MAX):
@@ -141,11 +146,11 @@ def verify(spark: SparkSession, spec: Verify, progress: Progress) -> Verified:
 
 
 def _verified(
-    spark: SparkSession, spec: Verify, target: Path | None, progress: Progress
+    spark: SparkSession, spec: Verify, target: Path | None, progress: JobProgress
 ) -> Verified | None:
     """Check the collection once; None if history expired in the meantime."""
     progress.phase("reading branches")
-    storage = existing(spec.place)
+    storage = existing_storage(spec.place)
     read = storage.call(lambda it: _plan(it, spec.collection))
     states, log = _states(spark, spec, read).persist(), _log(spark, spec, read).persist()
     try:
@@ -154,7 +159,7 @@ def _verified(
         )
         counted = watched(spark, progress, "reading the log", lambda: _counted(log, seen[1]))
         found = invariants.violations(states, counted, read.log_first.txn)
-        found = found.union(_twice(spark, spec, read, progress))
+        found = found.union(_storage_violations(spark, spec, read, progress))
         by_invariant = found.groupBy("invariant").count()
         counts = watched(spark, progress, "checking", by_invariant.collect)
         report = Verified(
@@ -165,7 +170,7 @@ def _verified(
             states=seen[0],
             transactions=counted.count(),
             violations={row["invariant"]: row["count"] for row in sorted(counts)},
-            found=_told(found) if counts else [],
+            found=_first_violations(found) if counts else [],
             output=None if target is None else str(target),
         )
         if read.has_history:
@@ -175,18 +180,20 @@ def _verified(
         if target is not None:
             with published(target, overwrite=spec.overwrite) as work:
                 found.write.mode("append").parquet(str(work))
-                tell(work, spec.job_id, report)
+                write_report(work, spec.job_id, report)
     finally:
         states.unpersist()
         log.unpersist()
     return report
 
 
-def _twice(spark: SparkSession, spec: Verify, read: _Read, progress: Progress) -> DataFrame:
+def _storage_violations(
+    spark: SparkSession, spec: Verify, read: _CheckPlan, progress: JobProgress
+) -> DataFrame:
     """Return inconsistencies of redundant data, which only the storage itself can check."""
     progress.phase("checking indexes")
     most = limits.MISMATCHES_MAX
-    found = existing(spec.place).call(lambda it: it.mismatches(spec.collection, most))
+    found = existing_storage(spec.place).call(lambda it: it.mismatches(spec.collection, most))
     branches = {line.overlay: line.branch for line in read.lines}
     rows = [
         (
@@ -199,11 +206,11 @@ def _twice(spark: SparkSession, spec: Verify, read: _Read, progress: Progress) -
     return spark.createDataFrame(rows, _FOUND)
 
 
-def _told(found: DataFrame) -> list[Violation]:
+def _first_violations(found: DataFrame) -> list[InvariantViolation]:
     """Return the first violations in a stable order."""
     rows = found.orderBy("branch", "feature", "txn", "invariant", "uuid", "message")
     return [
-        Violation(
+        InvariantViolation(
             row.invariant,
             row.branch,
             row.feature,
@@ -218,21 +225,21 @@ def _told(found: DataFrame) -> list[Violation]:
 # ---- Planning ------------------------------------------------------------------------------------
 
 
-async def _plan(storage: Storage, collection: str) -> _Read:
-    at = await fixed(storage, HEAD)
+async def _plan(storage: Storage, collection: str) -> _CheckPlan:
+    at = await fixed_position(storage, HEAD)
     has_history = (await storage.collection(collection)).history_enabled
     # Without history the next write drops the version that is read. The remaining states must still
     # be valid, but missing states are not violations.
     floor = await oldest_version(storage, collection) if has_history else at.version
-    main = Line(None, MAIN, 0, floor.txn)
+    main = CheckedLine(None, MAIN, 0, floor.txn)
     splits = await storage.plan(collection, Query(states=States.ALL), at.at, hidden=True)
-    read = _Read(
+    read = _CheckPlan(
         *(storage.identity, at.version, floor),
         *([main], splits, [main] * len(splits)),
         await _log_first(storage),
         has_history,
     )
-    for known in await everywhere(storage):
+    for known in await all_records(storage):
         if isinstance(known.record, Branch) and known.record.scope.covers(collection):
             for epoch in known.record.epochs:
                 await _add_branch(read, storage, collection, known.record, epoch)
@@ -240,7 +247,7 @@ async def _plan(storage: Storage, collection: str) -> _Read:
 
 
 async def _add_branch(
-    read: _Read, storage: Storage, collection: str, branch: Branch, epoch: Epoch
+    read: _CheckPlan, storage: Storage, collection: str, branch: Branch, epoch: BranchEpoch
 ) -> None:
     """Add the features that a branch has changed on one of its bases, with earlier states."""
     base = epoch.below[0].txn or 0
@@ -254,7 +261,7 @@ async def _add_branch(
         return  # the collection did not exist when the branch was created
     whole = Query(states=States.ALL, ids=ids)
     splits = await on_branch.plan(collection, whole, at, hidden=True)
-    line = Line(branch.name, epoch.overlay, base, base)
+    line = CheckedLine(branch.name, epoch.overlay, base, base)
     read.lines.append(line)
     read.splits.extend(splits)
     read.owners.extend([line] * len(splits))
@@ -274,17 +281,17 @@ async def _changed_ids(
     return tuple(sorted(ids))
 
 
-def _states(spark: SparkSession, spec: Verify, read: _Read) -> DataFrame:
+def _states(spark: SparkSession, spec: Verify, read: _CheckPlan) -> DataFrame:
     splits, owners = read.splits, read.owners
 
     def looked_at(number: int, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return invariants.looked_at(owners[number], splits[number], batch)
+        return invariants.checked_batch(owners[number], splits[number], batch)
 
-    seen = changed(spark, spec.place, splits, invariants.READ, invariants.SEEN, looked_at)
-    alone = invariants.alone(seen, read.storage, spec.collection)
+    seen = table_by_batch(spark, spec.place, splits, invariants.READ, invariants.CHECKED, looked_at)
+    alone = invariants.check_states(seen, read.storage, spec.collection)
     # Spark does not coalesce the partitions of persisted data, so their number must be suitable.
     together = alone.repartition(max(len(splits), 1), "overlay", "id")
-    return invariants.chained(together)
+    return invariants.check_chains(together)
 
 
 # ---- The log -------------------------------------------------------------------------------------
@@ -298,7 +305,7 @@ async def _log_first(storage: Storage) -> Version:
     return await storage.resolve(AtSeq(0))
 
 
-def _log(spark: SparkSession, spec: Verify, read: _Read) -> DataFrame:
+def _log(spark: SparkSession, spec: Verify, read: _CheckPlan) -> DataFrame:
     """Read the log of the collection where history is complete; each task reads a part by pages."""
     first, last = max(read.log_first.seq_number, 1), read.version.seq_number
     lines = {line.overlay: line for line in read.lines}
@@ -309,7 +316,7 @@ def _log(spark: SparkSession, spec: Verify, read: _Read) -> DataFrame:
             for begin in batch.column(0).to_pylist():
                 end = min(begin + limits.VERIFY_LOG_PART, last + 1)
                 part = partial(_log_part, lines, collection, begin, end)
-                yield from existing(place).iterate(part)
+                yield from existing_storage(place).iterate(part)
 
     parts = max(-(-(last + 1 - first) // limits.VERIFY_LOG_PART), 1)
     begins = spark.range(first, last + 1, limits.VERIFY_LOG_PART, parts)
@@ -317,7 +324,7 @@ def _log(spark: SparkSession, spec: Verify, read: _Read) -> DataFrame:
 
 
 async def _log_part(
-    lines: Mapping[int, Line], collection: str, begin: int, end: int, storage: Storage
+    lines: Mapping[int, CheckedLine], collection: str, begin: int, end: int, storage: Storage
 ) -> AsyncIterator[pa.RecordBatch]:
     """Read the log entries of versions from `begin` to before `end`."""
     where = LogFilter(collections=(collection,), overlays=None)
@@ -340,7 +347,7 @@ async def _log_part(
 
 
 def _log_rows(
-    lines: Mapping[int, Line], transaction: Transaction, signal: Signal
+    lines: Mapping[int, CheckedLine], transaction: Transaction, signal: Signal
 ) -> list[tuple[object, ...]]:
     overlay, txn = transaction.overlay, transaction.txn
     if signal.action == _CHANGED:

@@ -10,14 +10,14 @@ from typing import Final, TypeVar
 from pyspark import InheritableThread, SparkContext
 from pyspark.sql import SparkSession
 
-from naksha.spark.jobs.frame import Progress
+from naksha.spark.jobs.frame import JobProgress
 from naksha.spark.runtime.failures import ours
 
 T = TypeVar("T")
 LOOK_SECONDS: Final = 0.2
 
 
-def watched(spark: SparkSession, progress: Progress, name: str, action: Callable[[], T]) -> T:
+def watched(spark: SparkSession, progress: JobProgress, name: str, action: Callable[[], T]) -> T:
     """Run an action and report how many of its tasks are done.
 
     If `progress` raises an error, the tasks are cancelled, too.
@@ -54,7 +54,7 @@ def watched(spark: SparkSession, progress: Progress, name: str, action: Callable
 
 
 def _watch(
-    context: SparkContext, group: str, thread: threading.Thread, progress: Progress, name: str
+    context: SparkContext, group: str, thread: threading.Thread, progress: JobProgress, name: str
 ) -> None:
     done = total = 0
     while thread.is_alive():

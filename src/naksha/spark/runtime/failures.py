@@ -128,17 +128,17 @@ def _raised(text: str) -> _Failure | None:
     found = _RAISED.findall(text)
     if not found:
         return None
-    name, said = found[-1]
+    name, arguments = found[-1]
     code = getattr(getattr(errors, name, NakshaError), "code", NakshaError.code)
-    where = _WHERE.match(said.strip())
+    where = _WHERE.match(arguments.strip())
     if where is None:
-        return _Failure(code, said.strip())
-    told = {name: literal_eval(value) for name, value in _PART.findall(where[2])}
+        return _Failure(code, arguments.strip())
+    parts = {name: literal_eval(value) for name, value in _PART.findall(where[2])}
     return _Failure(
         code,
         where[1],
-        told.get("field"),
-        told.get("feature"),
-        told.get("collection"),
-        told.get("position"),
+        parts.get("field"),
+        parts.get("feature"),
+        parts.get("collection"),
+        parts.get("position"),
     )

@@ -35,13 +35,19 @@ from naksha.model.errors import (
     Unavailable,
 )
 from naksha.model.status_codes import outward
-from naksha.spark.jobs.frame import Access
-from naksha.spark.jobs.registry import Asked
+from naksha.spark.jobs.frame import JobAccess
+from naksha.spark.jobs.registry import JobRequest
 from naksha.spark.runtime.failures import failure_of
 from naksha.spark.runtime.progress import LineProgress
 from naksha.spark.runtime.sessions import session
-from naksha.spark.runtime.storage_cache import Opened, Shared, close_all, end_calls, existing
-from naksha.spark.source.options import Place
+from naksha.spark.runtime.storage_cache import (
+    OpenStorage,
+    SharedStorage,
+    close_all,
+    end_calls,
+    existing_storage,
+)
+from naksha.spark.source.options import StorageRef
 from naksha.spark.source.write import applied_job
 from naksha.spi.jobs.messages import Done, Failed, Line
 
@@ -56,13 +62,13 @@ _AGAIN_SECONDS: Final = 0.2
 """Interval between requests to Spark to cancel its jobs."""
 
 
-class Run:
+class JobRun:
     """One run of a job."""
 
     def __init__(
-        self, asked: Asked, progress: LineProgress, master: str, settings: Mapping[str, str]
+        self, request: JobRequest, progress: LineProgress, master: str, settings: Mapping[str, str]
     ) -> None:
-        self._asked = asked
+        self._request = request
         self._progress = progress
         self._master = master
         self._settings = settings
@@ -78,7 +84,7 @@ class Run:
         working.start()
         line = self._news.get()
         if line is _CANCEL:
-            line = self._cancelled()
+            line = self._wait_for_cancelled()
         assert isinstance(line, Done | Failed)
         self._progress.end(line)
         return _exit_code(line)
@@ -95,7 +101,7 @@ class Run:
         if self._progress.cancel():
             self._news.put(_CANCEL)
 
-    def _cancelled(self) -> Line:
+    def _wait_for_cancelled(self) -> Line:
         """Wait for the end of a cancelled job; it may have succeeded in the meantime."""
         end_calls()
         # In a thread of its own: the process must end even if Spark does not respond.
@@ -103,7 +109,7 @@ class Run:
         try:
             line = self._news.get(timeout=limits.JOB_CANCEL_SECONDS_MAX)
         except queue.Empty:
-            line = self._left_behind()
+            line = self._recorded_result()
             self._progress.end(line)
             sys.stderr.flush()
             _terminate_group()
@@ -111,7 +117,7 @@ class Run:
         assert isinstance(line, Done | Failed)
         return line
 
-    def _left_behind(self) -> Done | Failed:
+    def _recorded_result(self) -> Done | Failed:
         """Determine the result of a job that does not end.
 
         Its calls are disabled, so it cannot write any more. It may block its storage object, so
@@ -122,13 +128,13 @@ class Run:
         stuck = Failed.of(Cancelled("The job was cancelled but did not end in time"))
 
         def ask() -> None:
-            answers.put(self._settled(stuck, lambda place: Opened(place, must_exist=True)))
+            answers.put(self._settled(stuck, lambda place: OpenStorage(place, must_exist=True)))
 
         threading.Thread(target=ask, daemon=True).start()
         try:
             return answers.get(timeout=limits.JOB_SETTLE_SECONDS_MAX)
         except queue.Empty:
-            return _unsure(stuck)
+            return _unknown_outcome(stuck)
 
     def _keep_cancelling(self) -> None:
         """Cancel repeatedly: the job may start more work before it notices the cancellation."""
@@ -145,16 +151,18 @@ class Run:
             line: Line = self._done()
         except BaseException as error:  # noqa: BLE001 - every failure is reported
             failed = self._failure(error)
-            line = _unsure(failed)
+            line = _unknown_outcome(failed)
             with contextlib.suppress(Exception):  # `run` waits for a line in any case
-                line = self._settled(failed, existing)
+                line = self._settled(failed, existing_storage)
         self._news.put(line)
 
     def _done(self) -> Done:
-        progress, job = self._progress, self._asked.job
-        if job.access is not Access.WRITE:
-            existing(self._asked.spec.place)  # a job that only reads does not create a storage
-        if job.takes_spark(self._asked.spec):
+        progress, job = self._progress, self._request.job
+        if job.access is not JobAccess.WRITE:
+            existing_storage(
+                self._request.spec.place
+            )  # a job that only reads does not create a storage
+        if job.takes_spark(self._request.spec):
             progress.phase(STARTING)
             name = f"naksha {job.name}"
             self._spark = session(self._master, name=name, settings=self._settings)
@@ -162,7 +170,7 @@ class Run:
         progress.check()
         self._is_begun = True
         spark: Any = self._spark  # None for a job that does not use Spark
-        report = job.run(spark, self._asked.spec, progress)
+        report = job.run(spark, self._request.spec, progress)
         code = 0 if job.exit_code is None else job.exit_code(report)
         return Done(msgspec.to_builtins(report), code)
 
@@ -177,16 +185,16 @@ class Run:
         return found
 
     def _settled(
-        self, failed: Failed, storage_at: Callable[[Place], Opened | Shared]
+        self, failed: Failed, storage_at: Callable[[StorageRef], OpenStorage | SharedStorage]
     ) -> Done | Failed:
         """Determine the result of a job after an error.
 
         If its transaction was applied nevertheless, the job is done, even when it was cancelled.
         Otherwise its staged data is dropped; if that fails, staged data is swept later.
         """
-        spec: Any = self._asked.spec
+        spec: Any = self._request.spec
         job_id = getattr(spec, "job_id", "")
-        if not job_id or self._asked.job.access is not Access.WRITE:
+        if not job_id or self._request.job.access is not JobAccess.WRITE:
             return failed
         try:
             storage = storage_at(spec.place)
@@ -197,13 +205,13 @@ class Run:
         except (NotFound, Conflict):
             return failed  # the storage or collection does not exist, or another job has this id
         except NakshaError:
-            return _unsure(failed)
+            return _unknown_outcome(failed)
         with contextlib.suppress(NakshaError):
             storage.call(lambda it: it.drop_staged(job_id))
         return failed
 
 
-def _unsure(failed: Failed) -> Failed:
+def _unknown_outcome(failed: Failed) -> Failed:
     """Convert a failure for a storage that cannot report whether the write was applied."""
     if failed.code not in _UNSURE:
         return failed

@@ -20,9 +20,9 @@ import msgspec
 from naksha.model.errors import InvalidArgument, NakshaError
 from naksha.model.status_codes import outward
 from naksha.spark.jobs.loading import gdal
-from naksha.spark.jobs.registry import described, read_spec
-from naksha.spark.runtime.job_thread import Run
-from naksha.spark.runtime.parent_pipe import Parent
+from naksha.spark.jobs.registry import describe_jobs, read_spec
+from naksha.spark.runtime.job_thread import JobRun
+from naksha.spark.runtime.parent_pipe import ParentPipe
 from naksha.spark.runtime.progress import LineProgress
 from naksha.spark.runtime.sessions import LOCAL
 from naksha.spi.jobs.messages import MODULE, Failed
@@ -36,17 +36,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out = _own_stdout()
     try:
         if options.command == "describe":
-            out.write(msgspec.json.encode(described()) + b"\n")
+            out.write(msgspec.json.encode(describe_jobs()) + b"\n")
             return 0
         settings = dict(_setting(text) for text in options.settings)
-        asked = read_spec(_attached() if options.attached else _read(options.spec))
+        request = read_spec(_spec_from_parent() if options.attached else _read(options.spec))
     except NakshaError as error:
         out.write(msgspec.json.encode(Failed.of(error)) + b"\n")
         return outward(error).exit_code
     finally:
         out.flush()
     gdal.hold()
-    run = Run(asked, LineProgress(out), options.master, settings)
+    run = JobRun(request, LineProgress(out), options.master, settings)
     try:
         return run.run()
     except BrokenPipeError:
@@ -90,11 +90,11 @@ def _own_stdout() -> BinaryIO:
     return os.fdopen(ours, "wb")
 
 
-def _attached() -> bytes:
-    parent = Parent()
-    said = parent.specification()
-    parent.obey()
-    return said
+def _spec_from_parent() -> bytes:
+    parent = ParentPipe()
+    text = parent.specification()
+    parent.follow()
+    return text
 
 
 def _read(name: str) -> bytes:

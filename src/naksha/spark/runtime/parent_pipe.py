@@ -20,12 +20,12 @@ _STDIN: Final = 0
 _BYTES: Final = 65_536
 
 
-class Parent:
+class ParentPipe:
     """Reader of the pipe from the parent process; everything else that reads stdin gets EOF."""
 
     def __init__(self) -> None:
-        self._told = os.dup(_STDIN)
-        os.set_inheritable(self._told, False)
+        self._pipe = os.dup(_STDIN)
+        os.set_inheritable(self._pipe, False)
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, _STDIN)
         os.close(nothing)
@@ -34,29 +34,29 @@ class Parent:
     def specification(self) -> bytes:
         """Read the specification; truncated if the parent has died in the meantime."""
         while b"\n" not in self._unread:
-            said = os.read(self._told, _BYTES)
-            if not said:
+            data = os.read(self._pipe, _BYTES)
+            if not data:
                 return self._unread
-            self._unread += said
+            self._unread += data
         line, _, self._unread = self._unread.partition(b"\n")
         return line
 
-    def obey(self) -> None:
+    def follow(self) -> None:
         """From now on end with the parent, or when its time limit has passed."""
-        threading.Thread(target=self._obey, name="naksha-parent", daemon=True).start()
+        threading.Thread(target=self._follow, name="naksha-parent", daemon=True).start()
 
-    def _obey(self) -> None:
+    def _follow(self) -> None:
         until: float | None = None
         while True:
             *lines, self._unread = self._unread.split(b"\n")
             if lines:
                 until = float(lines[-1])
             left = None if until is None else max(until - boot_seconds(), 0)
-            if select.select([self._told], [], [], left)[0]:
-                said = os.read(self._told, _BYTES)
-                if not said:
+            if select.select([self._pipe], [], [], left)[0]:
+                data = os.read(self._pipe, _BYTES)
+                if not data:
                     end_at_once()
-                self._unread += said
+                self._unread += data
             elif left == 0:
                 end_at_once()
 

@@ -37,9 +37,9 @@ class LineProgress:
     def phase(self, name: str, total: int | None = None) -> None:
         """Report the start of a phase."""
         with self._lock:
-            self._tell_moved()
+            self._report_progress()
             self._done = self._told = 0
-            self._tell(Phase(name, total))
+            self._write_line(Phase(name, total))
         self.check()
 
     def advance(self, count: int = 1) -> None:
@@ -47,28 +47,28 @@ class LineProgress:
         with self._lock:
             self._done += count
             if time.monotonic() - self._told_at >= PAUSE_SECONDS:
-                self._tell_moved()
+                self._report_progress()
         self.check()
 
     def say(self, text: str) -> None:
         """Report a text for the log."""
         with self._lock:
-            self._tell(Said(text[: limits.JOB_SAID_LENGTH_MAX]))
+            self._write_line(Said(text[: limits.JOB_SAID_LENGTH_MAX]))
         self.check()
 
-    def too_late(self) -> None:
+    def disable_cancellation(self) -> None:
         """Reject cancellation from now on.
 
         Raises:
             Cancelled: The job was cancelled before.
         """
-        # `too_late` and `cancel` each set their own flag before they read the other one, so both
+        # This method and `cancel` each set their own flag before they read the other one, so both
         # cannot succeed.
         self._is_late = True
         if self.is_cancelled:
             raise Cancelled("The job was cancelled")
         with self._lock:
-            self._tell(Late())
+            self._write_line(Late())
 
     def cancel(self) -> bool:
         """Cancel the job with its next call; False if it was cancelled before or is too late."""
@@ -88,19 +88,19 @@ class LineProgress:
             report = fitting(line.report, limits.JOB_LINE_BYTES_MAX - _AROUND_BYTES)
             line = msgspec.structs.replace(line, report=report)
         with self._lock:
-            self._tell_moved()
-            self._tell(line)
+            self._report_progress()
+            self._write_line(line)
 
     def check(self) -> None:
         """Raise Cancelled if the job was cancelled."""
         if self.is_cancelled:
             raise Cancelled("The job was cancelled")
 
-    def _tell_moved(self) -> None:
+    def _report_progress(self) -> None:
         if self._done != self._told:
             self._told, self._told_at = self._done, time.monotonic()
-            self._tell(Moved(self._done))
+            self._write_line(Moved(self._done))
 
-    def _tell(self, line: Line) -> None:
+    def _write_line(self, line: Line) -> None:
         self._out.write(msgspec.json.encode(line) + b"\n")
         self._out.flush()

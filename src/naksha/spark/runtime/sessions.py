@@ -61,17 +61,20 @@ def session(
     builder = SparkSession.builder.master(master).appName(name)
     # The defaults must not replace the settings of a running session.
     is_new = SparkContext._active_spark_context is None
-    given = {**(wished(master) if is_new else {}), **(settings or {})}
+    session_settings = {**(default_settings(master) if is_new else {}), **(settings or {})}
     if is_new:
         # Further sessions of the same context inherit these.
-        given |= {**NEEDED, REDACTION: _redacting(given.get(REDACTION, _REDACTED_BY_SPARK))}
-    for key, value in given.items():
+        session_settings |= {
+            **NEEDED,
+            REDACTION: _redacting(session_settings.get(REDACTION, _REDACTED_BY_SPARK)),
+        }
+    for key, value in session_settings.items():
         builder = builder.config(key, value)
     # On a running session this changes the settings that can be changed.
     return set_up(builder.getOrCreate())
 
 
-def wished(master: str) -> dict[str, str]:
+def default_settings(master: str) -> dict[str, str]:
     """Return the default settings of a session with a master."""
     is_here = master.startswith("local") or urlsplit(master).hostname in _HERE
     return {**WISHED, **(NEARBY if is_here else {})}

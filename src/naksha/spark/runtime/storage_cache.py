@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 
 from naksha.model import limits
 from naksha.model.errors import Cancelled
-from naksha.spark.source.options import Place
+from naksha.spark.source.options import StorageRef
 from naksha.spi.locations import FILE, STORAGES, path_of
 from naksha.spi.loop_thread import Background
 from naksha.spi.opening import open_storage
@@ -24,10 +24,10 @@ from naksha.spi.storage import Storage
 T = TypeVar("T")
 
 
-class Opened:
+class OpenStorage:
     """Open storage for use from threads without an event loop."""
 
-    def __init__(self, place: Place, *, must_exist: bool = False) -> None:
+    def __init__(self, place: StorageRef, *, must_exist: bool = False) -> None:
         self._place = place
         self._background = Background()
         self._context: AbstractAsyncContextManager[Storage] = open_storage(
@@ -74,22 +74,22 @@ class Opened:
         self._background.close()
 
 
-class Shared:
+class SharedStorage:
     """Storage at a location, opened on first use and kept open for later users."""
 
-    def __init__(self, place: Place, *, must_exist: bool) -> None:
+    def __init__(self, place: StorageRef, *, must_exist: bool) -> None:
         self._place = place
         self._must_exist = must_exist
 
     @contextmanager
-    def using(self) -> Iterator[Opened]:
+    def using(self) -> Iterator[OpenStorage]:
         """Keep the storage, and objects that came from it, open for a block.
 
         Raises:
             NotFound: The storage does not exist and must exist.
         """
         user = object()
-        storage = _taken(self._place, user, must_exist=self._must_exist)
+        storage = _acquired(self._place, user, must_exist=self._must_exist)
         try:
             yield storage
         finally:
@@ -106,20 +106,20 @@ class Shared:
             yield from storage.iterate(work)
 
 
-_opened: Final[dict[Place, Opened]] = {}
+_opened: Final[dict[StorageRef, OpenStorage]] = {}
 """Open storages, least recently used first."""
-_given_up: Final[list[Opened]] = []
+_given_up: Final[list[OpenStorage]] = []
 """Storages to close as soon as they are idle."""
 _lock: Final = threading.Lock()
 _is_ended = False
 
 
-def opened(place: Place) -> Shared:
+def shared_storage(place: StorageRef) -> SharedStorage:
     """Return the storage at a location; it is created if it does not exist."""
     return _shared(place, must_exist=False)
 
 
-def existing(place: Place) -> Shared:
+def existing_storage(place: StorageRef) -> SharedStorage:
     """Return the storage at a location without creating it.
 
     Raises:
@@ -128,13 +128,13 @@ def existing(place: Place) -> Shared:
     return _shared(place, must_exist=True)
 
 
-def _shared(place: Place, *, must_exist: bool) -> Shared:
-    found = Shared(place, must_exist=must_exist)
+def _shared(place: StorageRef, *, must_exist: bool) -> SharedStorage:
+    found = SharedStorage(place, must_exist=must_exist)
     with found.using():  # report now if it cannot be opened
         return found
 
 
-def _taken(place: Place, user: object, *, must_exist: bool) -> Opened:
+def _acquired(place: StorageRef, user: object, *, must_exist: bool) -> OpenStorage:
     """Return the storage at a location and register a user."""
     with _lock:
         found = _opened.pop(place, None)
@@ -142,7 +142,7 @@ def _taken(place: Place, user: object, *, must_exist: bool) -> Opened:
             _given_up.append(found)
             found = None
         if found is None:
-            found = Opened(place, must_exist=must_exist)
+            found = OpenStorage(place, must_exist=must_exist)
         _opened[place] = found
         if _is_ended:
             raise Cancelled("The process is shutting down; its storages cannot be used any more")
@@ -152,7 +152,7 @@ def _taken(place: Place, user: object, *, must_exist: bool) -> Opened:
     return found
 
 
-def _unused() -> list[Opened]:
+def _unused() -> list[OpenStorage]:
     """Remove and return the idle storages that the caller is to close."""
     idle = [place for place, each in _opened.items() if not each.users]
     _given_up.extend(_opened.pop(place) for place in idle[: -limits.SPARK_IDLE_STORAGES_MAX])
@@ -162,7 +162,7 @@ def _unused() -> list[Opened]:
     return found
 
 
-def _close(unused: list[Opened]) -> None:
+def _close(unused: list[OpenStorage]) -> None:
     for each in unused:
         with suppress(
             Exception
@@ -170,7 +170,7 @@ def _close(unused: list[Opened]) -> None:
             each.close()
 
 
-def _file_at(place: Place) -> tuple[int, int] | None:
+def _file_at(place: StorageRef) -> tuple[int, int] | None:
     """Return device and inode of the file at a location; None without a file."""
     if STORAGES.scheme_of(place.location) != FILE:
         return None
@@ -190,7 +190,7 @@ def end_calls(*, for_good: bool = False) -> None:
         each.end_calls(for_good=for_good)
 
 
-def close(place: Place) -> None:
+def close(place: StorageRef) -> None:
     """Close the storage at a location if it is open; once it is idle if it is in use."""
     with _lock:
         found = _opened.pop(place, None)

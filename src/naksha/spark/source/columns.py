@@ -98,15 +98,15 @@ def _check(field: StructField, known: tuple[str, ...]) -> None:
             f"Unknown column {field.name!r:.64}; known columns: {', '.join(known)}",
             field="schema",
         )
-    wanted, given = _field(field.name, GeometryForm.WKB), field.dataType
-    if isinstance(given, VariantType):
+    expected, actual = _field(field.name, GeometryForm.WKB), field.dataType
+    if isinstance(actual, VariantType):
         raise NotSupported(
             f"The column {field.name!r} is JSON text and cannot be read as VARIANT; use"
             ' naksha.spark.features(…, properties="variant") or Spark\'s parse_json',
             field="schema",
         )
-    if isinstance(given, StructType) and field.name == PROPERTIES:
-        if not is_read(given):
+    if isinstance(actual, StructType) and field.name == PROPERTIES:
+        if not is_read(actual):
             raise NotSupported(
                 f"The struct {field.name!r} must consist of nullable BOOLEAN, INT, BIGINT, DOUBLE,"
                 " STRING and struct fields; for other types use"
@@ -114,16 +114,16 @@ def _check(field: StructField, known: tuple[str, ...]) -> None:
                 field="schema",
             )
         return
-    types = [wanted.dataType.simpleString()]
-    if isinstance(wanted.dataType, BinaryType):
+    types = [expected.dataType.simpleString()]
+    if isinstance(expected.dataType, BinaryType):
         types.append(GeometryType(SRID).simpleString())
-    if given.simpleString() not in types:
+    if actual.simpleString() not in types:
         raise InvalidArgument(
-            f"The column {field.name!r} must be {' or '.join(types)}, not {given.simpleString()}",
+            f"The column {field.name!r} must be {' or '.join(types)}, not {actual.simpleString()}",
             field="schema",
         )
-    loose = field.nullable and (not isinstance(given, ArrayType) or given.containsNull)
-    if not loose and wanted.nullable:
+    loose = field.nullable and (not isinstance(actual, ArrayType) or actual.containsNull)
+    if not loose and expected.nullable:
         raise InvalidArgument(f"The column {field.name!r} must be nullable", field="schema")
 
 

@@ -62,7 +62,9 @@ def check_columns(schema: StructType) -> None:
         )
     for name in names:
         if names.count(name) > 1:
-            raise InvalidArgument(f"The column {name!r} occurs more than once", field=name)
+            raise InvalidArgument(
+                f"The column {name!r} occurs more than once; rename or drop one of them", field=name
+            )
     for field in schema.fields:
         fits, expected = COLUMNS[field.name]
         if not fits(field.dataType):
@@ -73,7 +75,7 @@ def check_columns(schema: StructType) -> None:
             )
 
 
-def given_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+def feature_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Convert a batch of such columns to features."""
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     geometry = columns.get("geometry")
@@ -90,6 +92,8 @@ def _wkb(geometry: pa.StructArray) -> pa.Array:
     for srid in srids:
         if srid is not None and srid not in SRIDS:
             raise InvalidArgument(
-                f"Geometries must have SRID {SRIDS[0]} (or none), not {srid}", field="geometry"
+                f"Geometries must have SRID {SRIDS[0]} (or none), not {srid}; transform them to"
+                " longitude and latitude",
+                field="geometry",
             )
     return pc.struct_field(geometry, "wkb")

@@ -15,7 +15,7 @@ HEAD: Final = "HEAD"
 _FLAGS: Final = {"true": True, "false": False}
 
 
-class Place(msgspec.Struct, frozen=True):
+class StorageRef(msgspec.Struct, frozen=True):
     """Location of a storage: small, picklable, valid in any process of the machine or cluster."""
 
     location: str
@@ -34,9 +34,9 @@ class Place(msgspec.Struct, frozen=True):
         return {} if self.schema is None else {"schema": self.schema}
 
 
-def place_of(options: Mapping[str, str]) -> Place:
+def storage_ref_of(options: Mapping[str, str]) -> StorageRef:
     """Return the storage location that the options name."""
-    return Place(needed(options, "storage"), options.get("schema"))
+    return StorageRef(needed(options, "storage"), options.get("schema"))
 
 
 def check_names(options: Mapping[str, str], known: tuple[str, ...]) -> None:

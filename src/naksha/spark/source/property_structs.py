@@ -100,6 +100,6 @@ def _number(text: bytes, type_: pa.DataType) -> float | int | None:
         return found if math.isfinite(found) else None
     if not text.lstrip(b"-").isdigit():
         return None
-    whole = int(text)
+    integer = int(text)
     limit = 1 << (type_.bit_width - 1)
-    return whole if -limit <= whole < limit else None
+    return integer if -limit <= integer < limit else None

@@ -73,16 +73,16 @@ _WORLD: Final = Bbox(-180.0, -90.0, 180.0, 90.0)
 
 def pushed(query: Query, filters: Sequence[Filter]) -> tuple[Query, list[Filter]]:
     """Extend a query by filters; return it with the filters that Spark must evaluate again."""
-    asked = _Asked(query)
+    builder = _QueryBuilder(query)
     boxed = [f for f in filters if _column(f) in _EDGES and not isinstance(f, IsNull | IsNotNull)]
-    left = asked.box(boxed)
+    left = builder.box(boxed)
     for each in filters:
-        if each not in boxed and not asked.take(each):
+        if each not in boxed and not builder.take(each):
             left.append(each)
-    return asked.query(), left
+    return builder.query(), left
 
 
-class _Asked:
+class _QueryBuilder:
     """Builder of a query from filters."""
 
     def __init__(self, query: Query) -> None:
@@ -146,7 +146,7 @@ class _Asked:
         values = _values(filter_)
         if values is None or not all(isinstance(value, str) for value in values):
             return False
-        if len(values) > limits.SPARK_PUSHED_IDS_MAX or not all(map(_can_be_asked, values)):
+        if len(values) > limits.SPARK_PUSHED_IDS_MAX or not all(map(_is_storable_text, values)):
             return False
         known = getattr(self._query, part)
         among = dict.fromkeys(values)
@@ -276,7 +276,7 @@ def _inside(filter_: Filter) -> Predicate | None:
     The property is a field of the struct that `naksha.spark.source.property_structs` creates.
     """
     path: Path = getattr(filter_, "attribute", ())
-    if len(path) < 2 or path[0] != "properties" or not all(map(_can_be_asked, path)):
+    if len(path) < 2 or path[0] != "properties" or not all(map(_is_storable_text, path)):
         return None
     if isinstance(filter_, IsNotNull):
         return _known(path)
@@ -291,7 +291,7 @@ def _inside(filter_: Filter) -> Predicate | None:
     if op is None or isinstance(value, bool):
         return None
     if isinstance(value, str):
-        is_asked = op is Op.STARTS_WITH and _can_be_asked(value) and not _starts_json(value)
+        is_asked = op is Op.STARTS_WITH and _is_storable_text(value) and not _starts_json(value)
         return PropertyTest(path, op, value) if is_asked else None
     return _about(path, op, value) if _is_itself(value) else None
 
@@ -317,7 +317,7 @@ def _is_itself(value: Any) -> bool:
     rounded.
     """
     if isinstance(value, str):
-        return _can_be_asked(value) and not _is_json(value)
+        return _is_storable_text(value) and not _is_json(value)
     return isinstance(value, bool | int) or (isinstance(value, float) and abs(value) < _EXACT_MAX)
 
 
@@ -371,7 +371,7 @@ def _any_of(path: Path, values: Sequence[Any], kind: type) -> Predicate | None:
 
 
 def _test(path: Path, op: Op, value: Any, kind: type) -> PropertyTest | None:
-    fits = _is_whole(value) if kind is int else isinstance(value, str) and _can_be_asked(value)
+    fits = _is_whole(value) if kind is int else isinstance(value, str) and _is_storable_text(value)
     return PropertyTest(path, op, value) if fits else None
 
 
@@ -379,7 +379,7 @@ def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _can_be_asked(text: str) -> bool:
+def _is_storable_text(text: str) -> bool:
     """Whether a storage accepts a text in queries; no stored value equals any other text."""
     try:
         check_text(text)

@@ -11,17 +11,17 @@ from pyspark.sql.types import StructType
 
 from naksha.model.errors import InvalidArgument
 from naksha.model.version import HEAD, AtSeq, Head, VersionSelector
-from naksha.spark.runtime.storage_cache import existing
+from naksha.spark.runtime.storage_cache import existing_storage
 from naksha.spark.source.columns import Projection
 from naksha.spark.source.pushdown import pushed
-from naksha.spark.source.read_options import ReadOptions, check_there
+from naksha.spark.source.read_options import ReadOptions, check_file_exists
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.storage import Layer, Split, Storage
 from naksha.versioning.lines import Place, line_on, place_of
-from naksha.versioning.version_refs import MAIN_BRANCH, One, parse_ref
+from naksha.versioning.version_refs import MAIN_BRANCH, SingleRef, parse_ref
 
 
-class Fixed(msgspec.Struct, frozen=True):
+class ResolvedVersion(msgspec.Struct, frozen=True):
     """Resolved version, which later writes, tags and renames do not change."""
 
     layers: tuple[Layer, ...]
@@ -39,7 +39,7 @@ class SplitPartition(InputPartition):
 class FeatureReader(DataSourceReader):
     """Reader of the features of a collection at a version."""
 
-    def __init__(self, options: ReadOptions, schema: StructType, version: Fixed) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType, version: ResolvedVersion) -> None:
         self._options = options
         self._version = version
         self._query = options.query
@@ -52,7 +52,10 @@ class FeatureReader(DataSourceReader):
         return left
 
     def partitions(self) -> Sequence[InputPartition]:
-        return [SplitPartition(split) for split in existing(self._options.place).call(self._plan)]
+        return [
+            SplitPartition(split)
+            for split in existing_storage(self._options.place).call(self._plan)
+        ]
 
     async def _plan(self, storage: Storage) -> list[Split]:
         line = line_on(storage, MAIN_BRANCH, self._version.layers)
@@ -61,33 +64,35 @@ class FeatureReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, SplitPartition):
             return  # the plan has no splits
-        check_there(self._options.place)
+        check_file_exists(self._options.place)
         split, columns = partition.split, self._projection.columns
-        for batch in existing(self._options.place).iterate(lambda s: s.read(split, columns)):
+        for batch in existing_storage(self._options.place).iterate(
+            lambda s: s.read(split, columns)
+        ):
             yield self._projection.shaped(batch)
 
 
-def fixed(options: ReadOptions) -> Fixed:
+def resolved_version(options: ReadOptions) -> ResolvedVersion:
     """Resolve the version of the options.
 
     HEAD of a collection without history stays HEAD: its current version cannot be read any more
     after the next write.
     """
 
-    async def find(storage: Storage) -> Fixed:
+    async def find(storage: Storage) -> ResolvedVersion:
         place = await place_at(storage, options.version)
         info = await place.line.storage.collection(options.collection)
         is_kept = info.history_enabled or not isinstance(place.at, Head)
         at = AtSeq(place.version.seq_number) if is_kept else HEAD
-        return Fixed(place.line.layers, at)
+        return ResolvedVersion(place.line.layers, at)
 
-    return existing(options.place).call(find)
+    return existing_storage(options.place).call(find)
 
 
 async def place_at(storage: Storage, ref: str) -> Place:
     """Resolve a reference to a single version."""
     parsed = parse_ref(ref)
-    if not isinstance(parsed, One):
+    if not isinstance(parsed, SingleRef):
         raise InvalidArgument(
             f"A table is read at a single version, not at the range {ref!r:.64}; for the changes"
             " between two versions use spark.readStream with startingVersion, or the job diff",

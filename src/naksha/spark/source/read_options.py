@@ -26,9 +26,9 @@ from naksha.model.geo.geometry import encode_geometries
 from naksha.model.query import Bbox, Intersects, Predicate, Query, Spatial, States, Tile
 from naksha.model.tags import normalise_tag
 from naksha.model.version import AtTime
-from naksha.spark.source.options import HEAD, Place, check_names, flag, needed, place_of
+from naksha.spark.source.options import HEAD, StorageRef, check_names, flag, needed, storage_ref_of
 from naksha.spi.locations import FILE, STORAGES, path_of
-from naksha.versioning.version_refs import MAIN_BRANCH, One, parse_ref
+from naksha.versioning.version_refs import MAIN_BRANCH, SingleRef, parse_ref
 
 PLACE: Final = ("storage", "schema", "collection")
 STARTING: Final = "startingVersion"
@@ -62,7 +62,7 @@ class GeometryForm(StrEnum):
 class ReadOptions(msgspec.Struct, frozen=True):
     """Parsed options of a read."""
 
-    place: Place
+    place: StorageRef
     collection: str
     version: str = HEAD
     query: Query = Query()
@@ -75,7 +75,7 @@ class ReadOptions(msgspec.Struct, frozen=True):
 class StreamOptions(msgspec.Struct, frozen=True):
     """Parsed options of a stream."""
 
-    place: Place
+    place: StorageRef
     collection: str
     starting: str
     branch: str = MAIN_BRANCH
@@ -93,7 +93,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         )
     _check(options, (*READ, COLUMNS))
     return ReadOptions(
-        existing_place(options),
+        existing_storage_ref(options),
         needed(options, "collection"),
         options.get("version", HEAD),
         query_of(options),
@@ -117,7 +117,7 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
         )
     _check(options, STREAM)
     return StreamOptions(
-        existing_place(options),
+        existing_storage_ref(options),
         needed(options, "collection"),
         options[STARTING],
         options.get("branch", MAIN_BRANCH),
@@ -142,14 +142,14 @@ def _check(options: Mapping[str, str], known: tuple[str, ...]) -> None:
         )
 
 
-def existing_place(options: Mapping[str, str]) -> Place:
+def existing_storage_ref(options: Mapping[str, str]) -> StorageRef:
     """Return the location of the storage to read."""
-    place = place_of(options)
-    check_there(place)
+    place = storage_ref_of(options)
+    check_file_exists(place)
     return place
 
 
-def check_there(place: Place) -> None:
+def check_file_exists(place: StorageRef) -> None:
     """Reject a file that does not exist: opening it would create an empty storage.
 
     Executors check it as well, since they may be on other machines.
@@ -190,21 +190,22 @@ def _one_of(options: Mapping[str, str], name: str, kind: type[Choice], otherwise
 
 
 def _spatial(options: Mapping[str, str]) -> Spatial | None:
-    given = [name for name in ("bbox", "tile", "intersects") if options.get(name)]
-    if len(given) > 1:
+    exclusive = [name for name in ("bbox", "tile", "intersects") if options.get(name)]
+    if len(exclusive) > 1:
         raise InvalidArgument(
-            f"Options {' and '.join(given)} are mutually exclusive", field=given[1]
+            f"Options {' and '.join(exclusive)} are mutually exclusive; set only one of them",
+            field=exclusive[1],
         )
-    if options.get("radius") and given != ["intersects"]:
+    if options.get("radius") and exclusive != ["intersects"]:
         raise InvalidArgument(
             "The option 'radius' requires the option 'intersects'", field="radius"
         )
-    if not given:
+    if not exclusive:
         return None
-    text = options[given[0]]
-    if given == ["tile"]:
+    text = options[exclusive[0]]
+    if exclusive == ["tile"]:
         return Tile(text)
-    if given == ["bbox"]:
+    if exclusive == ["bbox"]:
         edges = [_number(edge, "bbox") for edge in text.split(",")]
         if len(edges) != 4:
             raise InvalidArgument(
@@ -269,7 +270,7 @@ def _time(options: Mapping[str, str], name: str) -> int | None:
     if text.isascii() and text.isdigit():
         return min(int(text), limits.INT8_MAX)
     ref = parse_ref(text)
-    if not isinstance(ref, One) or not isinstance(ref.point, AtTime):
+    if not isinstance(ref, SingleRef) or not isinstance(ref.point, AtTime):
         raise InvalidArgument(
             f"The option {name!r} must be a time such as 2026-01-31T12:00, or milliseconds, not"
             f" {text!r:.64}",

@@ -16,7 +16,7 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument, NakshaError, OutcomeUnknown, Unavailable
 from naksha.spark.runtime.failures import MARK, ours
 from naksha.spark.runtime.sessions import UTC, set_up
-from naksha.spark.runtime.storage_cache import opened
+from naksha.spark.runtime.storage_cache import shared_storage
 from naksha.spark.source.input_columns import check_columns
 from naksha.spark.source.json_numbers import (
     INFINITE,
@@ -28,7 +28,7 @@ from naksha.spark.source.json_numbers import (
     without_nan,
     without_null_entries,
 )
-from naksha.spark.source.options import Place, place_of
+from naksha.spark.source.options import StorageRef, storage_ref_of
 from naksha.spark.source.write import applied_job
 from naksha.spark.source.write_options import WriteOptions, options_of
 from naksha.spi.staging import Applied, StagedWrite, WriteMode, check_write
@@ -76,8 +76,8 @@ def write(
         key=None if key is None else tuple(key),
     )
     check_write(staged, ())
-    place = place_of({"storage": storage} | ({} if schema is None else {"schema": schema}))
-    before = applied_job(opened(place), staged.job, info.id, branch)
+    place = storage_ref_of({"storage": storage} | ({} if schema is None else {"schema": schema}))
+    before = applied_job(shared_storage(place), staged.job, info.id, branch)
     if before is not None:
         return before
     written = with_json(frame)
@@ -88,7 +88,7 @@ def write(
         written.write.format("naksha").options(**options).mode("append").save()
     except PySparkException as error:
         return _written(place, staged, branch, ours(error))
-    done = applied_job(opened(place), staged.job, info.id, branch)
+    done = applied_job(shared_storage(place), staged.job, info.id, branch)
     if done is None:
         raise OutcomeUnknown(
             "Spark reported a successful write, but the storage has no record of the job",
@@ -97,7 +97,7 @@ def write(
     return msgspec.structs.replace(done, repeated=False)
 
 
-def _written(place: Place, write: StagedWrite, branch: str, error: BaseException) -> Applied:
+def _written(place: StorageRef, write: StagedWrite, branch: str, error: BaseException) -> Applied:
     """Determine the result of a write that Spark reported as failed: it may have been applied.
 
     Raises:
@@ -105,7 +105,7 @@ def _written(place: Place, write: StagedWrite, branch: str, error: BaseException
         OutcomeUnknown: The storage did not report whether it was written.
     """
     try:
-        done = applied_job(opened(place), write.job, write.info.id, branch)
+        done = applied_job(shared_storage(place), write.job, write.info.id, branch)
     except NakshaError as reason:
         if isinstance(error, NakshaError) and not isinstance(error, Unavailable):
             raise error from error.__cause__
@@ -166,11 +166,11 @@ def _infinite(field: StructField) -> Column | None:
 
 def _refused(field: Column, reason: str, columns: Sequence[str]) -> Column:
     """Build an expression that fails the write, as an error raised by a task does."""
-    said = {"code": InvalidArgument.code, "message": reason}
-    told = [f.lit(value).alias(name) for name, value in said.items()]
-    told.append(field.alias("field"))
+    failure = {"code": InvalidArgument.code, "message": reason}
+    members = [f.lit(value).alias(name) for name, value in failure.items()]
+    members.append(field.alias("field"))
     if "id" in columns:
-        told.append(f.col("id").cast("string").alias("feature_id"))
+        members.append(f.col("id").cast("string").alias("feature_id"))
     # Spark appends more text, so the note is terminated by a line break.
-    note = f.concat(f.lit(f"{MARK} "), f.to_json(f.struct(*told)), f.lit("\n"))
+    note = f.concat(f.lit(f"{MARK} "), f.to_json(f.struct(*members)), f.lit("\n"))
     return f.raise_error(note).cast("string")

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from naksha.model.errors import NakshaError
 from naksha.spark.source.columns import CHANGES, READ, schema_in, schema_of
-from naksha.spark.source.read import FeatureReader, Fixed, fixed
+from naksha.spark.source.read import FeatureReader, ResolvedVersion, resolved_version
 from naksha.spark.source.read_options import (
     COLUMNS,
     geometry_form,
@@ -40,7 +40,7 @@ class NakshaSource(DataSource):
     the first plan.
     """
 
-    _fixed: Fixed | None = None
+    _fixed: ResolvedVersion | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -63,9 +63,9 @@ class NakshaSource(DataSource):
                 self._version()
         return self.__dict__
 
-    def _version(self) -> Fixed:
+    def _version(self) -> ResolvedVersion:
         if self._fixed is None:
-            self._fixed = fixed(read_options(self.options))
+            self._fixed = resolved_version(read_options(self.options))
         return self._fixed
 
     def reader(self, schema: StructType) -> DataSourceReader:

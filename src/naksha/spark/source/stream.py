@@ -35,10 +35,10 @@ from naksha.model.errors import Expired, NotSupported, NotYetPublished, VersionN
 from naksha.model.query import Query, States
 from naksha.model.transaction import LogFilter, Transaction
 from naksha.model.version import HEAD, AtSeq, Version
-from naksha.spark.runtime.storage_cache import close, existing
+from naksha.spark.runtime.storage_cache import close, existing_storage
 from naksha.spark.source.columns import CHANGES, Projection
 from naksha.spark.source.read import place_at
-from naksha.spark.source.read_options import StreamOptions, check_there
+from naksha.spark.source.read_options import StreamOptions, check_file_exists
 from naksha.spi.storage import Layer, Split, Storage
 from naksha.versioning.lines import Line, line_of, line_of_branch
 from naksha.versioning.version_refs import MAIN_BRANCH
@@ -48,7 +48,7 @@ BEGINNING: Final = "beginning"
 Offset = dict[str, Any]
 
 
-class Changes(msgspec.Struct, frozen=True):
+class ChangeSplits(msgspec.Struct, frozen=True):
     """Changes by transactions of one overlay, to be read by one task.
 
     The history of these layers since the version `first` must be complete.
@@ -59,10 +59,10 @@ class Changes(msgspec.Struct, frozen=True):
     first: int
 
 
-class ChangePartition(InputPartition):
+class ChangeSplitsPartition(InputPartition):
     """Partition of Spark with changes."""
 
-    def __init__(self, changes: Changes) -> None:
+    def __init__(self, changes: ChangeSplits) -> None:
         super().__init__(changes)
         self.changes = changes
 
@@ -91,13 +91,13 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        self._until = existing(self._options.place).call(_last).seq_number
+        self._until = existing_storage(self._options.place).call(_last).seq_number
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
-        return _offset(existing(self._options.place).call(_last))
+        return _offset(existing_storage(self._options.place).call(_last))
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
-        return existing(self._options.place).call(lambda s: self._latest(s, start, limit))
+        return existing_storage(self._options.place).call(lambda s: self._latest(s, start, limit))
 
     async def _latest(self, storage: Storage, start: Offset, limit: ReadLimit) -> Offset:
         if "seq_number" not in start:
@@ -159,16 +159,16 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         if "seq_number" not in start or start == end:
             return []
-        found = existing(self._options.place).call(lambda s: self._planned(s, start, end))
-        return [ChangePartition(changes) for changes in found]
+        found = existing_storage(self._options.place).call(lambda s: self._planned(s, start, end))
+        return [ChangeSplitsPartition(changes) for changes in found]
 
-    async def _planned(self, storage: Storage, start: Offset, end: Offset) -> list[Changes]:
+    async def _planned(self, storage: Storage, start: Offset, end: Offset) -> list[ChangeSplits]:
         """Plan a batch; a branch is read with the base that it had at the time of the changes."""
         for offset in (start, end):
             await _checked(storage, offset)
         after, until = start["seq_number"], end["seq_number"]
         line = await self._line(storage)
-        found: list[Changes] = []
+        found: list[ChangeSplits] = []
         for overlay in line.overlays:
             where = self._log((overlay,))
             first = await storage.transactions(after, 1, where)
@@ -178,10 +178,12 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if line.branch is not None:
                 then = line_of_branch(storage, line.branch, line.branch.epoch_on(overlay))
             last = await storage.transactions(until + 1, 1, where, newest_first=True)
-            found += await self._made(then, first[0], last[0])
+            found += await self._plan_range(then, first[0], last[0])
         return found
 
-    async def _made(self, line: Line, first: Transaction, last: Transaction) -> list[Changes]:
+    async def _plan_range(
+        self, line: Line, first: Transaction, last: Transaction
+    ) -> list[ChangeSplits]:
         """Plan the changes by a range of transactions of one overlay."""
         collection, storage = self._options.collection, line.storage
         if not (await storage.collection(collection)).history_enabled:
@@ -196,13 +198,13 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = await storage.count(collection, query, at)
         await storage.resolve(AtSeq(since), collection)
         tasks = min(-(-rows // limits.SPARK_STREAM_TASK_ROWS), len(splits))
-        return [Changes(tuple(splits[n::tasks]), line.layers, since) for n in range(tasks)]
+        return [ChangeSplits(tuple(splits[n::tasks]), line.layers, since) for n in range(tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, ChangePartition):
+        if not isinstance(partition, ChangeSplitsPartition):
             return
-        check_there(self._options.place)
-        place, changes = existing(self._options.place), partition.changes
+        check_file_exists(self._options.place)
+        place, changes = existing_storage(self._options.place), partition.changes
         columns = self._projection.columns
 
         async def read(storage: Storage) -> AsyncIterator[pa.RecordBatch]:
@@ -215,7 +217,7 @@ class ChangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Checked after reading, because history may have been dropped in the meantime.
         place.call(lambda s: self._check_kept(s, changes))
 
-    async def _check_kept(self, storage: Storage, changes: Changes) -> None:
+    async def _check_kept(self, storage: Storage, changes: ChangeSplits) -> None:
         line = storage if len(changes.layers) == 1 else storage.on_branch(changes.layers)
         await line.resolve(AtSeq(changes.first), self._options.collection)
 

@@ -16,7 +16,7 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.query import Predicate, States
 from naksha.spark.runtime.sessions import UTC, set_up
 from naksha.spark.source.columns import CHANGES, PROPERTIES, READ, schema_of
-from naksha.spark.source.options import HEAD, place_of
+from naksha.spark.source.options import HEAD, storage_ref_of
 from naksha.spark.source.property_structs import is_read
 from naksha.spark.source.read_options import (
     COLUMNS,
@@ -109,7 +109,7 @@ def changes(
 
 def _with(reader: Reader, storage: str, collection: str, options: Mapping[str, Any]) -> Reader:
     # Makes file paths absolute: executors have other working directories.
-    location = place_of({"storage": storage}).location
+    location = storage_ref_of({"storage": storage}).location
     return reader.options(storage=location, collection=collection, **options)
 
 

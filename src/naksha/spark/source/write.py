@@ -22,8 +22,8 @@ from pyspark.sql.types import StructType
 from naksha.model.errors import NotSupported
 from naksha.model.limits import STAGED_CHUNK_FEATURES
 from naksha.spark.runtime.failures import noting
-from naksha.spark.runtime.storage_cache import Opened, Shared, opened
-from naksha.spark.source.input_columns import check_columns, given_of
+from naksha.spark.runtime.storage_cache import OpenStorage, SharedStorage, shared_storage
+from naksha.spark.source.input_columns import check_columns, feature_batch
 from naksha.spark.source.write_options import WriteOptions
 from naksha.spi.staging import JOB, Applied, Stage, StagedPart, Staging, applied_there
 from naksha.spi.storage import Storage
@@ -37,7 +37,7 @@ the number of the batch."""
 Messages = Sequence[WriterCommitMessage | None]
 
 
-class Staged(WriterCommitMessage):
+class StagedMessage(WriterCommitMessage):
     """Message to the driver: the part that one attempt has staged for a job, if any."""
 
     def __init__(self, job: str, part: StagedPart | None) -> None:
@@ -53,7 +53,7 @@ class FeatureWriter(DataSourceArrowWriter):
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        return Staged(self._options.write.job, stage(self._options, iterator))
+        return StagedMessage(self._options.write.job, stage(self._options, iterator))
 
     def commit(self, messages: Messages) -> None:
         apply(self._options, parts_of(messages))
@@ -78,9 +78,13 @@ class FeatureStreamWriter(DataSourceStreamArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         # A repeated batch is the same job in every run of the query. The name alone would not do:
         # another query with the same name would have its batches taken for repetitions.
-        known_by = [*filter(None, [self._name]), _told(QUERY_ID), _told(BATCH_ID)]
+        known_by = [
+            *filter(None, [self._name]),
+            _local_property(QUERY_ID),
+            _local_property(BATCH_ID),
+        ]
         job = "-".join(known_by)
-        return Staged(job, stage(self._options.of_job(job), iterator))
+        return StagedMessage(job, stage(self._options.of_job(job), iterator))
 
     def commit(self, messages: Messages, batch_id: int) -> None:
         # A single job, or none if there was no task. A batch without features is applied as well:
@@ -93,7 +97,7 @@ class FeatureStreamWriter(DataSourceStreamArrowWriter):
             drop(self._options.of_job(job))
 
 
-def _told(name: str) -> str:
+def _local_property(name: str) -> str:
     """Return a local property of the task; without it batches could not be told apart."""
     context = TaskContext.get()
     value = None if context is None else context.getLocalProperty(name)
@@ -107,13 +111,13 @@ def _told(name: str) -> str:
 
 def parts_of(messages: Messages) -> list[StagedPart]:
     """Return the staged parts; failed tasks have no message, and some tasks staged nothing."""
-    found = [message.part for message in messages if isinstance(message, Staged)]
+    found = [message.part for message in messages if isinstance(message, StagedMessage)]
     return [part for part in found if part is not None]
 
 
 def jobs_of(messages: Messages) -> set[str]:
     """Return the job ids of the tasks, with features or without."""
-    return {message.job for message in messages if isinstance(message, Staged)}
+    return {message.job for message in messages if isinstance(message, StagedMessage)}
 
 
 def stage(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> StagedPart | None:
@@ -129,11 +133,11 @@ def stage(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> StagedPar
     async def begin(found: Storage) -> Stage:
         return await (await _line(found, options)).stage(write.job, write.info)
 
-    with noting(), opened(options.place).using() as storage:
+    with noting(), shared_storage(options.place).using() as storage:
         begun = storage.call(begin)
         try:
             for some in chain([first], chunks):
-                storage.wait(begun.add(given_of(some)))
+                storage.wait(begun.add(feature_batch(some)))
             return storage.wait(begun.close())
         except BaseException:
             storage.wait(begun.abort())
@@ -161,11 +165,11 @@ def apply(options: WriteOptions, parts: Sequence[StagedPart]) -> Applied:
         return before
 
     with noting():
-        return opened(options.place).call(do)
+        return shared_storage(options.place).call(do)
 
 
 def applied_job(
-    storage: Opened | Shared, job: str, collection: str, branch: str = MAIN_BRANCH
+    storage: OpenStorage | SharedStorage, job: str, collection: str, branch: str = MAIN_BRANCH
 ) -> Applied | None:
     """Return the recorded result of an applied job; None if it was not applied.
 
@@ -186,7 +190,7 @@ def applied_job(
 def drop(options: WriteOptions) -> None:
     """Drop the staged data of a job; tasks that are still staging fail, or are swept later."""
     with noting():
-        opened(options.place).call(lambda s: s.drop_staged(options.write.job))
+        shared_storage(options.place).call(lambda s: s.drop_staged(options.write.job))
 
 
 async def _line(storage: Storage, options: WriteOptions) -> Staging:

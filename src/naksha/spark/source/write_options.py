@@ -11,7 +11,7 @@ import msgspec
 from naksha.model.collection import MAX_AGE_DEFAULT, CollectionInfo
 from naksha.model.errors import InvalidArgument
 from naksha.model.identity.names import check_app_id, check_author, check_collection_id
-from naksha.spark.source.options import Place, check_names, flag, needed, place_of
+from naksha.spark.source.options import StorageRef, check_names, flag, needed, storage_ref_of
 from naksha.spi.staging import StagedWrite, WriteMode, check_key, check_write
 from naksha.versioning.version_refs import MAIN_BRANCH
 
@@ -28,7 +28,7 @@ BY_SPARK: Final = ("checkpointLocation", "queryName")
 class WriteOptions(msgspec.Struct, frozen=True):
     """Parsed options of a write; small and picklable."""
 
-    place: Place
+    place: StorageRef
     write: StagedWrite
     branch: str = MAIN_BRANCH
 
@@ -64,13 +64,13 @@ def write_options(
     )
     # Validated before staging, which may take hours.
     check_write(write, ())
-    return WriteOptions(place_of(options), write, options.get("branch") or MAIN_BRANCH)
+    return WriteOptions(storage_ref_of(options), write, options.get("branch") or MAIN_BRANCH)
 
 
 def options_of(options: WriteOptions) -> dict[str, str]:
     """Format options for Spark, so that `write_options` can parse them."""
     place, write, info = options.place, options.write, options.write.info
-    given = {
+    values = {
         "storage": place.location,
         "schema": place.schema,
         "branch": options.branch,
@@ -88,7 +88,7 @@ def options_of(options: WriteOptions) -> dict[str, str]:
         "author": write.author,
         "message": write.message,
     }
-    return {name: value for name, value in given.items() if value is not None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _mode(options: Mapping[str, str], *, overwrite: bool) -> WriteMode:
@@ -115,8 +115,12 @@ def _key(options: Mapping[str, str], mode: WriteMode) -> tuple[str, ...] | None:
     """Parse a path: names separated by dots, or a JSON array if a name contains a dot."""
     text = options.get("key")
     if (mode is WriteMode.REPLACE) != bool(text):
-        problem = "requires write mode 'replace'" if text else "is required for mode 'replace'"
-        raise InvalidArgument(f"The option 'key' {problem}", field="key")
+        raise InvalidArgument(
+            f"The option 'key' requires the write mode 'replace', not {mode.value!r}"
+            if text
+            else "The write mode 'replace' requires the option 'key': the path of a property",
+            field="key",
+        )
     if not text:
         return None
     key = tuple(text.split("."))

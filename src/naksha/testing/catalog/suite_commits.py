@@ -12,8 +12,8 @@ import pytest
 
 from naksha.catalog.cache import CatalogCache
 from naksha.catalog.cluster.clock import MonotonicClock
-from naksha.catalog.cluster.pointer_moves import Moves
-from naksha.catalog.commits import Attempt, Commit
+from naksha.catalog.cluster.pointer_moves import PointerMoves
+from naksha.catalog.commits import Commit, CommitAttempt
 from naksha.catalog.group_commit import Committer
 from naksha.catalog.objects import ObjectRef, object_type
 from naksha.catalog.persistence import Persistence
@@ -57,7 +57,7 @@ class PlainIds:
 def persistence_on(backend: CatalogBackend, realm: str) -> Persistence:
     """Return the persistence of an active realm with its own cache, as in a separate instance."""
     clock = MonotonicClock()
-    return Persistence(backend, realm, PlainIds(), clock, CatalogCache(clock), Moves())
+    return Persistence(backend, realm, PlainIds(), clock, CatalogCache(clock), PointerMoves())
 
 
 async def committer_on(
@@ -72,7 +72,7 @@ async def committer_on(
 async def committed_by(committer: Committer[Tally], writer: str) -> int:
     """Increment the count of a writer and return the new count."""
 
-    async def change(attempt: Attempt[Tally]) -> int:
+    async def change(attempt: CommitAttempt[Tally]) -> int:
         counts = dict(attempt.head.value.counts) if attempt.head is not None else {}
         counts[writer] = counts.get(writer, 0) + 1
         attempt.commit(Tally(counts=counts, writer=writer))
@@ -148,7 +148,7 @@ class TestCommits:
         await committed_by(ours, "a")  # makes it cache the pointer's position
         await committed_by(theirs, "b")
 
-        async def refuse_without_b(attempt: Attempt[Tally]) -> str:
+        async def refuse_without_b(attempt: CommitAttempt[Tally]) -> str:
             assert attempt.head is not None
             if "b" not in attempt.head.value.counts:
                 raise Conflict("b is not there")
@@ -162,7 +162,7 @@ class TestCommits:
     ) -> None:
         committer = await committer_on(catalog_backend, realm)
 
-        async def refuse(attempt: Attempt[Tally]) -> int:
+        async def refuse(attempt: CommitAttempt[Tally]) -> int:
             attempt.write_intent("note", Note(text="never seen"))
             raise Conflict("no")
 

@@ -12,7 +12,7 @@ import pytest
 from naksha.catalog import realms
 from naksha.catalog.catalog import Catalog, Tuning
 from naksha.catalog.objects import ObjectRef
-from naksha.catalog.realms import Realm, Status
+from naksha.catalog.realms import Realm, RealmStatus
 from naksha.model import limits
 from naksha.model.errors import (
     Conflict,
@@ -28,7 +28,7 @@ from naksha.testing.catalog.faulty import FaultyCatalog
 from naksha.testing.catalog.suite_realms import Thing, put_thing, realm_in
 from naksha.testing.catalog.suite_support import OpenCatalog
 
-FLIPPED = {Status.ACTIVE: Status.INACTIVE, Status.INACTIVE: Status.ACTIVE}
+FLIPPED = {RealmStatus.ACTIVE: RealmStatus.INACTIVE, RealmStatus.INACTIVE: RealmStatus.ACTIVE}
 
 
 class Slow(FaultyCatalog):
@@ -53,7 +53,7 @@ async def _not_at_all() -> None:
 
 async def with_config(catalog: Catalog) -> Realm:
     """Return an active realm with one pointer."""
-    realm = await realm_in(catalog, Status.ACTIVE)
+    realm = await realm_in(catalog, RealmStatus.ACTIVE)
     await (await catalog.realm(realm.id)).persistence.ensure_pointers(["config"])
     return realm
 
@@ -90,14 +90,14 @@ class TestOvertaken:
             await is_woken.wait()
 
         backend.sleep = sleep
-        late = asyncio.create_task(slow.realms.update(realm, Status.INACTIVE))
+        late = asyncio.create_task(slow.realms.update(realm, RealmStatus.INACTIVE))
         await sleeps.wait()
-        await catalog.realms.update(await catalog.realms.get(realm.id), Status.ACTIVE)
+        await catalog.realms.update(await catalog.realms.get(realm.id), RealmStatus.ACTIVE)
         await (await catalog.realm(realm.id)).entities("config").commit(put_thing("b"))
         is_woken.set()
         # The other node set the realm inactive on its behalf, before it became active again.
         done = await late
-        assert (done.status, done.is_fenced) == (Status.INACTIVE, True)
+        assert (done.status, done.is_fenced) == (RealmStatus.INACTIVE, True)
         assert await keys_of(catalog, realm) == {"a", "b"}
         await slow.close()
 
@@ -112,9 +112,9 @@ class TestOvertaken:
         with monkeypatch.context() as patched:
             patched.setattr(realms, "_stamp_pointers", die)
             with pytest.raises(RuntimeError, match="killed"):
-                await catalog.realms.update(realm, Status.INACTIVE)
+                await catalog.realms.update(realm, RealmStatus.INACTIVE)
         old = await catalog.realms.get(realm.id)
-        await other_node.realms.update(old, Status.ACTIVE)
+        await other_node.realms.update(old, RealmStatus.ACTIVE)
         with pytest.raises(RealmChanged):
             await catalog.realms.fence(old)
         fresh = (await other_node.realm(realm.id)).persistence
@@ -170,8 +170,8 @@ class TestOvertaken:
         for node in nodes:
             await node.close()
         last = await catalog.realms.get(realm.id)
-        if last.status is Status.INACTIVE:
-            await catalog.realms.update(last, Status.ACTIVE)
+        if last.status is RealmStatus.INACTIVE:
+            await catalog.realms.update(last, RealmStatus.ACTIVE)
         assert await keys_of(catalog, realm) == committed
 
 
@@ -183,7 +183,7 @@ class TestOtherEpochs:
     ) -> None:
         realm = await with_config(catalog)
         stale = (await catalog.realm(realm.id)).persistence
-        inactive = await catalog.realms.update(realm, Status.INACTIVE)
+        inactive = await catalog.realms.update(realm, RealmStatus.INACTIVE)
         current = await catalog.persistence_of(inactive)
         pointer = await current.pointer_now("config")
         assert await current.pointer("config") == pointer
@@ -195,7 +195,7 @@ class TestOtherEpochs:
     ) -> None:
         realm = await with_config(catalog)
         stale = (await catalog.realm(realm.id)).persistence
-        inactive = await catalog.realms.update(realm, Status.INACTIVE)
+        inactive = await catalog.realms.update(realm, RealmStatus.INACTIVE)
         current = await catalog.persistence_of(inactive)
         pointer = await current.pointer_now("config")
         with pytest.raises(RealmChanged):
@@ -208,7 +208,7 @@ class TestOtherEpochs:
         realm = await with_config(catalog)
         await (await catalog.realm(realm.id)).persistence.pointer_now("config")
         assert catalog.cache.pointer(realm.id, "config") is not None
-        await catalog.realms.update(realm, Status.INACTIVE)
+        await catalog.realms.update(realm, RealmStatus.INACTIVE)
         assert catalog.cache.pointer(realm.id, "config") is None
 
     async def test_a_new_life_serves_no_pointer_of_the_old_one(
@@ -217,37 +217,37 @@ class TestOtherEpochs:
         """The other node has them in its cache, and no message has reached it."""
         realm = await with_config(catalog)
         await (await other_node.realm(realm.id)).entities("config").commit(put_thing("secret"))
-        for status in (Status.INACTIVE, Status.PURGING, Status.PURGED):
+        for status in (RealmStatus.INACTIVE, RealmStatus.PURGING, RealmStatus.PURGED):
             realm = await catalog.realms.update(realm, status)
         for row in await catalog.backend.list_pointers(realm.id, "", "", 10):
             assert await catalog.backend.delete_pointer(realm.id, row)
         await catalog.realms.delete(realm)
         realm = await catalog.realms.create(realm.id)
-        for status in (Status.INITIALIZING, Status.ACTIVE):
+        for status in (RealmStatus.INITIALIZING, RealmStatus.ACTIVE):
             realm = await catalog.realms.update(realm, status)
         await other_node.realms.get(realm.id)
         with pytest.raises(PointerNotFound):
             await (await other_node.realm(realm.id)).entities("config").recent()
 
     async def test_a_realm_is_not_taken_for_its_former_life(self, catalog: Catalog) -> None:
-        old = await realm_in(catalog, Status.LOADING)
+        old = await realm_in(catalog, RealmStatus.LOADING)
         purged = old
-        for status in (Status.PURGING, Status.PURGED):
+        for status in (RealmStatus.PURGING, RealmStatus.PURGED):
             purged = await catalog.realms.update(purged, status)
         await catalog.realms.delete(purged)
-        new = await catalog.realms.update(await catalog.realms.create(old.id), Status.LOADING)
+        new = await catalog.realms.update(await catalog.realms.create(old.id), RealmStatus.LOADING)
         with pytest.raises(RealmChanged):
-            await catalog.realm_in_the_making(old)
+            await catalog.realm_for_setup(old)
         with pytest.raises(RealmChanged):
             await catalog.persistence_of(old)
-        assert (await catalog.realm_in_the_making(new)).realm == new.id
+        assert (await catalog.realm_for_setup(new)).realm == new.id
 
     async def test_a_stale_holder_does_not_see_an_empty_realm(
         self, catalog: Catalog, other_node: Catalog
     ) -> None:
         realm = await with_config(catalog)
         stale = (await other_node.realm(realm.id)).persistence
-        await catalog.realms.update(realm, Status.INACTIVE)
+        await catalog.realms.update(realm, RealmStatus.INACTIVE)
         with pytest.raises(RealmChanged):
             await stale.list_pointers()
 
@@ -292,20 +292,20 @@ class TestOpenRealms:
     """The state that a node keeps of its open realms."""
 
     async def test_it_is_open_once(self, catalog: Catalog) -> None:
-        realm = await realm_in(catalog, Status.ACTIVE)
+        realm = await realm_in(catalog, RealmStatus.ACTIVE)
         one, *others = await asyncio.gather(*(catalog.realm(realm.id) for _ in range(4)))
         assert all(other is one for other in others)
-        changed = await catalog.realms.update(realm, Status.ACTIVE, {"a": 1})
+        changed = await catalog.realms.update(realm, RealmStatus.ACTIVE, {"a": 1})
         assert await catalog.realm(realm.id) is one
         assert one.realm == changed
-        for status in (Status.INACTIVE, Status.ACTIVE):
+        for status in (RealmStatus.INACTIVE, RealmStatus.ACTIVE):
             changed = await catalog.realms.update(changed, status)
         assert await catalog.realm(realm.id) is not one
 
     async def test_what_does_not_serve_any_more_is_forgotten(self, catalog: Catalog) -> None:
-        realm = await realm_in(catalog, Status.ACTIVE)
+        realm = await realm_in(catalog, RealmStatus.ACTIVE)
         await catalog.realm(realm.id)
-        for status in (Status.INACTIVE, Status.PURGING, Status.PURGED):
+        for status in (RealmStatus.INACTIVE, RealmStatus.PURGING, RealmStatus.PURGED):
             realm = await catalog.realms.update(realm, status)
         await catalog.realms.delete(realm)
         with pytest.raises(RealmNotFound):
@@ -317,7 +317,7 @@ class TestOpenRealms:
         self, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(limits, "OPEN_REALMS_MAX", 2)
-        ids = [(await realm_in(catalog, Status.ACTIVE)).id for _ in range(4)]
+        ids = [(await realm_in(catalog, RealmStatus.ACTIVE)).id for _ in range(4)]
         used = await catalog.realm(ids[0])
         for id in ids[1:]:
             await catalog.realm(id)

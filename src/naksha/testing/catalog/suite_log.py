@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from naksha.catalog.commit_log import Cursor, LogPage
+from naksha.catalog.commit_log import LogCursor, LogPage
 from naksha.catalog.commits import ANCHOR_STEPS, child_of
 from naksha.catalog.group_commit import Committer
 from naksha.catalog.objects import Object
@@ -100,12 +100,12 @@ class TestLog:
         self, catalog_backend: CatalogBackend, realm: str
     ) -> None:
         committer = await committer_with(catalog_backend, realm, 3)
-        real = Cursor.parse(await committer.log.cursor())
+        real = LogCursor.parse(await committer.log.cursor())
         untrue = [
-            Cursor(real.created, 4, real.id),
-            Cursor(real.created, 2, real.id),
-            Cursor(real.created + 1, real.seq, real.id),
-            Cursor(real.created + 1, 0, 0),
+            LogCursor(real.created, 4, real.id),
+            LogCursor(real.created, 2, real.id),
+            LogCursor(real.created + 1, real.seq, real.id),
+            LogCursor(real.created + 1, 0, 0),
         ]
         for cursor in untrue:
             with pytest.raises(VersionNotFound):

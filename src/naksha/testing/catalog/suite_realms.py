@@ -12,9 +12,9 @@ import pytest
 
 from naksha.catalog import realms
 from naksha.catalog.catalog import Catalog, Tuning
-from naksha.catalog.entities import Edit
+from naksha.catalog.entities import EntityEdit
 from naksha.catalog.objects import ObjectRef, object_type
-from naksha.catalog.realms import Realm, Status
+from naksha.catalog.realms import Realm, RealmStatus
 from naksha.model.errors import (
     Conflict,
     InvalidArgument,
@@ -26,14 +26,14 @@ from naksha.model.errors import (
 from naksha.spi.catalog import CatalogBackend
 from naksha.testing.catalog.suite_support import OpenCatalog, fresh_number
 
-PATHS: dict[Status, list[Status]] = {
-    Status.CREATED: [],
-    Status.LOADING: [Status.LOADING],
-    Status.INITIALIZING: [Status.INITIALIZING],
-    Status.ACTIVE: [Status.INITIALIZING, Status.ACTIVE],
-    Status.INACTIVE: [Status.INITIALIZING, Status.INACTIVE],
-    Status.PURGING: [Status.PURGING],
-    Status.PURGED: [Status.PURGING, Status.PURGED],
+PATHS: dict[RealmStatus, list[RealmStatus]] = {
+    RealmStatus.CREATED: [],
+    RealmStatus.LOADING: [RealmStatus.LOADING],
+    RealmStatus.INITIALIZING: [RealmStatus.INITIALIZING],
+    RealmStatus.ACTIVE: [RealmStatus.INITIALIZING, RealmStatus.ACTIVE],
+    RealmStatus.INACTIVE: [RealmStatus.INITIALIZING, RealmStatus.INACTIVE],
+    RealmStatus.PURGING: [RealmStatus.PURGING],
+    RealmStatus.PURGED: [RealmStatus.PURGING, RealmStatus.PURGED],
 }
 """The steps by which a new realm reaches each state."""
 
@@ -51,10 +51,10 @@ PURGED       no      no      no           no     no       no      yes
 """Whether the state of the column may follow that of the row."""
 
 
-def steps() -> list[tuple[Status, Status, bool]]:
+def steps() -> list[tuple[RealmStatus, RealmStatus, bool]]:
     columns, *rows = (line.split() for line in FOLLOWING.strip().splitlines())
     return [
-        (Status(status), Status(following), answer == "yes")
+        (RealmStatus(status), RealmStatus(following), answer == "yes")
         for status, *answers in rows
         for following, answer in zip(columns, answers, strict=True)
     ]
@@ -83,7 +83,7 @@ async def other_node(open_catalog: OpenCatalog) -> AsyncIterator[Catalog]:
     await opened.close()
 
 
-async def realm_in(catalog: Catalog, status: Status) -> Realm:
+async def realm_in(catalog: Catalog, status: RealmStatus) -> Realm:
     realm = await catalog.realms.create(f"realm-{fresh_number()}")
     for step in PATHS[status]:
         realm = await catalog.realms.update(realm, step)
@@ -95,7 +95,7 @@ class TestRealms:
 
     async def test_it_is_created_once(self, catalog: Catalog) -> None:
         realm = await catalog.realms.create(f"realm-{fresh_number()}", {"region": "eu"})
-        assert realm.status is Status.CREATED
+        assert realm.status is RealmStatus.CREATED
         assert await catalog.realms.get(realm.id) == realm
         assert realm in await catalog.realms.list()
         with pytest.raises(Conflict, match="already exists"):
@@ -125,7 +125,7 @@ class TestRealms:
 
     async def test_the_states_follow_each_other_as_the_table_says(self, catalog: Catalog) -> None:
         assert {(status, following) for status, following, _ in steps()} == set(
-            product(Status, Status)
+            product(RealmStatus, RealmStatus)
         )
         for status, following, is_allowed in steps():
             realm = await realm_in(catalog, status)
@@ -147,21 +147,21 @@ class TestRealms:
         (await catalog.realms.get(realm.id)).properties["owners"].append("c")
         found = await catalog.realms.get(realm.id)
         assert found.properties == {"region": "eu", "owners": ["a"]}
-        changed = await catalog.realms.update(found, Status.CREATED, {"a": None})
+        changed = await catalog.realms.update(found, RealmStatus.CREATED, {"a": None})
         assert changed.properties == {"a": None}
         with pytest.raises(InvalidArgument, match="plain JSON"):
-            await catalog.realms.update(changed, Status.CREATED, {"a": object()})
+            await catalog.realms.update(changed, RealmStatus.CREATED, {"a": object()})
 
     async def test_it_must_be_as_expected(self, catalog: Catalog) -> None:
-        old = await realm_in(catalog, Status.ACTIVE)
-        await catalog.realms.update(old, Status.ACTIVE, {"a": 1})
+        old = await realm_in(catalog, RealmStatus.ACTIVE)
+        await catalog.realms.update(old, RealmStatus.ACTIVE, {"a": 1})
         with pytest.raises(Conflict, match="changed concurrently"):
-            await catalog.realms.update(old, Status.INACTIVE)
+            await catalog.realms.update(old, RealmStatus.INACTIVE)
 
     async def test_only_a_purged_one_can_be_deleted(self, catalog: Catalog) -> None:
-        for status in Status:
+        for status in RealmStatus:
             realm = await realm_in(catalog, status)
-            if status is Status.PURGED:
+            if status is RealmStatus.PURGED:
                 await catalog.realms.delete(realm)
                 with pytest.raises(RealmNotFound):
                     await catalog.realms.get(realm.id)
@@ -170,9 +170,9 @@ class TestRealms:
                     await catalog.realms.delete(realm)
 
     async def test_only_an_active_one_serves(self, catalog: Catalog) -> None:
-        for status in Status:
+        for status in RealmStatus:
             realm = await realm_in(catalog, status)
-            if status is Status.ACTIVE:
+            if status is RealmStatus.ACTIVE:
                 assert (await catalog.realm(realm.id)).realm == realm
             else:
                 with pytest.raises(RealmInactive, match=status):
@@ -183,10 +183,10 @@ class TestRealms:
     ) -> None:
         catalog = await Catalog.open(await open_catalog(), tuning=Tuning(quarantine_seconds=3600))
         try:
-            realm = await realm_in(catalog, Status.INACTIVE)
+            realm = await realm_in(catalog, RealmStatus.INACTIVE)
             with pytest.raises(Conflict, match=r"yet: 1\.0 hours"):
-                await catalog.realms.update(realm, Status.PURGING)
-            back = await catalog.realms.update(realm, Status.ACTIVE)
+                await catalog.realms.update(realm, RealmStatus.PURGING)
+            back = await catalog.realms.update(realm, RealmStatus.ACTIVE)
             assert (await catalog.realm(realm.id)).realm == back
         finally:
             await catalog.close()
@@ -196,14 +196,14 @@ class TestFence:
     """A node that opened a realm before its state changed can write nothing."""
 
     async def test_he_cannot_commit(self, catalog: Catalog, other_node: Catalog) -> None:
-        realm = await realm_in(catalog, Status.ACTIVE)
+        realm = await realm_in(catalog, RealmStatus.ACTIVE)
         stale = await other_node.realm(realm.id)
         await stale.persistence.ensure_pointers(["config"])
         await stale.entities("config").commit(put_thing("a"))
-        inactive = await catalog.realms.update(realm, Status.INACTIVE)
+        inactive = await catalog.realms.update(realm, RealmStatus.INACTIVE)
         with pytest.raises(RealmChanged):
             await stale.entities("config").commit(put_thing("b"))
-        await catalog.realms.update(inactive, Status.ACTIVE)
+        await catalog.realms.update(inactive, RealmStatus.ACTIVE)
         with pytest.raises(RealmChanged):
             await stale.entities("config").commit(put_thing("b"))
         fresh = await catalog.realm(realm.id)
@@ -214,17 +214,17 @@ class TestFence:
     async def test_he_can_neither_make_nor_move_nor_delete_a_pointer(
         self, catalog: Catalog, other_node: Catalog
     ) -> None:
-        realm = await realm_in(catalog, Status.ACTIVE)
+        realm = await realm_in(catalog, RealmStatus.ACTIVE)
         stale = (await other_node.realm(realm.id)).persistence
         old = await stale.create_pointer("old")
-        inactive = await catalog.realms.update(realm, Status.INACTIVE)
+        inactive = await catalog.realms.update(realm, RealmStatus.INACTIVE)
         with pytest.raises(RealmChanged):
             await stale.create_pointer("new")
         with pytest.raises(RealmChanged):
             await stale.ensure_pointers(["newer"])
         assert await stale.move_pointer(old, ObjectRef("test-thing", 1)) is None
         assert not await stale.delete_pointer(old)
-        await catalog.realms.update(inactive, Status.ACTIVE)
+        await catalog.realms.update(inactive, RealmStatus.ACTIVE)
         fresh = (await catalog.realm(realm.id)).persistence
         assert [pointer.name for pointer in await fresh.list_pointers()] == ["old"]
         assert (await fresh.pointer_now("old")).target is None
@@ -232,19 +232,19 @@ class TestFence:
     async def test_he_can_write_no_conditional_object(
         self, catalog: Catalog, other_node: Catalog
     ) -> None:
-        realm = await realm_in(catalog, Status.ACTIVE)
+        realm = await realm_in(catalog, RealmStatus.ACTIVE)
         stale = (await other_node.realm(realm.id)).persistence
         kept, other = [await stale.insert(id, Thing("kept")) for id in (1, 2)]
         assert kept is not None
         assert other is not None
-        inactive = await catalog.realms.update(realm, Status.INACTIVE)
+        inactive = await catalog.realms.update(realm, RealmStatus.INACTIVE)
         with pytest.raises(RealmChanged):
             await stale.insert(3, Thing("never"))
         with pytest.raises(RealmChanged):
             await stale.replace(kept, Thing("never"))
         with pytest.raises(RealmChanged):
             await stale.delete_if(other)
-        await catalog.realms.update(inactive, Status.ACTIVE)
+        await catalog.realms.update(inactive, RealmStatus.ACTIVE)
         fresh = (await catalog.realm(realm.id)).persistence
         refs = [ObjectRef("test-thing", id) for id in (1, 2, 3)]
         found = await fresh.fetch_many(refs, Thing)
@@ -254,13 +254,13 @@ class TestFence:
         self, catalog: Catalog, catalog_backend: CatalogBackend
     ) -> None:
         """The writer died between creating the pointer and checking the realm."""
-        realm = await realm_in(catalog, Status.ACTIVE)
+        realm = await realm_in(catalog, RealmStatus.ACTIVE)
         stale = (await catalog.realm(realm.id)).persistence
         pointer = await stale.create_pointer("left")
         assert await stale.delete_pointer(pointer)
-        inactive = await catalog.realms.update(realm, Status.INACTIVE)
+        inactive = await catalog.realms.update(realm, RealmStatus.INACTIVE)
         assert await catalog_backend.create_pointer(realm.id, pointer.to_row())
-        await catalog.realms.update(inactive, Status.ACTIVE)
+        await catalog.realms.update(inactive, RealmStatus.ACTIVE)
         fresh = (await catalog.realm(realm.id)).persistence
         assert await fresh.list_pointers() == []
         with pytest.raises(PointerNotFound):
@@ -269,7 +269,7 @@ class TestFence:
     async def test_a_fence_that_was_not_finished_is_finished_by_the_next_one(
         self, catalog: Catalog, other_node: Catalog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        realm = await realm_in(catalog, Status.ACTIVE)
+        realm = await realm_in(catalog, RealmStatus.ACTIVE)
         stale = await other_node.realm(realm.id)
         await stale.persistence.ensure_pointers(["config"])
 
@@ -279,17 +279,17 @@ class TestFence:
         with monkeypatch.context() as patched:
             patched.setattr(realms, "_stamp_pointers", die)
             with pytest.raises(RuntimeError, match="killed"):
-                await catalog.realms.update(realm, Status.INACTIVE)
+                await catalog.realms.update(realm, RealmStatus.INACTIVE)
         unfinished = await other_node.realms.get(realm.id)
         assert not unfinished.is_fenced
-        active = await other_node.realms.update(unfinished, Status.ACTIVE)
+        active = await other_node.realms.update(unfinished, RealmStatus.ACTIVE)
         assert active.is_fenced
         with pytest.raises(RealmChanged):
             await stale.entities("config").commit(put_thing("a"))
 
 
-def put_thing(key: str) -> Callable[[Edit], Awaitable[None]]:
-    async def change(edit: Edit) -> None:
+def put_thing(key: str) -> Callable[[EntityEdit], Awaitable[None]]:
+    async def change(edit: EntityEdit) -> None:
         edit.put(key, Thing(key))
 
     return change

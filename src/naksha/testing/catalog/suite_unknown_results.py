@@ -11,7 +11,7 @@ import pytest
 from naksha.catalog.catalog import Catalog, Tuning
 from naksha.catalog.objects import Object
 from naksha.catalog.persistence import Persistence
-from naksha.catalog.realms import Realm, Status
+from naksha.catalog.realms import Realm, RealmStatus
 from naksha.model import limits
 from naksha.model.errors import (
     OutcomeUnknown,
@@ -82,7 +82,7 @@ class TestAfterTheWrite:
         stale = (await faulty_node.realm(realm.id)).persistence
         kept = await stale.insert(1, Thing("kept"))
         assert kept is not None
-        await catalog.realms.update(realm, Status.INACTIVE)
+        await catalog.realms.update(realm, RealmStatus.INACTIVE)
         script: list[Fault | None] = [None, REFUSED] if UNDO[call] == call else [REFUSED]
         faults.plan = scripted_faults(**{UNDO[call]: script})
         with pytest.raises(OutcomeUnknown, match="could not be undone"):
@@ -108,13 +108,13 @@ class TestAfterTheWrite:
         stale = (await faulty_node.realm(realm.id)).persistence
         kept = await stale.insert(1, Thing("kept"))
         assert kept is not None
-        inactive = await catalog.realms.update(realm, Status.INACTIVE)
+        inactive = await catalog.realms.update(realm, RealmStatus.INACTIVE)
         faults.plan = scripted_faults(**{call: [Fault.LOST_ANSWER]})
         with pytest.raises(OutcomeUnknown, match="injected"):
             await WRITES[call](stale, kept)
         rows = await catalog.backend.list_pointers(realm.id, "", "", 10)
         assert [row.name for row in rows] == ["config"]
-        await catalog.realms.update(inactive, Status.ACTIVE)
+        await catalog.realms.update(inactive, RealmStatus.ACTIVE)
         fresh = (await catalog.realm(realm.id)).persistence
         assert await fresh.fetch_many([thing_ref(1), thing_ref(2)], Thing) == [kept, None]
 
@@ -126,8 +126,8 @@ class TestAfterTheWrite:
         one, two = [await stale.insert(id, Thing("kept")) for id in (1, 2)]
         assert one is not None
         assert two is not None
-        inactive = await catalog.realms.update(realm, Status.INACTIVE)
-        await catalog.realms.update(inactive, Status.ACTIVE)
+        inactive = await catalog.realms.update(realm, RealmStatus.INACTIVE)
+        await catalog.realms.update(inactive, RealmStatus.ACTIVE)
         fresh = (await catalog.realm(realm.id)).persistence
         read = await fresh.fetch_many([thing_ref(1), thing_ref(2)], Thing)
         with pytest.raises(RealmChanged):
@@ -155,7 +155,7 @@ class TestFenceInDoubt:
     ) -> None:
         realm = await with_config(faulty_node)
         faults.plan = scripted_faults(**script)
-        inactive = await faulty_node.realms.update(realm, Status.INACTIVE)
+        inactive = await faulty_node.realms.update(realm, RealmStatus.INACTIVE)
         assert faults.injected
         assert inactive == await faulty_node.realms.get(realm.id)
         assert inactive.is_fenced
@@ -168,7 +168,7 @@ class TestFenceInDoubt:
         realm = await with_config(faulty_node)
         await left_behind(faulty_node, realm, "left")
         faults.plan = scripted_faults(delete_pointer=[REFUSED, Fault.LOST_ANSWER])
-        await faulty_node.realms.update(realm, Status.INACTIVE)
+        await faulty_node.realms.update(realm, RealmStatus.INACTIVE)
         rows = await faults.list_pointers(realm.id, "", "", 10)
         assert [row.name for row in rows] == ["config"]
 
@@ -179,12 +179,12 @@ class TestFenceInDoubt:
         faults: FaultyCatalog,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        realm = await realm_in(catalog, Status.INITIALIZING)
-        await (await catalog.realm_in_the_making(realm)).ensure_pointers(["config"])
+        realm = await realm_in(catalog, RealmStatus.INITIALIZING)
+        await (await catalog.realm_for_setup(realm)).ensure_pointers(["config"])
         monkeypatch.setattr(limits, "FENCE_SECONDS_MAX", 0.05)
         faults.plan = lambda name: Fault.LOST_REQUEST if name == "swap_pointer" else None
         with pytest.raises(OutcomeUnknown, match="is ACTIVE, but"):
-            await faulty_node.realms.update(realm, Status.ACTIVE)
+            await faulty_node.realms.update(realm, RealmStatus.ACTIVE)
         with pytest.raises(Retryable, match="could not be completed"):
             await faulty_node.realm(realm.id)
         assert not (await catalog.realms.get(realm.id)).is_fenced

@@ -12,7 +12,7 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.limits import INT8_MAX
 from naksha.model.query import Query, States
 from naksha.model.state import State
-from naksha.versioning.change_filters import ALL, split
+from naksha.versioning.change_filters import ALL, split_query
 from naksha.versioning.changesets import Changeset
 
 ACTIONS: Final = ("CREATE", "UPDATE", "DELETE")
@@ -53,7 +53,7 @@ class FeedPosition(msgspec.Struct, frozen=True):
         return cls(int(found[1]), found[2] or "")
 
 
-class Mark(msgspec.Struct, frozen=True):
+class TransactionPosition(msgspec.Struct, frozen=True):
     """A place inside a transaction that is delivered in parts.
 
     `part` is the number of the next part; it begins in `collection`, after `cursor` ("" for its
@@ -103,7 +103,7 @@ class FeedFilter(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, query: Query, collections: tuple[str, ...] | None) -> Self:
         """Return the filter for the changes that a query selects."""
-        features, change = split(query)
+        features, change = split_query(query)
         actions, change = change.actions, msgspec.structs.replace(change, actions=None)
         return cls(collections=collections, actions=actions, query=features, change=change)
 
@@ -195,7 +195,7 @@ class FeatureChange(msgspec.Struct, frozen=True, gc=False):
     state: State
 
 
-class Published(msgspec.Struct, frozen=True):
+class FeedTransaction(msgspec.Struct, frozen=True):
     """A published transaction, with its changes ordered by collection and id.
 
     A transaction with many changes is returned in several parts. `without_states` lists the touched
@@ -219,6 +219,6 @@ class FeedPage(msgspec.Struct, frozen=True):
     `position.seq_number` equals `last`, the last published version when the page was read.
     """
 
-    items: list[Published]
+    items: list[FeedTransaction]
     position: FeedPosition
     last: int

@@ -28,16 +28,16 @@ from naksha.versioning.feed.events import (
     FeedFilter,
     FeedPage,
     FeedPosition,
-    Mark,
-    Published,
+    FeedTransaction,
+    TransactionPosition,
 )
 from naksha.versioning.feed.state_reader import (
     CollectionFeed,
-    TooMany,
-    Touching,
-    number_of,
+    CollectionTransaction,
+    TooManyChanges,
+    collection_transaction,
+    selected_count,
     touched_in,
-    touching,
 )
 from naksha.versioning.lines import Line, line_of_branch
 
@@ -78,7 +78,7 @@ async def read_feed(
         ("features_max", features_max, FEATURES_MAX),
     ):
         if not 1 <= number <= most:
-            raise InvalidArgument(f"{name} must be between 1 and {most}", field=name)
+            raise InvalidArgument(f"{name} must be between 1 and {most}, not {number}", field=name)
     last = (await line.storage.resolve(HEAD)).seq_number
     if after.seq_number > last:
         raise NotYetPublished(
@@ -103,7 +103,9 @@ class _Feed:
     ) -> FeedPage:
         """Return a page of the feed; see `read_feed`."""
         if after.within:
-            return await self._part(await self._inside(after), Mark.parse(after.within), last)
+            return await self._part(
+                await self._inside(after), TransactionPosition.parse(after.within), last
+            )
         found = [] if self._finds_nothing() else await self._log(after.seq_number, transactions_max)
         is_all = len(found) < transactions_max
         if until is not None:
@@ -115,7 +117,7 @@ class _Feed:
         while batch:
             try:
                 items = await self._items(batch)
-            except TooMany:
+            except TooManyChanges:
                 if len(batch) == 1:
                     return await self._part(batch[0], None, last)
                 batch = batch[: len(batch) // 2]
@@ -182,7 +184,7 @@ class _Feed:
         left = self._features_max
         for position, each in enumerate(found):
             left -= sum(
-                number_of(touched, self._where) for touched in touched_in(each, self._where)
+                selected_count(touched, self._where) for touched in touched_in(each, self._where)
             )
             if left < 0:
                 return found[:position]
@@ -192,7 +194,7 @@ class _Feed:
         """Return the existing collections by id."""
         return {info.id: info for info in await self._line.storage.collections()}
 
-    async def _items(self, batch: Sequence[Changeset]) -> list[Published]:
+    async def _items(self, batch: Sequence[Changeset]) -> list[FeedTransaction]:
         """Return the changes of some transactions.
 
         Raises:
@@ -214,20 +216,22 @@ class _Feed:
                 for txn in gone:
                     without.setdefault(txn, set()).add(name)
         items = [
-            Published(
+            FeedTransaction(
                 each,
                 _in_order(changes.get(each.version.txn, ())),
                 without_states=tuple(sorted(without.get(each.version.txn, ()))),
             )
             for each in batch
         ]
-        return [each for each in items if self._is_wanted(each)]
+        return [each for each in items if self._is_selected(each)]
 
-    def _by_collection(self, batch: Iterable[Changeset]) -> dict[str, list[Touching]]:
-        found: dict[str, list[Touching]] = {}
+    def _by_collection(self, batch: Iterable[Changeset]) -> dict[str, list[CollectionTransaction]]:
+        found: dict[str, list[CollectionTransaction]] = {}
         for changeset in batch:
             for each in touched_in(changeset, self._where):
-                found.setdefault(each.collection, []).append(touching(changeset, each))
+                found.setdefault(each.collection, []).append(
+                    collection_transaction(changeset, each)
+                )
         return found
 
     def _feed(self, overlay: int, collection: str) -> CollectionFeed:
@@ -237,7 +241,7 @@ class _Feed:
             line = line_of_branch(line.root, line.branch, line.branch.epoch_on(overlay))
         return CollectionFeed(line.storage, collection, self._where, self._space)
 
-    def _is_wanted(self, item: Published) -> bool:
+    def _is_selected(self, item: FeedTransaction) -> bool:
         where = self._where
         return (
             bool(item.changes or item.without_states)
@@ -245,7 +249,9 @@ class _Feed:
             or where.has_event(item.changeset)
         )
 
-    async def _part(self, changeset: Changeset, mark: Mark | None, last: int) -> FeedPage:
+    async def _part(
+        self, changeset: Changeset, mark: TransactionPosition | None, last: int
+    ) -> FeedPage:
         """Return the next part of a transaction that has many changes.
 
         A part examines as many features as fit a page and contains those that match. Parts without
@@ -253,16 +259,16 @@ class _Feed:
         """
         seq_number, part = changeset.version.seq_number, mark.part if mark is not None else 0
         changes, without, following = await self._some_of(changeset, mark)
-        item = Published(changeset, tuple(changes), part, following is None, tuple(without))
-        is_wanted = self._is_wanted(item) if part == 0 else following is None
+        item = FeedTransaction(changeset, tuple(changes), part, following is None, tuple(without))
+        is_wanted = self._is_selected(item) if part == 0 else following is None
         items = [item] if changes or without or is_wanted else []
         if following is None:
             return FeedPage(items, FeedPosition(seq_number), max(seq_number, last))
-        mark = Mark(part + len(items), *following)
+        mark = TransactionPosition(part + len(items), *following)
         return FeedPage(items, FeedPosition(seq_number - 1, str(mark)), max(seq_number, last))
 
     async def _some_of(
-        self, changeset: Changeset, mark: Mark | None
+        self, changeset: Changeset, mark: TransactionPosition | None
     ) -> tuple[list[FeatureChange], list[str], tuple[str, str] | None]:
         """Return the changes of a transaction after a mark.
 
@@ -283,7 +289,10 @@ class _Feed:
             if not _has_history(infos.get(name)):
                 without.append(name)
                 continue
-            feed, transaction = self._feed(changeset.overlay, name), touching(changeset, touched)
+            feed, transaction = (
+                self._feed(changeset.overlay, name),
+                collection_transaction(changeset, touched),
+            )
             try:
                 page = await feed.page(transaction, cursor, left)
             except (CollectionNotFound, Expired):
@@ -291,7 +300,7 @@ class _Feed:
                 without.append(name)
                 continue
             changes += [each.change(name) for each in page.found]
-            left -= page.looked_at
+            left -= page.examined
             if page.cursor is not None:
                 return changes, without, (name, page.cursor)
         return changes, without, None

@@ -20,7 +20,7 @@ from naksha.model.query import Query, States
 from naksha.model.state import XYZ, State
 from naksha.model.version import AtSeq
 from naksha.spi.storage import Storage
-from naksha.versioning.changesets import Changeset, Touched
+from naksha.versioning.changesets import Changeset, CollectionEffect
 from naksha.versioning.feed.events import FeatureChange, FeedFilter
 
 CHUNK: Final = 10_000
@@ -29,7 +29,7 @@ FLOORS_MAX: Final = 4
 """How often reading restarts because history expired in the meantime."""
 
 
-class _Heading(msgspec.Struct, frozen=True, gc=False):
+class _FeedNamespace(msgspec.Struct, frozen=True, gc=False):
     uuid: str
     txn: str
     txn_next: str
@@ -37,19 +37,19 @@ class _Heading(msgspec.Struct, frozen=True, gc=False):
     author: str | None = None
 
 
-class _Properties(msgspec.Struct, frozen=True, gc=False, rename={"xyz": XYZ}):
-    xyz: _Heading
+class _FeedProperties(msgspec.Struct, frozen=True, gc=False, rename={"xyz": XYZ}):
+    xyz: _FeedNamespace
 
 
-class _Feature(msgspec.Struct, frozen=True, gc=False):
-    properties: _Properties
+class _FeedFeature(msgspec.Struct, frozen=True, gc=False):
+    properties: _FeedProperties
 
 
-_decode_heading = msgspec.json.Decoder(_Feature).decode
+_decode_heading = msgspec.json.Decoder(_FeedFeature).decode
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
-class Made(msgspec.Struct, frozen=True, gc=False):
+class FeedState(msgspec.Struct, frozen=True, gc=False):
     """A state with the parts of its namespace that the feed needs."""
 
     state: State
@@ -62,18 +62,18 @@ class Made(msgspec.Struct, frozen=True, gc=False):
         return FeatureChange(collection, self.action, self.state)
 
 
-def made(state: State) -> Made:
+def feed_state(state: State) -> FeedState:
     """Return a state as it was when it was made, without the end that a later state gave it."""
     if may_overflow(state.raw):
         # A subscriber that cannot parse this state would receive it again and again.
         state.mend()
     heading = state.decoded_by(_decode_heading).properties.xyz
     if heading.txn_next != "0":
-        state = State(state.id, _opened(state.raw, heading.txn_next.encode()))
-    return Made(state, heading.uuid, int(heading.txn), heading.action, heading.author)
+        state = State(state.id, _without_end(state.raw, heading.txn_next.encode()))
+    return FeedState(state, heading.uuid, int(heading.txn), heading.action, heading.author)
 
 
-def _opened(raw: bytes, end: bytes) -> bytes:
+def _without_end(raw: bytes, end: bytes) -> bytes:
     """Return the document with `txn_next` reset to "0".
 
     The text of the end nearly always occurs exactly once and is replaced in the raw bytes. If the
@@ -93,33 +93,33 @@ def _opened(raw: bytes, end: bytes) -> bytes:
     return msgspec.json.encode(feature)
 
 
-class TooMany(Exception):
+class TooManyChanges(Exception):
     """More changes were found than the caller accepts at once."""
 
 
-def touched_in(changeset: Changeset, where: FeedFilter) -> Iterator[Touched]:
+def touched_in(changeset: Changeset, where: FeedFilter) -> Iterator[CollectionEffect]:
     """Iterate over the touched collections that may have matching changes, ordered by id."""
     for each in sorted(changeset.touched, key=lambda touched: touched.collection):
-        if where.covers(each.collection) and number_of(each, where) > 0:
+        if where.covers(each.collection) and selected_count(each, where) > 0:
             yield each
 
 
-def number_of(touched: Touched, where: FeedFilter) -> int:
+def selected_count(touched: CollectionEffect, where: FeedFilter) -> int:
     """Return how many features the selected actions changed."""
     numbers = {"CREATE": touched.created, "UPDATE": touched.updated, "DELETE": touched.deleted}
-    wanted = where.feature_actions
-    return sum(n for action, n in numbers.items() if wanted is None or action in wanted)
+    selected = where.feature_actions
+    return sum(n for action, n in numbers.items() if selected is None or action in selected)
 
 
-class Some(msgspec.Struct, frozen=True):
-    """Matching changes among `looked_at` features, and the cursor to continue with, if any."""
+class FeedStatePage(msgspec.Struct, frozen=True):
+    """Matching changes among `examined` features, and the cursor to continue with, if any."""
 
-    found: list[Made]
-    looked_at: int
+    found: list[FeedState]
+    examined: int
     cursor: str | None
 
 
-class Touching(msgspec.Struct, frozen=True):
+class CollectionTransaction(msgspec.Struct, frozen=True):
     """A transaction, reduced to its effect on one collection."""
 
     seq_number: int
@@ -128,8 +128,10 @@ class Touching(msgspec.Struct, frozen=True):
     """Whether it replaced no state."""
 
 
-def touching(changeset: Changeset, touched: Touched) -> Touching:
-    return Touching(
+def collection_transaction(
+    changeset: Changeset, touched: CollectionEffect
+) -> CollectionTransaction:
+    return CollectionTransaction(
         changeset.version.seq_number,
         changeset.version.txn,
         touched.updated + touched.deleted == 0,
@@ -148,8 +150,8 @@ class CollectionFeed:
         self._space = space
 
     async def changes(
-        self, transactions: Sequence[Touching], most: int
-    ) -> tuple[list[Made], set[int]]:
+        self, transactions: Sequence[CollectionTransaction], most: int
+    ) -> tuple[list[FeedState], set[int]]:
         """Return the matching changes of some transactions, in any order.
 
         Also return the transactions whose changes are no longer known.
@@ -177,7 +179,7 @@ class CollectionFeed:
             return [each for each in found if each.txn in txns], gone
         return [], {each.txn for each in transactions}
 
-    async def check_age(self, gone: Sequence[Touching], info: CollectionInfo) -> None:
+    async def check_age(self, gone: Sequence[CollectionTransaction], info: CollectionInfo) -> None:
         """Raise Expired if a lost change is older than the collection keeps states.
 
         A younger one was made while the history of the collection was off, so it was never kept.
@@ -196,7 +198,9 @@ class CollectionFeed:
                     collection_id=self._collection,
                 )
 
-    async def page(self, transaction: Touching, cursor: str, limit: int) -> Some:
+    async def page(
+        self, transaction: CollectionTransaction, cursor: str, limit: int
+    ) -> FeedStatePage:
         """Return some changes of one transaction, ordered by id.
 
         At most `limit` features are examined; those that match are returned.
@@ -210,7 +214,7 @@ class CollectionFeed:
         if not self._where.looks_back:
             query = self._own(query)
         page = await self._storage.page(self._collection, query, at)
-        found = [made(state) for state in page.states]
+        found = [feed_state(state) for state in page.states]
         if self._where.looks_back and found:
             ids = tuple(each.state.id for each in found)
             matching = {each.uuid for each in await self._matching([transaction], ids, limit)}
@@ -219,9 +223,11 @@ class CollectionFeed:
                 before = await self._replaced([transaction], transaction.txn - 1, ids, limit)
             found = [e for e in found if e.uuid in matching or e.state.id in before]
         await self._storage.resolve(at, self._collection)
-        return Some(list(self._acted(found)), len(page.states), page.cursor)
+        return FeedStatePage(list(self._acted(found)), len(page.states), page.cursor)
 
-    def _kept(self, transactions: Sequence[Touching], floor: int) -> list[Touching]:
+    def _kept(
+        self, transactions: Sequence[CollectionTransaction], floor: int
+    ) -> list[CollectionTransaction]:
         """Return the transactions whose changes are known if states before `floor` are not kept."""
         if not self._where.looks_back:
             return [each for each in transactions if each.seq_number >= floor]
@@ -231,7 +237,9 @@ class CollectionFeed:
             if each.seq_number > floor or (each.seq_number == floor and each.is_only_new)
         ]
 
-    async def _read(self, kept: Sequence[Touching], floor: int, most: int) -> list[Made]:
+    async def _read(
+        self, kept: Sequence[CollectionTransaction], floor: int, most: int
+    ) -> list[FeedState]:
         if not self._where.looks_back:
             return await self._gather(kept, self._own(self._span(kept)), most)
         matching = await self._matching(kept, None, most)
@@ -240,14 +248,14 @@ class CollectionFeed:
         since = kept[0].txn if kept[0].seq_number == floor else kept[0].txn - 1
         before = await self._replaced(kept, since, None, most)
         ids = sorted({each.state.id for each in matching} | before)
-        found: list[Made] = []
+        found: list[FeedState] = []
         for start in range(0, len(ids), CHUNK):
             part = msgspec.structs.replace(self._span(kept), ids=tuple(ids[start : start + CHUNK]))
             found += await self._gather(kept, part, most - len(found))
         uuids = {each.uuid for each in matching}
-        return list(self._acted(_told(found, uuids, before)))
+        return list(self._acted(_selected_states(found, uuids, before)))
 
-    def _span(self, kept: Sequence[Touching]) -> Query:
+    def _span(self, kept: Sequence[CollectionTransaction]) -> Query:
         """Return the query for all states made by these transactions, or between them."""
         return Query(
             states=States.ALL, txn_from=kept[0].txn, txn_to=kept[-1].txn + 1, space=self._space
@@ -261,8 +269,8 @@ class CollectionFeed:
         )
 
     async def _matching(
-        self, kept: Sequence[Touching], ids: tuple[str, ...] | None, most: int
-    ) -> list[Made]:
+        self, kept: Sequence[CollectionTransaction], ids: tuple[str, ...] | None, most: int
+    ) -> list[FeedState]:
         """Return the new states that match by themselves."""
         span = self._span(kept)
         query = self._among(
@@ -271,7 +279,11 @@ class CollectionFeed:
         return await self._gather(kept, query, most)
 
     async def _replaced(
-        self, kept: Sequence[Touching], since: int, ids: tuple[str, ...] | None, most: int
+        self,
+        kept: Sequence[CollectionTransaction],
+        since: int,
+        ids: tuple[str, ...] | None,
+        most: int,
     ) -> set[str]:
         """Return the features whose replaced live state matches."""
         query = self._among(ids, replaced_since=since)
@@ -284,17 +296,19 @@ class CollectionFeed:
             ids = tuple(set(ids) & set(query.ids))
         return msgspec.structs.replace(query, ids=query.ids if ids is None else ids, **more)
 
-    async def _gather(self, kept: Sequence[Touching], query: Query, most: int) -> list[Made]:
-        found: list[Made] = []
-        asked = msgspec.structs.replace(query, limit=most + 1)
+    async def _gather(
+        self, kept: Sequence[CollectionTransaction], query: Query, most: int
+    ) -> list[FeedState]:
+        found: list[FeedState] = []
+        limited = msgspec.structs.replace(query, limit=most + 1)
         at = AtSeq(kept[-1].seq_number)
-        async for states in self._storage.chunks(self._collection, asked, at):
-            found += map(made, states)
+        async for states in self._storage.chunks(self._collection, limited, at):
+            found += map(feed_state, states)
         if len(found) > most:
-            raise TooMany
+            raise TooManyChanges
         return found
 
-    def _acted(self, found: Iterable[Made]) -> Iterator[Made]:
+    def _acted(self, found: Iterable[FeedState]) -> Iterator[FeedState]:
         actions, authors = self._where.feature_actions, self._where.change.authors
         return (
             each
@@ -304,7 +318,9 @@ class CollectionFeed:
         )
 
 
-def _told(found: Iterable[Made], matching: set[str], before: set[str]) -> Iterator[Made]:
+def _selected_states(
+    found: Iterable[FeedState], matching: set[str], before: set[str]
+) -> Iterator[FeedState]:
     """Iterate over the states that match, or that replaced a live state that does."""
     last: dict[str, bool] = {}
     for each in sorted(found, key=lambda each: each.txn):

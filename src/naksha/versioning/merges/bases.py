@@ -25,13 +25,13 @@ from naksha.model.version import AtSeq, AtTxn
 from naksha.spi.storage import WriteSession
 from naksha.spi.support.write_merge import content_of
 from naksha.versioning.ancestry import Ancestry, Contents
-from naksha.versioning.diff import CHUNK, Change, diff, lookup
+from naksha.versioning.diff import CHUNK, FeatureDiff, diff, lookup
 from naksha.versioning.lines import Place, at
 from naksha.versioning.merges.threeway import differ, merge_states
-from naksha.versioning.records import Undecided
+from naksha.versioning.records import UndecidedFeature
 
 
-class ContestedChange(Change, frozen=True, gc=False):
+class ContestedDiff(FeatureDiff, frozen=True, gc=False):
     """A feature in which the versions of a merge base contradict each other.
 
     It has no common state: `old` is None, and any difference between the lines is a conflict.
@@ -69,7 +69,7 @@ class MergeBase:
         )
         return one == two
 
-    async def changes(self, source: Place, collection: str) -> AsyncIterator[Change]:
+    async def changes(self, source: Place, collection: str) -> AsyncIterator[FeatureDiff]:
         """Iterate over the features that a line changed since the base.
 
         With several base versions these may include features that equal their base.
@@ -88,7 +88,7 @@ class MergeBase:
             old, contested = await self._states(collection, part)
             new = await lookup(source, collection, part)
             for id_ in part:
-                kind = ContestedChange if id_ in contested else Change
+                kind = ContestedDiff if id_ in contested else FeatureDiff
                 yield kind(collection, id_, old.get(id_), new.get(id_))
 
     async def _states(
@@ -111,7 +111,7 @@ class MergeBase:
             for id_ in different:
                 sides = found.pop(id_, None), others.get(id_)
                 merged = _merged(collection, id_, roots.get(id_), *sides)
-                if isinstance(merged, Undecided):
+                if isinstance(merged, UndecidedFeature):
                     contested.add(id_)
                 elif merged is not None:
                     found[id_] = merged
@@ -133,12 +133,12 @@ class MergeBase:
 
 def _merged(
     collection: str, id_: str, base: State | None, ours: State | None, theirs: State | None
-) -> State | Undecided | None:
+) -> State | UndecidedFeature | None:
     """Return the state with the changes of both; None if the merge deletes the feature."""
     write = merge_states(collection, base, ours, theirs)
     if write is None:
         return ours
-    if isinstance(write, Undecided):
+    if isinstance(write, UndecidedFeature):
         return write
     if write.feature is None or (
         theirs is not None and same(content_of(write.feature), content_of(theirs.feature))

@@ -17,48 +17,53 @@ from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning.branch_bases import pin_merge
 from naksha.versioning.diff import lookup
 from naksha.versioning.lines import Place, at, line_of, line_of_branch
-from naksha.versioning.merges.conflicts import conflict_of, forget_conflict, undecided_of, without
+from naksha.versioning.merges.conflicts import (
+    conflict_of,
+    forget_conflict,
+    undecided_of,
+    without_conflict,
+)
 from naksha.versioning.merges.merge import (
-    Judge,
-    Lines,
-    Merging,
-    Policy,
-    Stuck,
-    decided,
+    MergeDecider,
+    MergePolicy,
+    MergeSides,
+    PlannedMerge,
+    UndecidedMerge,
     last_txn,
-    lines_between,
+    merge_sides,
     merged_at,
     plan_merge,
-    remember,
+    require_decisions,
+    with_merge_point,
 )
 from naksha.versioning.records import (
     CONFLICT,
     REF,
     STORAGE,
+    Attribution,
     Branch,
-    Scope,
-    Signed,
+    NameScope,
     StoredConflict,
+    as_json_value,
     branch_of,
     branch_with,
     change_branch,
-    plain,
 )
-from naksha.versioning.state_writer import WAIT_S, Plan, Written, write_plan, written_of
+from naksha.versioning.state_writer import WAIT_S, Plan, WriteReport, write_plan, write_report
 from naksha.versioning.version_refs import MAIN_BRANCH
-from naksha.versioning.write_retry import settle
+from naksha.versioning.write_retry import write_with_retries
 
 
-async def merge_solved(
+async def merge_resolution(
     storage: Storage,
     name: str,
     target: str,
-    signed: Signed,
+    signed: Attribution,
     *,
-    scope: Scope = STORAGE,
-    policy: Policy = Policy.FAIL,
+    scope: NameScope = STORAGE,
+    policy: MergePolicy = MergePolicy.FAIL,
     dry_run: bool = False,
-) -> Written:
+) -> WriteReport:
     """Complete a merge or rebase as it was resolved on a branch, which is then removed.
 
     Args:
@@ -89,7 +94,9 @@ async def merge_solved(
     if is_rebase:
         await _check_decided(storage, stored, branch)
         return await _take_over(storage, stored, branch, signed, dry_run=dry_run)
-    return await _Finish(storage, stored, branch, signed, policy).run(into, dry_run=dry_run)
+    return await _ResolutionMerge(storage, stored, branch, signed, policy).run(
+        into, dry_run=dry_run
+    )
 
 
 async def _name_of(storage: Storage, number: int) -> str:
@@ -98,7 +105,8 @@ async def _name_of(storage: Storage, number: int) -> str:
     known = await branch_with(storage, number)
     if known is None:
         raise NotFound(
-            "A branch of this conflict was deleted, so it cannot be resolved; give the conflict up",
+            f"Branch number {number} of the conflict was deleted, so the conflict cannot be"
+            " resolved; give the conflict up",
             field="branch",
         )
     return known[0].name
@@ -120,7 +128,7 @@ async def _still_open(
 # ---- A merge -------------------------------------------------------------------------------------
 
 
-class _Finish:
+class _ResolutionMerge:
     """Merge the contents of a resolving branch in the name of the branch in conflict."""
 
     def __init__(
@@ -128,29 +136,35 @@ class _Finish:
         storage: Storage,
         stored: StoredConflict,
         branch: Branch,
-        signed: Signed,
-        policy: Policy,
+        signed: Attribution,
+        policy: MergePolicy,
     ) -> None:
         self._storage = storage
         self._stored = stored
         self._branch = branch
         self._signed = signed
-        self._judge = Judge(policy, {})
+        self._decider = MergeDecider(policy, {})
 
-    async def run(self, into: str, *, dry_run: bool) -> Written:
-        async def opened() -> Storage:
+    async def run(self, into: str, *, dry_run: bool) -> WriteReport:
+        async def open_target() -> Storage:
             return (await line_of(self._storage, into, self._branch.scope)).storage
 
-        async def plan(session: WriteSession | None) -> Merging:
+        async def plan(session: WriteSession | None) -> PlannedMerge:
             return await self._plan(into, session)
 
         await self._source(None)
         if dry_run:
             return (await plan(None)).report()
         try:
-            done = await settle(opened, self._signed, decided(plan), self._write, Merging.touched)
-        except Stuck as stuck:
-            open_ = stuck.merging.open
+            done = await write_with_retries(
+                open_target,
+                self._signed,
+                require_decisions(plan),
+                self._write,
+                PlannedMerge.touched,
+            )
+        except UndecidedMerge as error:
+            open_ = error.planned_merge.open
             raise MergeConflict(
                 f"{into!r} was changed in the same places of {len(open_)} feature(s) since the"
                 " conflict arose; merge with a policy, or give the conflict up and merge again",
@@ -161,10 +175,10 @@ class _Finish:
             await self._storage.wait_published(done.txn, WAIT_S)
         return done
 
-    async def _plan(self, into: str, session: WriteSession | None) -> Merging:
+    async def _plan(self, into: str, session: WriteSession | None) -> PlannedMerge:
         branch = self._branch
-        lines = await lines_between(self._storage, branch.name, into, branch.scope, session)
-        planned, open_ = await plan_merge(lines, self._judge)
+        sides = await merge_sides(self._storage, branch.name, into, branch.scope, session)
+        planned, open_ = await plan_merge(sides, self._decider)
         left = [
             write.id
             for writes in planned.values()
@@ -175,7 +189,7 @@ class _Finish:
         if left:
             raise await _still_open(self._storage, self._stored, left)
         source = await self._source(session)
-        return Merging(lines, await _with_origins(planned, source), open_)
+        return PlannedMerge(sides, await _with_origins(planned, source), open_)
 
     async def _source(self, session: WriteSession | None) -> Place:
         """Return the source of the merge, a branch or main, as it was when the conflict arose."""
@@ -188,32 +202,32 @@ class _Finish:
             line = line_of_branch(self._storage, known[0])
         return await at(line.read_in(session), AtSeq(spot.seq_number))
 
-    async def _write(self, session: WriteSession, merging: Merging) -> Written:
-        lines = merging.lines
-        await _check_unchanged(session, lines)
+    async def _write(self, session: WriteSession, planned_merge: PlannedMerge) -> WriteReport:
+        sides = planned_merge.sides
+        await _check_unchanged(session, sides)
         source = await self._source(session)
         known = await branch_with(session, self._stored.source or self._stored.target)
         if known is None:
             raise _moved()
         owner, revision = known
-        if merging.planned:
+        if planned_merge.planned:
             message = self._signed.message or f"Merge of {source.line.name!r}"
-            await write_plan(session, merging.planned, message)
-        at_txn = await merged_at(session, lines)
-        merged = remember(owner, replace(lines, source=source), at_txn)
+            await write_plan(session, planned_merge.planned, message)
+        at_txn = await merged_at(session, sides)
+        merged = with_merge_point(owner, replace(sides, source=source), at_txn)
         await change_branch(session, merged, revision)
-        await pin_merge(session, owner, source.version, lines.bases)
+        await pin_merge(session, owner, source.version, sides.bases)
         await forget_conflict(session, self._stored.id)
-        return written_of(session.txn, merging.planned)
+        return write_report(session.txn, planned_merge.planned)
 
 
-async def _check_unchanged(session: WriteSession, lines: Lines) -> None:
+async def _check_unchanged(session: WriteSession, sides: MergeSides) -> None:
     """Raise Retryable if a branch was changed after the merge was planned."""
-    for place in (lines.source, lines.target):
+    for place in (sides.source, sides.target):
         branch = place.line.branch
         if branch is not None:
             _, revision = await branch_of(session, branch.scope, branch.name)
-            if revision != lines.revisions[branch.name]:
+            if revision != sides.revisions[branch.name]:
                 raise Retryable(
                     f"Branch {branch.name!r} was changed concurrently; retry", field="branch"
                 )
@@ -236,7 +250,8 @@ async def _with_origins(planned: Plan, source: Place) -> Plan:
 
 def _moved() -> Conflict:
     return Conflict(
-        "The branch was changed since the conflict arose; give the conflict up and merge again",
+        "A branch of the conflict was rebased or deleted since the conflict arose; give the"
+        " conflict up and merge again",
         field="branch",
     )
 
@@ -258,14 +273,14 @@ async def _check_decided(storage: Storage, stored: StoredConflict, branch: Branc
 
 
 async def _take_over(
-    storage: Storage, stored: StoredConflict, branch: Branch, signed: Signed, *, dry_run: bool
-) -> Written:
+    storage: Storage, stored: StoredConflict, branch: Branch, signed: Attribution, *, dry_run: bool
+) -> WriteReport:
     """Continue the branch on its new base with the overlay of the resolving branch.
 
     Nothing is copied.
     """
     if dry_run:
-        return written_of(None, {})
+        return write_report(None, {})
     spot = stored.spots[2]
 
     async def work(session: WriteSession) -> int:
@@ -285,7 +300,7 @@ async def _take_over(
             branch.now, since=session.txn, replayed=(moved.now.overlay, last)
         )
         record = msgspec.structs.replace(
-            without(moved, stored.id),
+            without_conflict(moved, stored.id),
             parent=branch.parent,
             parent_number=branch.parent_number,
             epochs=(*moved.epochs, epoch),
@@ -297,12 +312,14 @@ async def _take_over(
     line = line_of_branch(storage, branch)
     txn = await line.storage.run(work, signed.app_id, signed.author)
     await storage.wait_published(txn, WAIT_S)
-    return written_of(txn, {})
+    return write_report(txn, {})
 
 
 async def _forget_name(session: WriteSession, stored: StoredConflict, branch: Branch) -> None:
     """Remove the conflict and the record of the resolving branch, but keep its overlay."""
     _, revision = await branch_of(session, branch.scope, branch.name)
     await session.forget(REF, branch.scope.key(branch.name), expected=revision)
-    await session.keep(CONFLICT, stored.id, plain(msgspec.structs.replace(stored, solving=None)))
+    await session.keep(
+        CONFLICT, stored.id, as_json_value(msgspec.structs.replace(stored, solving=None))
+    )
     await forget_conflict(session, stored.id)

@@ -21,26 +21,26 @@ from naksha.spi.storage import Reader, Storage, WriteSession
 from naksha.versioning.diff import lookup
 from naksha.versioning.lines import Line, Place, at, line_on
 from naksha.versioning.merges.resolution_branch import (
-    Solving,
-    branch_for_solving,
-    drop_solving,
-    keep_solving,
+    ResolutionPlan,
+    create_resolution_branch,
+    drop_resolution_branch,
+    store_resolution_branch,
 )
 from naksha.versioning.merges.threeway import conflict_between
 from naksha.versioning.records import (
     CONFLICT,
     CONFLICT_PART,
+    Attribution,
     Branch,
-    Contested,
-    Scope,
-    Signed,
-    Spot,
+    NameScope,
     StoredConflict,
-    Undecided,
+    StoredPosition,
+    StoredUndecided,
+    UndecidedFeature,
+    as_json_value,
     branch_with,
     change_branch,
     pins_of,
-    plain,
     stored_conflict,
 )
 from naksha.versioning.version_refs import SOLVING
@@ -63,14 +63,14 @@ async def conflict_of(reader: Reader, id: str) -> StoredConflict:
     return stored_conflict(found)
 
 
-async def undecided_of(storage: Storage, id: str) -> AsyncIterator[Undecided]:
+async def undecided_of(storage: Storage, id: str) -> AsyncIterator[UndecidedFeature]:
     """Iterate over the features of a conflict, with the base, ours and theirs it arose from."""
     stored = await conflict_of(storage, id)
     for number in range(stored.parts):
         kept = await storage.kept(CONFLICT_PART, _part_id(id, number))
         if kept is None:
             raise _unknown(id)
-        part = msgspec.convert(kept.value, list[Contested])
+        part = msgspec.convert(kept.value, list[StoredUndecided])
         base, ours, theirs = [
             await _states(
                 storage, spot, [(each.collection, each.id, uuid_of(each)) for each in part]
@@ -81,7 +81,7 @@ async def undecided_of(storage: Storage, id: str) -> AsyncIterator[Undecided]:
             yield conflict_between(each.collection, each.id, sides)
 
 
-async def give_up_conflict(storage: Storage, id: str, signed: Signed) -> None:
+async def give_up_conflict(storage: Storage, id: str, signed: Attribution) -> None:
     """Remove a conflict without merging, even if its branches no longer exist."""
     stored = await conflict_of(storage, id)
 
@@ -94,12 +94,12 @@ async def give_up_conflict(storage: Storage, id: str, signed: Signed) -> None:
 async def store_conflict(
     storage: Storage,
     places: tuple[Place, Place, Place],
-    open_: list[Undecided],
-    signed: Signed,
+    open_: list[UndecidedFeature],
+    signed: Attribution,
     *,
     kind: str = "merge",
     onto: str | None = None,
-    solving: Solving | None = None,
+    solving: ResolutionPlan | None = None,
 ) -> MergeConflict:
     """Store a conflict between a source and a target, and return the error that reports it.
 
@@ -136,18 +136,18 @@ async def store_conflict(
             if other is None:
                 raise NotFound(f"Branch {target.name!r} does not exist", field="branch")
             await change_branch(session, *other)
-        made = None
+        resolution = None
         if solving is not None:
-            made = await branch_for_solving(session, solving, branch, stored.id, signed)
+            resolution = await create_resolution_branch(session, solving, branch, stored.id, signed)
         await forget_conflict(session, stored.id)
-        if made is not None and solving is not None:
-            await keep_solving(session, made, solving)
-        number_of_made = None if made is None else made.number
-        conflict = msgspec.structs.replace(stored, solving=number_of_made)
-        await session.keep(CONFLICT, stored.id, plain(conflict))
+        if resolution is not None and solving is not None:
+            await store_resolution_branch(session, resolution, solving)
+        resolution_number = None if resolution is None else resolution.number
+        conflict = msgspec.structs.replace(stored, solving=resolution_number)
+        await session.keep(CONFLICT, stored.id, as_json_value(conflict))
         for number, part in enumerate(parts):
             kept = [_contested(each) for each in part]
-            await session.keep(CONFLICT_PART, _part_id(stored.id, number), plain(kept))
+            await session.keep(CONFLICT_PART, _part_id(stored.id, number), as_json_value(kept))
         await _pin(session, stored, places)
         ids = tuple(sorted({*branch.conflicts, stored.id}))
         await change_branch(session, msgspec.structs.replace(branch, conflicts=ids), revision)
@@ -168,7 +168,7 @@ async def end_conflict(session: WriteSession, stored: StoredConflict) -> None:
     known = await branch_with(session, stored.source or stored.target)
     if known is not None:
         branch, revision = known
-        await change_branch(session, without(branch, stored.id), revision)
+        await change_branch(session, without_conflict(branch, stored.id), revision)
 
 
 async def forget_conflict(session: WriteSession, id: str) -> None:
@@ -183,7 +183,7 @@ async def forget_conflict(session: WriteSession, id: str) -> None:
     for name, _ in _pins(id, stored.scope):
         await session.unpin(name)
     if stored.solving is not None:
-        await drop_solving(session, stored.solving)
+        await drop_resolution_branch(session, stored.solving)
 
 
 def conflict_id(kind: str, source: Line, target: Line) -> str:
@@ -194,7 +194,7 @@ def conflict_id(kind: str, source: Line, target: Line) -> str:
     return f"{kind}-{_number(source)}-{_number(target)}"
 
 
-def without(branch: Branch, conflict: str) -> Branch:
+def without_conflict(branch: Branch, conflict: str) -> Branch:
     """Return a branch without one of its conflicts."""
     left = tuple(each for each in branch.conflicts if each != conflict)
     return msgspec.structs.replace(branch, conflicts=left)
@@ -208,18 +208,18 @@ async def _pin(session: WriteSession, stored: StoredConflict, places: Iterable[P
             await session.pin(name, min(versions), collection, guards=True)
 
 
-def _pins(id: str, scope: Scope) -> list[tuple[str, str | None]]:
+def _pins(id: str, scope: NameScope) -> list[tuple[str, str | None]]:
     return pins_of(f"conflict:{id}", scope)
 
 
-def _spot(place: Place) -> Spot:
-    return Spot(place.line.layers, place.version.seq_number)
+def _spot(place: Place) -> StoredPosition:
+    return StoredPosition(place.line.layers, place.version.seq_number)
 
 
-def _contested(report: Undecided) -> Contested:
+def _contested(report: UndecidedFeature) -> StoredUndecided:
     sides = (report.base, report.ours, report.theirs)
     base, ours, theirs = (None if each is None else _uuid(each) for each in sides)
-    return Contested(
+    return StoredUndecided(
         collection=report.collection, id=report.id, base=base, ours=ours, theirs=theirs
     )
 
@@ -229,7 +229,7 @@ def _uuid(feature: dict[str, Any]) -> str:
 
 
 async def _states(
-    storage: Storage, spot: Spot, wanted: list[tuple[str, str, str | None]]
+    storage: Storage, spot: StoredPosition, wanted: list[tuple[str, str, str | None]]
 ) -> list[State | None]:
     """Return the states of features given as (collection, id, state id).
 

@@ -23,42 +23,47 @@ from naksha.spi.storage import Reader, Storage, WriteSession
 from naksha.spi.support.write_merge import content_of
 from naksha.versioning.ancestry import Ancestry
 from naksha.versioning.branch_bases import pin_merge
-from naksha.versioning.diff import Change, lookup
+from naksha.versioning.diff import FeatureDiff, lookup
 from naksha.versioning.lines import Line, Place, at, line_of, line_of_branch
-from naksha.versioning.merges.bases import ContestedChange, MergeBase
-from naksha.versioning.merges.conflicts import conflict_id, forget_conflict, store_conflict, without
-from naksha.versioning.merges.resolution_branch import Solving, solving_on
+from naksha.versioning.merges.bases import ContestedDiff, MergeBase
+from naksha.versioning.merges.conflicts import (
+    conflict_id,
+    forget_conflict,
+    store_conflict,
+    without_conflict,
+)
+from naksha.versioning.merges.resolution_branch import ResolutionPlan, resolution_plan
 from naksha.versioning.merges.threeway import conflict_between, differ, merge_states
 from naksha.versioning.records import (
     REF,
     STORAGE,
+    Attribution,
     Branch,
     MergePoint,
-    Scope,
-    Signed,
-    Undecided,
+    NameScope,
+    UndecidedFeature,
+    as_json_value,
     branch_of,
-    plain,
 )
 from naksha.versioning.state_writer import (
     WAIT_S,
     Plan,
-    Write,
-    Written,
-    as_it_was,
+    StateWrite,
+    WriteReport,
     collections_of,
     feature_of,
+    feature_of_state,
     write_plan,
-    written_of,
+    write_report,
 )
 from naksha.versioning.version_refs import MAIN_BRANCH
-from naksha.versioning.write_retry import settle
+from naksha.versioning.write_retry import write_with_retries
 
 CHUNK: Final = 10_000
-"""Features looked up and judged at once."""
+"""Features looked up and decided at once."""
 
 
-class Policy(StrEnum):
+class MergePolicy(StrEnum):
     """The side that prevails where both changed the same place: none, the target, or the source."""
 
     FAIL = "fail"
@@ -66,14 +71,14 @@ class Policy(StrEnum):
     THEIRS = "theirs"
 
 
-Choice: TypeAlias = Policy | dict[str, Any]
+Choice: TypeAlias = MergePolicy | dict[str, Any]
 """A side, or the feature to write."""
 Choices: TypeAlias = Mapping[tuple[str, str], Choice]
 """Choices by collection and feature id."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class MergeSides:
     """Source and target of a merge, and their merge bases."""
 
     source: Place
@@ -92,72 +97,75 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class Merging:
+class PlannedMerge:
     """A planned merge: the writes to the target, and the features that need a decision first."""
 
-    lines: Lines
+    sides: MergeSides
     planned: Plan
-    open: list[Undecided]
+    open: list[UndecidedFeature]
 
     def touched(self) -> set[str]:
         return collections_of(self.planned)
 
-    def report(self) -> Written:
+    def report(self) -> WriteReport:
         """Return what would be written."""
-        return msgspec.structs.replace(written_of(None, self.planned), conflicts=tuple(self.open))
+        return msgspec.structs.replace(write_report(None, self.planned), conflicts=tuple(self.open))
 
 
-class Stuck(Exception):
+class UndecidedMerge(Exception):
     """A merge cannot be completed without decisions."""
 
-    def __init__(self, merging: Merging) -> None:
+    def __init__(self, planned_merge: PlannedMerge) -> None:
         super().__init__()
-        self.merging = merging
+        self.planned_merge = planned_merge
 
 
-Planner: TypeAlias = Callable[[WriteSession | None], Awaitable[Merging]]
+Planner: TypeAlias = Callable[[WriteSession | None], Awaitable[PlannedMerge]]
 
 
-def decided(plan: Planner) -> Planner:
-    """Wrap a planner so that it raises Stuck while features are undecided.
+def require_decisions(plan: Planner) -> Planner:
+    """Wrap a planner so that it raises UndecidedMerge while features are undecided.
 
     The wrapper raises Retryable instead if another merge was committed in between and may be the
     cause.
     """
 
-    async def planned(session: WriteSession | None) -> Merging:
-        merging = await plan(session)
-        if merging.open:
-            await _check_bases(merging.lines)
-            raise Stuck(merging)
-        return merging
+    async def planned(session: WriteSession | None) -> PlannedMerge:
+        planned_merge = await plan(session)
+        if planned_merge.open:
+            await _check_bases(planned_merge.sides)
+            raise UndecidedMerge(planned_merge)
+        return planned_merge
 
     return planned
 
 
-async def _check_bases(lines: Lines) -> None:
+async def _check_bases(sides: MergeSides) -> None:
     """Raise Retryable if a merge was committed after the bases were read.
 
     The target was read later and may contain what that merge brought, which then looks like a
     change of its own.
     """
-    bases = await bases_of(lines.source, lines.target, lines.bases)
-    if not all(base.is_same(bases[name]) for name, base in lines.bases.items()):
-        raise Retryable("Another merge was committed concurrently; retry")
+    bases = await bases_of(sides.source, sides.target, sides.bases)
+    if not all(base.is_same(bases[name]) for name, base in sides.bases.items()):
+        raise Retryable(
+            f"Another merge of {sides.source.line.name!r} or {sides.target.line.name!r} was"
+            " committed concurrently; retry"
+        )
 
 
 async def merge(
     storage: Storage,
     source: str,
     target: str,
-    signed: Signed,
+    signed: Attribution,
     *,
-    scope: Scope = STORAGE,
-    policy: Policy = Policy.FAIL,
+    scope: NameScope = STORAGE,
+    policy: MergePolicy = MergePolicy.FAIL,
     choices: Choices | None = None,
     dry_run: bool = False,
     solving: bool = False,
-) -> Written:
+) -> WriteReport:
     """Merge the changes of one branch into another one, as one transaction there.
 
     Args:
@@ -175,27 +183,31 @@ async def merge(
     Raises:
         MergeConflict: Features need a decision; nothing was written.
     """
-    judge = Judge(policy, choices or {})
+    decider = MergeDecider(policy, choices or {})
 
-    async def opened() -> Storage:
+    async def open_target() -> Storage:
         return (await line_of(storage, target, scope)).storage
 
-    async def plan(session: WriteSession | None) -> Merging:
-        lines = await lines_between(storage, source, target, scope, session)
-        return Merging(lines, *await plan_merge(lines, judge))
+    async def plan(session: WriteSession | None) -> PlannedMerge:
+        sides = await merge_sides(storage, source, target, scope, session)
+        return PlannedMerge(sides, *await plan_merge(sides, decider))
 
-    async def write(session: WriteSession, merging: Merging) -> Written:
-        await _write(session, merging, scope, signed)
-        return written_of(session.txn, merging.planned)
+    async def write(session: WriteSession, planned_merge: PlannedMerge) -> WriteReport:
+        await _write(session, planned_merge, scope, signed)
+        return write_report(session.txn, planned_merge.planned)
 
     if dry_run:
         return (await plan(None)).report()
     try:
-        done = await settle(opened, signed, decided(plan), write, Merging.touched)
-    except Stuck as stuck:
-        merging, made = await undone(stuck.merging, judge, solving=solving)
-        places, open_ = merging.lines.places, merging.open
-        raise await store_conflict(storage, places, open_, signed, solving=made) from None
+        done = await write_with_retries(
+            open_target, signed, require_decisions(plan), write, PlannedMerge.touched
+        )
+    except UndecidedMerge as error:
+        planned_merge, resolution = await undecided_merge(
+            error.planned_merge, decider, solving=solving
+        )
+        places, open_ = planned_merge.sides.places, planned_merge.open
+        raise await store_conflict(storage, places, open_, signed, solving=resolution) from None
     if done.txn is not None:
         await storage.wait_published(done.txn, WAIT_S)
     return done
@@ -204,39 +216,42 @@ async def merge(
 # ---- What is merged ------------------------------------------------------------------------------
 
 
-async def undone(
-    merging: Merging, judge: Judge, *, solving: bool
-) -> tuple[Merging, Solving | None]:
+async def undecided_merge(
+    planned_merge: PlannedMerge, decider: MergeDecider, *, solving: bool
+) -> tuple[PlannedMerge, ResolutionPlan | None]:
     """Return a merge that needs decisions, and the plan of a branch to resolve it on.
 
     Such a branch needs a version as its base, so the merge is planned again for published versions.
     """
     if not solving:
-        return merging, None
-    lines = merging.lines
+        return planned_merge, None
+    sides = planned_merge.sides
     source, target = [
         await at(each.line.read_in(None), AtSeq(each.version.seq_number))
-        for each in (lines.source, lines.target)
+        for each in (sides.source, sides.target)
     ]
-    bases = {name: base.read_in(None) for name, base in lines.bases.items()}
-    fixed = replace(lines, source=source, target=target, bases=bases)
-    planned, open_ = await plan_merge(fixed, judge)
+    bases = {name: base.read_in(None) for name, base in sides.bases.items()}
+    fixed = replace(sides, source=source, target=target, bases=bases)
+    planned, open_ = await plan_merge(fixed, decider)
     if not open_:
         # The conflicting changes are not published yet.
-        return merging, None
+        return planned_merge, None
     try:
-        made = solving_on(target, planned, open_)
+        resolution = resolution_plan(target, planned, open_)
     except LimitExceeded:
-        made = None
-    return Merging(fixed, planned, open_), made
+        resolution = None
+    return PlannedMerge(fixed, planned, open_), resolution
 
 
-async def lines_between(
-    storage: Storage, source: str, target: str, scope: Scope, session: WriteSession | None
-) -> Lines:
+async def merge_sides(
+    storage: Storage, source: str, target: str, scope: NameScope, session: WriteSession | None
+) -> MergeSides:
     """Return what is merged when one branch is merged into another one."""
     if source == target:
-        raise InvalidArgument("Source and target must be different branches", field="source")
+        raise InvalidArgument(
+            f"Source and target of a merge must be different branches, but both are {source!r}",
+            field="source",
+        )
     revisions: dict[str, int] = {}
     reader = session or storage
     into, from_ = [
@@ -246,11 +261,11 @@ async def lines_between(
     ours, last = await at(into, HEAD), await at(from_, HEAD)
     # Read the source at one version, so that the merge can record it.
     theirs = await at(last.line, AtSeq(last.version.seq_number))
-    return await lines_of(theirs, ours, revisions, (from_, into))
+    return await sides_of(theirs, ours, revisions, (from_, into))
 
 
 async def _line(
-    storage: Storage, reader: Reader, name: str, scope: Scope, revisions: dict[str, int]
+    storage: Storage, reader: Reader, name: str, scope: NameScope, revisions: dict[str, int]
 ) -> Line:
     if name == MAIN_BRANCH:
         return await line_of(storage, name)
@@ -258,14 +273,14 @@ async def _line(
     return line_of_branch(storage, branch)
 
 
-async def lines_of(
+async def sides_of(
     source: Place, target: Place, revisions: dict[str, int], about: Sequence[Line]
-) -> Lines:
+) -> MergeSides:
     """Return two versions to merge, with the collections in scope of all lines of `about`."""
     seen = [{info.id for info in await each.storage.collections()} for each in (source, target)]
     scopes = [line.branch.scope for line in about if line.branch is not None]
     names = [n for n in sorted(seen[0] & seen[1]) if all(scope.covers(n) for scope in scopes)]
-    return Lines(source, target, await bases_of(source, target, names), revisions)
+    return MergeSides(source, target, await bases_of(source, target, names), revisions)
 
 
 async def bases_of(source: Place, target: Place, names: Iterable[str]) -> dict[str, MergeBase]:
@@ -285,24 +300,26 @@ async def bases_of(source: Place, target: Place, names: Iterable[str]) -> dict[s
     return {name: by_overlays[overlays[name]] for name in names}
 
 
-async def plan_merge(lines: Lines, judge: Judge) -> tuple[Plan, list[Undecided]]:
+async def plan_merge(
+    sides: MergeSides, decider: MergeDecider
+) -> tuple[Plan, list[UndecidedFeature]]:
     """Return the writes to the target, and the features that need a decision."""
     planned: Plan = {}
-    open_: list[Undecided] = []
-    for name, base in lines.bases.items():
-        async for changes in _chunks(base.changes(lines.source, name)):
-            heads = await lookup(lines.target, name, [each.id for each in changes])
+    open_: list[UndecidedFeature] = []
+    for name, base in sides.bases.items():
+        async for changes in _chunks(base.changes(sides.source, name)):
+            heads = await lookup(sides.target, name, [each.id for each in changes])
             for change in changes:
-                write = judge.write(name, change, heads.get(change.id))
-                if isinstance(write, Undecided):
+                write = decider.write(name, change, heads.get(change.id))
+                if isinstance(write, UndecidedFeature):
                     open_.append(write)
                 elif write is not None:
                     planned.setdefault(name, []).append(write)
     return planned, open_
 
 
-async def _chunks(changes: AsyncIterator[Change]) -> AsyncIterator[list[Change]]:
-    chunk: list[Change] = []
+async def _chunks(changes: AsyncIterator[FeatureDiff]) -> AsyncIterator[list[FeatureDiff]]:
+    chunk: list[FeatureDiff] = []
     async for change in changes:
         chunk.append(change)
         if len(chunk) == CHUNK:
@@ -312,57 +329,59 @@ async def _chunks(changes: AsyncIterator[Change]) -> AsyncIterator[list[Change]]
         yield chunk
 
 
-class Judge:
+class MergeDecider:
     """Decides the result where both sides changed a feature."""
 
-    def __init__(self, policy: Policy, choices: Choices) -> None:
+    def __init__(self, policy: MergePolicy, choices: Choices) -> None:
         self._policy = policy
         self._choices = choices
 
-    def write(self, name: str, change: Change, ours: State | None) -> Write | Undecided | None:
+    def write(
+        self, name: str, change: FeatureDiff, ours: State | None
+    ) -> StateWrite | UndecidedFeature | None:
         """Return the write over `ours` for a change of the source, if any."""
         origin = None if change.new is None else change.new.uuid
         found = merge_states(name, change.old, ours, change.new)
-        if isinstance(change, ContestedChange) and differ(ours, change.new):
+        if isinstance(change, ContestedDiff) and differ(ours, change.new):
             found = conflict_between(name, change.id, (None, ours, change.new))
-        if isinstance(found, Undecided):
+        if isinstance(found, UndecidedFeature):
             found = self._decide(found, change, ours)
-            if isinstance(found, Write) and _is_there(found):
+            if isinstance(found, StateWrite) and _is_there(found):
                 return None
-        if isinstance(found, Write):
+        if isinstance(found, StateWrite):
             return msgspec.structs.replace(found, origin=origin)
         return found
 
     def _decide(
-        self, report: Undecided, change: Change, ours: State | None
-    ) -> Write | Undecided | None:
+        self, report: UndecidedFeature, change: FeatureDiff, ours: State | None
+    ) -> StateWrite | UndecidedFeature | None:
         choice = self._choices.get((report.collection, report.id), self._policy)
         if isinstance(choice, str):
-            choice = Policy(choice)
-        if choice is Policy.FAIL:
+            choice = MergePolicy(choice)
+        if choice is MergePolicy.FAIL:
             return report
-        if not isinstance(choice, Policy):
-            return Write(report.id, ours, feature_of(_chosen(report, choice)))
+        if not isinstance(choice, MergePolicy):
+            return StateWrite(report.id, ours, feature_of(_chosen(report, choice)))
         if ours is None or change.new is None:
             # One side deleted it, so there is nothing to combine.
-            if choice is Policy.OURS:
+            if choice is MergePolicy.OURS:
                 return None
             theirs = change.new
-            return Write(report.id, ours, None if theirs is None else as_it_was(theirs))
+            return StateWrite(report.id, ours, None if theirs is None else feature_of_state(theirs))
         base: Any = {} if change.old is None else content_of(change.old.feature)
         sides = content_of(ours.feature), content_of(change.new.feature)
-        prefer: Side = "ours" if choice is Policy.OURS else "theirs"
-        return Write(report.id, ours, feature_of(merge3(base, *sides, prefer=prefer).value))
+        prefer: Side = "ours" if choice is MergePolicy.OURS else "theirs"
+        return StateWrite(report.id, ours, feature_of(merge3(base, *sides, prefer=prefer).value))
 
 
-def _is_there(write: Write) -> bool:
+def _is_there(write: StateWrite) -> bool:
     """Return whether the target already has the decided content, so that no write is needed."""
     if write.head is None or write.feature is None:
         return False
     return same(content_of(write.head.feature), content_of(write.feature))
 
 
-def _chosen(report: Undecided, choice: Mapping[str, Any]) -> dict[str, Any]:
+def _chosen(report: UndecidedFeature, choice: Mapping[str, Any]) -> dict[str, Any]:
     """Return the content of a feature that a caller chose.
 
     It must be complete: members left out by mistake would be deleted. Tags and `crid` are kept if
@@ -370,7 +389,8 @@ def _chosen(report: Undecided, choice: Mapping[str, Any]) -> dict[str, Any]:
     """
     if choice.get("id", report.id) != report.id:
         raise InvalidArgument(
-            "The chosen feature has a different id than the feature it decides; use the same id",
+            f"The feature chosen for {report.id!r} has the id {choice['id']!r:.80}; use the same"
+            " id",
             field="id",
             feature_id=report.id,
             collection_id=report.collection,
@@ -378,8 +398,8 @@ def _chosen(report: Undecided, choice: Mapping[str, Any]) -> dict[str, Any]:
     for member in ("geometry", "properties"):
         if member not in choice:
             raise InvalidArgument(
-                f"The chosen feature has no {member!r}; give the complete feature, with null for"
-                " empty members",
+                f"The feature chosen for {report.id!r} has no {member!r}; pass the complete"
+                " feature, with null for empty members",
                 field=member,
                 feature_id=report.id,
                 collection_id=report.collection,
@@ -392,33 +412,37 @@ def _chosen(report: Undecided, choice: Mapping[str, Any]) -> dict[str, Any]:
 # ---- What is written and remembered --------------------------------------------------------------
 
 
-async def _write(session: WriteSession, merging: Merging, scope: Scope, signed: Signed) -> None:
-    lines = merging.lines
-    source, target = lines.source, lines.target
+async def _write(
+    session: WriteSession, planned_merge: PlannedMerge, scope: NameScope, signed: Attribution
+) -> None:
+    sides = planned_merge.sides
+    source, target = sides.source, sides.target
     owner = source.line.branch or target.line.branch
     assert owner is not None
-    if merging.planned:
+    if planned_merge.planned:
         message = signed.message or f"Merge of {source.line.name!r}"
-        await write_plan(session, merging.planned, message)
-    merged = remember(owner, lines, await merged_at(session, lines))
+        await write_plan(session, planned_merge.planned, message)
+    merged = with_merge_point(owner, sides, await merged_at(session, sides))
     for branch in (source.line.branch, target.line.branch):
         if branch is not None:
             # The record of the other branch stays the same, but rewriting it detects concurrent
             # changes.
             record = merged if branch.name == owner.name else branch
-            expected = lines.revisions[branch.name]
-            await session.keep(REF, scope.key(branch.name), plain(record), expected=expected)
-    await pin_merge(session, owner, source.version, lines.bases)
+            expected = sides.revisions[branch.name]
+            await session.keep(
+                REF, scope.key(branch.name), as_json_value(record), expected=expected
+            )
+    await pin_merge(session, owner, source.version, sides.bases)
     await forget_conflict(session, conflict_id("merge", source.line, target.line))
 
 
-async def merged_at(session: WriteSession, lines: Lines) -> int:
+async def merged_at(session: WriteSession, sides: MergeSides) -> int:
     """Return the transaction after which the target contains all of the source.
 
     It is the one that brought the changes, or the last one if the target already had them all,
     published or not.
     """
-    return session.txn or await last_txn(session, lines.target, lines.bases)
+    return session.txn or await last_txn(session, sides.target, sides.bases)
 
 
 async def last_txn(session: WriteSession, source: Place, names: Iterable[str]) -> int:
@@ -432,9 +456,9 @@ async def last_txn(session: WriteSession, source: Place, names: Iterable[str]) -
     return last
 
 
-def remember(branch: Branch, lines: Lines, txn: int) -> Branch:
+def with_merge_point(branch: Branch, sides: MergeSides, txn: int) -> Branch:
     """Return the branch with the new merge point, and without the conflict about it."""
-    epoch, source, target = branch.now, lines.source, lines.target
+    epoch, source, target = branch.now, sides.source, sides.target
     if source.line.name == branch.name:
         other = target.line.overlay
         point = MergePoint(source.version.txn, txn).after(epoch.merged_into.get(other))
@@ -444,4 +468,4 @@ def remember(branch: Branch, lines: Lines, txn: int) -> Branch:
         point = MergePoint(txn, source.version.txn).after(epoch.merged_from.get(other))
         epoch = msgspec.structs.replace(epoch, merged_from=epoch.merged_from | {other: point})
     merged = msgspec.structs.replace(branch, epochs=(*branch.epochs[:-1], epoch))
-    return without(merged, conflict_id("merge", source.line, target.line))
+    return without_conflict(merged, conflict_id("merge", source.line, target.line))

@@ -6,10 +6,10 @@ from naksha.model.errors import NotFound
 from naksha.model.transaction import MAIN
 from naksha.spi.storage import Storage
 from naksha.versioning.merges.conflicts import conflict_of
-from naksha.versioning.merges.merge import Choices, Policy, merge
+from naksha.versioning.merges.merge import Choices, MergePolicy, merge
 from naksha.versioning.merges.rebase import rebase
-from naksha.versioning.records import Signed, branch_with
-from naksha.versioning.state_writer import Written
+from naksha.versioning.records import Attribution, branch_with
+from naksha.versioning.state_writer import WriteReport
 from naksha.versioning.version_refs import MAIN_BRANCH
 
 
@@ -17,10 +17,10 @@ async def resolve_conflict(
     storage: Storage,
     id: str,
     choices: Choices,
-    signed: Signed,
+    signed: Attribution,
     *,
-    policy: Policy = Policy.FAIL,
-) -> Written:
+    policy: MergePolicy = MergePolicy.FAIL,
+) -> WriteReport:
     """Repeat the merge or rebase of a stored conflict with a choice for each of its features.
 
     Raises:
@@ -51,7 +51,8 @@ async def _name(storage: Storage, number: int) -> str:
     known = await branch_with(storage, number)
     if known is None:
         raise NotFound(
-            "A branch of this conflict was deleted, so it cannot be resolved; give the conflict up",
+            f"Branch number {number} of the conflict was deleted, so the conflict cannot be"
+            " resolved; give the conflict up",
             field="conflict",
         )
     return known[0].name

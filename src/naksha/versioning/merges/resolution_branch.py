@@ -22,19 +22,19 @@ from naksha.versioning.branch_bases import layers_below, pin_base, unpin_base
 from naksha.versioning.lines import Place
 from naksha.versioning.records import (
     REF,
+    Attribution,
     Branch,
-    Epoch,
-    Signed,
-    Undecided,
+    BranchEpoch,
+    UndecidedFeature,
+    as_json_value,
     branch_with,
-    plain,
-    taken,
+    name_taken,
 )
-from naksha.versioning.state_writer import Plan, Write, feature_of, write_plan
+from naksha.versioning.state_writer import Plan, StateWrite, feature_of, write_plan
 from naksha.versioning.version_refs import SOLVING
 
 
-class Solving(NamedTuple):
+class ResolutionPlan(NamedTuple):
     """Plan of a resolving branch: its base, the layers below it, and the writes to it."""
 
     base: Place
@@ -42,15 +42,17 @@ class Solving(NamedTuple):
     planned: Plan
 
 
-def solving_on(base: Place, planned: Plan, open_: Iterable[Undecided]) -> Solving:
+def resolution_plan(
+    base: Place, planned: Plan, open_: Iterable[UndecidedFeature]
+) -> ResolutionPlan:
     """Return the plan of a resolving branch with all planned writes and all undecided features."""
     whole = {name: list(writes) for name, writes in planned.items()}
     for report in open_:
         whole.setdefault(report.collection, []).append(_marked(report))
-    return Solving(base, layers_below(base), whole)
+    return ResolutionPlan(base, layers_below(base), whole)
 
 
-def _marked(report: Undecided) -> Write:
+def _marked(report: UndecidedFeature) -> StateWrite:
     """Return the write of a contested feature with its mark.
 
     Of a feature that one side deleted, the other side is written, as the only content to show.
@@ -65,16 +67,20 @@ def _marked(report: Undecided) -> Write:
     else:
         base = {} if report.base is None else content_of(report.base)
         content = merge3(base, content_of(ours), content_of(theirs), prefer="theirs").value
-    return Write(report.id, head, {**feature_of(content), CONFLICTING: True})
+    return StateWrite(report.id, head, {**feature_of(content), CONFLICTING: True})
 
 
-async def branch_for_solving(
-    session: WriteSession, solving: Solving, owner: Branch, conflict: str, signed: Signed
+async def create_resolution_branch(
+    session: WriteSession,
+    solving: ResolutionPlan,
+    owner: Branch,
+    conflict: str,
+    signed: Attribution,
 ) -> Branch:
     """Create the overlay of a resolving branch and fill it.
 
-    The session must be unused, and is a session of that branch afterwards. `keep_solving` then
-    stores the returned record.
+    The session must be unused, and is a session of that branch afterwards. Then
+    `store_resolution_branch` stores the returned record.
     """
     overlay = await session.branch_off(solving.below)
     message = f"The conflicts of branch {owner.name!r}"
@@ -85,7 +91,7 @@ async def branch_for_solving(
         scope=owner.scope,
         parent=base.line.name,
         parent_number=base.line.number,
-        epochs=(Epoch(overlay=overlay, below=solving.below, since=base.version.txn),),
+        epochs=(BranchEpoch(overlay=overlay, below=solving.below, since=base.version.txn),),
         description=f"To solve the conflicts of branch {owner.name!r}",
         author=signed.author,
         app_id=signed.app_id,
@@ -94,16 +100,18 @@ async def branch_for_solving(
     )
 
 
-async def keep_solving(session: WriteSession, branch: Branch, solving: Solving) -> None:
+async def store_resolution_branch(
+    session: WriteSession, branch: Branch, solving: ResolutionPlan
+) -> None:
     """Store the record of a resolving branch, which makes it visible."""
     key = branch.scope.key(branch.name)
     if await session.kept(REF, key) is not None:
-        raise taken(branch.name)
-    await session.keep(REF, key, plain(branch), expected=0)
+        raise name_taken(branch.name)
+    await session.keep(REF, key, as_json_value(branch), expected=0)
     await pin_base(session, branch.now, branch.scope, solving.base.version)
 
 
-async def drop_solving(session: WriteSession, number: int) -> None:
+async def drop_resolution_branch(session: WriteSession, number: int) -> None:
     """Remove a resolving branch with everything written to it, if it exists."""
     known = await branch_with(session, number)
     if known is None or known[0].solves is None:

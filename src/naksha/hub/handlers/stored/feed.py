@@ -6,14 +6,14 @@ from collections import Counter
 
 import msgspec
 
-from naksha.hub.feed.pages import Source, next_changes
+from naksha.hub.feed.pages import FeedSource, next_changes
 from naksha.hub.pipeline import version_requests as asked
 from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.pipeline.targets import Target, check_kept_by_owner
 from naksha.hub.pipeline.version_responses import Changes
-from naksha.versioning import FeedFilter, Published, line_of, parse_ref
+from naksha.versioning import FeedFilter, FeedTransaction, line_of, parse_ref
 from naksha.versioning.change_filters import ALL
-from naksha.versioning.changesets import Touched
+from naksha.versioning.changesets import CollectionEffect
 
 
 async def read_changes(target: Target, request: asked.ReadChanges, event: Event) -> Changes:
@@ -27,20 +27,20 @@ async def read_changes(target: Target, request: asked.ReadChanges, event: Event)
         # The changes of the oldest version are kept together with it.
         check_kept_by_owner(target, seq_number + 1)
 
-    source = Source(target.storage_id, line, where, event.space.id)
+    source = FeedSource(target.storage_id, line, where, event.space.id)
     found = await next_changes(source, request, check)
     if where.query == ALL and where.feature_actions is None:
         return found
     return found._replace(items=[only_found(item) for item in found.items])
 
 
-def only_found(item: Published) -> Published:
+def only_found(item: FeedTransaction) -> FeedTransaction:
     """Reduce a transaction to the matching features, since a filter may hide the rest."""
     counts: dict[str, Counter[str]] = {name: Counter() for name in item.without_states}
     for change in item.changes:
         counts.setdefault(change.collection, Counter())[change.action] += 1
     touched = tuple(
-        Touched(name, number["CREATE"], number["UPDATE"], number["DELETE"], 0, None)
+        CollectionEffect(name, number["CREATE"], number["UPDATE"], number["DELETE"], 0, None)
         for name, number in sorted(counts.items())
     )
     changeset = msgspec.structs.replace(item.changeset, touched=touched)

@@ -23,9 +23,9 @@ from naksha.versioning import (
     Changeset,
     FeedFilter,
     FeedPosition,
+    FeedTransaction,
     Line,
     Place,
-    Published,
     changesets,
     diff,
     history,
@@ -36,8 +36,16 @@ from naksha.versioning import (
 )
 from naksha.versioning.lines import line_of_branch
 from naksha.versioning.log import check_kept
-from naksha.versioning.records import Branch, find
-from naksha.versioning.version_refs import MAIN_BRANCH, Everything, Named, One, Point, Range, Ref
+from naksha.versioning.records import Branch, find_record
+from naksha.versioning.version_refs import (
+    MAIN_BRANCH,
+    AllRef,
+    NamedRef,
+    Point,
+    RangeRef,
+    Ref,
+    SingleRef,
+)
 
 CHANGESETS_AT_ONCE: Final = 100
 """Maximum number of changesets in a response, however few features they have."""
@@ -127,7 +135,7 @@ async def _parts(
             return found, None if is_end else str(start)
 
 
-def _in_memory(item: Published) -> told.ChangedFeatures:
+def _in_memory(item: FeedTransaction) -> told.ChangedFeatures:
     def features(action: str) -> Features:
         return Features.of([each.state for each in item.changes if each.action == action])
 
@@ -263,9 +271,9 @@ async def _range(target: Target, ref: str, oldest: int) -> tuple[Place, Place]:
     parsed = parse_ref(ref or "*")
     branch = await _branch_alone(target, parsed)
     if branch is not None:
-        parsed = Everything(branch)
-    if isinstance(parsed, Everything) and target.min_version:
-        parsed = Range(parsed.branch, AtSeq(oldest), HEAD)
+        parsed = AllRef(branch)
+    if isinstance(parsed, AllRef) and target.min_version:
+        parsed = RangeRef(parsed.branch, AtSeq(oldest), HEAD)
     return await range_of(target.storage, parsed, target.scope)
 
 
@@ -280,21 +288,23 @@ async def _log_range(
     parsed = parse_ref(ref or "*")
     branch = await _branch_alone(target, parsed)
     if branch is not None:
-        parsed = Everything(branch)
-    if isinstance(parsed, One) and not single:
-        parsed = Range(parsed.branch, AtSeq(0), parsed.point)
-    if isinstance(parsed, Range):
+        parsed = AllRef(branch)
+    if isinstance(parsed, SingleRef) and not single:
+        parsed = RangeRef(parsed.branch, AtSeq(0), parsed.point)
+    if isinstance(parsed, RangeRef):
         parsed = await _until_head(target, parsed)
     first, last = await range_of(target.storage, parsed, target.scope)
     if first.version > last.version:
         raise _reversed(first.version.seq_number, last.version.seq_number)
     check_kept_by_owner(target, last.version.seq_number)
     if first.version.seq_number < oldest:
-        first = await place_of(target.storage, One(parsed.branch, AtSeq(oldest)), target.scope)
+        first = await place_of(
+            target.storage, SingleRef(parsed.branch, AtSeq(oldest)), target.scope
+        )
     return first, last
 
 
-async def _until_head(target: Target, asked_for: Range) -> Range:
+async def _until_head(target: Target, asked_for: RangeRef) -> RangeRef:
     """Cut a range at the last published version."""
     first, last = asked_for.first, asked_for.last
     if isinstance(first, AtSeq) and isinstance(last, AtSeq) and first.seq_number > last.seq_number:
@@ -304,7 +314,7 @@ async def _until_head(target: Target, asked_for: Range) -> Range:
     def bound(point: Point) -> Point:
         return AtSeq(min(point.seq_number, head)) if isinstance(point, AtSeq) else point
 
-    return Range(asked_for.branch, bound(first), bound(last))
+    return RangeRef(asked_for.branch, bound(first), bound(last))
 
 
 def _reversed(first: int, last: int) -> InvalidArgument:
@@ -316,10 +326,10 @@ def _reversed(first: int, last: int) -> InvalidArgument:
 
 async def _branch_alone(target: Target, parsed: Ref) -> str | None:
     """Return the branch if the reference is only a branch: its name or its HEAD."""
-    if not isinstance(parsed, One):
+    if not isinstance(parsed, SingleRef):
         return None
-    if isinstance(parsed.point, Named) and parsed.branch == MAIN_BRANCH:
-        known = await find(target.storage, target.scope, parsed.point.name)
+    if isinstance(parsed.point, NamedRef) and parsed.branch == MAIN_BRANCH:
+        known = await find_record(target.storage, target.scope, parsed.point.name)
         is_branch = known is not None and isinstance(known.record, Branch)
         return parsed.point.name if is_branch else None
     return parsed.branch if parsed.point == HEAD else None

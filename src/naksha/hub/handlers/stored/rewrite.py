@@ -14,14 +14,14 @@ from naksha.model.transaction import MAIN
 from naksha.versioning import (
     Branch,
     Line,
-    Policy,
-    Written,
+    MergePolicy,
+    WriteReport,
     conflict_of,
     conflicts,
     give_up_conflict,
     line_of,
     merge,
-    merge_solved,
+    merge_resolution,
     parse_ref,
     place_of,
     rebase,
@@ -94,7 +94,7 @@ async def merge_branch(target: Target, request: asked.Merge, event: Event) -> to
 
 async def _merge_solved(target: Target, request: asked.Merge, event: Event) -> told.Rewritten:
     """Merge a conflict that was resolved on its own branch."""
-    written = await merge_solved(
+    written = await merge_resolution(
         target.storage,
         request.source,
         request.target,
@@ -114,7 +114,7 @@ def _check_not_for_solving(branch: str) -> None:
         )
 
 
-async def _check_free(target: Target, name: str, other: str | None, policy: Policy) -> None:
+async def _check_free(target: Target, name: str, other: str | None, policy: MergePolicy) -> None:
     """Raise if a conflict of the branch is being resolved.
 
     A branch in conflict can be merged with `other` again (None: rebased) only with a policy that
@@ -123,7 +123,7 @@ async def _check_free(target: Target, name: str, other: str | None, policy: Poli
     if name == MAIN_BRANCH:
         return
     branch, _ = await branch_of(target.storage, target.scope, name)
-    if policy is not Policy.FAIL and await _is_about(target, branch, other):
+    if policy is not MergePolicy.FAIL and await _is_about(target, branch, other):
         return
     if await solving_branch(target, branch) is not None:
         check_writable(branch)
@@ -195,7 +195,7 @@ async def _own_conflict(target: Target, id: str) -> None:
         raise NotFound(f"The conflict {id!r} does not exist", field="conflict")
 
 
-async def _rewritten(target: Target, written: Written) -> told.Rewritten:
+async def _rewritten(target: Target, written: WriteReport) -> told.Rewritten:
     version = None
     if written.txn is not None:
         version = await target.storage.wait_published(written.txn, limits.PUBLISH_WAIT_SECONDS)

@@ -10,7 +10,12 @@ import msgspec
 from naksha.hub.config.objects import Space
 from naksha.hub.config.realm_setup import DEFAULT_STORAGE
 from naksha.hub.config.references import Reference
-from naksha.hub.config.space_collections import Stored, collection_of, scope_of, stored
+from naksha.hub.config.space_collections import (
+    SpaceCollection,
+    collection_of,
+    scope_of,
+    space_collection,
+)
 from naksha.hub.handlers.stored.meta import META_ANSWERS
 from naksha.hub.handlers.stored.reads import READ_ANSWERS
 from naksha.hub.handlers.stored.versions import VERSION_ANSWERS
@@ -43,7 +48,7 @@ from naksha.model.state import State
 from naksha.model.version import AtSeq, VersionSelector
 from naksha.spi.storage import Reader
 from naksha.spi.support import chunks
-from naksha.versioning import Scope
+from naksha.versioning import NameScope
 
 Read = Callable[[Features, Reader, str, Query, VersionSelector], AsyncIterator[Sequence[State]]]
 
@@ -60,7 +65,7 @@ class StorageHandler:
         self._collection = collection_of(setup.space, properties)
         self._auto_create = bool(properties.get("autoCreateCollection", True))
         space = scope_of(setup.hub.realm_id, setup.space.id)
-        self._scope = Scope(space=space, collections=(self._collection.id,))
+        self._scope = NameScope(space=space, collections=(self._collection.id,))
         self._min_version = setup.space.min_version
         self._dateline = setup.space.dateline
         self._target: Target | None = None
@@ -75,9 +80,11 @@ class StorageHandler:
         return [Reference("storage", id, "properties.storageId", is_implicit=not named)]
 
     @staticmethod
-    def collections(space: Space, properties: dict[str, Any]) -> list[Stored]:
+    def collections(space: Space, properties: dict[str, Any]) -> list[SpaceCollection]:
         """Return the one collection."""
-        return [stored(space, str(properties.get("storageId") or DEFAULT_STORAGE), properties)]
+        return [
+            space_collection(space, str(properties.get("storageId") or DEFAULT_STORAGE), properties)
+        ]
 
     @property
     def collection_id(self) -> str:

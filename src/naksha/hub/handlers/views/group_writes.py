@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from naksha.hub.handlers.views.layers import Layer, Stack
+from naksha.hub.handlers.views.layers import LayerStack, ViewLayer
 from naksha.hub.handlers.write_parts import all_ids_of, namespace_of, with_ids
-from naksha.hub.handlers.write_split import Plan, carry_out
+from naksha.hub.handlers.write_split import SplitPlan, carry_out
 from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.pipeline.requests import Modification, WriteFeatures
 from naksha.hub.pipeline.responses import Written
@@ -21,12 +21,12 @@ FIRST = 0
 
 
 async def write(
-    event: Event, layers: Sequence[Layer], spaces: Sequence[str], request: WriteFeatures
+    event: Event, layers: Sequence[ViewLayer], spaces: Sequence[str], request: WriteFeatures
 ) -> Written:
     """Carry out a write; each space is written separately, with its own rights."""
     request = with_ids(request)
     ids = all_ids_of(request)
-    stack = Stack(event, layers, "")
+    stack = LayerStack(event, layers, "")
     places: dict[str, list[int]] = {}
     for place, layer in enumerate(layers):
         for state in await stack.find(layer, ids):
@@ -37,7 +37,7 @@ async def write(
     return await carry_out(plan, event, layers, request)
 
 
-class OriginPlan(Plan):
+class OriginPlan(SplitPlan):
     """Parts of a write, split by the space that has each feature."""
 
     def __init__(
@@ -57,12 +57,12 @@ class OriginPlan(Plan):
             for place in self._places.get(id, [FIRST]):
                 ids.setdefault(place, []).append(id)
         for place in sorted({*features, *ids}):
-            self._tell(place, one, features.get(place, ()), ids.get(place, ()))
+            self._add_slices(place, one, features.get(place, ()), ids.get(place, ()))
 
     def _place(self, feature: Feature) -> int:
-        there = self._places.get(feature.get("id") or "", ())
+        origins = self._places.get(feature.get("id") or "", ())
         named = namespace_of(feature).get("space")
-        wanted = self._spaces.index(named) if named in self._spaces else None
-        if wanted is not None and (wanted in there or not there):
-            return wanted
-        return there[0] if there else FIRST
+        named_place = self._spaces.index(named) if named in self._spaces else None
+        if named_place is not None and (named_place in origins or not origins):
+            return named_place
+        return origins[0] if origins else FIRST

@@ -19,7 +19,7 @@ from naksha.hub.handlers.views.cursor import (
     decode_view_cursor,
     moved,
 )
-from naksha.hub.handlers.views.layers import HIDING, Layer, Stack
+from naksha.hub.handlers.views.layers import HIDING, LayerStack, ViewLayer
 from naksha.hub.pipeline.requests import CountFeatures, ReadFeatures
 from naksha.hub.pipeline.responses import Features
 from naksha.model import limits
@@ -28,7 +28,7 @@ from naksha.model.query import Query
 from naksha.model.state import State
 
 
-async def read(stack: Stack, query: Query, *, hiding: bool, paged: bool) -> Features:
+async def read(stack: LayerStack, query: Query, *, hiding: bool, paged: bool) -> Features:
     """Read the features of all layers; `hiding` leaves out those hidden by an upper layer."""
     if not paged and hiding and are_few(query):
         return Features.of(await _few(stack, query))
@@ -45,7 +45,7 @@ def are_few(query: Query) -> bool:
     return query.ids is not None and len(query.ids) <= limits.READ_CHUNK_FEATURES
 
 
-async def _few(stack: Stack, query: Query) -> list[State]:
+async def _few(stack: LayerStack, query: Query) -> list[State]:
     """Read the layers completely, from the bottom up.
 
     A feature that is brought up meanwhile is found in the upper layer, which is read later and
@@ -64,7 +64,9 @@ async def _few(stack: Stack, query: Query) -> list[State]:
 # ---- In any order ----------------------------------------------------------------------------
 
 
-async def _some(stack: Stack, query: Query, hiding: bool) -> AsyncGenerator[Sequence[State], None]:
+async def _some(
+    stack: LayerStack, query: Query, hiding: bool
+) -> AsyncGenerator[Sequence[State], None]:
     """Yield features up to the limit of the query.
 
     The limit is not passed to the layers, since an unknown number of their features is hidden.
@@ -81,7 +83,7 @@ async def _some(stack: Stack, query: Query, hiding: bool) -> AsyncGenerator[Sequ
 
 
 async def _streamed(
-    stack: Stack, query: Query, hiding: bool
+    stack: LayerStack, query: Query, hiding: bool
 ) -> AsyncGenerator[Sequence[State], None]:
     """Read one layer after the other, and ask the layers above which features they hide."""
     for place, layer in enumerate(stack.layers):
@@ -93,7 +95,7 @@ async def _streamed(
                     yield shown
 
 
-async def _shown(above: Stack, states: Sequence[State]) -> Sequence[State]:
+async def _shown(above: LayerStack, states: Sequence[State]) -> Sequence[State]:
     if not above.layers:
         return states
     unhidden = await above.unhidden([state.id for state in states])
@@ -103,7 +105,7 @@ async def _shown(above: Stack, states: Sequence[State]) -> Sequence[State]:
 # ---- In the order of the ids -----------------------------------------------------------------
 
 
-class _Placed(NamedTuple):
+class _LayerState(NamedTuple):
     """A state and the place of its layer, in the order of the response."""
 
     id: str
@@ -114,16 +116,18 @@ class _Placed(NamedTuple):
 class _Pages:
     """Paged read of one layer. `ahead` holds features that were read but not yet returned."""
 
-    def __init__(self, stack: Stack, place: int, query: Query, start: ViewCursor | None) -> None:
+    def __init__(
+        self, stack: LayerStack, place: int, query: Query, start: ViewCursor | None
+    ) -> None:
         self._stack = stack
-        self._layer: Layer = stack.layers[place]
+        self._layer: ViewLayer = stack.layers[place]
         self._query = query
         self._start = start
         self._place = place
         self._cursor = None if start is None else start.layers[place]
         self._next: str | None = self._cursor
         self.is_at_end = self._cursor == EXHAUSTED
-        self.ahead: deque[_Placed] = deque()
+        self.ahead: deque[_LayerState] = deque()
 
     async def fill(self, size: int) -> None:
         """Read the next page when no features are left."""
@@ -131,16 +135,16 @@ class _Pages:
             self._cursor = self._next
             query = msgspec.structs.replace(self._query, limit=size, cursor=self._cursor)
             request = ReadFeatures(query=query, ref=self._stack.ref, paged=True)
-            answer = await self._layer.ask(self._stack.event, request)
-            placed = [_Placed(state.id, self._place, state) for state in await answer.all()]
-            self.ahead += [one for one in placed if not self._was_given(one)]
+            answer = await self._layer.send(self._stack.event, request)
+            candidates = [_LayerState(state.id, self._place, state) for state in await answer.all()]
+            self.ahead += [one for one in candidates if not self._was_returned(one)]
             self._next = answer.cursor
             self.is_at_end = self._next is None
 
-    def _was_given(self, one: _Placed) -> bool:
+    def _was_returned(self, one: _LayerState) -> bool:
         return self._start is not None and self._start.has_passed(one.id, one.place)
 
-    def take(self, bound: str | None) -> list[_Placed]:
+    def take(self, bound: str | None) -> list[_LayerState]:
         """Remove and return the features up to an id."""
         taken = []
         while self.ahead and (bound is None or self.ahead[0].id <= bound):
@@ -161,30 +165,32 @@ class _Pages:
 
 
 async def _merged(
-    answer: Features, stack: Stack, query: Query, hiding: bool
+    answer: Features, stack: LayerStack, query: Query, hiding: bool
 ) -> AsyncGenerator[Sequence[State], None]:
     """Yield features up to the limit, and set a cursor if there are more."""
     left = limits.PAGE_DEFAULT if query.limit is None else query.limit
     start = decode_view_cursor(query.cursor, len(stack.layers))
     layers = [_Pages(stack, place, query, start) for place in range(len(stack.layers))]
-    last: _Placed | None = None
+    last: _LayerState | None = None
     while True:
-        placed = await _next_placed(stack, layers, min(left + 1, limits.READ_CHUNK_FEATURES))
-        if placed is None:
+        candidates = await _next_placed(stack, layers, min(left + 1, limits.READ_CHUNK_FEATURES))
+        if candidates is None:
             return
-        shown = await _topmost(stack, placed) if hiding else placed
-        given = shown[:left]
-        left -= len(given)
-        last = given[-1] if given else last
-        if given:
-            yield [one.state for one in given]
-        if len(shown) > len(given):  # at least one more than the limit
+        shown = await _topmost(stack, candidates) if hiding else candidates
+        page = shown[:left]
+        left -= len(page)
+        last = page[-1] if page else last
+        if page:
+            yield [one.state for one in page]
+        if len(shown) > len(page):  # at least one more than the limit
             assert last is not None
             answer.cursor = _cursor_after(last, layers, hiding, stack.pins)
             return
 
 
-async def _next_placed(stack: Stack, layers: Sequence[_Pages], size: int) -> list[_Placed] | None:
+async def _next_placed(
+    stack: LayerStack, layers: Sequence[_Pages], size: int
+) -> list[_LayerState] | None:
     """Return the next features of all layers, up to an id that all of them have reached.
 
     Returns None when all layers are exhausted.
@@ -197,10 +203,10 @@ async def _next_placed(stack: Stack, layers: Sequence[_Pages], size: int) -> lis
     return sorted((one for layer in layers for one in layer.take(bound)), key=lambda one: one[:2])
 
 
-async def _topmost(stack: Stack, placed: Sequence[_Placed]) -> list[_Placed]:
+async def _topmost(stack: LayerStack, candidates: Sequence[_LayerState]) -> list[_LayerState]:
     """Return the features that no upper layer hides."""
-    first: dict[str, _Placed] = {}
-    for one in placed:
+    first: dict[str, _LayerState] = {}
+    for one in candidates:
         first.setdefault(one.id, one)
     hidden: set[str] = set()
     for place in {one.place for one in first.values()} - {0}:
@@ -210,7 +216,7 @@ async def _topmost(stack: Stack, placed: Sequence[_Placed]) -> list[_Placed]:
 
 
 def _cursor_after(
-    last: _Placed, layers: Sequence[_Pages], hiding: bool, pins: tuple[str, ...]
+    last: _LayerState, layers: Sequence[_Pages], hiding: bool, pins: tuple[str, ...]
 ) -> str:
     """Return the cursor after the last feature and after those it hides."""
     place = len(layers) if hiding else last.place
@@ -223,7 +229,7 @@ def _cursor_after(
 # ---- Counting --------------------------------------------------------------------------------
 
 
-async def count(stack: Stack, query: Query, *, hiding: bool) -> int:
+async def count(stack: LayerStack, query: Query, *, hiding: bool) -> int:
     """Count the features that match a query in all layers together."""
     total = 0
     for place, layer in enumerate(stack.layers):
@@ -234,11 +240,11 @@ async def count(stack: Stack, query: Query, *, hiding: bool) -> int:
     return total
 
 
-async def _count(stack: Stack, layer: Layer, query: Query) -> int:
-    return (await layer.ask(stack.event, CountFeatures(query=query, ref=stack.ref))).count
+async def _count(stack: LayerStack, layer: ViewLayer, query: Query) -> int:
+    return (await layer.send(stack.event, CountFeatures(query=query, ref=stack.ref))).count
 
 
-async def _count_hidden(stack: Stack, place: int, query: Query, own: int) -> int:
+async def _count_hidden(stack: LayerStack, place: int, query: Query, own: int) -> int:
     """Count the features of a layer that upper layers hide.
 
     A large layer is usually a base with a few edits above it, so the layers above are scanned

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from naksha.hub.handlers.views.layers import Stack
+from naksha.hub.handlers.views.layers import LayerStack
 from naksha.hub.handlers.write_parts import (
-    Order,
-    Refusals,
+    ResponseOrder,
+    WriteErrors,
     changed_since,
     ids_of,
-    says,
+    names_state,
     unlocked,
     with_ids,
     with_lock,
@@ -34,7 +34,7 @@ from naksha.model.state import State
 Feature = dict[str, Any]
 
 
-async def write(stack: Stack, request: WriteFeatures) -> Written:
+async def write(stack: LayerStack, request: WriteFeatures) -> Written:
     """Carry out a write; retry if a feature to be brought up was deleted concurrently."""
     request = with_ids(request)
     for _ in range(HANDLER_ATTEMPTS_MAX):
@@ -45,7 +45,7 @@ async def write(stack: Stack, request: WriteFeatures) -> Written:
     raise Retryable("The features are being deleted by other writers; retry the request")
 
 
-async def write_to_top(stack: Stack, below: Stack, request: WriteFeatures) -> Written:
+async def write_to_top(stack: LayerStack, below: LayerStack, request: WriteFeatures) -> Written:
     """Carry out a write to the top layer alone.
 
     A deletion there uncovers the lower feature, and a created feature continues the version numbers
@@ -60,7 +60,7 @@ async def write_to_top(stack: Stack, below: Stack, request: WriteFeatures) -> Wr
         )
         for one in request.modifications
     )
-    return await stack.layers[0].ask(
+    return await stack.layers[0].send(
         stack.event, msgspec.structs.replace(request, modifications=modifications)
     )
 
@@ -69,27 +69,27 @@ def _versions_of(heads: Mapping[str, State]) -> dict[str, int]:
     return {id: state.xyz["version"] for id, state in heads.items()}
 
 
-async def _write(stack: Stack, request: WriteFeatures) -> Written:
+async def _write(stack: LayerStack, request: WriteFeatures) -> Written:
     top = stack.layers[0]
     ids = {id for one in request.modifications for id in ids_of(one)}
     heads = await stack.heads(ids) if len(stack.layers) > 1 else {}
     # Versions of a feature are counted per layer, so conflicts are detected here.
     looks = request.conflict_detection and len(stack.layers) > 1
     if not looks and all(place == 0 for place, _ in heads.values()):
-        return await top.ask(stack.event, request)
+        return await top.send(stack.event, request)
     below = {id: state for id, (place, state) in heads.items() if place > 0}
     permits = Permits(stack.event.context)
-    plan = _Plan(heads, request)
+    plan = _TopLayerWrite(heads, request)
     for one in request.modifications:
         if permits:
             _check_below(permits, one, below)
         plan.add(one)
     if not plan.modifications:
-        return plan.told(Written())
+        return plan.response_of(Written())
     sent = msgspec.structs.replace(
         request, modifications=tuple(plan.modifications), conflict_detection=False
     )
-    return plan.told(await plan.refusals.of(top.ask(stack.event, sent)))
+    return plan.response_of(await plan.refusals.of(top.send(stack.event, sent)))
 
 
 def _check_below(permits: Permits, one: Modification, below: Mapping[str, State]) -> None:
@@ -108,14 +108,14 @@ def _check_below(permits: Permits, one: Modification, below: Mapping[str, State]
             permits.check(state, None if one.if_exists is IfExists.DELETE else content)
 
 
-class _Kept(NamedTuple):
+class _SplitModification(NamedTuple):
     """A modification split into features of the top layer or of no layer, and lower features."""
 
     above: Modification
     below: Modification
 
 
-class _Plan:
+class _TopLayerWrite:
     """Write for the top layer, and the corrections of its response."""
 
     def __init__(self, heads: Mapping[str, tuple[int, State]], request: WriteFeatures) -> None:
@@ -125,7 +125,7 @@ class _Plan:
         self._brought_up: set[str] = set()
         self.modifications: list[Modification] = []
         self.retained: list[str] = []
-        self.refusals = Refusals(request)
+        self.refusals = WriteErrors(request)
 
     def add(self, one: Modification) -> None:
         """Plan a modification."""
@@ -145,19 +145,19 @@ class _Plan:
         else:
             self._change(below)
 
-    def _parted(self, one: Modification) -> _Kept:
+    def _parted(self, one: Modification) -> _SplitModification:
         """Split a modification; features brought up before count as above."""
         low = self._below.keys() - self._brought_up
         features = [(f.get("id") in low, f) for f in one.features]
         ids = [(id in low, id) for id in one.ids]
-        return _Kept(
+        return _SplitModification(
             *(
                 msgspec.structs.replace(
                     one,
-                    features=tuple(f for is_low, f in features if is_low is wanted),
-                    ids=tuple(id for is_low, id in ids if is_low is wanted),
+                    features=tuple(f for is_low, f in features if is_low is is_below),
+                    ids=tuple(id for is_low, id in ids if is_low is is_below),
                 )
-                for wanted in (False, True)
+                for is_below in (False, True)
             )
         )
 
@@ -217,30 +217,30 @@ class _Plan:
     def _is_present(self, feature: Feature, heads: Mapping[str, State]) -> bool:
         """Whether a feature is new or based on the current state; record the conflict otherwise."""
         state = heads.get(feature.get("id") or "")
-        if state is None or says(feature, state):
+        if state is None or names_state(feature, state):
             return True
         self.refusals.add(changed_since(state))
         return False
 
-    def told(self, written: Written) -> Written:
+    def response_of(self, written: Written) -> Written:
         """Return the response for the view, in request order.
 
         Features that were brought up existed before, so they do not count as created.
         """
-        order = Order(self._request)
+        order = ResponseOrder(self._request)
         deleted = {*written.deleted}
         failed = (*written.failed, *self.refusals.failed)
         unchanged = deleted | {one.id for one in failed if one.id is not None}
         changed = {*written.inserted, *written.updated} & self._brought_up - unchanged
         states = {state.id: state for state in written.states if state.id not in deleted}
-        told = msgspec.structs.replace(
+        response = msgspec.structs.replace(
             written,
             inserted=order.ids({*written.inserted} - self._brought_up),
             updated=order.ids({*written.updated} - self._brought_up | changed),
             deleted=order.ids(deleted),
             retained=order.ids({*written.retained} - self._brought_up | {*self.retained}),
             states=tuple(states[id] for id in order.ids(states)),
-            failed=tuple(map(order.placed, failed)),
-            notices=tuple(map(order.placed, written.notices)),
+            failed=tuple(map(order.positioned, failed)),
+            notices=tuple(map(order.positioned, written.notices)),
         )
-        return self.refusals.check(told)
+        return self.refusals.check(response)

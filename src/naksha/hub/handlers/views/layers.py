@@ -26,10 +26,10 @@ from naksha.model.state import XYZ, State
 R = TypeVar("R")
 
 
-class Layer(Protocol):
+class ViewLayer(Protocol):
     """A layer of a view."""
 
-    async def ask(self, event: Event, request: Request[R]) -> R:
+    async def send(self, event: Event, request: Request[R]) -> R:
         """Send a request to the layer and return its response."""
 
 
@@ -38,14 +38,14 @@ class SpaceLayer(NamedTuple):
 
     space_id: str
 
-    async def ask(self, event: Event, request: Request[R]) -> R:
+    async def send(self, event: Event, request: Request[R]) -> R:
         return await event.send_to(self.space_id, request)
 
 
 class OwnLayer(NamedTuple):
     """The space's own features: the handlers after the view."""
 
-    async def ask(self, event: Event, request: Request[R]) -> R:
+    async def send(self, event: Event, request: Request[R]) -> R:
         answer: R = await event.send_upstream(request)
         return answer
 
@@ -53,17 +53,17 @@ class OwnLayer(NamedTuple):
 class PinnedLayer(NamedTuple):
     """A layer at a version; `or_present` reads the current state if the version is expired."""
 
-    layer: Layer
+    layer: ViewLayer
     ref: str
     or_present: bool = False
 
-    async def ask(self, event: Event, request: Request[R]) -> R:
+    async def send(self, event: Event, request: Request[R]) -> R:
         try:
-            return await self.layer.ask(event, msgspec.structs.replace(request, ref=self.ref))
+            return await self.layer.send(event, msgspec.structs.replace(request, ref=self.ref))
         except Expired:
             if not self.or_present:
                 raise
-            return await self.layer.ask(event, request)
+            return await self.layer.send(event, request)
 
 
 HIDING: Final = (Query(), Query(states=States.DELETED, where=MASKS))
@@ -76,18 +76,18 @@ class DeletionLayer(NamedTuple):
     Each has only its id and its namespace, with `deleted: true`.
     """
 
-    layer: Layer
-    below: Sequence[Layer]
+    layer: ViewLayer
+    below: Sequence[ViewLayer]
 
-    async def ask(self, event: Event, request: Request[R]) -> R:
+    async def send(self, event: Event, request: Request[R]) -> R:
         assert isinstance(request, ReadFeatures)
         query = msgspec.structs.replace(request.query, states=States.DELETED, where=MASKS)
-        answer = await self.layer.ask(event, msgspec.structs.replace(request, query=query))
+        answer = await self.layer.send(event, msgspec.structs.replace(request, query=query))
 
         async def hidden(shown: Features) -> AsyncGenerator[Sequence[State], None]:
             async with aclosing(answer):
                 async for states in answer:
-                    below = Stack(event, self.below, request.ref)
+                    below = LayerStack(event, self.below, request.ref)
                     heads = await below.readable_heads({state.id for state in states})
                     yield [_marked(state) for state in states if state.id in heads]
             shown.cursor = answer.cursor
@@ -105,7 +105,7 @@ def _marked(state: State) -> State:
     return State(state.id, msgspec.json.encode(feature))
 
 
-class Stack(NamedTuple):
+class LayerStack(NamedTuple):
     """Layers as one event reads them, topmost first.
 
     All layers are read at `ref`, unless `pins` has a version for each of them. With `only_ids`,
@@ -113,13 +113,13 @@ class Stack(NamedTuple):
     """
 
     event: Event
-    layers: Sequence[Layer]
+    layers: Sequence[ViewLayer]
     ref: str
     pins: tuple[str, ...] = ()
     only_ids: bool = False
     names_origin: bool = False
 
-    def pinned(self, pins: tuple[str, ...], *, or_present: bool = False) -> Stack:
+    def pinned(self, pins: tuple[str, ...], *, or_present: bool = False) -> LayerStack:
         """Return the stack with each layer at its pinned version.
 
         An empty pin reads the current state; with `or_present`, so does an expired version.
@@ -130,7 +130,7 @@ class Stack(NamedTuple):
         ]
         return self._replace(layers=layers, pins=pins)
 
-    def above(self, place: int) -> Stack:
+    def above(self, place: int) -> LayerStack:
         """Return the layers above a place, which hide features of its layer."""
         return self._replace(layers=self.layers[:place])
 
@@ -141,7 +141,7 @@ class Stack(NamedTuple):
             left -= await self.hidden_by(layer, left)
         return left
 
-    async def hidden_by(self, layer: Layer, ids: Collection[str]) -> set[str]:
+    async def hidden_by(self, layer: ViewLayer, ids: Collection[str]) -> set[str]:
         """Return the ids that a layer has, live or deleted, regardless of read rights."""
         left = set(ids)
         for hiding in HIDING:
@@ -169,22 +169,22 @@ class Stack(NamedTuple):
         except Forbidden:
             return {}
 
-    async def find(self, layer: Layer, ids: Collection[str]) -> list[State]:
+    async def find(self, layer: ViewLayer, ids: Collection[str]) -> list[State]:
         """Return the features that a layer has with these ids."""
         return await self._find(layer, ids, Query(), only_ids=False)
 
     async def _find(
-        self, layer: Layer, ids: Collection[str], query: Query, *, only_ids: bool
+        self, layer: ViewLayer, ids: Collection[str], query: Query, *, only_ids: bool
     ) -> list[State]:
         found: list[State] = []
         for some in chunks(sorted(ids)):
             space = None if self.names_origin else self.event.space.id
             query = msgspec.structs.replace(query, ids=tuple(some), space=space)
             request = ReadFeatures(query=query, ref=self.ref, only_ids=only_ids)
-            found += await (await layer.ask(self.event, request)).all()
+            found += await (await layer.send(self.event, request)).all()
         return found
 
-    async def stream(self, layer: Layer, query: Query) -> AsyncGenerator[Sequence[State], None]:
+    async def stream(self, layer: ViewLayer, query: Query) -> AsyncGenerator[Sequence[State], None]:
         """Yield all features of a layer that match a query, in chunks.
 
         Features of given ids are read completely before they are yielded: only streams may hold a
@@ -193,10 +193,10 @@ class Stack(NamedTuple):
         if query.ids is not None:
             for ids in [*chunks(dict.fromkeys(query.ids))] or [[]]:
                 part = msgspec.structs.replace(query, ids=tuple(ids))
-                found = await layer.ask(self.event, self._reading(part))
+                found = await layer.send(self.event, self._reading(part))
                 yield await found.all()
             return
-        async with aclosing(await layer.ask(self.event, self._reading(query))) as answer:
+        async with aclosing(await layer.send(self.event, self._reading(query))) as answer:
             async for states in answer:
                 for some in chunks(states):
                     yield some

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from naksha.hub.handlers.views import layered_reads
-from naksha.hub.handlers.views.layers import Stack, chunks
+from naksha.hub.handlers.views.layers import LayerStack, chunks
 from naksha.hub.pipeline.responses import Features
 from naksha.model import limits
 from naksha.model.errors import NotSupported
@@ -29,7 +29,7 @@ _UNDERSTOOD: Final = frozenset(
 )
 
 
-class _Piece(NamedTuple):
+class _LayerFeature(NamedTuple):
     """The part of a feature that one layer has."""
 
     place: int
@@ -40,7 +40,7 @@ class _Piece(NamedTuple):
         return self.state.feature.get(_GEOMETRY) is not None
 
 
-async def read(stack: Stack, query: Query, *, paged: bool) -> Features:
+async def read(stack: LayerStack, query: Query, *, paged: bool) -> Features:
     """Read the merged features of all layers; paged, in the order of their ids."""
     check_query(query)
     if paged:
@@ -48,7 +48,7 @@ async def read(stack: Stack, query: Query, *, paged: bool) -> Features:
     return await Features.begun(lambda _: _some(stack, query))
 
 
-async def count(stack: Stack, query: Query) -> int:
+async def count(stack: LayerStack, query: Query) -> int:
     """Count the merged features that match a query."""
     check_query(query)
     everything = _everything(query)
@@ -79,7 +79,7 @@ def _everything(query: Query) -> Query:
 # ---- In any order ----------------------------------------------------------------------------
 
 
-async def _some(stack: Stack, query: Query) -> AsyncGenerator[Sequence[State], None]:
+async def _some(stack: LayerStack, query: Query) -> AsyncGenerator[Sequence[State], None]:
     left = query.limit
     async with aclosing(_candidates(stack, query)) as found:
         async for ids in found:
@@ -92,7 +92,7 @@ async def _some(stack: Stack, query: Query) -> AsyncGenerator[Sequence[State], N
                 yield merged
 
 
-async def _candidates(stack: Stack, query: Query) -> AsyncGenerator[list[str], None]:
+async def _candidates(stack: LayerStack, query: Query) -> AsyncGenerator[list[str], None]:
     """Yield ids that may match the query, each once."""
     narrow = msgspec.structs.replace(_everything(query), spatial=query.spatial)
     known: set[str] = set()
@@ -109,7 +109,7 @@ async def _candidates(stack: Stack, query: Query) -> AsyncGenerator[list[str], N
 
 
 async def _pages(
-    answer: Features, stack: Stack, query: Query
+    answer: Features, stack: LayerStack, query: Query
 ) -> AsyncGenerator[Sequence[State], None]:
     left = limits.PAGE_DEFAULT if query.limit is None else query.limit
     cursor = query.cursor
@@ -118,10 +118,10 @@ async def _pages(
         ids, after = await _page(stack, query, cursor, size)
         merged = await _merged(stack, ids, query)
         if len(merged) >= left:
-            given = merged[:left]
+            page_ids = merged[:left]
             # Read the page again, cut after the last feature returned, to get its cursor.
-            _, answer.cursor = await _page(stack, query, cursor, ids.index(given[-1].id) + 1)
-            yield given
+            _, answer.cursor = await _page(stack, query, cursor, ids.index(page_ids[-1].id) + 1)
+            yield page_ids
             return
         left -= len(merged)
         if merged:
@@ -132,11 +132,11 @@ async def _pages(
 
 
 async def _page(
-    stack: Stack, query: Query, cursor: str | None, size: int
+    stack: LayerStack, query: Query, cursor: str | None, size: int
 ) -> tuple[list[str], str | None]:
     """Return the next ids, and the cursor after them."""
-    asked = msgspec.structs.replace(_everything(query), limit=size, cursor=cursor)
-    found = await layered_reads.read(stack, asked, hiding=True, paged=True)
+    needed = msgspec.structs.replace(_everything(query), limit=size, cursor=cursor)
+    found = await layered_reads.read(stack, needed, hiding=True, paged=True)
     ids = [state.id for state in await found.all()]
     return ids, found.cursor
 
@@ -144,15 +144,15 @@ async def _page(
 # ---- Merging ---------------------------------------------------------------------------------
 
 
-async def _merged(stack: Stack, ids: Sequence[str], query: Query) -> list[State]:
+async def _merged(stack: LayerStack, ids: Sequence[str], query: Query) -> list[State]:
     """Return the merged features with these ids that match the query, in the same order."""
     found: list[State] = []
     for some in chunks(ids):
         pieces = await _pieces(stack, some)
-        there = await _in_place(stack, pieces, query)
+        matching = await _in_place(stack, pieces, query)
         for id in some:
-            if id in there and pieces[id]:
-                feature = _put_together(pieces[id])
+            if id in matching and pieces[id]:
+                feature = _merge_layers(pieces[id])
                 if stack.names_origin and len(pieces[id]) > 1:
                     feature["properties"][XYZ].pop("space", None)
                 if _is_wanted(feature, query):
@@ -160,21 +160,21 @@ async def _merged(stack: Stack, ids: Sequence[str], query: Query) -> list[State]
     return found
 
 
-async def _pieces(stack: Stack, ids: Collection[str]) -> dict[str, list[_Piece]]:
+async def _pieces(stack: LayerStack, ids: Collection[str]) -> dict[str, list[_LayerFeature]]:
     """Return the layers' features with these ids, from the top down to the first deletion."""
-    pieces: dict[str, list[_Piece]] = {id: [] for id in ids}
+    pieces: dict[str, list[_LayerFeature]] = {id: [] for id in ids}
     left = set(ids)
     for place, layer in enumerate(stack.layers):
         live = await stack.find(layer, left)
         for state in live:
-            pieces[state.id].append(_Piece(place, state))
+            pieces[state.id].append(_LayerFeature(place, state))
         rest = left - {state.id for state in live}
         left -= await stack.hidden_by(layer, rest)
     return pieces
 
 
 async def _in_place(
-    stack: Stack, pieces: Mapping[str, Sequence[_Piece]], query: Query
+    stack: LayerStack, pieces: Mapping[str, Sequence[_LayerFeature]], query: Query
 ) -> Collection[str]:
     """Return the ids whose geometry matches the spatial condition."""
     if query.spatial is None:
@@ -184,30 +184,30 @@ async def _in_place(
         owner = next((piece.place for piece in some if piece.has_geometry), None)
         if owner is not None:
             owned.setdefault(owner, []).append(id)
-    there: set[str] = set()
+    matching: set[str] = set()
     for place, ids in owned.items():
-        asked = Query(ids=tuple(ids), spatial=query.spatial)
-        async with aclosing(stack.stream(stack.layers[place], asked)) as found:
+        needed = Query(ids=tuple(ids), spatial=query.spatial)
+        async with aclosing(stack.stream(stack.layers[place], needed)) as found:
             async for states in found:
-                there.update(state.id for state in states)
-    return there
+                matching.update(state.id for state in states)
+    return matching
 
 
-def _put_together(pieces: Sequence[_Piece]) -> Feature:
-    whole: Feature = {}
+def _merge_layers(pieces: Sequence[_LayerFeature]) -> Feature:
+    merged: Feature = {}
     for piece in reversed(pieces):
         feature = piece.state.feature
-        geometry = feature if piece.has_geometry else whole
-        whole = {**_laid_over(whole, feature), _GEOMETRY: geometry.get(_GEOMETRY)}
-    return whole
+        geometry = feature if piece.has_geometry else merged
+        merged = {**_overlaid(merged, feature), _GEOMETRY: geometry.get(_GEOMETRY)}
+    return merged
 
 
-def _laid_over(below: Mapping[str, Any], above: Mapping[str, Any]) -> Feature:
+def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> Feature:
     result = dict(below)
     for name, value in above.items():
         old = result.get(name)
         if isinstance(old, dict) and isinstance(value, dict):
-            value = _laid_over(old, value)
+            value = _overlaid(old, value)
         result[name] = value
     return result
 

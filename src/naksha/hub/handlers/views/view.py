@@ -27,8 +27,14 @@ import msgspec
 
 from naksha.hub.config.references import Reference
 from naksha.hub.handlers.views import group_writes, layered_reads, layered_writes, merged_reads
-from naksha.hub.handlers.views.layers import DeletionLayer, Layer, OwnLayer, SpaceLayer, Stack
-from naksha.hub.handlers.views.pins import pins_of, storages_of
+from naksha.hub.handlers.views.layer_pins import pins_of, storages_of
+from naksha.hub.handlers.views.layers import (
+    DeletionLayer,
+    LayerStack,
+    OwnLayer,
+    SpaceLayer,
+    ViewLayer,
+)
 from naksha.hub.handlers.write_parts import deleted_by, deletion_of
 from naksha.hub.pipeline import version_requests
 from naksha.hub.pipeline.pipeline import Event, Setup
@@ -57,7 +63,7 @@ from naksha.model.errors import (
 )
 from naksha.model.query import Query, States
 from naksha.model.version import Head
-from naksha.versioning.version_refs import MAIN_BRANCH, Named, One, parse_ref
+from naksha.versioning.version_refs import MAIN_BRANCH, NamedRef, SingleRef, parse_ref
 
 _OF_OWN_FEATURES: Final = (
     version_requests.ReadChangesets,
@@ -186,7 +192,7 @@ class ViewHandler:
             return Count(await merged_reads.count(stack, query))
         return Count(await layered_reads.count(stack, query, hiding=self._is_layered))
 
-    async def _at_once(self, stack: Stack) -> Stack:
+    async def _at_once(self, stack: LayerStack) -> LayerStack:
         """Pin all layers to one moment.
 
         Otherwise a feature that is brought up after the top layer was read, and before the lower
@@ -207,7 +213,7 @@ class ViewHandler:
             return msgspec.structs.replace(query, space=event.space.id)
         return query
 
-    async def _stack(self, event: Event, context: str, ref: str) -> Stack:
+    async def _stack(self, event: Event, context: str, ref: str) -> LayerStack:
         """Return the layers of a request: all, the top one, or those below it."""
         parts = {
             DEFAULT: self._layers,
@@ -222,12 +228,12 @@ class ViewHandler:
         if not is_head(ref):
             ref = await self._untagged(event, ref)
             await check_version(event, parts[context], ref)
-        return Stack(event, parts[context], ref)
+        return LayerStack(event, parts[context], ref)
 
     async def _untagged(self, event: Event, ref: str) -> str:
         """Replace a tag of the space in a version reference by its version number."""
         parsed = parse_ref(ref)
-        is_name = isinstance(parsed, One) and isinstance(parsed.point, Named)
+        is_name = isinstance(parsed, SingleRef) and isinstance(parsed.point, NamedRef)
         if not self._has_own or not is_name:
             return ref
         fixed = await event.send_upstream(GetVersion(ref=ref))
@@ -249,12 +255,12 @@ class ViewHandler:
         if len(stack.layers) == 1:
             unmasks = self._is_layered and len(self._layers) > 1
             plain = msgspec.structs.replace(request, context=DEFAULT, unmasks=unmasks)
-            return await stack.layers[0].ask(event, plain)
+            return await stack.layers[0].send(event, plain)
         found = await self._read(event, ReadFeatures(query=request.query, context=request.context))
         deletion = await deletion_of(found, request.message)
         return deleted_by(await self._write(event, deletion))
 
-    async def _written(self, event: Event, request: WriteFeatures | DeleteFeatures) -> Stack:
+    async def _written(self, event: Event, request: WriteFeatures | DeleteFeatures) -> LayerStack:
         """Return the layers of a write.
 
         In a union it is the top layer, which hides nothing, unless writes go to the space that has
@@ -284,7 +290,7 @@ class ViewHandler:
             ref = await self._untagged(event, request.ref)
             request = msgspec.structs.replace(request, ref=ref)
             await check_version(event, self._layers, ref)
-        versions = [await layer.ask(event, request) for layer in self._layers]
+        versions = [await layer.send(event, request) for layer in self._layers]
         known = [version for version in versions if version is not None]
         if len(known) < len(versions):
             return None
@@ -292,7 +298,7 @@ class ViewHandler:
         return FixedVersion(oldest.ref, ",".join(each.line for each in known), oldest.seq_number)
 
 
-def layers_of(properties: dict[str, Any]) -> Sequence[Layer]:
+def layers_of(properties: dict[str, Any]) -> Sequence[ViewLayer]:
     """Return the configured layers, topmost first."""
     extends = properties.get("extends")
     if isinstance(extends, str) and extends:
@@ -300,12 +306,13 @@ def layers_of(properties: dict[str, Any]) -> Sequence[Layer]:
     ids = properties.get("spaceIds")
     if not isinstance(ids, list | tuple) or not ids or not all(isinstance(id, str) for id in ids):
         raise InvalidArgument(
-            "A view needs spaceIds, an array of space ids with the top one first",
+            "A view needs properties.spaceIds: an array of space ids, the top one first",
             field="properties.spaceIds",
         )
     if len(ids) > limits.VIEW_LAYERS_MAX or len({*ids}) < len(ids):
         raise InvalidArgument(
-            f"spaceIds may have at most {limits.VIEW_LAYERS_MAX} spaces, each of them once",
+            f"properties.spaceIds may have at most {limits.VIEW_LAYERS_MAX} spaces, each of them "
+            "once",
             field="properties.spaceIds",
         )
     return tuple(map(SpaceLayer, ids))
@@ -313,37 +320,43 @@ def layers_of(properties: dict[str, Any]) -> Sequence[Layer]:
 
 def view_type_of(properties: dict[str, Any]) -> ViewType:
     """Parse the rule by which the layers are combined."""
-    told = properties.get("viewType", ViewType.LAYERED)
+    value = properties.get("viewType", ViewType.LAYERED)
     try:
-        return ViewType(told)
+        return ViewType(value)
     except ValueError:
         raise InvalidArgument(
-            f"{told!r:.40} is not a valid viewType; use one of {', '.join(ViewType)}",
+            f"{value!r:.40} is not a valid viewType; use one of {', '.join(ViewType)}",
             field="properties.viewType",
         ) from None
 
 
 def writes_to_origin(properties: dict[str, Any]) -> bool:
     """Whether existing features are written to the space that has them, not to the top."""
-    told = properties.get("writes", TOP)
-    if told not in (TOP, ORIGIN):
-        raise InvalidArgument(f"writes must be {TOP} or {ORIGIN}", field="properties.writes")
-    is_union = view_type_of(properties) is ViewType.UNION and "spaceIds" in properties
-    if told == ORIGIN and not is_union:
+    value = properties.get("writes", TOP)
+    if value not in (TOP, ORIGIN):
         raise InvalidArgument(
-            "writes = origin needs viewType UNION with spaceIds; other views are written at the "
-            "top",
+            f"properties.writes is {value!r:.40}; it must be {TOP!r} or {ORIGIN!r}",
             field="properties.writes",
         )
-    return bool(told == ORIGIN)
+    is_union = view_type_of(properties) is ViewType.UNION and "spaceIds" in properties
+    if value == ORIGIN and not is_union:
+        raise InvalidArgument(
+            "properties.writes can be 'origin' only in a view with spaceIds and the viewType "
+            "UNION; writes to any other view go to its top layer",
+            field="properties.writes",
+        )
+    return bool(value == ORIGIN)
 
 
 def names_origin(properties: dict[str, Any]) -> bool:
     """Whether `space` in a feature's namespace names the space that the feature comes from."""
-    told = properties.get("namesOrigin", False)
-    if not isinstance(told, bool):
-        raise InvalidArgument("namesOrigin must be a boolean", field="properties.namesOrigin")
-    return told
+    value = properties.get("namesOrigin", False)
+    if not isinstance(value, bool):
+        raise InvalidArgument(
+            f"properties.namesOrigin must be true or false, not {value!r:.40}",
+            field="properties.namesOrigin",
+        )
+    return value
 
 
 def is_head(ref: str) -> bool:
@@ -352,16 +365,21 @@ def is_head(ref: str) -> bool:
         return True
     parsed = parse_ref(ref)
     return (
-        isinstance(parsed, One) and parsed.branch == MAIN_BRANCH and isinstance(parsed.point, Head)
+        isinstance(parsed, SingleRef)
+        and parsed.branch == MAIN_BRANCH
+        and isinstance(parsed.point, Head)
     )
 
 
-async def check_version(event: Event, layers: Sequence[Layer], ref: str) -> None:
+async def check_version(event: Event, layers: Sequence[ViewLayer], ref: str) -> None:
     """Raise an error for a version that does not mean the same in all layers."""
     parsed = parse_ref(ref)
-    if not isinstance(parsed, One):
-        raise InvalidArgument("The request needs one version, not a range", field="versionRef")
-    if parsed.branch != MAIN_BRANCH or isinstance(parsed.point, Named):
+    if not isinstance(parsed, SingleRef):
+        raise InvalidArgument(
+            f"A view is read at one version, but {ref!r:.80} is a range of versions",
+            field="versionRef",
+        )
+    if parsed.branch != MAIN_BRANCH or isinstance(parsed.point, NamedRef):
         raise NotSupported(
             "Tags and branches belong to one space; give the number or time of the version, or "
             "send the request to the space that has the tag or branch",

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from naksha.hub.config.change_rights import check_lists, check_seen, is_seen
+from naksha.hub.config.change_rights import check_listing, check_visible, is_visible
 from naksha.hub.config.objects import HubObject, patched, replaced
 from naksha.hub.hub import RealmHub
 from naksha.hub.pipeline.request_context import Actor, Context
@@ -18,12 +18,12 @@ from naksha.server.openapi.config_schemas import answers, body_of, changes, patc
 from naksha.server.requests.json_body import json_object
 from naksha.server.requests.state import Ctx, RealmDep
 from naksha.server.responses.encoding import JSON, is_known, json_answer
-from naksha.server.routing.declarations import Depends, Header, Responses
+from naksha.server.routing.declarations import Depends, HeaderParam, Responses
 
 H = TypeVar("H", bound=HubObject)
 IfMatch = Annotated[
     str | None,
-    Header(
+    HeaderParam(
         alias="If-Match",
         description="The `ETag` of the object as you know it. If the object has changed since, "
         "nothing is changed and the status is 412.",
@@ -31,10 +31,10 @@ IfMatch = Annotated[
 ]
 
 
-class Asked(NamedTuple):
+class ConfigRequest(NamedTuple):
     """A configuration request with its realm and context."""
 
-    request: Request
+    http: Request
     realm: RealmHub
     context: Context
 
@@ -45,15 +45,15 @@ class Asked(NamedTuple):
 
     async def body(self) -> dict[str, Any]:
         """Parse the object in the request body."""
-        return await json_object(self.request)
+        return await json_object(self.http)
 
 
-async def asked_of(request: Request, realm: RealmDep, context: Ctx) -> Asked:
+async def config_request_of(request: Request, realm: RealmDep, context: Ctx) -> ConfigRequest:
     """Bundle a request with its realm and context."""
-    return Asked(request, realm, context)
+    return ConfigRequest(request, realm, context)
 
 
-AskedDep = Annotated[Asked, Depends(asked_of)]
+ConfigRequestDep = Annotated[ConfigRequest, Depends(config_request_of)]
 
 
 async def tags_of(if_match: IfMatch = None) -> Collection[str] | None:
@@ -93,7 +93,7 @@ def removed(request: Request, thing: HubObject) -> Response:
     return Response(status_code=204)
 
 
-class Change(Protocol[H]):
+class ChangeFunction(Protocol[H]):
     """Function that changes an object of one kind."""
 
     def __call__(
@@ -111,11 +111,11 @@ Description = dict[str, Any]
 """Keyword arguments of a route declaration."""
 
 
-class Routes(Generic[H]):
+class ConfigRoutes(Generic[H]):
     """Endpoints of one kind of object: their OpenAPI description and their implementation."""
 
     def __init__(
-        self, kind: type[H], document: type[BaseModel], change: Change[H] | None = None
+        self, kind: type[H], document: type[BaseModel], change: ChangeFunction[H] | None = None
     ) -> None:
         """Describe the endpoints; `change` is for kinds whose changes have side effects."""
         self._kind = kind
@@ -140,60 +140,68 @@ class Routes(Generic[H]):
         )
         return {**described, "status_code": status}
 
-    async def listed(self, asked: Asked, ids: Collection[str] | None = None) -> Response:
+    async def listed(self, request: ConfigRequest, ids: Collection[str] | None = None) -> Response:
         """List the objects visible to the actor, or those of them with given ids."""
-        check_lists(self._kind, asked.actor)
-        found = await asked.realm.registry.list(self._kind)
+        check_listing(self._kind, request.actor)
+        found = await request.realm.registry.list(self._kind)
         return json_answer(
-            asked.request,
+            request.http,
             [
                 one.to_json()
                 for one in found
-                if is_seen(one, asked.actor) and (ids is None or one.id in ids)
+                if is_visible(one, request.actor) and (ids is None or one.id in ids)
             ],
         )
 
-    async def found(self, id: str, asked: Asked) -> H:
+    async def found(self, id: str, request: ConfigRequest) -> H:
         """Return an object if it is visible to the actor."""
-        thing = await asked.realm.registry.get(self._kind, id)
-        check_seen(thing, asked.actor)
+        thing = await request.realm.registry.get(self._kind, id)
+        check_visible(thing, request.actor)
         return thing
 
-    async def shown(self, id: str, asked: Asked) -> Response:
+    async def shown(self, id: str, request: ConfigRequest) -> Response:
         """Respond with an object if it is visible to the actor."""
-        return shown(asked.request, await self.found(id, asked))
+        return shown(request.http, await self.found(id, request))
 
-    async def made(self, asked: Asked, status: int = 200) -> Response:
+    async def made(self, request: ConfigRequest, status: int = 200) -> Response:
         """Create an object."""
-        thing = self._kind.from_json(await asked.body())
-        return shown(asked.request, await asked.realm.registry.create(thing, asked.actor), status)
+        thing = self._kind.from_json(await request.body())
+        return shown(
+            request.http, await request.realm.registry.create(thing, request.actor), status
+        )
 
-    async def replaced(self, id: str, asked: Asked, tags: Collection[str] | None) -> Response:
+    async def replaced(
+        self, id: str, request: ConfigRequest, tags: Collection[str] | None
+    ) -> Response:
         """Replace an object by the one in the body."""
-        body = await asked.body()
-        return await self._changed(id, lambda old: replaced(self._kind, old, body), asked, tags)
+        body = await request.body()
+        return await self._changed(id, lambda old: replaced(self._kind, old, body), request, tags)
 
-    async def patched(self, id: str, asked: Asked, tags: Collection[str] | None) -> Response:
+    async def patched(
+        self, id: str, request: ConfigRequest, tags: Collection[str] | None
+    ) -> Response:
         """Apply the JSON Merge Patch in the body to an object."""
-        patch = await asked.body()
-        return await self._changed(id, lambda old: patched(self._kind, old, patch), asked, tags)
+        patch = await request.body()
+        return await self._changed(id, lambda old: patched(self._kind, old, patch), request, tags)
 
-    async def removed(self, id: str, asked: Asked, tags: Collection[str] | None) -> Response:
+    async def removed(
+        self, id: str, request: ConfigRequest, tags: Collection[str] | None
+    ) -> Response:
         """Remove an object."""
-        registry = asked.realm.registry
+        registry = request.realm.registry
         return removed(
-            asked.request, await registry.remove(self._kind, id, asked.actor, if_match=tags)
+            request.http, await registry.remove(self._kind, id, request.actor, if_match=tags)
         )
 
     async def _changed(
         self,
         id: str,
         changed: Callable[[H], H],
-        asked: Asked,
+        request: ConfigRequest,
         tags: Collection[str] | None,
     ) -> Response:
-        thing = await self._change(asked.realm, id, changed, asked.actor, if_match=tags)
-        return shown(asked.request, thing)
+        thing = await self._change(request.realm, id, changed, request.actor, if_match=tags)
+        return shown(request.http, thing)
 
     async def _in_registry(
         self,

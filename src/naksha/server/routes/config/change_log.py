@@ -11,8 +11,8 @@ from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.server.openapi.config_schemas import ConfigurationChangesDocument, answers
 from naksha.server.responses.encoding import json_answer
-from naksha.server.routes.config._crud import AskedDep
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routes.config._crud import ConfigRequestDep
+from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["configuration"])
 
@@ -25,31 +25,32 @@ router = Router(tags=["configuration"])
     },
 )
 async def read_changes(
-    asked: AskedDep,
+    request: ConfigRequestDep,
     after: Annotated[
         str | None,
-        Query(
+        QueryParam(
             max_length=limits.FEED_POSITION_LENGTH_MAX,
             description="The `next` of the previous page, or the `cursor` of a commit.",
         ),
     ] = None,
     since: Annotated[
         int | None,
-        Query(
+        QueryParam(
             ge=0, le=limits.INT8_MAX // 1000, description="Commits from this time (epoch ms) on."
         ),
     ] = None,
     newest_first: Annotated[
-        bool, Query(alias="newestFirst", description="Newest first, from the end or from `after`.")
+        bool,
+        QueryParam(alias="newestFirst", description="Newest first, from the end or from `after`."),
     ] = False,
-    limit: Annotated[int, Query(ge=1, le=limits.LOG_PAGE_MAX)] = 100,
+    limit: Annotated[int, QueryParam(ge=1, le=limits.LOG_PAGE_MAX)] = 100,
 ) -> Response:
     """List the commits to the configuration, oldest first, with time and author.
 
     They cover spaces, connectors, storages, roles and subscriptions. Objects that the actor may not
     see are left out.
     """
-    log = ConfigLog(asked.realm.opened, asked.actor)
+    log = ConfigLog(request.realm.opened, request.actor)
     if since is not None:
         if after is not None or newest_first:
             raise InvalidArgument(
@@ -61,4 +62,4 @@ async def read_changes(
         page = await log.newest_first(after, limit)
     else:
         page = await log.oldest_first(after, limit)
-    return json_answer(asked.request, page)
+    return json_answer(request.http, page)

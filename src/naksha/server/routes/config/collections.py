@@ -21,32 +21,36 @@ from naksha.server.openapi.config_schemas import (
     changes,
 )
 from naksha.server.responses.encoding import JSON, json_answer
-from naksha.server.routes.config._crud import Asked, AskedDep
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routes.config._crud import ConfigRequest, ConfigRequestDep
+from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["storages"])
 COLLECTIONS: Final = "/hub/storages/{storage_id}/collections"
 COLLECTION: Final = "/hub/storages/{storage_id}/collections/{collection_id}"
 _SETTINGS: Final = {field.encode_name for field in msgspec.structs.fields(CollectionChange)}
-Dropped = Annotated[bool, Query(description="Include dropped collections.")]
+Dropped = Annotated[bool, QueryParam(description="Include dropped collections.")]
 
 
 @router.get(
     COLLECTIONS,
     responses=answers(list[CollectionDocument], "The collections."),
 )
-async def list_collections(storage_id: str, asked: AskedDep, dropped: Dropped = False) -> Response:
+async def list_collections(
+    storage_id: str, request: ConfigRequestDep, dropped: Dropped = False
+) -> Response:
     """List the collections of a storage; requires the right to use the storage."""
-    storage = await storage_for(asked.realm, storage_id, asked.actor, Right.USE_STORAGES)
+    storage = await storage_for(request.realm, storage_id, request.actor, Right.USE_STORAGES)
     found = await storage.collections(dropped=dropped)
-    return json_answer(asked.request, found)
+    return json_answer(request.http, found)
 
 
 @router.get(COLLECTION, responses=answers(CollectionDocument, "The collection."))
-async def get_collection(storage_id: str, collection_id: str, asked: AskedDep) -> Response:
+async def get_collection(
+    storage_id: str, collection_id: str, request: ConfigRequestDep
+) -> Response:
     """Return a collection, also a dropped one."""
-    storage = await storage_for(asked.realm, storage_id, asked.actor, Right.USE_STORAGES)
-    return json_answer(asked.request, await storage.collection(collection_id, dropped=True))
+    storage = await storage_for(request.realm, storage_id, request.actor, Right.USE_STORAGES)
+    return json_answer(request.http, await storage.collection(collection_id, dropped=True))
 
 
 @router.patch(
@@ -54,23 +58,25 @@ async def get_collection(storage_id: str, collection_id: str, asked: AskedDep) -
     responses=changes(CollectionDocument, "The collection."),
     openapi_extra=body_of(CollectionSettings, "The settings to change."),
 )
-async def patch_collection(storage_id: str, collection_id: str, asked: AskedDep) -> Response:
+async def patch_collection(
+    storage_id: str, collection_id: str, request: ConfigRequestDep
+) -> Response:
     """Change settings.
 
     `deleteAt` schedules the deletion, and 0 cancels it; the collection stays usable until then.
     """
-    change = _change_of(await asked.body())
-    return await _run(asked, storage_id, lambda s: s.change_collection(collection_id, change))
+    change = _change_of(await request.body())
+    return await _run(request, storage_id, lambda s: s.change_collection(collection_id, change))
 
 
 @router.delete(COLLECTION, responses=changes(CollectionDocument, "The collection."))
 async def drop_collection(
     storage_id: str,
     collection_id: str,
-    asked: AskedDep,
+    request: ConfigRequestDep,
     delete_at: Annotated[
         int | None,
-        Query(
+        QueryParam(
             alias="deleteAt",
             ge=0,
             le=INT8_MAX,
@@ -85,21 +91,23 @@ async def drop_collection(
         info: CollectionInfo = await session.collection(collection_id, dropped=True)
         return info
 
-    return await _run(asked, storage_id, drop)
+    return await _run(request, storage_id, drop)
 
 
 @router.post(
     f"{COLLECTION}/restore",
     responses=changes(CollectionDocument, "The collection."),
 )
-async def restore_collection(storage_id: str, collection_id: str, asked: AskedDep) -> Response:
+async def restore_collection(
+    storage_id: str, collection_id: str, request: ConfigRequestDep
+) -> Response:
     """Restore a dropped collection with all its features and history."""
-    return await _run(asked, storage_id, lambda s: s.restore_collection(collection_id))
+    return await _run(request, storage_id, lambda s: s.restore_collection(collection_id))
 
 
-async def _run(asked: Asked, storage_id: str, work: Any) -> Response:
-    storage = await storage_for(asked.realm, storage_id, asked.actor, Right.MANAGE_STORAGES)
-    info = await storage.run(work, asked.actor.app_id, asked.actor.author)
+async def _run(request: ConfigRequest, storage_id: str, work: Any) -> Response:
+    storage = await storage_for(request.realm, storage_id, request.actor, Right.MANAGE_STORAGES)
+    info = await storage.run(work, request.actor.app_id, request.actor.author)
     return Response(msgspec.json.encode(info), media_type=JSON)
 
 

@@ -9,7 +9,7 @@ import msgspec
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from naksha.hub.config.change_rights import check_lists, is_seen
+from naksha.hub.config.change_rights import check_listing, is_visible
 from naksha.hub.config.objects import Space, patched, replaced
 from naksha.hub.handlers.authorization import check_active
 from naksha.hub.subscriptions.changes import (
@@ -27,21 +27,27 @@ from naksha.server.openapi.subscription_schemas import SubscriptionDocument
 from naksha.server.requests.json_body import exact_object
 from naksha.server.requests.state import server_of
 from naksha.server.responses.encoding import JSON, etag_of, is_known, json_answer
-from naksha.server.routes.config._crud import Asked, AskedDep, Routes, Tags, removed
-from naksha.server.routing.declarations import Path, Router
+from naksha.server.routes.config._crud import (
+    ConfigRequest,
+    ConfigRequestDep,
+    ConfigRoutes,
+    Tags,
+    removed,
+)
+from naksha.server.routing.declarations import PathParam, Router
 
 router = Router(tags=["subscriptions"])
 SUBSCRIPTIONS: Final = "/hub/subscriptions"
 SUBSCRIPTION: Final = "/hub/subscriptions/{subscription_id}"
 OF_SPACE: Final = "/hub/spaces/{space_id}/subscriptions"
 ONE_OF_SPACE: Final = "/hub/spaces/{space_id}/subscriptions/{subscription_id}"
-_subscriptions: Final = Routes(Subscription, SubscriptionDocument)
+_subscriptions: Final = ConfigRoutes(Subscription, SubscriptionDocument)
 _MAKES: Final = _subscriptions.makes("The subscription, with its id.", 201)
 _NOW: Final = changes(SubscriptionDocument, "The subscription after the change.")
-Id = Annotated[str, Path(pattern=ID_PATTERN)]
+Id = Annotated[str, PathParam(pattern=ID_PATTERN)]
 
 
-class Reset(BaseModel):
+class SubscriptionReset(BaseModel):
     """New position of a subscription."""
 
     since: str | int = Field(
@@ -50,30 +56,30 @@ class Reset(BaseModel):
     )
 
 
-class Move(BaseModel):
+class SubscriptionMove(BaseModel):
     """Instance that is to deliver a subscription."""
 
     instance: str = Field(description="Id of the instance, from `/hub/instances`.")
 
 
-async def _check_active(space_id: str, asked: Asked) -> None:
+async def _check_active(space_id: str, request: ConfigRequest) -> None:
     """Reject requests about the changes of an inactive space."""
-    space = await asked.realm.registry.find(Space, space_id)
+    space = await request.realm.registry.find(Space, space_id)
     if space is not None:
         check_active(space)
 
 
-async def _shown(asked: Asked, thing: Subscription, status: int = 200) -> Response:
+async def _shown(request: ConfigRequest, thing: Subscription, status: int = 200) -> Response:
     """Respond with a subscription and its status; the first part of the tag is the object's."""
-    told = _told(thing, await status_of(asked.realm, thing))
-    suffix = etag_of(msgspec.json.encode(told["status"])).strip('"')
+    body = _subscription_json(thing, await status_of(request.realm, thing))
+    suffix = etag_of(msgspec.json.encode(body["status"])).strip('"')
     headers = {"ETag": f'"{thing.etag()}.{suffix}"'}
-    if asked.request.method == "GET" and is_known(asked.request, headers["ETag"]):
+    if request.http.method == "GET" and is_known(request.http, headers["ETag"]):
         return Response(status_code=304, headers=headers)
-    return Response(msgspec.json.encode(told), status, headers, media_type=JSON)
+    return Response(msgspec.json.encode(body), status, headers, media_type=JSON)
 
 
-def _told(thing: Subscription, status: dict[str, Any]) -> dict[str, Any]:
+def _subscription_json(thing: Subscription, status: dict[str, Any]) -> dict[str, Any]:
     """Return the JSON of a subscription, with the members that XYZ clients expect."""
     return {
         **thing.to_json(),
@@ -84,155 +90,160 @@ def _told(thing: Subscription, status: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-async def _listed(asked: Asked, space_id: str | None = None) -> Response:
-    check_lists(Subscription, asked.actor)
+async def _listed(request: ConfigRequest, space_id: str | None = None) -> Response:
+    check_listing(Subscription, request.actor)
     found = [
         one
-        for one in await asked.realm.registry.list(Subscription)
-        if is_seen(one, asked.actor) and space_id in (None, one.source.space_id)
+        for one in await request.realm.registry.list(Subscription)
+        if is_visible(one, request.actor) and space_id in (None, one.source.space_id)
     ]
-    statuses = await statuses_of(asked.realm, found)
-    told = [_told(one, status) for one, status in zip(found, statuses, strict=True)]
-    return json_answer(asked.request, told)
+    statuses = await statuses_of(request.realm, found)
+    body = [_subscription_json(one, status) for one, status in zip(found, statuses, strict=True)]
+    return json_answer(request.http, body)
 
 
-async def _found(id: str, asked: Asked, space_id: str) -> Subscription:
+async def _found(id: str, request: ConfigRequest, space_id: str) -> Subscription:
     """Return a subscription to a space."""
-    thing = await _subscriptions.found(id, asked)
+    thing = await _subscriptions.found(id, request)
     if thing.source.space_id != space_id:
         raise NotFound(f"Space {space_id!r} has no subscription {id!r}", field="subscription")
     return thing
 
 
-async def _made(asked: Asked, body: dict[str, Any]) -> Response:
-    made = await create_subscription(asked.realm, Subscription.from_json(body), asked.actor)
-    return await _shown(asked, made, 201)
+async def _made(request: ConfigRequest, body: dict[str, Any]) -> Response:
+    made = await create_subscription(request.realm, Subscription.from_json(body), request.actor)
+    return await _shown(request, made, 201)
 
 
-async def _replaced(id: str, asked: Asked, tags: Collection[str] | None) -> Response:
-    body = await asked.body()
+async def _replaced(id: str, request: ConfigRequest, tags: Collection[str] | None) -> Response:
+    body = await request.body()
 
     def change(old: Subscription) -> Subscription:
         source = msgspec.to_builtins(old.source)
         return replaced(Subscription, old, {"source": source, **body})
 
-    registry = asked.realm.registry
+    registry = request.realm.registry
     return await _shown(
-        asked, await registry.change(Subscription, id, change, asked.actor, if_match=tags)
+        request, await registry.change(Subscription, id, change, request.actor, if_match=tags)
     )
 
 
-async def _removed(id: str, asked: Asked, tags: Collection[str] | None) -> Response:
-    gone = await remove_subscription(asked.realm, id, asked.actor, if_match=tags)
-    return removed(asked.request, gone)
+async def _removed(id: str, request: ConfigRequest, tags: Collection[str] | None) -> Response:
+    gone = await remove_subscription(request.realm, id, request.actor, if_match=tags)
+    return removed(request.http, gone)
 
 
 # ---- Of a realm ----------------------------------------------------------------------------------
 
 
 @router.get(SUBSCRIPTIONS, **_subscriptions.lists)
-async def list_subscriptions(asked: AskedDep) -> Response:
+async def list_subscriptions(request: ConfigRequestDep) -> Response:
     """List the subscriptions of the realm."""
-    return await _listed(asked)
+    return await _listed(request)
 
 
 @router.post(SUBSCRIPTIONS, **_MAKES)
-async def post_subscription(asked: AskedDep) -> Response:
+async def post_subscription(request: ConfigRequestDep) -> Response:
     """Subscribe to a space or a storage. Changes published after the response are delivered."""
-    return await _made(asked, await asked.body())
+    return await _made(request, await request.body())
 
 
 @router.get(SUBSCRIPTION, **_subscriptions.shows)
-async def get_subscription(subscription_id: Id, asked: AskedDep) -> Response:
+async def get_subscription(subscription_id: Id, request: ConfigRequestDep) -> Response:
     """Return a subscription with its status."""
-    return await _shown(asked, await _subscriptions.found(subscription_id, asked))
+    return await _shown(request, await _subscriptions.found(subscription_id, request))
 
 
 @router.put(SUBSCRIPTION, **_subscriptions.replaces)
-async def put_subscription(subscription_id: Id, asked: AskedDep, tags: Tags) -> Response:
+async def put_subscription(subscription_id: Id, request: ConfigRequestDep, tags: Tags) -> Response:
     """Replace an existing subscription. Its position and its source stay."""
-    return await _replaced(subscription_id, asked, tags)
+    return await _replaced(subscription_id, request, tags)
 
 
 @router.patch(SUBSCRIPTION, **_subscriptions.patches)
-async def patch_subscription(subscription_id: Id, asked: AskedDep, tags: Tags) -> Response:
+async def patch_subscription(
+    subscription_id: Id, request: ConfigRequestDep, tags: Tags
+) -> Response:
     """Change a subscription by a JSON Merge Patch: `{"active": false}` pauses it."""
-    patch = await asked.body()
-    changed = await asked.realm.registry.change(
+    patch = await request.body()
+    changed = await request.realm.registry.change(
         Subscription,
         subscription_id,
         lambda old: patched(Subscription, old, patch),
-        asked.actor,
+        request.actor,
         if_match=tags,
     )
-    return await _shown(asked, changed)
+    return await _shown(request, changed)
 
 
 @router.delete(SUBSCRIPTION, **_subscriptions.removes)
-async def delete_subscription(subscription_id: Id, asked: AskedDep, tags: Tags) -> Response:
+async def delete_subscription(
+    subscription_id: Id, request: ConfigRequestDep, tags: Tags
+) -> Response:
     """Remove a subscription; a delivery in progress may still arrive."""
-    return await _removed(subscription_id, asked, tags)
+    return await _removed(subscription_id, request, tags)
 
 
 @router.post(
     f"{SUBSCRIPTION}/reset",
     responses={**_NOW, 410: {"description": "The changes after this version have expired."}},
-    openapi_extra=body_of(Reset, "The new position."),
+    openapi_extra=body_of(SubscriptionReset, "The new position."),
 )
-async def post_reset(subscription_id: Id, asked: AskedDep) -> Response:
+async def post_reset(subscription_id: Id, request: ConfigRequestDep) -> Response:
     """Continue after another version, to replay or to skip changes.
 
     An expired subscription must be reset before it continues.
     """
-    since = (await exact_object(asked.request, Reset)).get("since")
+    since = (await exact_object(request.http, SubscriptionReset)).get("since")
     if isinstance(since, str) and since.isdecimal():
         since = int(since)
     if isinstance(since, bool) or not isinstance(since, int | str):
         raise InvalidArgument(
-            f'since must be a version number, "{NOW}" or "{BEGINNING}"', field="since"
+            f'since must be a version number, "{NOW}" or "{BEGINNING}", not {since!r:.40}',
+            field="since",
         )
-    thing = await reset_subscription(asked.realm, subscription_id, since, asked.actor)
-    return await _shown(asked, thing)
+    thing = await reset_subscription(request.realm, subscription_id, since, request.actor)
+    return await _shown(request, thing)
 
 
 @router.post(
     f"{SUBSCRIPTION}/move",
     responses=_NOW,
-    openapi_extra=body_of(Move, "The instance that is to deliver."),
+    openapi_extra=body_of(SubscriptionMove, "The instance that is to deliver."),
 )
-async def post_move(subscription_id: Id, asked: AskedDep) -> Response:
+async def post_move(subscription_id: Id, request: ConfigRequestDep) -> Response:
     """Move a subscription to another instance of the hub."""
-    instance = (await exact_object(asked.request, Move)).get("instance")
+    instance = (await exact_object(request.http, SubscriptionMove)).get("instance")
     if not isinstance(instance, str):
         raise InvalidArgument("instance must be the id of an instance", field="instance")
-    living = await server_of(asked.request).hub.catalog.node.living()
+    living = await server_of(request.http).hub.catalog.node.living()
     names = {lease.holder for lease in living}
-    thing = await move_subscription(asked.realm, subscription_id, instance, asked.actor, names)
-    return await _shown(asked, thing)
+    thing = await move_subscription(request.realm, subscription_id, instance, request.actor, names)
+    return await _shown(request, thing)
 
 
 # ---- Of a space, as in the XYZ API ---------------------------------------------------------------
 
 
 @router.get(OF_SPACE, **_subscriptions.lists)
-async def list_of_space(space_id: str, asked: AskedDep) -> Response:
+async def list_of_space(space_id: str, request: ConfigRequestDep) -> Response:
     """List the subscriptions to a space."""
-    await _check_active(space_id, asked)
-    return await _listed(asked, space_id)
+    await _check_active(space_id, request)
+    return await _listed(request, space_id)
 
 
 @router.post(OF_SPACE, **_MAKES)
-async def post_to_space(space_id: str, asked: AskedDep) -> Response:
+async def post_to_space(space_id: str, request: ConfigRequestDep) -> Response:
     """Subscribe to a space."""
-    await _check_active(space_id, asked)
-    return await _made(asked, {**await asked.body(), "source": {"spaceId": space_id}})
+    await _check_active(space_id, request)
+    return await _made(request, {**await request.body(), "source": {"spaceId": space_id}})
 
 
 @router.get(ONE_OF_SPACE, **_subscriptions.shows)
-async def get_of_space(space_id: str, subscription_id: Id, asked: AskedDep) -> Response:
+async def get_of_space(space_id: str, subscription_id: Id, request: ConfigRequestDep) -> Response:
     """Return a subscription to a space."""
-    await _check_active(space_id, asked)
-    return await _shown(asked, await _found(subscription_id, asked, space_id))
+    await _check_active(space_id, request)
+    return await _shown(request, await _found(subscription_id, request, space_id))
 
 
 @router.put(
@@ -240,25 +251,27 @@ async def get_of_space(space_id: str, subscription_id: Id, asked: AskedDep) -> R
     responses={**_NOW, 201: _MAKES["responses"][201]},
     openapi_extra=_subscriptions.replaces["openapi_extra"],
 )
-async def put_to_space(space_id: str, subscription_id: Id, asked: AskedDep, tags: Tags) -> Response:
+async def put_to_space(
+    space_id: str, subscription_id: Id, request: ConfigRequestDep, tags: Tags
+) -> Response:
     """Create or replace a subscription to a space."""
-    await _check_active(space_id, asked)
-    if await asked.realm.registry.find(Subscription, subscription_id) is None:
+    await _check_active(space_id, request)
+    if await request.realm.registry.find(Subscription, subscription_id) is None:
         if tags is not None:
             raise PreconditionFailed(
                 f"Subscription {subscription_id!r} does not exist", field="If-Match"
             )
         mine = {"id": subscription_id, "source": {"spaceId": space_id}}
-        return await _made(asked, {**await asked.body(), **mine})
-    await _found(subscription_id, asked, space_id)
-    return await _replaced(subscription_id, asked, tags)
+        return await _made(request, {**await request.body(), **mine})
+    await _found(subscription_id, request, space_id)
+    return await _replaced(subscription_id, request, tags)
 
 
 @router.delete(ONE_OF_SPACE, **_subscriptions.removes)
 async def delete_of_space(
-    space_id: str, subscription_id: Id, asked: AskedDep, tags: Tags
+    space_id: str, subscription_id: Id, request: ConfigRequestDep, tags: Tags
 ) -> Response:
     """Remove a subscription to a space."""
-    await _check_active(space_id, asked)
-    await _found(subscription_id, asked, space_id)
-    return await _removed(subscription_id, asked, tags)
+    await _check_active(space_id, request)
+    await _found(subscription_id, request, space_id)
+    return await _removed(subscription_id, request, tags)

@@ -13,28 +13,28 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from naksha.hub.copying import Copy, CopyOrder, CopyReport
 from naksha.hub.pipeline.request_context import Context
 from naksha.hub.pipeline.requests import IfExists, IfNotExists
 from naksha.hub.query_language.query_string import decoded, raw_pairs
+from naksha.hub.space_copy import CopyOperation, CopyReport, CopySpec
 from naksha.model import limits
 from naksha.model.errors import NakshaError
 from naksha.model.feature_problems import invalid_struct
 from naksha.server.errors import envelope_response, error_json
-from naksha.server.middleware.admission import Turns
+from naksha.server.middleware.admission import AdmissionController
 from naksha.server.openapi.config_schemas import errors
 from naksha.server.openapi.feature_schemas import takes
 from naksha.server.requests.json_body import json_object
 from naksha.server.requests.parameters import (
     PROPERTY_QUERY,
     EdgeParameters,
-    PlaceParameters,
+    ReadParameters,
     query_of,
     raw_query,
 )
 from naksha.server.requests.state import Ctx, RealmDep, prolonged, server_of
 from naksha.server.responses.encoding import FAILED, JSON
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["features"])
 LINES: Final = "application/x-ndjson"
@@ -85,7 +85,7 @@ _PROGRESS: Final[dict[str, Any]] = {
 }
 
 
-class CopyParameters(PlaceParameters, EdgeParameters):
+class CopyParameters(ReadParameters, EdgeParameters):
     """Selection of the features to copy."""
 
     tags: list[str] = Field([], description="As in a search.")
@@ -95,7 +95,9 @@ class CopyParameters(PlaceParameters, EdgeParameters):
     )
 
 
-class _Order(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class _CopyBody(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True
+):
     """Body of a copy request."""
 
     target_space_id: str
@@ -129,7 +131,7 @@ async def copy(
     request: Request,
     realm: RealmDep,
     context: Ctx,
-    parameters: Annotated[CopyParameters, Query()],
+    parameters: Annotated[CopyParameters, QueryParam()],
 ) -> Response:
     """Copy the features that match a query in this space, at any version, into another space.
 
@@ -138,7 +140,7 @@ async def copy(
     `application/x-ndjson` receive its progress.
     """
     body = _order(await json_object(request))
-    order = CopyOrder(
+    order = CopySpec(
         target_space_id=body.target_space_id,
         query=query_of(request, limit=parameters.limit, spatial=parameters.box()),
         ref=parameters.ref,
@@ -150,73 +152,75 @@ async def copy(
         remove_tags=body.remove_tags,
         transactional=body.transactional,
         message=body.message,
-        said=_said(raw_query(request)),
+        query_text=_readable_query(raw_query(request)),
     )
-    copying = Copy(realm, space_id, order, context, partial(prolonged, request))
-    steps = _in_turn(server_of(request).copies, context, copying)
+    copy_operation = CopyOperation(realm, space_id, order, context, partial(prolonged, request))
+    steps = _in_slot(server_of(request).copies, context, copy_operation)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(aclosing(steps))
         try:
             report = await anext(steps)
             if LINES in request.headers.get("Accept", ""):
                 stack.pop_all()  # the stream closes the steps itself
-                return StreamingResponse(_lines(steps, copying, context), media_type=LINES)
+                return StreamingResponse(_lines(steps, copy_operation, context), media_type=LINES)
             async for _ in steps:
                 pass
         except NakshaError as error:
-            if not copying.report.parts:
+            if not copy_operation.report.parts:
                 raise
-            return envelope_response(*_failed(error, copying, context))
+            return envelope_response(*_failed(error, copy_operation, context))
     headers = {FAILED: str(report.failed_count)} if report.failed_count else {}
     return Response(_line(report), headers=headers, media_type=JSON)
 
 
-async def _in_turn(
-    turns: Turns, context: Context, copying: Copy
+async def _in_slot(
+    admission: AdmissionController, context: Context, copy_operation: CopyOperation
 ) -> AsyncGenerator[CopyReport, None]:
     line = (context.actor.realm, context.actor.app_id, context.actor.author)
-    await turns.enter(line)
+    await admission.enter(line)
     try:
-        async with aclosing(copying.steps()) as steps:
+        async with aclosing(copy_operation.steps()) as steps:
             async for report in steps:
                 yield report
     finally:
-        turns.leave(line)
+        admission.leave(line)
 
 
 async def _lines(
-    steps: AsyncGenerator[CopyReport, None], copying: Copy, context: Context
+    steps: AsyncGenerator[CopyReport, None], copy_operation: CopyOperation, context: Context
 ) -> AsyncIterator[bytes]:
     """Yield the progress after each transaction, then the report or the error."""
     async with aclosing(steps):
-        yield _line(copying.report)
+        yield _line(copy_operation.report)
         try:
             async for report in steps:
                 yield _line(report)
         except NakshaError as error:
-            yield msgspec.json.encode(_failed(error, copying, context)[1]) + b"\n"
+            yield msgspec.json.encode(_failed(error, copy_operation, context)[1]) + b"\n"
 
 
 def _line(report: CopyReport) -> bytes:
-    told: dict[str, Any] = {"type": "CopyProgress", **report.counts()}
+    message: dict[str, Any] = {"type": "CopyProgress", **report.counts()}
     if report.is_complete:
-        told = {"type": "CopyResponse", **msgspec.to_builtins(report)}
-    return msgspec.json.encode(told) + b"\n"
+        message = {"type": "CopyResponse", **msgspec.to_builtins(report)}
+    return msgspec.json.encode(message) + b"\n"
 
 
-def _failed(error: NakshaError, copying: Copy, context: Context) -> tuple[int, dict[str, Any]]:
+def _failed(
+    error: NakshaError, copy_operation: CopyOperation, context: Context
+) -> tuple[int, dict[str, Any]]:
     status, envelope = error_json(error, context.stream_id)
-    return status, {**envelope, "copied": msgspec.to_builtins(copying.report)}
+    return status, {**envelope, "copied": msgspec.to_builtins(copy_operation.report)}
 
 
-def _said(raw: bytes) -> str:
+def _readable_query(raw: bytes) -> str:
     """Return the readable query without other parameters, which may include a token."""
     pairs = (decoded(pair, "query") for pair in raw_pairs(raw))
     return "&".join(pair for pair in pairs if _QUERY.match(pair))
 
 
-def _order(body: dict[str, Any]) -> _Order:
+def _order(body: dict[str, Any]) -> _CopyBody:
     try:
-        return msgspec.convert(body, _Order)
+        return msgspec.convert(body, _CopyBody)
     except msgspec.ValidationError as error:
         raise invalid_struct("copy request", error) from None

@@ -24,7 +24,7 @@ from naksha.server.requests.parameters import (
 from naksha.server.responses.encoding import GEO_JSON, JSON, feature_collection
 from naksha.server.responses.feature_collections import AskedDep, shaping_of
 from naksha.server.responses.iterate_handles import cursor_of, handle_of
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["features"])
 DELETED: Final = "/hub/spaces/{space_id}/deleted"
@@ -41,7 +41,7 @@ _PURGES: Final = {
     openapi_extra=PROPERTY_QUERY,
 )
 async def list_deleted(
-    asked: AskedDep, parameters: Annotated[DeletedParameters, Query()]
+    asked: AskedDep, parameters: Annotated[DeletedParameters, QueryParam()]
 ) -> Response:
     """List deleted features in their last state, ordered by id.
 
@@ -63,7 +63,7 @@ class PurgeParameters(BranchParameters):
 
 @router.delete(DELETED, responses=_PURGES)
 async def purge_deleted(
-    asked: AskedDep, parameters: Annotated[PurgeParameters, Query()]
+    asked: AskedDep, parameters: Annotated[PurgeParameters, QueryParam()]
 ) -> Response:
     """Purge deleted features by id. Past versions show them until their history expires."""
     ids = id_list(raw_query(asked.request))

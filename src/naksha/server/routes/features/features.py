@@ -71,8 +71,8 @@ from naksha.server.responses.encoding import (
     written_feature,
 )
 from naksha.server.responses.feature_collections import Asked, AskedDep, shaping_of
-from naksha.server.routing.declarations import Depends, Header, Query, Router
-from naksha.versioning.version_refs import Everything, parse_ref
+from naksha.server.routing.declarations import Depends, HeaderParam, QueryParam, Router
+from naksha.versioning.version_refs import AllRef, parse_ref
 
 router = Router(tags=["features"])
 MANY: Final = "/hub/spaces/{space_id}/features"
@@ -98,7 +98,7 @@ async def checked_id(feature_id: str) -> str:
 FeatureId = Annotated[str, Depends(checked_id)]
 IfMatch = Annotated[
     str | None,
-    Header(
+    HeaderParam(
         alias="If-Match",
         description="The `ETag`, or the `uuid`, of the feature that was read; if the feature has "
         "changed since, nothing is written and the response is 412. `*`: the feature must exist.",
@@ -106,14 +106,14 @@ IfMatch = Annotated[
 ]
 IfMatchMany = Annotated[
     str | None,
-    Header(
+    HeaderParam(
         alias="If-Match",
         description="`*`: every feature must have the `uuid` of its current state, else 409.",
     ),
 ]
 IfNoneMatch = Annotated[
     str | None,
-    Header(
+    HeaderParam(
         alias="If-None-Match",
         description="`*`: the feature must not exist, else 412. No other value is supported.",
     ),
@@ -124,7 +124,9 @@ IfNoneMatch = Annotated[
 
 
 @router.get(MANY, responses=reads("The features found.", (GEO_JSON, FEATURES)))
-async def get_features(asked: AskedDep, parameters: Annotated[IdParameters, Query()]) -> Response:
+async def get_features(
+    asked: AskedDep, parameters: Annotated[IdParameters, QueryParam()]
+) -> Response:
     """Return features by id. Missing ones are left out."""
     ids = id_list(raw_query(asked.request))
     if not ids:
@@ -144,13 +146,13 @@ async def get_features(asked: AskedDep, parameters: Annotated[IdParameters, Quer
     ),
 )
 async def get_feature(
-    asked: AskedDep, feature_id: FeatureId, parameters: Annotated[AuthorParameters, Query()]
+    asked: AskedDep, feature_id: FeatureId, parameters: Annotated[AuthorParameters, QueryParam()]
 ) -> Response:
     """Return a feature."""
     shaping = shaping_of(asked.request, parameters)
     ref = parse_ref(parameters.ref)
     query = Wanted(ids=(feature_id,), authors=list_of(asked.request, "author") or None)
-    if isinstance(ref, Everything):
+    if isinstance(ref, AllRef):
         return await asked.features(_all_versions(query, ref, parameters), shaping)
     read = ReadFeatures(query=query, ref=parameters.ref, context=parameters.context)
     found = await (await asked.send(read)).all()
@@ -159,7 +161,7 @@ async def get_feature(
     return whole(asked.request, shaped(found, shaping)[0].raw, GEO_JSON)
 
 
-def _all_versions(query: Wanted, ref: Everything, parameters: AuthorParameters) -> ReadFeatures:
+def _all_versions(query: Wanted, ref: AllRef, parameters: AuthorParameters) -> ReadFeatures:
     states = msgspec.structs.replace(query, states=States.ALL, limit=limits.PAGE_MAX)
     return ReadFeatures(
         query=states, ref=f"{ref.branch}:HEAD", context=parameters.context, paged=True
@@ -176,7 +178,7 @@ def _all_versions(query: Wanted, ref: Everything, parameters: AuthorParameters) 
 )
 async def post_features(
     asked: AskedDep,
-    parameters: Annotated[WriteParameters, Query()],
+    parameters: Annotated[WriteParameters, QueryParam()],
     if_match: IfMatchMany = None,
 ) -> Response:
     """Create features, and patch existing ones, unless `e` and `ne` set other rules."""
@@ -193,7 +195,7 @@ async def post_features(
 )
 async def put_features(
     asked: AskedDep,
-    parameters: Annotated[ReplaceParameters, Query()],
+    parameters: Annotated[ReplaceParameters, QueryParam()],
     if_match: IfMatchMany = None,
 ) -> Response:
     """Create features, and replace existing ones."""
@@ -252,7 +254,7 @@ def _not_locked(id: str | None) -> Conflict:
 async def put_feature(
     asked: AskedDep,
     feature_id: FeatureId,
-    parameters: Annotated[ReplaceOneParameters, Query()],
+    parameters: Annotated[ReplaceOneParameters, QueryParam()],
     if_match: IfMatch = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
@@ -286,7 +288,7 @@ async def put_feature(
 async def patch_feature(
     asked: AskedDep,
     feature_id: FeatureId,
-    parameters: Annotated[TaggingParameters, Query()],
+    parameters: Annotated[TaggingParameters, QueryParam()],
     if_match: IfMatch = None,
 ) -> Response:
     """Patch a feature: objects are merged, null removes a member, arrays are replaced."""
@@ -378,7 +380,7 @@ async def _write(
 async def delete_feature(
     asked: AskedDep,
     feature_id: FeatureId,
-    parameters: Annotated[TargetParameters, Query()],
+    parameters: Annotated[TargetParameters, QueryParam()],
     if_match: IfMatch = None,
 ) -> Response:
     """Delete a feature."""
@@ -401,7 +403,7 @@ async def delete_feature(
     responses=writes("The result, for clients that accept JSON.", WRITTEN),
 )
 async def delete_features(
-    asked: AskedDep, parameters: Annotated[DeleteParameters, Query()]
+    asked: AskedDep, parameters: Annotated[DeleteParameters, QueryParam()]
 ) -> Response:
     """Delete features by id or tags, or all of them. Ids and tags combine with AND."""
     raw = raw_query(asked.request)

@@ -14,10 +14,10 @@ from naksha.hub.pipeline.requests import ReadFeatures
 from naksha.hub.pipeline.responses import Features
 from naksha.hub.render.sorted_pages import (
     decode_after,
-    found_below,
-    found_here,
     parse_sort,
     read_sorted,
+    sort_in_memory,
+    sort_in_storage,
 )
 from naksha.model.errors import InvalidArgument
 from naksha.server.openapi.feature_schemas import FEATURES, reads
@@ -25,7 +25,7 @@ from naksha.server.requests.parameters import PROPERTY_QUERY, IterateParameters,
 from naksha.server.responses.encoding import GEO_JSON, feature_collection
 from naksha.server.responses.feature_collections import Asked, AskedDep, shaping_of
 from naksha.server.responses.iterate_handles import cursor_of, handle_of
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["features"])
 
@@ -38,7 +38,9 @@ router = Router(tags=["features"])
     ),
     openapi_extra=PROPERTY_QUERY,
 )
-async def iterate(asked: AskedDep, parameters: Annotated[IterateParameters, Query()]) -> Response:
+async def iterate(
+    asked: AskedDep, parameters: Annotated[IterateParameters, QueryParam()]
+) -> Response:
     """Return all features, or those that match a query, ordered by id.
 
     All pages read the version of the first one.
@@ -68,7 +70,7 @@ async def _page(asked: Asked, read: ReadFeatures, sort: str | None, cursor: str 
     after = None if cursor is None else decode_after(cursor)
     ref = await asked.pinned(read.ref) if after is None else after.ref
     read = msgspec.structs.replace(read, ref=ref)
-    find = found_below(asked.send) if is_plain else found_here(send)
+    find = sort_in_storage(asked.send) if is_plain else sort_in_memory(send)
     return await read_sorted(send, find, read, keys, after)
 
 

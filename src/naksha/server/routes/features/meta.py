@@ -10,7 +10,7 @@ from naksha.hub.pipeline.meta_requests import GetMeta, ListMeta, PutMeta, Remove
 from naksha.server.openapi import version_schemas as documents
 from naksha.server.openapi.feature_schemas import FEATURE, FEATURES
 from naksha.server.requests.state import Ctx, RealmDep
-from naksha.server.routing.declarations import Body, Router
+from naksha.server.routing.declarations import BodyParam, Router
 
 router = Router(prefix="/hub/spaces/{space_id}/meta", tags=["features"])
 
@@ -36,7 +36,7 @@ async def get_meta(space_id: str, meta_id: str, realm: RealmDep, context: Ctx) -
 async def put_meta(
     space_id: str,
     meta_id: str,
-    feature: Annotated[dict[str, Any], Body()],
+    feature: Annotated[dict[str, Any], BodyParam()],
     realm: RealmDep,
     context: Ctx,
 ) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from naksha.server.requests.parameters import (
 from naksha.server.responses.area_features import Area
 from naksha.server.responses.encoding import GEO_JSON, JSON, json_answer
 from naksha.server.responses.feature_collections import AskedDep, shaping_of
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["features"])
 SPACE: Final = "/hub/spaces/{space_id}"
@@ -32,7 +32,9 @@ SPACE: Final = "/hub/spaces/{space_id}"
     responses=reads("The features found, in any order.", (GEO_JSON, FEATURES)),
     openapi_extra=PROPERTY_QUERY,
 )
-async def search(asked: AskedDep, parameters: Annotated[FilterParameters, Query()]) -> Response:
+async def search(
+    asked: AskedDep, parameters: Annotated[FilterParameters, QueryParam()]
+) -> Response:
     """Find features by properties, tags and authors; without a condition, any features."""
     read = ReadFeatures(
         query=query_of(asked.request, limit=parameters.limit),
@@ -47,7 +49,7 @@ async def search(asked: AskedDep, parameters: Annotated[FilterParameters, Query(
     responses=reads("The count.", (JSON, COUNT)),
     openapi_extra=PROPERTY_QUERY,
 )
-async def count(asked: AskedDep, parameters: Annotated[CountParameters, Query()]) -> Response:
+async def count(asked: AskedDep, parameters: Annotated[CountParameters, QueryParam()]) -> Response:
     """Count the features that a search would find without a limit."""
     found = await asked.send(
         CountFeatures(query=query_of(asked.request), ref=parameters.ref, context=parameters.context)
@@ -60,7 +62,7 @@ async def count(asked: AskedDep, parameters: Annotated[CountParameters, Query()]
     responses=reads("The features found, in any order.", (GEO_JSON, FEATURES)),
     openapi_extra=PROPERTY_QUERY,
 )
-async def bbox(asked: AskedDep, parameters: Annotated[BboxParameters, Query()]) -> Response:
+async def bbox(asked: AskedDep, parameters: Annotated[BboxParameters, QueryParam()]) -> Response:
     """Find features in a bounding box; a box with west > east crosses the antimeridian."""
     once(asked.request, "west", "south", "east", "north")
     box = parameters.box()

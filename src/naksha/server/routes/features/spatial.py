@@ -26,7 +26,7 @@ from naksha.server.requests.parameters import (
 )
 from naksha.server.responses.encoding import GEO_JSON, JSON
 from naksha.server.responses.feature_collections import Asked, AskedDep, shaping_of
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["features"])
 PATH: Final = "/hub/spaces/{space_id}/spatial"
@@ -39,7 +39,9 @@ _WAYS: Final = "Pass exactly one of: lat and lon; refSpaceId and refFeatureId; h
     responses=reads("The features found, in any order.", (GEO_JSON, FEATURES)),
     openapi_extra=PROPERTY_QUERY,
 )
-async def around(asked: AskedDep, parameters: Annotated[SpatialParameters, Query()]) -> Response:
+async def around(
+    asked: AskedDep, parameters: Annotated[SpatialParameters, QueryParam()]
+) -> Response:
     """Find features that intersect a point, a feature or an H3 cell, or are within a radius."""
     once(asked.request, *_ONE)
     return await _found(asked, parameters, await _place(asked, parameters))
@@ -54,7 +56,7 @@ async def around(asked: AskedDep, parameters: Annotated[SpatialParameters, Query
     | PROPERTY_QUERY,
 )
 async def around_geometry(
-    asked: AskedDep, parameters: Annotated[AroundParameters, Query()]
+    asked: AskedDep, parameters: Annotated[AroundParameters, QueryParam()]
 ) -> Response:
     """Find features that intersect a geometry, or are within a radius of it."""
     once(asked.request, "radius")
@@ -77,21 +79,21 @@ def around_shape(place: shapely.Geometry, radius: float) -> Intersects:
     return Intersects(shapely.to_wkb(shapely.force_2d(place)), radius)
 
 
-async def _place(asked: Asked, given: SpatialParameters) -> shapely.Geometry:
-    point = (given.lat, given.lon)
-    reference = (given.ref_space_id, given.ref_feature_id)
-    ways = [point != (None, None), reference != (None, None), given.h3_index is not None]
+async def _place(asked: Asked, parameters: SpatialParameters) -> shapely.Geometry:
+    point = (parameters.lat, parameters.lon)
+    reference = (parameters.ref_space_id, parameters.ref_feature_id)
+    ways = [point != (None, None), reference != (None, None), parameters.h3_index is not None]
     if sum(ways) != 1:
         raise InvalidArgument(_WAYS, field="lat")
-    if given.h3_index is not None:
-        return hexagon(given.h3_index)
-    if given.lat is not None and given.lon is not None:
-        return shapely.Point(given.lon, given.lat)
-    if given.ref_space_id is not None and given.ref_feature_id is not None:
-        return await _reference(asked, given.ref_space_id, given.ref_feature_id)
-    pairs: dict[str, object] = {"lat": given.lat, "lon": given.lon}
+    if parameters.h3_index is not None:
+        return hexagon(parameters.h3_index)
+    if parameters.lat is not None and parameters.lon is not None:
+        return shapely.Point(parameters.lon, parameters.lat)
+    if parameters.ref_space_id is not None and parameters.ref_feature_id is not None:
+        return await _reference(asked, parameters.ref_space_id, parameters.ref_feature_id)
+    pairs: dict[str, object] = {"lat": parameters.lat, "lon": parameters.lon}
     if point == (None, None):
-        pairs = {"refSpaceId": given.ref_space_id, "refFeatureId": given.ref_feature_id}
+        pairs = {"refSpaceId": parameters.ref_space_id, "refFeatureId": parameters.ref_feature_id}
     missing = next(name for name, value in pairs.items() if value is None)
     raise InvalidArgument(f'Parameter "{missing}" is missing. {_WAYS}', field=missing)
 

@@ -27,13 +27,13 @@ from naksha.server.responses.encoding import JSON, joined, streamed
 from naksha.server.responses.feature_collections import Asked, AskedDep, shaping_of
 from naksha.server.responses.iterate_handles import cursor_of, handle_of
 from naksha.server.routes.features.spatial import around_shape
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["features"])
 _BEGIN: Final = b'{"type":"SpatialBatchResponse","results":[\n'
 
 
-class Batch(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+class SpatialBatch(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Selection of the reference features: those to search around."""
 
     ref_space_id: str
@@ -51,7 +51,7 @@ class Batch(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=T
     | PROPERTY_QUERY,
 )
 async def around_each(
-    asked: AskedDep, parameters: Annotated[AroundParameters, Query()]
+    asked: AskedDep, parameters: Annotated[AroundParameters, QueryParam()]
 ) -> Response:
     """Find features that intersect each reference feature, or are within a radius of it.
 
@@ -69,14 +69,14 @@ async def around_each(
     return streamed(body, JSON)
 
 
-def _batch(body: dict[str, Any]) -> Batch:
+def _batch(body: dict[str, Any]) -> SpatialBatch:
     try:
-        return msgspec.convert(body, Batch)
+        return msgspec.convert(body, SpatialBatch)
     except msgspec.ValidationError as error:
         raise invalid_struct("batch", error) from None
 
 
-def _references(batch: Batch) -> ReadFeatures:
+def _references(batch: SpatialBatch) -> ReadFeatures:
     ids = None
     if batch.ids is not None:
         ids = tuple(check_feature_id(id, field=f"ids[{n}]") for n, id in enumerate(batch.ids))
@@ -124,8 +124,8 @@ async def _result(
         query = query_of(asked.request, spatial=spatial, limit=parameters.limit)
         found = await asked.send(ReadFeatures(query=query, ref=ref, context=parameters.context))
         async for states in found:
-            given = joined(shaped(states, shaping))
-            if given:
-                yield separator + given
+            content = joined(shaped(states, shaping))
+            if content:
+                yield separator + content
                 separator = b",\n"
     yield b"]}"

@@ -11,13 +11,13 @@ from naksha.hub.config.objects import Space
 from naksha.hub.pipeline.requests import GetStatistics, ReadFeatures
 from naksha.hub.pipeline.responses import Content
 from naksha.hub.render.space_contents import content_updated_at
-from naksha.hub.render.space_counts import Tally
+from naksha.hub.render.space_counts import StatisticsCounter
 from naksha.model.statistics import Figure, KeyCount
 from naksha.server.openapi.feature_schemas import STATISTICS, reads
 from naksha.server.requests.parameters import StatisticsParameters
 from naksha.server.responses.encoding import JSON, json_answer
 from naksha.server.responses.feature_collections import Asked, AskedDep
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["features"])
 
@@ -27,7 +27,7 @@ router = Router(tags=["features"])
     responses=reads("Figures, each marked if it is an estimate.", (JSON, STATISTICS)),
 )
 async def statistics(
-    asked: AskedDep, parameters: Annotated[StatisticsParameters, Query()]
+    asked: AskedDep, parameters: Annotated[StatisticsParameters, QueryParam()]
 ) -> Response:
     """Return the number, extent, geometry types, properties and tags of the features."""
     return json_answer(asked.request, _answer(await _content(asked, parameters)))
@@ -36,7 +36,7 @@ async def statistics(
 async def _content(asked: Asked, parameters: StatisticsParameters) -> Content:
     if await asked.is_plain():
         return await asked.send(GetStatistics(ref=parameters.ref, fast=parameters.fast_mode))
-    tally = Tally()
+    tally = StatisticsCounter()
     read = ReadFeatures(ref=parameters.ref, context=parameters.context)
     await tally.read(await asked.send(read))
     space = await asked.realm.registry.get(Space, asked.space_id)

@@ -25,8 +25,8 @@ from naksha.hub.query_language.tiles import (
     parse_tile,
     split_suffix,
 )
-from naksha.hub.render.feature_shapes import placed
-from naksha.hub.render.projection import Shaping, shaped
+from naksha.hub.render.feature_shapes import with_shapes
+from naksha.hub.render.projection import StateProjection, shaped
 from naksha.hub.render.sampling import visual_thousands
 from naksha.hub.write.conflicted_branches import is_for_solving
 from naksha.model.geo.tiles import VectorTile, mercator
@@ -36,7 +36,7 @@ from naksha.server.requests.parameters import PROPERTY_QUERY, TileParameters, qu
 from naksha.server.responses.area_features import Area
 from naksha.server.responses.encoding import GEO_JSON, whole
 from naksha.server.responses.feature_collections import AskedDep, shaping_of
-from naksha.server.routing.declarations import Path, Query, Router
+from naksha.server.routing.declarations import PathParam, QueryParam, Router
 from naksha.spi.support.vector_tiles import tile_of
 
 router = Router(tags=["features"])
@@ -55,10 +55,10 @@ NAMESPACE: Final = ("properties", XYZ)
 )
 async def tile(
     asked: AskedDep,
-    scheme: Annotated[str, Path(alias="type", json_schema_extra={"enum": SCHEMES})],
+    scheme: Annotated[str, PathParam(alias="type", json_schema_extra={"enum": SCHEMES})],
     tile_id: Annotated[
         str,
-        Path(
+        PathParam(
             alias="tileId",
             description="`quadkey`: digits; `web` and `tms`: level_x_y; `here`: digits, a number "
             "or level_x_y. The suffix `.mvt` or `.mvtf` (nested properties flattened), or an "
@@ -66,13 +66,13 @@ async def tile(
             "`selection` names it, or is `*`.",
         ),
     ],
-    parameters: Annotated[TileParameters, Query()],
+    parameters: Annotated[TileParameters, QueryParam()],
 ) -> Response:
     """Return the features of a tile."""
     name, suffix = split_suffix(tile_id)
-    wanted = suffix or _accepted(asked.request.headers.get("Accept", ""))
+    tile_format = suffix or _accepted(asked.request.headers.get("Accept", ""))
     place = parse_tile(scheme, name)
-    is_vector = wanted is not TileFormat.GEOJSON
+    is_vector = tile_format is not TileFormat.GEOJSON
     area = Area(
         asked,
         parameters,
@@ -83,7 +83,7 @@ async def tile(
     )
     if not is_vector:
         return await area.answer()
-    made = await _vector_tile(area, place, parameters, flattened=wanted is TileFormat.MVT_FLAT)
+    made = await _vector_tile(area, place, parameters, flattened=tile_format is TileFormat.MVT_FLAT)
     return whole(asked.request, made, MVT)
 
 
@@ -114,7 +114,9 @@ async def _vector_tile(
     )
     if selection is not None and selection.keeps_all:
         shaping = dataclasses.replace(shaping, selection=None)
-    is_stored = area.is_plain and shaping == Shaping() and not is_for_solving(parameters.ref)
+    is_stored = (
+        area.is_plain and shaping == StateProjection() and not is_for_solving(parameters.ref)
+    )
     if is_stored and await asked.is_plain():
         spatial = None if place.mercator else area.box
         query = query_of(asked.request, limit=parameters.limit, spatial=spatial)
@@ -128,7 +130,7 @@ async def _vector_tile(
 
 
 def _encoded(states: Sequence[State], tile: VectorTile) -> bytes:
-    some, shapes = placed(states)
+    some, shapes = with_shapes(states)
     return tile_of(some, shapely.to_wkb(shapes).tolist(), tile) if some else b""
 
 

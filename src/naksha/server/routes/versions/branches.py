@@ -26,7 +26,7 @@ from naksha.server.openapi.feature_schemas import listed
 from naksha.server.requests.state import Ctx, RealmDep
 from naksha.server.responses.version_json import branch_json, rewritten_json, undecided_json
 from naksha.server.routing.declarations import Router
-from naksha.versioning import Policy
+from naksha.versioning import MergePolicy
 
 router = Router(prefix="/hub/spaces/{space_id}/branches", tags=["versions"])
 
@@ -34,13 +34,13 @@ Ignored = Annotated[Any, Field(description="Set by the hub; ignored.")]
 Message = Annotated[str | None, Field(max_length=limits.DESCRIPTION_LENGTH_MAX)]
 
 
-class Body(BaseModel):
+class StrictBody(BaseModel):
     """Base of all bodies; unknown members are rejected."""
 
     model_config = ConfigDict(populate_by_name=True, extra="forbid")
 
 
-class BranchBody(Body):
+class BranchBody(StrictBody):
     """A branch in a request.
 
     Members that the hub sets itself are accepted, so that a branch can be sent back as it was
@@ -73,7 +73,7 @@ class BranchChange(BranchBody):
     id: str | None = None
     base_ref: str | None = Field(None, alias="baseRef")
     description: Message = None
-    policy: Policy = Policy.FAIL
+    policy: MergePolicy = MergePolicy.FAIL
 
 
 def _choice(value: Any) -> Any:
@@ -85,17 +85,17 @@ def _choice(value: Any) -> Any:
 Choice = Annotated[Literal["ours", "theirs"] | dict[str, Any], BeforeValidator(_choice)]
 
 
-class MergeOperation(Body):
+class MergeOperation(StrictBody):
     """Merge the changes of the branch into another one."""
 
     type: Literal["Merge"]
     target_branch_id: str = Field("main", alias="targetBranchId")
-    policy: Policy = Policy.FAIL
+    policy: MergePolicy = MergePolicy.FAIL
     message: Message = None
     dry_run: bool = Field(False, alias="dryRun")
 
 
-class ResolveOperation(Body):
+class ResolveOperation(StrictBody):
     """Resolve a pending merge with a choice per feature.
 
     A choice is `ours` (the state on the target branch), `theirs` (the state on the merged branch),
@@ -105,11 +105,11 @@ class ResolveOperation(Body):
     type: Literal["Resolve"]
     conflict_id: str = Field(alias="conflictId")
     choices: dict[str, Choice] = Field({}, description="Choices by feature id.")
-    policy: Policy = Policy.FAIL
+    policy: MergePolicy = MergePolicy.FAIL
     message: Message = None
 
 
-class GiveUpOperation(Body):
+class GiveUpOperation(StrictBody):
     """Abandon a pending merge."""
 
     type: Literal["GiveUp"]

@@ -32,7 +32,7 @@ from naksha.server.requests.parameters import (
 from naksha.server.requests.state import Ctx, RealmDep
 from naksha.server.responses.encoding import streamed
 from naksha.server.responses.version_json import changeset_bytes, changesets_bytes, squashed_bytes
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routing.declarations import QueryParam, Router
 from naksha.versioning.version_refs import MAIN_BRANCH
 
 router = Router(prefix="/hub/spaces/{space_id}", tags=["versions"])
@@ -132,7 +132,7 @@ class LogParameters(ChangesetParameters):
         return ReadDiff(ref=self.ref, query=self.query(request), of_log=True)
 
 
-Log = Annotated[LogParameters, Query()]
+Log = Annotated[LogParameters, QueryParam()]
 
 
 class OnBranchParameters(RefParameters):
@@ -146,7 +146,7 @@ class OnBranchParameters(RefParameters):
     )
 
 
-OnBranch = Annotated[OnBranchParameters, Query()]
+OnBranch = Annotated[OnBranchParameters, QueryParam()]
 _OLDER_THAN: Final[dict[str, Any]] = {
     "parameters": [
         {
@@ -216,16 +216,18 @@ async def read_changeset(
     space_id: str,
     version: int,
     request: Request,
-    parameters: Annotated[ChangesetParameters, Query()],
+    parameters: Annotated[ChangesetParameters, QueryParam()],
     realm: RealmDep,
     context: Ctx,
 ) -> Response:
     """Return the changes of one version."""
     if not 1 <= version <= limits.INT8_MAX:
-        raise InvalidArgument(f"Version {version} is out of range; the first is 1", field="version")
+        raise InvalidArgument(
+            f"Version {version} is out of range: versions are 1..{limits.INT8_MAX}", field="version"
+        )
     name = parameters.ref.partition(":")[0] or MAIN_BRANCH
-    asked = parameters.read(request, f"{name}:{version}", single=True)
-    page = await realm.send(space_id, asked, context)
+    read = parameters.read(request, f"{name}:{version}", single=True)
+    page = await realm.send(space_id, read, context)
     if not page.changesets:
         raise VersionNotFound(MISSING, field="version")
     return streamed(changeset_bytes(page.changesets[0], page.after), CHANGESET)
@@ -259,7 +261,9 @@ def _older_than(query: str) -> int:
     versions = [int(match[1]) for match in found if match is not None]
     if len(versions) != 1 or versions[0] < 1:
         raise InvalidArgument(
-            "Pass the first version to keep, as in ?version<7 or ?version=lt=7", field="version"
+            'Parameter "version" is missing or invalid: pass the first version to keep, as in '
+            "?version<7 or ?version=lt=7",
+            field="version",
         )
     return versions[0]
 

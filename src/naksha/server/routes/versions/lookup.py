@@ -12,7 +12,7 @@ from naksha.server.openapi.config_schemas import errors
 from naksha.server.openapi.feature_schemas import FEATURE
 from naksha.server.requests.state import Ctx, RealmDep
 from naksha.server.responses.encoding import GEO_JSON, json_answer, whole
-from naksha.server.routing.declarations import Query, Responses, Router
+from naksha.server.routing.declarations import QueryParam, Responses, Router
 
 router = Router(tags=["lookup"])
 _KNOWN: Final[Responses] = {304: {"description": "The client's copy is current."}}
@@ -61,7 +61,7 @@ async def get_state(
     context: Ctx,
     storage: Annotated[
         str | None,
-        Query(description="The storage to search. Default: all storages of the realm."),
+        QueryParam(description="The storage to search. Default: all storages of the realm."),
     ] = None,
 ) -> Response:
     """Return a state of a feature by GUID or UUID, from any storage of the realm.
@@ -92,7 +92,7 @@ async def get_transaction(
     context: Ctx,
     storage: Annotated[
         str | None,
-        Query(description="The storage of the transaction. Default: all of the realm."),
+        QueryParam(description="The storage of the transaction. Default: all of the realm."),
     ] = None,
 ) -> Response:
     """Return a transaction by UUID or number.

@@ -24,12 +24,12 @@ from naksha.server.requests.parameters import (
 )
 from naksha.server.requests.state import Ctx, RealmDep
 from naksha.server.responses.version_json import differences_bytes, rewritten_json, step_json
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(prefix="/hub/spaces/{space_id}", tags=["versions"])
 
 
-class Rewriting(BaseModel):
+class RewriteBody(BaseModel):
     """Members common to rollback and revert.
 
     Unknown members, such as a misspelt `dryrun`, are rejected.
@@ -43,7 +43,7 @@ class Rewriting(BaseModel):
     ids: list[str] | None = Field(None, description="Only these features.")
 
 
-class RewritingParameters(ChangeFilterParameters):
+class RewriteParameters(ChangeFilterParameters):
     """Filter on the changes to undo."""
 
     dry_run: DryRunSwitch = Field(False, alias="dryRun", description="As in the body.")
@@ -76,13 +76,13 @@ class HistoryParameters(RefParameters, ChangeFilterParameters):
     )
 
 
-class Rollback(Rewriting):
+class RollbackBody(RewriteBody):
     """Restore the features of a version, all of them or those of a filter."""
 
     version_ref: str = Field(alias="versionRef")
 
 
-class Reverting(Rewriting):
+class RevertBody(RewriteBody):
     """Undo the changes of one version."""
 
     version: int | str
@@ -97,13 +97,15 @@ _DONE: Final = documents.changes("The result.", documents.REWRITTEN)
 async def read_diff(
     space_id: str,
     request: Request,
-    parameters: Annotated[DiffParameters, Query()],
+    parameters: Annotated[DiffParameters, QueryParam()],
     realm: RealmDep,
     context: Ctx,
 ) -> Response:
     """Return the features that differ between two versions, with the paths that differ."""
-    asked = ReadDiff(ref=parameters.ref, other=parameters.other, query=parameters.query(request))
-    found = await realm.send(space_id, asked, context)
+    operation = ReadDiff(
+        ref=parameters.ref, other=parameters.other, query=parameters.query(request)
+    )
+    found = await realm.send(space_id, operation, context)
     return StreamingResponse(differences_bytes(found), media_type="application/json")
 
 
@@ -116,7 +118,7 @@ async def feature_history(
     space_id: str,
     feature_id: str,
     request: Request,
-    parameters: Annotated[HistoryParameters, Query()],
+    parameters: Annotated[HistoryParameters, QueryParam()],
     realm: RealmDep,
     context: Ctx,
 ) -> Response:
@@ -146,9 +148,9 @@ async def _history_bytes(found: FeatureHistory) -> AsyncIterator[bytes]:
 @router.post("/rollback", responses=_DONE, openapi_extra=PROPERTY_QUERY)
 async def roll_back(
     space_id: str,
-    body: Rollback,
+    body: RollbackBody,
     request: Request,
-    parameters: Annotated[RewritingParameters, Query()],
+    parameters: Annotated[RewriteParameters, QueryParam()],
     realm: RealmDep,
     context: Ctx,
 ) -> dict[str, Any]:
@@ -157,22 +159,22 @@ async def roll_back(
     This writes a new version; no history is lost.
     """
     query = _among(parameters.query(request), body.ids)
-    asked = RollBack(
+    operation = RollBack(
         ref=f"{body.branch}:HEAD",
         to=body.version_ref,
         query=None if query == MATCH_ALL else query,
         message=body.message,
         dry_run=body.dry_run or parameters.dry_run,
     )
-    return rewritten_json(await realm.send(space_id, asked, context))
+    return rewritten_json(await realm.send(space_id, operation, context))
 
 
 @router.post("/revert", responses=_DONE, openapi_extra=PROPERTY_QUERY)
 async def revert(
     space_id: str,
-    body: Reverting,
+    body: RevertBody,
     request: Request,
-    parameters: Annotated[RewritingParameters, Query()],
+    parameters: Annotated[RewriteParameters, QueryParam()],
     realm: RealmDep,
     context: Ctx,
 ) -> dict[str, Any]:
@@ -180,11 +182,11 @@ async def revert(
 
     A filter restricts this to some of its changes.
     """
-    asked = Revert(
+    operation = Revert(
         ref=f"{body.branch}:HEAD",
         version=str(body.version),
         features=_among(parameters.query(request), body.ids),
         message=body.message,
         dry_run=body.dry_run or parameters.dry_run,
     )
-    return rewritten_json(await realm.send(space_id, asked, context))
+    return rewritten_json(await realm.send(space_id, operation, context))

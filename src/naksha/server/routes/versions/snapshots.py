@@ -12,7 +12,7 @@ from naksha.hub.storages.access import signature_of, storage_for
 from naksha.model import limits
 from naksha.server.openapi.config_schemas import SnapshotDocument, answers, changes
 from naksha.server.responses.encoding import json_answer
-from naksha.server.routes.config._crud import AskedDep
+from naksha.server.routes.config._crud import ConfigRequestDep
 from naksha.server.routing.declarations import Router
 from naksha.versioning import Tag, create_tag, delete_tag, tag_of, tags
 
@@ -35,40 +35,42 @@ class NewSnapshot(BaseModel):
     SNAPSHOTS,
     responses=answers(list[SnapshotDocument], "The snapshots."),
 )
-async def list_snapshots(storage_id: str, asked: AskedDep) -> Response:
+async def list_snapshots(storage_id: str, request: ConfigRequestDep) -> Response:
     """List the snapshots of a storage."""
-    storage = await storage_for(asked.realm, storage_id, asked.actor, Right.USE_STORAGES)
-    return json_answer(asked.request, [_json(tag) for tag in await tags(storage)])
+    storage = await storage_for(request.realm, storage_id, request.actor, Right.USE_STORAGES)
+    return json_answer(request.http, [_json(tag) for tag in await tags(storage)])
 
 
 @router.post(SNAPSHOTS, responses=changes(SnapshotDocument, "The snapshot."))
 async def create_snapshot(
-    storage_id: str, snapshot: NewSnapshot, asked: AskedDep
+    storage_id: str, snapshot: NewSnapshot, request: ConfigRequestDep
 ) -> dict[str, Any]:
     """Name a version of the storage.
 
     Until the snapshot is deleted, the version does not expire, and none of its collections can be
     dropped.
     """
-    storage = await storage_for(asked.realm, storage_id, asked.actor, Right.MANAGE_STORAGES)
+    storage = await storage_for(request.realm, storage_id, request.actor, Right.MANAGE_STORAGES)
     ref = "HEAD" if snapshot.version is None else str(snapshot.version)
-    signed = signature_of(asked.actor, snapshot.description)
+    signed = signature_of(request.actor, snapshot.description)
     return _json(await create_tag(storage, snapshot.id, signed, ref))
 
 
 @router.get(SNAPSHOT, responses=answers(SnapshotDocument, "The snapshot."))
-async def get_snapshot(storage_id: str, snapshot_id: str, asked: AskedDep) -> Response:
+async def get_snapshot(storage_id: str, snapshot_id: str, request: ConfigRequestDep) -> Response:
     """Return a snapshot; read a space at its `version`."""
-    storage = await storage_for(asked.realm, storage_id, asked.actor, Right.USE_STORAGES)
-    return json_answer(asked.request, _json(await tag_of(storage, snapshot_id)))
+    storage = await storage_for(request.realm, storage_id, request.actor, Right.USE_STORAGES)
+    return json_answer(request.http, _json(await tag_of(storage, snapshot_id)))
 
 
 @router.delete(SNAPSHOT, responses=changes(SnapshotDocument, "The snapshot."))
-async def delete_snapshot(storage_id: str, snapshot_id: str, asked: AskedDep) -> dict[str, Any]:
+async def delete_snapshot(
+    storage_id: str, snapshot_id: str, request: ConfigRequestDep
+) -> dict[str, Any]:
     """Delete a snapshot; history that only it pinned can expire."""
-    storage = await storage_for(asked.realm, storage_id, asked.actor, Right.MANAGE_STORAGES)
+    storage = await storage_for(request.realm, storage_id, request.actor, Right.MANAGE_STORAGES)
     tag = await tag_of(storage, snapshot_id)
-    await delete_tag(storage, snapshot_id, signature_of(asked.actor))
+    await delete_tag(storage, snapshot_id, signature_of(request.actor))
     return _json(tag)
 
 

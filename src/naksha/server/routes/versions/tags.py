@@ -12,7 +12,7 @@ from naksha.server.openapi import version_schemas as documents
 from naksha.server.openapi.feature_schemas import listed
 from naksha.server.requests.state import Ctx, RealmDep
 from naksha.server.responses.version_json import tag_json
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(prefix="/hub/spaces/{space_id}/tags", tags=["versions"])
 
@@ -51,7 +51,7 @@ class NewTag(TagBody):
         return self.version_ref or ("" if self.version is None else str(self.version))
 
 
-class TagChange(TagBody):
+class TagUpdate(TagBody):
     """Changes to a tag."""
 
     id: Ignored = None
@@ -71,7 +71,7 @@ async def list_tags(
     space_id: str,
     realm: RealmDep,
     context: Ctx,
-    include_system_tags: Annotated[bool, Query(alias="includeSystemTags")] = False,
+    include_system_tags: Annotated[bool, QueryParam(alias="includeSystemTags")] = False,
 ) -> list[dict[str, Any]]:
     """List all tags, newest first; tags of programs (`system`) on request only."""
     found = await realm.send(space_id, ListTags(), context)
@@ -95,7 +95,7 @@ async def get_tag(space_id: str, tag_id: str, realm: RealmDep, context: Ctx) -> 
 
 @router.patch("/{tag_id:path}", responses=_CHANGED)
 async def change_tag(
-    space_id: str, tag_id: str, change: TagChange, realm: RealmDep, context: Ctx
+    space_id: str, tag_id: str, change: TagUpdate, realm: RealmDep, context: Ctx
 ) -> dict[str, Any]:
     """Move a tag to another version, or change its description."""
     old = await realm.send(space_id, GetTag(name=tag_id), context)

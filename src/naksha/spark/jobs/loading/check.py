@@ -16,10 +16,10 @@ from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.features import PreparedFeatures
-from naksha.spark.jobs.frame import Progress
+from naksha.spark.jobs.frame import JobProgress
 from naksha.spark.jobs.loading.files import REJECTS_SUFFIX
 from naksha.spark.jobs.loading.shapes import PLACES, shapes_of
-from naksha.spark.jobs.loading.spec import Source
+from naksha.spark.jobs.loading.spec import FileSource
 from naksha.spi.arrow import GIVEN
 from naksha.spi.staging import checked
 
@@ -38,7 +38,7 @@ _SMALL: Final = 256
 """Maximum number of records whose valid ones are staged together if one of them is invalid."""
 
 
-class Checked(NamedTuple):
+class CheckedBatch(NamedTuple):
     """Result of checking a batch.
 
     It has the features (`GIVEN`), the same features ready to be staged, the number of features that
@@ -52,7 +52,7 @@ class Checked(NamedTuple):
     rejected: pa.RecordBatch
 
 
-class Checker(msgspec.Struct, frozen=True):
+class RecordChecker(msgspec.Struct, frozen=True):
     """Parameters of tasks that check records; small and picklable."""
 
     info: CollectionInfo
@@ -62,7 +62,7 @@ class Checker(msgspec.Struct, frozen=True):
     is_cut: bool = True
     """Whether geometries are cut at the date line."""
 
-    def check(self, batch: pa.RecordBatch) -> Checked:
+    def check(self, batch: pa.RecordBatch) -> CheckedBatch:
         """Separate a batch of records into features and rejected records."""
         shapes = shapes_of(batch, self.crs, self.clockwise, is_cut=self.is_cut)
         problems = dict(enumerate(batch.column("problem").to_pylist()))
@@ -76,7 +76,7 @@ class Checker(msgspec.Struct, frozen=True):
         adjusted = int(shapes.adjusted[good].sum())
         adjusted += sum(filter(None, batch.column("adjusted").take(_rows(good)).to_pylist()))
         chosen = [_chosen(given, part) for part in parts if part]
-        return Checked(chosen, features, adjusted, _rejected(batch, problems))
+        return CheckedBatch(chosen, features, adjusted, _rejected(batch, problems))
 
     def _unique(self, given: pa.RecordBatch, rows: list[int]) -> list[list[int]]:
         """Divide rows into parts with unique ids; usually there is one part."""
@@ -207,7 +207,7 @@ def _json(text: str | None) -> Any:
         return text
 
 
-def check_rejects(spec: Source) -> None:
+def check_rejects(spec: FileSource) -> None:
     """Validate the options for rejected records before any file is read."""
     if spec.rejects_max < 0:
         raise InvalidArgument(
@@ -216,7 +216,7 @@ def check_rejects(spec: Source) -> None:
         )
 
 
-def check_place(spec: Source, files: Sequence[str]) -> Path:
+def check_place(spec: FileSource, files: Sequence[str]) -> Path:
     """Return the path of the file for rejected records.
 
     Raises:
@@ -252,7 +252,7 @@ def _holds_rejected(path: Path) -> bool:
 
 
 def keep_rejected(
-    spec: Source, files: Sequence[str], rejected: Sequence[Any], progress: Progress
+    spec: FileSource, files: Sequence[str], rejected: Sequence[Any], progress: JobProgress
 ) -> str | None:
     """Write rejected records, if any, to a file and report it; return its path.
 
@@ -272,7 +272,7 @@ def keep_rejected(
     return file
 
 
-def _first_of(spec: Source, files: Sequence[str]) -> Path:
+def _first_of(spec: FileSource, files: Sequence[str]) -> Path:
     """Return the first file or directory that is named or matches a pattern."""
     first = Path(spec.files[0])
     return first if first.exists() else Path(files[0])

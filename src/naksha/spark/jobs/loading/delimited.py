@@ -23,14 +23,14 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from naksha.model.errors import InvalidArgument
-from naksha.spark.jobs.loading.files import Piece
+from naksha.spark.jobs.loading.files import FilePiece
 from naksha.spark.jobs.loading.layouts import Layout, columns_of
 from naksha.spark.jobs.loading.tables import (
     Broken,
     Table,
     in_pieces,
+    problem_rows,
     rows_of,
-    told,
     with_own_fields,
 )
 
@@ -45,13 +45,13 @@ _RETURN: Final = b"\r"
 _UTF_8: Final = "utf-8"
 _NEWLINES: Final = b"\r\n"
 
-Records = list[tuple[int, bytes]]
+TextRecords = list[tuple[int, bytes]]
 """Records with the numbers of their first lines."""
 
 
 def of_csv(spark: SparkSession, files: list[str], encoding: str | None = None) -> Table:
     """Read files as rows of strings; their first lines have the names of the columns."""
-    pieces = [Piece(path, encoding=encoding) for path in files]
+    pieces = [FilePiece(path, encoding=encoding) for path in files]
     layouts = [
         Layout(
             piece.path, StructType([StructField(name, StringType()) for name in _names_in(piece)])
@@ -63,7 +63,7 @@ def of_csv(spark: SparkSession, files: list[str], encoding: str | None = None) -
     return Table(in_pieces(spark, pieces, from_arrow_schema(schema), read), layouts)
 
 
-def read_rows(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
+def read_rows(schema: pa.Schema, piece: FilePiece) -> Iterator[pa.RecordBatch]:
     """Read the rows of a file, with null in missing columns, and its invalid records."""
     path, encoding = piece.path, piece.encoding or _UTF_8
     delimiter = _delimiter(path)
@@ -77,7 +77,7 @@ def read_rows(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
             texts = _texts(found, broken, encoding)
             if texts:
                 yield from _rows(schema, path, names, delimiter, texts)
-            yield from told(schema, path, broken)
+            yield from problem_rows(schema, path, broken)
 
 
 # ---- Records -------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ def _opened(path: str) -> BinaryIO:
     return file
 
 
-def _records(file: BinaryIO, delimiter: str, path: str) -> Iterator[Records]:
+def _records(file: BinaryIO, delimiter: str, path: str) -> Iterator[TextRecords]:
     """Yield the records of a file in blocks, without empty lines."""
     match = _record_pattern(delimiter).match
     line, rest, size, is_end = 1, b"", _BLOCK, False
@@ -134,7 +134,7 @@ def _record_pattern(delimiter: str) -> re.Pattern[bytes]:
     return re.compile(rb"%b(?:%b%b)*(?:\r\n|\n|\r)" % (field, sign, field))
 
 
-def _numbered(found: list[bytes], line: int) -> tuple[Records, int]:
+def _numbered(found: list[bytes], line: int) -> tuple[TextRecords, int]:
     """Return records with the numbers of their first lines, from `line` on, and the next line."""
     ends = list(accumulate(map(_lines_in, found), initial=line))
     numbered = [
@@ -160,14 +160,14 @@ def _delimiter(path: str) -> str:
     return max(_DELIMITERS, key=lambda sign: first.count(sign.encode()))
 
 
-def _names_in(piece: Piece) -> list[str]:
+def _names_in(piece: FilePiece) -> list[str]:
     path = piece.path
     delimiter = _delimiter(path)
     with _opened(path) as file:
         return _names_of(piece, next(_records(file, delimiter, path), []), delimiter)
 
 
-def _names_of(piece: Piece, records: Records, delimiter: str) -> list[str]:
+def _names_of(piece: FilePiece, records: TextRecords, delimiter: str) -> list[str]:
     """Parse the names of the columns from the first record."""
     path = piece.path
     try:
@@ -188,13 +188,13 @@ def _names_of(piece: Piece, records: Records, delimiter: str) -> list[str]:
 # ---- Rows ----------------------------------------------------------------------------------------
 
 
-def _texts(records: Records, broken: Broken, encoding: str) -> Records:
+def _texts(records: TextRecords, broken: Broken, encoding: str) -> TextRecords:
     """Convert records to UTF-8; others are `broken`, since Arrow could not report them by line."""
     if encoding == _UTF_8:
         with suppress(UnicodeDecodeError):
             b"".join(record for _, record in records).decode()
             return records
-    texts: Records = []
+    texts: TextRecords = []
     for line, record in records:
         try:
             texts.append((line, record.decode(encoding).encode()))
@@ -204,7 +204,7 @@ def _texts(records: Records, broken: Broken, encoding: str) -> Records:
 
 
 def _rows(
-    schema: pa.Schema, path: str, names: list[str], delimiter: str, records: Records
+    schema: pa.Schema, path: str, names: list[str], delimiter: str, records: TextRecords
 ) -> Iterator[pa.RecordBatch]:
     """Parse records to rows; invalid records are found by bisection."""
     unfit: dict[int, str] = {}
@@ -223,13 +223,13 @@ def _rows(
         lines = [line for n, (line, _) in enumerate(records) if n not in unfit]
         yield from rows_of(schema, table, path, lines)
     broken = [(records[n][0], problem, _shown(records[n][1])) for n, problem in unfit.items()]
-    yield from told(schema, path, broken)
+    yield from problem_rows(schema, path, broken)
 
 
 def _parsed(text: bytes, names: list[str], delimiter: str, unfit: dict[int, str]) -> pa.Table:
     """Parse records to a table; those with too few or too many columns are added to `unfit`."""
 
-    def told_apart(row: Any) -> str:
+    def key(row: Any) -> str:
         # row.number requires use_threads=False.
         unfit[row.number - 1] = f"has {row.actual_columns} columns, not {row.expected_columns}"
         return "skip"
@@ -240,7 +240,7 @@ def _parsed(text: bytes, names: list[str], delimiter: str, unfit: dict[int, str]
             use_threads=False, column_names=names, block_size=len(text) + 1
         ),
         parse_options=pyarrow.csv.ParseOptions(
-            delimiter=delimiter, invalid_row_handler=told_apart, newlines_in_values=True
+            delimiter=delimiter, invalid_row_handler=key, newlines_in_values=True
         ),
         convert_options=pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(names, pa.string()),

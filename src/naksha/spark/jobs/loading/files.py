@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from naksha.model.errors import InvalidArgument, NotFound
-from naksha.spark.jobs.loading.spec import Format, Source
+from naksha.spark.jobs.loading.spec import FileFormat, FileSource
 from naksha.spark.jobs.publish_directory import MANIFEST, REPORT
 
 PIECE_BYTES: Final = 32 * 1024 * 1024
@@ -24,28 +24,28 @@ explicitly."""
 _HIDDEN: Final = ("_", ".")
 _BLOCK: Final = 1024 * 1024
 _SUFFIXES: Final = {
-    ".geojson": Format.GEOJSON,
-    ".json": Format.GEOJSON,
-    ".geojsonl": Format.LINES,
-    ".geojsonseq": Format.LINES,
-    ".geojsons": Format.LINES,
-    ".ndjson": Format.LINES,
-    ".jsonl": Format.LINES,
-    ".ndgeojson": Format.LINES,
-    ".parquet": Format.PARQUET,
-    ".geoparquet": Format.PARQUET,
-    ".csv": Format.CSV,
-    ".tsv": Format.CSV,
-    ".shp": Format.VECTOR,
-    ".gpkg": Format.VECTOR,
-    ".fgb": Format.VECTOR,
-    ".gml": Format.VECTOR,
-    ".kml": Format.VECTOR,
-    ".zip": Format.VECTOR,
+    ".geojson": FileFormat.GEOJSON,
+    ".json": FileFormat.GEOJSON,
+    ".geojsonl": FileFormat.LINES,
+    ".geojsonseq": FileFormat.LINES,
+    ".geojsons": FileFormat.LINES,
+    ".ndjson": FileFormat.LINES,
+    ".jsonl": FileFormat.LINES,
+    ".ndgeojson": FileFormat.LINES,
+    ".parquet": FileFormat.PARQUET,
+    ".geoparquet": FileFormat.PARQUET,
+    ".csv": FileFormat.CSV,
+    ".tsv": FileFormat.CSV,
+    ".shp": FileFormat.VECTOR,
+    ".gpkg": FileFormat.VECTOR,
+    ".fgb": FileFormat.VECTOR,
+    ".gml": FileFormat.VECTOR,
+    ".kml": FileFormat.VECTOR,
+    ".zip": FileFormat.VECTOR,
 }
 
 
-class Piece(msgspec.Struct, frozen=True):
+class FilePiece(msgspec.Struct, frozen=True):
     """Part of a file: bytes or records from `start` to `end`, and the number of its first line."""
 
     path: str
@@ -61,25 +61,25 @@ class Piece(msgspec.Struct, frozen=True):
     """Number of records of a vector file that are read at once."""
 
 
-class Found(NamedTuple):
+class FoundFiles(NamedTuple):
     """Files to read, and files in the same directories that are left out, for a report."""
 
     files: list[str]
     left_out: list[str]
 
 
-def files_of(spec: Source) -> list[str]:
+def files_of(spec: FileSource) -> list[str]:
     """Return the files to read, see `found_files`."""
     return found_files(spec).files
 
 
-def found_files(spec: Source) -> Found:
+def found_files(spec: FileSource) -> FoundFiles:
     """Find the files of paths, directories and patterns, in order.
 
     Raises:
         NotFound: A path or pattern does not match any file.
     """
-    found = Found([], [])
+    found = FoundFiles([], [])
     for pattern in spec.files:
         path = Path(pattern)
         if path.is_dir():
@@ -134,7 +134,7 @@ def _is_known(path: Path) -> bool:
 
 
 def _is_vector(path: Path) -> bool:
-    return _SUFFIXES[path.suffix.lower()] is Format.VECTOR
+    return _SUFFIXES[path.suffix.lower()] is FileFormat.VECTOR
 
 
 def _is_rejects(path: Path) -> bool:
@@ -146,9 +146,9 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(_HIDDEN) for part in path.parts)
 
 
-def format_of(spec: Source, files: list[str]) -> Format:
+def format_of(spec: FileSource, files: list[str]) -> FileFormat:
     """Determine the format, which must be the same for all files."""
-    if spec.format is not Format.AUTO:
+    if spec.format is not FileFormat.AUTO:
         return spec.format
     kinds = {_format_of(Path(path)) for path in files}
     if len(kinds) > 1:
@@ -159,7 +159,7 @@ def format_of(spec: Source, files: list[str]) -> Format:
     return kinds.pop()
 
 
-def _format_of(path: Path) -> Format:
+def _format_of(path: Path) -> FileFormat:
     found = _SUFFIXES.get(path.suffix.lower())
     if found is None:
         known = ", ".join(_SUFFIXES)
@@ -168,8 +168,8 @@ def _format_of(path: Path) -> Format:
             f" suffixes {known}",
             field="format",
         )
-    if found is Format.GEOJSON and _has_lines(path):
-        return Format.LINES
+    if found is FileFormat.GEOJSON and _has_lines(path):
+        return FileFormat.LINES
     return found
 
 
@@ -186,7 +186,7 @@ def _has_lines(path: Path) -> bool:
         return False
 
 
-def pieces_of(path: str) -> Iterator[Piece]:
+def pieces_of(path: str) -> Iterator[FilePiece]:
     """Divide a file into pieces of whole lines, with the numbers of their first lines.
 
     It has to be read for that, which takes a fraction of the time of the load.
@@ -198,11 +198,11 @@ def pieces_of(path: str) -> Iterator[Piece]:
             cut = block.rfind(b"\n") + 1
             if cut and position + cut - start >= PIECE_BYTES:
                 line += block.count(b"\n", 0, cut)
-                yield Piece(path, start, position + cut, first)
+                yield FilePiece(path, start, position + cut, first)
                 start, first = position + cut, line
                 line += block.count(b"\n", cut)
             else:
                 line += block.count(b"\n")
             position += len(block)
     if position > start:
-        yield Piece(path, start, position, first)
+        yield FilePiece(path, start, position, first)

@@ -23,7 +23,7 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.geo.dateline import mended_geometry
 from naksha.model.geo.geometry import encode_geometries, wkb_of
 from naksha.model.geo.geometry_rules import geometry_problem
-from naksha.spark.jobs.loading.files import Piece
+from naksha.spark.jobs.loading.files import FilePiece
 from naksha.spark.jobs.loading.references import is_lon_lat
 from naksha.spi.arrow import GIVEN
 
@@ -45,7 +45,7 @@ EXACT_MAX: Final = 2**53 - 1
 _NO_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
-class _Feature(msgspec.Struct):
+class _FileFeature(msgspec.Struct):
     """Members of a feature that GeoJSON defines."""
 
     type: str
@@ -54,7 +54,7 @@ class _Feature(msgspec.Struct):
     properties: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class _Document(msgspec.Struct):
+class _FileDocument(msgspec.Struct):
     type: str
     features: list[msgspec.Raw] | None = None
 
@@ -71,22 +71,22 @@ Text = tuple[int, bytes]
 
 
 _KNOWN: Final = frozenset({"type", "id", "geometry", "properties", "bbox", "crs"})
-_feature = msgspec.json.Decoder(_Feature).decode
-_features = msgspec.json.Decoder(list[_Feature]).decode
+_feature = msgspec.json.Decoder(_FileFeature).decode
+_features = msgspec.json.Decoder(list[_FileFeature]).decode
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _all_members = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 _encode = msgspec.json.Encoder().encode
 
 
 def read_lines(
-    piece: Piece, crs: str | None = None, *, is_cut: bool = True
+    piece: FilePiece, crs: str | None = None, *, is_cut: bool = True
 ) -> Iterator[pa.RecordBatch]:
     """Read the features of a piece of a file with one feature per line."""
     for texts in _together(_lines(piece)):
         yield records_of(piece.path, texts, crs, is_cut=is_cut)
 
 
-def _lines(piece: Piece) -> Iterator[Text]:
+def _lines(piece: FilePiece) -> Iterator[Text]:
     left = (piece.end or 0) - piece.start
     with Path(piece.path).open("rb") as file:
         file.seek(piece.start)
@@ -102,7 +102,7 @@ def _lines(piece: Piece) -> Iterator[Text]:
 
 
 def read_document(
-    piece: Piece, crs: str | None = None, *, is_cut: bool = True
+    piece: FilePiece, crs: str | None = None, *, is_cut: bool = True
 ) -> Iterator[pa.RecordBatch]:
     """Read the features of a file that is a single GeoJSON document.
 
@@ -110,7 +110,7 @@ def read_document(
     """
     path = piece.path
     text = _mapped(path)
-    document = _decoded(path, text, _Document)
+    document = _decoded(path, text, _FileDocument)
     if document.type == "Feature":
         yield records_of(path, [(1, bytes(_body(text)))], crs, is_cut=is_cut)
         return
@@ -238,9 +238,9 @@ def records_of(
 
 def _one_by_one(
     bodies: Sequence[bytes], problems: list[str | None]
-) -> tuple[list[_Feature], list[dict[str, msgspec.Raw]]]:
+) -> tuple[list[_FileFeature], list[dict[str, msgspec.Raw]]]:
     """Decode features separately, to find the invalid ones."""
-    nothing = _Feature("Feature")
+    nothing = _FileFeature("Feature")
     features, extra = [nothing] * len(bodies), [dict[str, msgspec.Raw]()] * len(bodies)
     for n, body in enumerate(bodies):
         try:
@@ -252,7 +252,7 @@ def _one_by_one(
 
 
 def _geometries(
-    features: Sequence[_Feature], problems: list[str | None], *, is_cut: bool
+    features: Sequence[_FileFeature], problems: list[str | None], *, is_cut: bool
 ) -> tuple[list[bytes | None], list[bool]]:
     """Convert geometries to WKB with the rules of every write; also return which were changed.
 
@@ -277,7 +277,7 @@ def _geometries(
     return found, adjusted
 
 
-def _elsewhere(features: Sequence[_Feature], problems: list[str | None]) -> list[bytes | None]:
+def _elsewhere(features: Sequence[_FileFeature], problems: list[str | None]) -> list[bytes | None]:
     """Convert geometries of another coordinate reference system to WKB.
 
     The rules of every write require degrees, so they are checked after the transformation.
@@ -290,7 +290,7 @@ def _elsewhere(features: Sequence[_Feature], problems: list[str | None]) -> list
     return wkb_of(shapes)
 
 
-def _problem(feature: _Feature) -> str | None:
+def _problem(feature: _FileFeature) -> str | None:
     if feature.type != "Feature":
         return f"type must be 'Feature', not {feature.type!r:.64}"
     exact_max = EXACT_MAX if isinstance(feature.id, float) else limits.INT8_MAX
@@ -299,7 +299,7 @@ def _problem(feature: _Feature) -> str | None:
     return None
 
 
-def _misread(feature: _Feature, members: dict[str, msgspec.Raw]) -> str | None:
+def _misread(feature: _FileFeature, members: dict[str, msgspec.Raw]) -> str | None:
     """Return the problem of a feature with its own reference system if there is no common one."""
     geometry = feature.geometry if isinstance(feature.geometry, dict) else {}
     own = msgspec.json.decode(members["crs"]) if "crs" in members else geometry.get("crs")

@@ -22,16 +22,16 @@ import msgspec
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Cancelled, InvalidArgument
 from naksha.model.transaction import MAIN
-from naksha.spark.jobs.frame import Progress
+from naksha.spark.jobs.frame import JobProgress
 from naksha.spark.jobs.loading.spec import Load, Loaded
-from naksha.spark.runtime.storage_cache import Shared
+from naksha.spark.runtime.storage_cache import SharedStorage
 from naksha.spi.staging import JOB, applied_there
 from naksha.spi.storage import Storage
-from naksha.versioning import Edits, Imported, Signed, Snapshot, import_history
+from naksha.versioning import Attribution, EditStep, ImportedStep, SnapshotStep, import_history
 from naksha.versioning.history_import import TRANSACTIONS
 
 
-class _Line(msgspec.Struct, forbid_unknown_fields=True):
+class _HistoryLine(msgspec.Struct, forbid_unknown_fields=True):
     at: str | int
     put: list[dict[str, Any]] = []
     deleted: list[str] = []
@@ -39,13 +39,15 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
     message: str | None = None
 
 
-def load_history(storage: Shared, spec: Load, files: Sequence[str], progress: Progress) -> Loaded:
+def load_history(
+    storage: SharedStorage, spec: Load, files: Sequence[str], progress: JobProgress
+) -> Loaded:
     """Load dated steps.
 
     Files are read in this process: all steps are needed at once, and Spark would interpret some
     file names as lists or patterns.
     """
-    steps: list[Snapshot | Edits] = []
+    steps: list[SnapshotStep | EditStep] = []
     progress.phase("read steps", len(files))
     for path in files:
         steps += _steps_of(Path(path))
@@ -66,7 +68,7 @@ def load_history(storage: Shared, spec: Load, files: Sequence[str], progress: Pr
     )
 
 
-def loaded_before(storage: Shared, spec: Load) -> Loaded | None:
+def loaded_before(storage: SharedStorage, spec: Load) -> Loaded | None:
     """Return the recorded report of a load that was done before, if any."""
     kept = storage.call(lambda s: s.kept(JOB, spec.job_id))
     if kept is None:
@@ -85,11 +87,11 @@ def loaded_before(storage: Shared, spec: Load) -> Loaded | None:
 
 
 async def _import(
-    storage: Storage, spec: Load, steps: Sequence[Snapshot | Edits], progress: Progress
-) -> list[Imported]:
+    storage: Storage, spec: Load, steps: Sequence[SnapshotStep | EditStep], progress: JobProgress
+) -> list[ImportedStep]:
     left = len(steps)
 
-    def told() -> None:
+    def report_step() -> None:
         nonlocal left
         left -= 1
         # After the last step all is written, so a cancellation is ignored.
@@ -97,16 +99,18 @@ async def _import(
             progress.advance()
 
     info = spec.info or CollectionInfo(id=spec.collection)
-    signed = Signed(spec.app_id, spec.author, spec.message)
+    signed = Attribution(spec.app_id, spec.author, spec.message)
     job = spec.job_id or None
-    return await import_history(storage, info, steps, signed, job=job, after_each=told)
+    return await import_history(storage, info, steps, signed, job=job, after_each=report_step)
 
 
-def _count(step: Snapshot | Edits) -> int:
-    return len(step.features) if isinstance(step, Snapshot) else len(step.put) + len(step.deleted)
+def _count(step: SnapshotStep | EditStep) -> int:
+    return (
+        len(step.features) if isinstance(step, SnapshotStep) else len(step.put) + len(step.deleted)
+    )
 
 
-def _steps_of(path: Path) -> list[Snapshot | Edits]:
+def _steps_of(path: Path) -> list[SnapshotStep | EditStep]:
     try:
         with _unpacked(path) as file:
             lines = enumerate(file, 1)
@@ -123,17 +127,17 @@ def _unpacked(path: Path) -> BufferedIOBase:
     return bz2.open(path) if path.suffix == ".bz2" else path.open("rb")
 
 
-def _step_of(where: str, text: bytes) -> Snapshot | Edits:
+def _step_of(where: str, text: bytes) -> SnapshotStep | EditStep:
     try:
-        line = msgspec.json.decode(text, type=_Line)
+        line = msgspec.json.decode(text, type=_HistoryLine)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise InvalidArgument(
             f"{where} is not a valid step of a history: {error}", field="files"
         ) from None
     at_ms = line.at if isinstance(line.at, int) else _epoch_ms(where, line.at)
     if line.features is not None:
-        return Snapshot(at_ms, list(line.features), line.message)
-    return Edits(at_ms, list(line.put), line.deleted, line.message)
+        return SnapshotStep(at_ms, list(line.features), line.message)
+    return EditStep(at_ms, list(line.put), line.deleted, line.message)
 
 
 def _epoch_ms(where: str, text: str) -> int:

@@ -121,7 +121,7 @@ def crs_of(layouts: Sequence[Layout]) -> str | None:
     return first.crs
 
 
-def check_everywhere(layouts: Sequence[Layout], names: Iterable[str]) -> None:
+def check_required(layouts: Sequence[Layout], names: Iterable[str]) -> None:
     """Reject files without columns that every record needs, such as the id and the geometry."""
     for name in sorted(names):
         having = [name in layout.columns.names for layout in layouts]

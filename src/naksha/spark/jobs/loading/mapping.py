@@ -24,7 +24,7 @@ from pyspark.sql.types import (
 
 from naksha.model.errors import InvalidArgument
 from naksha.spark.jobs.loading.geojson import EXACT_MAX
-from naksha.spark.jobs.loading.layouts import check_everywhere, geometry_of
+from naksha.spark.jobs.loading.layouts import check_required, geometry_of
 from naksha.spark.jobs.loading.spec import Mapping
 from naksha.spark.jobs.loading.tables import (
     LINE,
@@ -51,7 +51,7 @@ _LON_NAMES: Final = ("lon", "lng", "long", "longitude", "x")
 _LAT_NAMES: Final = ("lat", "latitude", "y")
 
 
-class _Places(msgspec.Struct, frozen=True):
+class _GeometryColumns(msgspec.Struct, frozen=True):
     wkb: str | None = None
     wkt: str | None = None
     lon: str | None = None
@@ -68,9 +68,9 @@ def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
     columns = [name for name in rows.columns if name not in OWN]
     _check_names(mapping, columns)
     _check_types(mapping, rows, lambda name, to: column_of(name).try_cast(to))
-    places = _places_of(table, columns, mapping)
+    places = _geometry_columns(table, columns, mapping)
     id_name = mapping.id or _find(columns, (_ID,))
-    check_everywhere(table.layouts, places.columns | ({id_name} if id_name is not None else set()))
+    check_required(table.layouts, places.columns | ({id_name} if id_name is not None else set()))
     used = places.columns | {name for name in (id_name, mapping.tags) if name is not None}
     left = [name for name in columns if name not in used]
     casts = {name: column_of(name).try_cast(to) for name, to in mapping.types.items()}
@@ -123,7 +123,8 @@ def mapped_features(records: DataFrame, mapping: Mapping) -> DataFrame:
     ]
     if mapping.lon or mapping.lat or mapping.geometry:
         raise InvalidArgument(
-            "The mapping of GeoJSON must not have geometry, lon or lat", field="mapping"
+            "GeoJSON files have their own geometry; remove geometry, lon and lat from the mapping",
+            field="mapping",
         )
     if mapping == Mapping(crs=mapping.crs):
         return records.select(*records.columns, *nowhere)
@@ -159,27 +160,29 @@ def mapped_features(records: DataFrame, mapping: Mapping) -> DataFrame:
 # ---- Tables --------------------------------------------------------------------------------------
 
 
-def _places_of(table: Table, columns: Sequence[str], mapping: Mapping) -> _Places:
+def _geometry_columns(table: Table, columns: Sequence[str], mapping: Mapping) -> _GeometryColumns:
     if mapping.lon is not None or mapping.lat is not None:
         if mapping.lon is None or mapping.lat is None:
             raise InvalidArgument(
-                "The mapping must have both lon and lat, or neither", field="mapping"
+                f"The mapping has only {'lon' if mapping.lat is None else 'lat'}; set both lon and"
+                " lat, or neither",
+                field="mapping",
             )
-        return _Places(lon=mapping.lon, lat=mapping.lat)
+        return _GeometryColumns(lon=mapping.lon, lat=mapping.lat)
     schema = table.rows.schema
     named = mapping.geometry or geometry_of(table.layouts)
     if named is not None:
         is_text = isinstance(schema[named].dataType, StringType)
-        return _Places(wkt=named) if is_text else _Places(wkb=named)
+        return _GeometryColumns(wkt=named) if is_text else _GeometryColumns(wkb=named)
     binary = [name for name in columns if isinstance(schema[name].dataType, BinaryType)]
     texts = [name for name in columns if isinstance(schema[name].dataType, StringType)]
     wkb, wkt = _find(binary, _WKB_NAMES), _find(texts, _TEXT_NAMES)
     lon, lat = _find(columns, _LON_NAMES), _find(columns, _LAT_NAMES)
     if wkb is not None:
-        return _Places(wkb=wkb)
+        return _GeometryColumns(wkb=wkb)
     if wkt is not None:
-        return _Places(wkt=wkt)
-    return _Places() if lon is None or lat is None else _Places(lon=lon, lat=lat)
+        return _GeometryColumns(wkt=wkt)
+    return _GeometryColumns() if lon is None or lat is None else _GeometryColumns(lon=lon, lat=lat)
 
 
 def _check_names(mapping: Mapping, columns: Sequence[str]) -> None:
@@ -261,7 +264,8 @@ def _check_renames(mapping: Mapping) -> None:
     for name, new in mapping.rename.items():
         if new in mapping.constants and _stays(mapping, name):
             raise InvalidArgument(
-                f"The column {name!r} cannot be renamed to the constant {new!r}",
+                f"The column {name!r} cannot be renamed to {new!r}, which is a constant of the"
+                " mapping; use another name",
                 field="mapping.rename",
             )
 
@@ -273,7 +277,8 @@ def _check_distinct(names: Sequence[str], mapping: Mapping) -> None:
         new = mapping.rename.get(name, name)
         if found.setdefault(new, name) != name:
             raise InvalidArgument(
-                f"The columns {found[new]!r} and {name!r} would both become {new!r}",
+                f"The columns {found[new]!r} and {name!r} would both become the property {new!r};"
+                " rename or drop one of them",
                 field="mapping.rename",
             )
 
@@ -328,15 +333,15 @@ def _id_number_problems(schema: StructType, name: str | None) -> list[Column]:
     number = column_of(name).cast("double")
     exact_max = EXACT_MAX if isinstance(type_, DoubleType) else _EXACT_FLOAT_MAX
     is_exact = (number == F.rint(number)) & (F.abs(number) <= exact_max)
-    said = F.concat(F.lit(f"{name} is not an exact integer: "), number.cast("string"))
-    return [F.when(~F.isnan(number) & ~is_exact, F.concat(said, F.lit("; use a string")))]
+    message = F.concat(F.lit(f"{name} is not an exact integer: "), number.cast("string"))
+    return [F.when(~F.isnan(number) & ~is_exact, F.concat(message, F.lit("; use a string")))]
 
 
 def _number(name: str | None) -> Column:
     return F.lit(None).cast("double") if name is None else column_of(name).try_cast("double")
 
 
-def _numbers(places: _Places) -> dict[str, Column]:
+def _numbers(places: _GeometryColumns) -> dict[str, Column]:
     return {name: _number(name) for name in (places.lon, places.lat) if name is not None}
 
 
@@ -364,10 +369,10 @@ def _read(member: Column, type_: str) -> Column:
 
 def _id_in(member: Column) -> Column:
     """Convert a member to an id like GeoJSON's own: a number to a string, `1e3` to `1000`."""
-    whole = _read(member, "bigint")
-    is_whole = whole.cast("double") == _read(member, "double")
+    integer = _read(member, "bigint")
+    is_whole = integer.cast("double") == _read(member, "double")
     is_double = F.schema_of_variant(member) == "DOUBLE"
-    return F.when(is_double & is_whole, whole.cast("string")).otherwise(_read(member, "string"))
+    return F.when(is_double & is_whole, integer.cast("string")).otherwise(_read(member, "string"))
 
 
 def _id_problems(members: Column, name: str | None) -> list[Column]:
@@ -436,8 +441,8 @@ def _rename_problems(members: Column, mapping: Mapping) -> list[Column]:
             twins.add(new)
         for twin in sorted(twins):
             both = F.map_contains_key(members, name) & F.map_contains_key(members, twin)
-            said = f"properties.{name}: cannot be renamed to {new!r}, which already exists"
-            problems.append(F.when(both, F.lit(said)))
+            message = f"properties.{name}: cannot be renamed to {new!r}, which already exists"
+            problems.append(F.when(both, F.lit(message)))
     return problems
 
 

@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
-from naksha.spark.jobs.loading.files import PIECE_BYTES, Piece
+from naksha.spark.jobs.loading.files import PIECE_BYTES, FilePiece
 from naksha.spark.jobs.loading.layouts import Layout, columns_of
 from naksha.spark.jobs.loading.references import LON_LAT
 from naksha.spark.jobs.loading.tables import (
@@ -111,10 +111,10 @@ class _Metadata(msgspec.Struct, frozen=True):
 def of_parquet(spark: SparkSession, files: list[str]) -> Table:
     """Read the rows of files."""
     layouts: list[Layout] = []
-    pieces: list[Piece] = []
+    pieces: list[FilePiece] = []
     alike: dict[str, list[str]] = {}
     for path in files:
-        with _looked_at(path) as file:
+        with _opened_files(path) as file:
             geo = _geo(path, file.schema_arrow)
             given = _columns(path, file, geo.covering)
             columns = from_arrow_schema(given)
@@ -155,10 +155,10 @@ def _is_only_here(leaf: pq.ColumnSchema) -> bool:
 def _rows_by_spark(spark: SparkSession, files: list[str], columns: StructType) -> DataFrame:
     """Read files with the same schema, and add the columns that only other files have."""
     rows = spark.read.parquet(*files)
-    there = set(rows.columns)
+    present = set(rows.columns)
     return rows.select(
         *(
-            (column_of(field.name) if field.name in there else F.lit(None))
+            (column_of(field.name) if field.name in present else F.lit(None))
             .cast(field.dataType)
             .alias(field.name)
             for field in columns
@@ -175,9 +175,9 @@ def _rows_by_spark(spark: SparkSession, files: list[str], columns: StructType) -
 
 def rows_of_parquet(spark: SparkSession, files: Iterable[str], schema: StructType) -> DataFrame:
     """Read columns of files that Naksha has written, so that all of them have these columns."""
-    pieces: list[Piece] = []
+    pieces: list[FilePiece] = []
     for path in files:
-        with _looked_at(path) as file:
+        with _opened_files(path) as file:
             pieces += _pieces(path, file.metadata)
     given = with_own_fields(schema)
     rows = in_pieces(spark, pieces, from_arrow_schema(given), partial(_read, given))
@@ -185,7 +185,7 @@ def rows_of_parquet(spark: SparkSession, files: Iterable[str], schema: StructTyp
 
 
 @contextmanager
-def _looked_at(path: str) -> Iterator[pq.ParquetFile]:
+def _opened_files(path: str) -> Iterator[pq.ParquetFile]:
     try:
         with pq.ParquetFile(path) as file:
             yield file
@@ -195,7 +195,7 @@ def _looked_at(path: str) -> Iterator[pq.ParquetFile]:
         ) from error
 
 
-def _pieces(path: str, about: pq.FileMetaData) -> Iterator[Piece]:
+def _pieces(path: str, about: pq.FileMetaData) -> Iterator[FilePiece]:
     """Divide a file into pieces of consecutive row groups, with the numbers of their first rows."""
     groups = [about.row_group(n) for n in range(about.num_row_groups)]
     lines = list(accumulate((group.num_rows for group in groups), initial=1))
@@ -203,11 +203,11 @@ def _pieces(path: str, about: pq.FileMetaData) -> Iterator[Piece]:
     for n, group in enumerate(groups, 1):
         size += group.total_byte_size
         if size >= PIECE_BYTES or n == len(groups):
-            yield Piece(path, start, n, lines[start], size=size)
+            yield FilePiece(path, start, n, lines[start], size=size)
             start, size = n, _OPEN_BYTES
 
 
-def _read(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
+def _read(schema: pa.Schema, piece: FilePiece) -> Iterator[pa.RecordBatch]:
     line = piece.line
     try:
         with _opened(piece.path) as file:

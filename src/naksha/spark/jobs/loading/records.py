@@ -12,18 +12,18 @@ from pyspark.sql.types import StructType
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, InvalidArgument
-from naksha.spark.jobs.frame import Progress
+from naksha.spark.jobs.frame import JobProgress
 from naksha.spark.jobs.geoparquet import holds_features
 from naksha.spark.jobs.loading import delimited, geojson, parquet, references, tables
-from naksha.spark.jobs.loading.check import Checker, check_place
-from naksha.spark.jobs.loading.files import Found, Piece, files_of, format_of, pieces_of
+from naksha.spark.jobs.loading.check import RecordChecker, check_place
+from naksha.spark.jobs.loading.files import FilePiece, FoundFiles, files_of, format_of, pieces_of
 from naksha.spark.jobs.loading.layouts import Layout, crs_of
 from naksha.spark.jobs.loading.mapping import (
     mapped_features,
     records_of_features,
     records_of_table,
 )
-from naksha.spark.jobs.loading.spec import Dateline, Format, Mapping, Source
+from naksha.spark.jobs.loading.spec import DatelineHandling, FileFormat, FileSource, Mapping
 from naksha.spi.storage import Storage
 
 _SAID: Final = 5
@@ -31,7 +31,7 @@ _SAID: Final = 5
 _PLAIN: Final = "".join(map(chr, range(128)))
 
 
-class Records(NamedTuple):
+class FileRecords(NamedTuple):
     """Records of files, their coordinate reference system, if known, and clockwise files.
 
     The outer rings in `clockwise` files are clockwise.
@@ -42,7 +42,7 @@ class Records(NamedTuple):
     clockwise: frozenset[str] = frozenset()
 
 
-def tell_left_out(found: Found, progress: Progress) -> None:
+def report_left_out(found: FoundFiles, progress: JobProgress) -> None:
     """Report the files in directories that are not read."""
     if found.left_out:
         first = ", ".join(found.left_out[:_SAID])
@@ -53,13 +53,15 @@ def tell_left_out(found: Found, progress: Progress) -> None:
         )
 
 
-def checker_of(spec: Source, info: CollectionInfo, records: Records) -> Checker:
+def checker_of(spec: FileSource, info: CollectionInfo, records: FileRecords) -> RecordChecker:
     """Create the checker of the records."""
-    is_cut = spec.dateline is Dateline.CUT
-    return Checker(info, records.crs, records.clockwise, is_cut=is_cut)
+    is_cut = spec.dateline is DatelineHandling.CUT
+    return RecordChecker(info, records.crs, records.clockwise, is_cut=is_cut)
 
 
-def records_of(spark: SparkSession, spec: Source, files: list[str] | None = None) -> Records:
+def records_of(
+    spark: SparkSession, spec: FileSource, files: list[str] | None = None
+) -> FileRecords:
     """Read the records of the files of a load, or of `files`.
 
     The session should be one of `in_utc`, so that the result does not depend on the time zone.
@@ -70,26 +72,26 @@ def records_of(spark: SparkSession, spec: Source, files: list[str] | None = None
     check_place(spec, files)
     format_ = format_of(spec, files)
     encoding = _encoding_of(spec, format_)
-    if format_ in (Format.GEOJSON, Format.LINES):
+    if format_ in (FileFormat.GEOJSON, FileFormat.LINES):
         return _of_geojson(spark, spec, files, format_)
-    if format_ is Format.PARQUET:
+    if format_ is FileFormat.PARQUET:
         table = parquet.of_parquet(spark, files)
         if spec.mapping == Mapping() and _are_exported(files):
-            return Records(records_of_features(table), None)
-    elif format_ is Format.CSV:
+            return FileRecords(records_of_features(table), None)
+    elif format_ is FileFormat.CSV:
         table = delimited.of_csv(spark, files, encoding)
     else:
         table = tables.of_vector(spark, files, spec.layer, encoding)
     crs = spec.mapping.crs or crs_of(table.layouts)
     clockwise = frozenset(layout.path for layout in table.layouts if layout.is_clockwise)
-    return Records(records_of_table(table, spec.mapping), crs, clockwise)
+    return FileRecords(records_of_table(table, spec.mapping), crs, clockwise)
 
 
-def _encoding_of(spec: Source, format_: Format) -> str | None:
+def _encoding_of(spec: FileSource, format_: FileFormat) -> str | None:
     """Return the encoding of texts by a name that GDAL knows, too."""
     if spec.encoding is None:
         return None
-    if format_ not in (Format.CSV, Format.VECTOR):
+    if format_ not in (FileFormat.CSV, FileFormat.VECTOR):
         raise InvalidArgument(
             "The option encoding is only allowed for CSV and vector files; GeoJSON and Parquet are"
             " always UTF-8",
@@ -109,24 +111,26 @@ def _encoding_of(spec: Source, format_: Format) -> str | None:
     return codecs.lookup(spec.encoding).name.replace("_", "-")
 
 
-def _of_geojson(spark: SparkSession, spec: Source, files: list[str], format_: Format) -> Records:
+def _of_geojson(
+    spark: SparkSession, spec: FileSource, files: list[str], format_: FileFormat
+) -> FileRecords:
     crs = spec.mapping.crs
-    if format_ is Format.LINES:
+    if format_ is FileFormat.LINES:
         pieces = [piece for path in files for piece in _pieces_of(path)]
         read = geojson.read_lines
     else:
-        pieces = [Piece(path) for path in files]
+        pieces = [FilePiece(path) for path in files]
         read = geojson.read_document
         crs = crs or crs_of(
             [Layout(path, StructType(), crs=geojson.crs_in(path)) for path in files]
         )
     rows = from_arrow_schema(geojson.RECORDS)
-    reading = partial(read, crs=crs, is_cut=spec.dateline is Dateline.CUT)
+    reading = partial(read, crs=crs, is_cut=spec.dateline is DatelineHandling.CUT)
     found = tables.in_pieces(spark, pieces, rows, reading)
-    return Records(mapped_features(found, spec.mapping), crs)
+    return FileRecords(mapped_features(found, spec.mapping), crs)
 
 
-def _pieces_of(path: str) -> list[Piece]:
+def _pieces_of(path: str) -> list[FilePiece]:
     pieces = list(pieces_of(path))
     if not pieces:
         raise InvalidArgument(f"The file {path} is empty", field="files")

@@ -31,7 +31,7 @@ WIDE: Final = 180.0
 Objects = npt.NDArray[np.object_]
 
 
-class Shapes(NamedTuple):
+class RecordShapes(NamedTuple):
     """WKB of each record, which of them were changed, and problems by position."""
 
     wkb: list[bytes | None]
@@ -45,7 +45,7 @@ def shapes_of(
     clockwise: frozenset[str] = frozenset(),
     *,
     is_cut: bool = True,
-) -> Shapes:
+) -> RecordShapes:
     """Convert the geometries of a batch of records, split at the date line if `is_cut`.
 
     Records from the sources `clockwise` have rings in the direction of Shapefiles.
@@ -63,12 +63,12 @@ def shapes_of(
     ).tolist()
     adjusted = np.zeros(len(found), dtype=np.bool_)
     if not is_cut:
-        return Shapes(found, adjusted, problems)
+        return RecordShapes(found, adjusted, problems)
     may_adjust = batch.column("adjusted").is_valid().to_numpy(zero_copy_only=False)
     for n in np.flatnonzero(_looks_over(shapes) & may_adjust):
         is_clockwise = batch.column("source")[int(n)].as_py() in clockwise
         _mend(int(n), found, adjusted, problems, is_clockwise=is_clockwise)
-    return Shapes(found, adjusted, problems)
+    return RecordShapes(found, adjusted, problems)
 
 
 def _parsed(batch: pa.RecordBatch, problems: dict[int, str]) -> Objects:
@@ -87,11 +87,13 @@ def _parsed(batch: pa.RecordBatch, problems: dict[int, str]) -> Objects:
     lon = batch.column("lon").to_numpy(zero_copy_only=False).astype(float)
     lat = batch.column("lat").to_numpy(zero_copy_only=False).astype(float)
     half = np.isnan(lon) ^ np.isnan(lat)
-    _tell(problems, half, "geometry has a longitude or latitude that is missing or not a number")
-    there = ~np.isnan(lon) & ~np.isnan(lat)
-    if there.any():
+    _add_problem(
+        problems, half, "geometry has a longitude or latitude that is missing or not a number"
+    )
+    has_both = ~np.isnan(lon) & ~np.isnan(lat)
+    if has_both.any():
         points = np.full(len(shapes), None, dtype=object)
-        points[there] = shapely.points(lon[there], lat[there])
+        points[has_both] = shapely.points(lon[has_both], lat[has_both])
         shapes = np.where(shapely.is_missing(shapes), points, shapes)
     return shapes
 
@@ -104,8 +106,8 @@ def _read(
     shapes = read_shapes(given, read)
     for n in np.flatnonzero(shapely.is_missing(shapes)):
         if given[n] is not None:
-            said = CURVED if _is_curve(given[n], read) else fault
-            problems.setdefault(int(n), f"geometry {said}")
+            message = CURVED if _is_curve(given[n], read) else fault
+            problems.setdefault(int(n), f"geometry {message}")
     return shapes
 
 
@@ -136,11 +138,11 @@ def _check_references(shapes: Objects, problems: dict[int, str]) -> None:
     """Reject shapes with their own reference system if there is no common one."""
     named = shapely.get_srid(shapes)
     for n in np.flatnonzero(~np.isin(named, SRIDS) & ~shapely.is_missing(shapes)):
-        said = f"has the reference system {named[n]}; set that of all features in the mapping"
-        problems.setdefault(int(n), f"geometry {said}")
+        message = f"has the reference system {named[n]}; set that of all features in the mapping"
+        problems.setdefault(int(n), f"geometry {message}")
 
 
-def _tell(problems: dict[int, str], broken: npt.NDArray[np.bool_], problem: str) -> None:
+def _add_problem(problems: dict[int, str], broken: npt.NDArray[np.bool_], problem: str) -> None:
     for n in np.flatnonzero(broken):
         problems.setdefault(int(n), problem)
 
@@ -171,7 +173,7 @@ def _transformed(shapes: Objects, to: pyproj.Transformer, problems: dict[int, st
             made[chosen] = shapely.transform(shapes[chosen], move, include_z=dimension)
     outside = ~np.isfinite(shapely.bounds(made)).all(axis=1) & ~shapely.is_missing(made)
     outside &= ~shapely.is_empty(made)
-    _tell(problems, outside, "geometry is outside of its reference system")
+    _add_problem(problems, outside, "geometry is outside of its reference system")
     return made
 
 

@@ -9,14 +9,14 @@ import msgspec
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.limits import REJECTS_MAX
-from naksha.spark.jobs.frame import InputFile, OutputFile, Spec
+from naksha.spark.jobs.frame import InputFile, JobSpec, OutputFile
 from naksha.spi.staging import WriteMode
 
 RejectsMax: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 """Maximum number of rejected records."""
 
 
-class Format(StrEnum):
+class FileFormat(StrEnum):
     """Format of files; AUTO detects it by suffix and first bytes."""
 
     AUTO = "auto"
@@ -29,7 +29,7 @@ class Format(StrEnum):
     """Formats that pyogrio reads: Shapefile, GeoPackage and others."""
 
 
-class Dateline(StrEnum):
+class DatelineHandling(StrEnum):
     """Treatment of geometries that cross the date line."""
 
     CUT = "cut"
@@ -67,13 +67,13 @@ class Mapping(msgspec.Struct, frozen=True, kw_only=True):
     """Properties to add to all features."""
 
 
-class Source(Protocol):
+class FileSource(Protocol):
     """Options of a job that reads features from files."""
 
     @property
     def files(self) -> tuple[str, ...]: ...
     @property
-    def format(self) -> Format: ...
+    def format(self) -> FileFormat: ...
     @property
     def layer(self) -> str | None: ...
     @property
@@ -81,14 +81,14 @@ class Source(Protocol):
     @property
     def mapping(self) -> Mapping: ...
     @property
-    def dateline(self) -> Dateline: ...
+    def dateline(self) -> DatelineHandling: ...
     @property
     def rejects(self) -> str | None: ...
     @property
     def rejects_max(self) -> int: ...
 
 
-class Load(Spec, tag="load", frozen=True, kw_only=True):
+class Load(JobSpec, tag="load", frozen=True, kw_only=True):
     """Load all records of files, except for rejected ones, into a collection in one transaction.
 
     A new collection is written by the bulk path; in an existing one only changed features are
@@ -101,13 +101,13 @@ class Load(Spec, tag="load", frozen=True, kw_only=True):
     app_id: str
     author: str | None = None
     message: str | None = None
-    format: Format = Format.AUTO
+    format: FileFormat = FileFormat.AUTO
     layer: str | None = None
     encoding: str | None = None
     """Encoding of CSV files and Shapefiles, for example `cp1252`; the default is that of the
     Shapefile, else UTF-8."""
     mapping: Mapping = Mapping()
-    dateline: Dateline = Dateline.CUT
+    dateline: DatelineHandling = DatelineHandling.CUT
     mode: WriteMode = WriteMode.UPSERT
     key: tuple[str, ...] | None = None
     rejects: OutputFile | None = None

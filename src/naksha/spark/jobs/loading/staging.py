@@ -17,9 +17,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from naksha.model.features import PreparedFeatures
-from naksha.spark.jobs.loading.check import REJECTED, Checker
-from naksha.spark.runtime.storage_cache import Opened, opened
-from naksha.spark.source.options import Place
+from naksha.spark.jobs.loading.check import REJECTED, RecordChecker
+from naksha.spark.runtime.storage_cache import OpenStorage, shared_storage
+from naksha.spark.source.options import StorageRef
 from naksha.spi.staging import Stage, StagedPart
 
 OUTCOMES: Final = pa.schema(
@@ -39,23 +39,23 @@ null if the task stopped early."""
 OUTCOME_ROWS: Final[StructType] = from_arrow_schema(OUTCOMES)
 
 
-class Staging(msgspec.Struct, frozen=True):
+class StagingTask(msgspec.Struct, frozen=True):
     """Parameters of tasks that stage records; small and picklable."""
 
-    place: Place
+    place: StorageRef
     job: str
-    checker: Checker
+    checker: RecordChecker
     rejects_max: int
     """A task stops after more rejected records, since the load fails in any case."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stage the records of a partition."""
-        with opened(self.place).using() as storage:
-            yield from _Task(self, storage).run(batches)
+        with shared_storage(self.place).using() as storage:
+            yield from _StagingRun(self, storage).run(batches)
 
 
-class _Task:
-    def __init__(self, staging: Staging, storage: Opened) -> None:
+class _StagingRun:
+    def __init__(self, staging: StagingTask, storage: OpenStorage) -> None:
         self._staging = staging
         self._storage = storage
         self._read = 0

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.spark.jobs.loading import gdal
-from naksha.spark.jobs.loading.files import PIECE_BYTES, PIECE_FEATURES, Piece
+from naksha.spark.jobs.loading.files import PIECE_BYTES, PIECE_FEATURES, FilePiece
 from naksha.spark.jobs.loading.layouts import Layout, columns_of
 from naksha.spark.runtime.failures import noting
 
@@ -46,7 +46,7 @@ class Table(msgspec.Struct, frozen=True):
     layouts: list[Layout]
 
 
-Read = Callable[[Piece], Iterator[pa.RecordBatch]]
+Read = Callable[[FilePiece], Iterator[pa.RecordBatch]]
 Broken = list[tuple[int, str, str]]
 """Invalid lines: number, problem and text."""
 
@@ -57,7 +57,7 @@ def with_own_fields(columns: StructType) -> pa.Schema:
 
 
 def in_pieces(
-    spark: SparkSession, pieces: list[Piece], schema: StructType, read: Read
+    spark: SparkSession, pieces: list[FilePiece], schema: StructType, read: Read
 ) -> DataFrame:
     """Read pieces, each in its own task unless it is small."""
     tasks = packed(pieces)
@@ -68,9 +68,9 @@ def in_pieces(
     )
 
 
-def packed(pieces: list[Piece]) -> list[list[Piece]]:
+def packed(pieces: list[FilePiece]) -> list[list[FilePiece]]:
     """Group pieces that the same task reads one after another."""
-    tasks: list[list[Piece]] = []
+    tasks: list[list[FilePiece]] = []
     size = PIECE_BYTES
     for piece in pieces:
         if size + piece.size > PIECE_BYTES:
@@ -82,7 +82,7 @@ def packed(pieces: list[Piece]) -> list[list[Piece]]:
 
 
 def _read_tasks(
-    read: Read, tasks: list[list[Piece]], batches: Iterator[pa.RecordBatch]
+    read: Read, tasks: list[list[FilePiece]], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     with noting():
         for batch in batches:
@@ -100,17 +100,17 @@ def rows_of(
     schema: pa.Schema, table: pa.Table, source: str, lines: Sequence[int]
 ) -> Iterator[pa.RecordBatch]:
     """Convert rows of a file to the merged schema, with their origin and null if not available."""
-    wanted = pa.schema([field for field in schema if field.name not in OWN])
+    stored = pa.schema([field for field in schema if field.name not in OWN])
     columns = [
         # The type holds all values, except that times are truncated to microseconds, which safe
         # casts reject.
         table.column(field.name).cast(field.type, safe=False)
         if field.name in table.column_names
         else pa.nulls(table.num_rows, field.type)
-        for field in wanted
+        for field in stored
     ]
     start = 0
-    for batch in pa.table(columns, schema=wanted).to_batches():
+    for batch in pa.table(columns, schema=stored).to_batches():
         end = start + batch.num_rows
         yield _with_own(schema, batch, source, lines[start:end])
         start = end
@@ -126,7 +126,7 @@ def _with_own(
     return pa.RecordBatch.from_arrays([*columns, *own], schema=schema)
 
 
-def told(schema: pa.Schema, source: str, broken: Broken) -> Iterator[pa.RecordBatch]:
+def problem_rows(schema: pa.Schema, source: str, broken: Broken) -> Iterator[pa.RecordBatch]:
     """Convert invalid lines to rows with a problem."""
     if not broken:
         return
@@ -155,13 +155,14 @@ def of_vector(
 ) -> Table:
     """Read Shapefiles, GeoPackages and a few other formats, some features at a time."""
     layouts: list[Layout] = []
-    pieces: list[Piece] = []
+    pieces: list[FilePiece] = []
     for path in files:
         info = _info(path, layer)
         is_shapefile = info["driver"] == _SHAPEFILE
         if encoding is not None and not is_shapefile:
             raise InvalidArgument(
-                f"The option encoding is not allowed for {path}, which has its own",
+                f"The option encoding is not allowed for {path}, whose format defines its encoding;"
+                " omit the option",
                 field="encoding",
             )
         chosen = str(info["layer_name"])
@@ -176,14 +177,14 @@ def of_vector(
 
 def _vector_pieces(
     path: str, count: int, layer: str, encoding: str | None = None
-) -> Iterator[Piece]:
+) -> Iterator[FilePiece]:
     # Features have about the same size in memory as in the file.
     batch_rows = batch_rows_of(count, Path(path).stat().st_size)
     for start in range(0, max(count, 1), PIECE_FEATURES):
         end = start + PIECE_FEATURES
         # The last piece ends with the file, because its feature count may be wrong.
         last = end if end < count else None
-        yield Piece(path, start, last, start + 1, layer, encoding, batch_rows=batch_rows)
+        yield FilePiece(path, start, last, start + 1, layer, encoding, batch_rows=batch_rows)
 
 
 def _info(path: str, layer: str | None) -> dict[str, Any]:
@@ -222,7 +223,7 @@ def _only_layer(path: str, layers: Any) -> str | int:
 
 
 def _vector_columns(path: str, layer: str, encoding: str | None = None) -> StructType:
-    with _stream(Piece(path, layer=layer, encoding=encoding)) as (names, reader):
+    with _stream(FilePiece(path, layer=layer, encoding=encoding)) as (names, reader):
         types = [pa.string() if _is_odd(type_) else type_ for type_ in reader.schema.types]
     return from_arrow_schema(pa.schema(zip(names, types, strict=True)))
 
@@ -234,7 +235,7 @@ def _is_odd(type_: pa.DataType) -> bool:
 
 
 @contextmanager
-def _stream(piece: Piece) -> Iterator[tuple[list[str], pa.RecordBatchReader]]:
+def _stream(piece: FilePiece) -> Iterator[tuple[list[str], pa.RecordBatchReader]]:
     """Open a stream of the features of a piece; the geometry column is renamed to `geometry`."""
     with ExitStack() as stack:
         with gdal.opening() as pyogrio:
@@ -252,7 +253,7 @@ def _stream(piece: Piece) -> Iterator[tuple[list[str], pa.RecordBatchReader]]:
         yield [_GEOMETRY if each == name else each for each in _names_in(piece, reader)], reader
 
 
-def _names_in(piece: Piece, reader: pa.RecordBatchReader) -> list[str]:
+def _names_in(piece: FilePiece, reader: pa.RecordBatchReader) -> list[str]:
     try:
         names: list[str] = reader.schema.names
     except UnicodeDecodeError as error:
@@ -263,7 +264,7 @@ def _names_in(piece: Piece, reader: pa.RecordBatchReader) -> list[str]:
     return names
 
 
-def _read_vector(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
+def _read_vector(schema: pa.Schema, piece: FilePiece) -> Iterator[pa.RecordBatch]:
     line, end = piece.line, piece.end
     left = sys.maxsize if end is None else end - piece.start
     with _stream(piece) as (names, reader):
@@ -277,7 +278,7 @@ def _read_vector(schema: pa.Schema, piece: Piece) -> Iterator[pa.RecordBatch]:
 
 
 def _vector_rows(
-    schema: pa.Schema, table: pa.Table, piece: Piece, lines: range
+    schema: pa.Schema, table: pa.Table, piece: FilePiece, lines: range
 ) -> Iterator[pa.RecordBatch]:
     """Yield valid rows, and rows with text that cannot be decoded as rows with a problem.
 
@@ -290,7 +291,7 @@ def _vector_rows(
     fit = [n for n in range(table.num_rows) if n not in unfit]
     yield from rows_of(schema, table.take(fit), piece.path, [lines[n] for n in fit])
     broken = [(lines[n], problem, _shown(table, n)) for n, problem in unfit.items()]
-    yield from told(schema, piece.path, broken)
+    yield from problem_rows(schema, piece.path, broken)
 
 
 def _unfit_texts(table: pa.Table) -> dict[int, str]:

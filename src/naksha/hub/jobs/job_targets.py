@@ -10,14 +10,14 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from naksha.catalog.entities import Snapshot
+from naksha.catalog.entities import EntitySnapshot
 from naksha.hub.auth import resources
 from naksha.hub.auth.resources import Resource
 from naksha.hub.auth.rights import Right, Rights
 from naksha.hub.config.objects import Space, StorageObject, key_of
 from naksha.hub.config.references import connectors_of, stored_by
 from naksha.hub.config.registry import Registry
-from naksha.hub.config.space_collections import Stored
+from naksha.hub.config.space_collections import SpaceCollection
 from naksha.hub.jobs.files import JobFiles
 from naksha.hub.jobs.kinds import FILLED, check_spec, fields_of
 from naksha.hub.jobs.objects import JobObject
@@ -37,13 +37,13 @@ _STORAGE: Final = "storage"
 _READ_ONLY: Final = "read-only"
 
 
-class Target(NamedTuple):
+class JobTarget(NamedTuple):
     """Storage, and optionally collection and space, that a job works on."""
 
     storage: StorageObject
     collection: str | None
     space: Space | None = None
-    stored: Stored | None = None
+    stored: SpaceCollection | None = None
     """For a space: its collection with its settings."""
 
     def features(self) -> Resource:
@@ -51,14 +51,14 @@ class Target(NamedTuple):
         if self.space is not None:
             return resources.features(self.space.resource())
         return resources.features(
-            Resource(resources.Kind.SPACE, {}),
+            Resource(resources.ResourceKind.SPACE, {}),
             storage_id=self.storage.id,
             storage_tags=self.storage.tags,
             collection_id=self.collection,
         )
 
 
-async def target_of(snapshot: Snapshot, job: JobObject, kind: JobKind) -> Target:
+async def target_of(snapshot: EntitySnapshot, job: JobObject, kind: JobKind) -> JobTarget:
     """Resolve the target of a job in the configuration.
 
     Raises:
@@ -66,17 +66,17 @@ async def target_of(snapshot: Snapshot, job: JobObject, kind: JobKind) -> Target
     """
     if job.space_id is None:
         assert job.storage_id is not None
-        return Target(await _storage(snapshot, job.storage_id), job.collection)
+        return JobTarget(await _storage(snapshot, job.storage_id), job.collection)
     found = await snapshot.get(key_of(Space, job.space_id), Space)
     if found is None:
         raise NotFound(f"The space {job.space_id!r} does not exist", field="spaceId")
     space = found.value
     stored = await _stored(snapshot, space, kind.access)
     storage = await _storage(snapshot, stored.storage_id)
-    return Target(storage, stored.collection.id, space, stored)
+    return JobTarget(storage, stored.collection.id, space, stored)
 
 
-async def _storage(snapshot: Snapshot, id: str) -> StorageObject:
+async def _storage(snapshot: EntitySnapshot, id: str) -> StorageObject:
     found = await snapshot.get(key_of(StorageObject, id), StorageObject)
     if found is None:
         raise NotFound(f"The storage {id!r} does not exist", field="storageId")
@@ -85,7 +85,7 @@ async def _storage(snapshot: Snapshot, id: str) -> StorageObject:
     return found.value
 
 
-async def _stored(snapshot: Snapshot, space: Space, access: str) -> Stored:
+async def _stored(snapshot: EntitySnapshot, space: Space, access: str) -> SpaceCollection:
     """Return the only collection of a space that has no handlers before its storage."""
     if not space.active:
         raise Inactive(f"The space {space.id!r} is not active", field="spaceId")
@@ -122,7 +122,7 @@ async def check_may_be_seen(registry: Registry, job: JobObject, rights: Rights) 
             rights.check(Right.USE_STORAGES, storage.resource())
 
 
-def check_allowed(target: Target, job: JobObject, kind: JobKind, actor: Actor) -> None:
+def check_allowed(target: JobTarget, job: JobObject, kind: JobKind, actor: Actor) -> None:
     """Raise Forbidden if the actor lacks rights that the job needs."""
     rights, features = actor.rights, target.features()
     is_shared = target.space is not None and target.space.shared
@@ -161,7 +161,7 @@ def is_dated(job: JobObject) -> bool:
 # ---- Specification for the process ---------------------------------------------------------------
 
 
-class Placed(NamedTuple):
+class JobStorage(NamedTuple):
     """Location of a storage, for a process without a hub."""
 
     location: str
@@ -173,8 +173,13 @@ class Placed(NamedTuple):
         return {"location": self.location, **({} if schema is None else {"schema": schema})}
 
 
-def whole_spec(
-    job: JobObject, kind: JobKind, target: Target, placed: Placed, files: JobFiles, realm_id: str
+def process_spec(
+    job: JobObject,
+    kind: JobKind,
+    target: JobTarget,
+    job_storage: JobStorage,
+    files: JobFiles,
+    realm_id: str,
 ) -> dict[str, Any]:
     """Build the complete specification for the process of a job; it contains secrets.
 
@@ -184,12 +189,15 @@ def whole_spec(
     fields = fields_of(kind)
     for name in job.spec:
         if name in FILLED:
-            raise InvalidArgument(f"The hub sets {name}; remove it from spec", field=f"spec.{name}")
+            raise InvalidArgument(
+                f"spec.{name} is set by the hub; remove it from the spec", field=f"spec.{name}"
+            )
     if target.collection is not None and "collection" not in fields:
         raise InvalidArgument(
-            "This job works on a whole storage; remove collection", field="collection"
+            f"The job {kind.name!r} processes a whole storage and accepts no collection; omit it",
+            field="collection",
         )
-    told = {
+    fields_set = {
         "collection": target.collection,
         "info": None if target.stored is None else msgspec.to_builtins(target.stored.collection),
         "app_id": job.app_id,
@@ -198,10 +206,14 @@ def whole_spec(
     }
     spec = {
         "job": kind.name,
-        "place": placed.to_json(),
-        **{name: value for name, value in told.items() if name in fields and value is not None},
+        "place": job_storage.to_json(),
         **{
-            name: files.placed(realm_id, value, f"spec.{name}") if name in kind.files else value
+            name: value
+            for name, value in fields_set.items()
+            if name in fields and value is not None
+        },
+        **{
+            name: files.paths_of(realm_id, value, f"spec.{name}") if name in kind.files else value
             for name, value in job.spec.items()
         },
     }

@@ -25,7 +25,7 @@ from naksha.server.requests.parameters import (
 from naksha.server.responses.encoding import JSON
 from naksha.server.responses.event_stream import EVENTS, event_stream
 from naksha.server.responses.feed_pages import Feed, SpaceFeed, StorageFeed
-from naksha.server.routing.declarations import Query, Router
+from naksha.server.routing.declarations import QueryParam, Router
 from naksha.versioning.feed.events import check_events
 
 router = Router(tags=["changes"])
@@ -90,8 +90,8 @@ class StorageChangesParameters(ChangesParameters):
     )
 
 
-Changed = Annotated[ChangesParameters, Query()]
-ChangedInStorage = Annotated[StorageChangesParameters, Query()]
+Changed = Annotated[ChangesParameters, QueryParam()]
+ChangedInStorage = Annotated[StorageChangesParameters, QueryParam()]
 LastEventId: Final = {
     "name": "Last-Event-ID",
     "in": "header",
@@ -132,10 +132,10 @@ async def storage_changes(
     return await _answer(StorageFeed(request, storage_id, collections), parameters.request(request))
 
 
-async def _answer(feed: Feed, asked: ReadChanges) -> Response:
+async def _answer(feed: Feed, read: ReadChanges) -> Response:
     if EVENTS in feed.request.headers.get("Accept", ""):
-        return await event_stream(feed, asked)
-    page = await feed.page(asked)
+        return await event_stream(feed, read)
+    page = await feed.page(read)
     return StreamingResponse(_page(page), media_type=JSON)
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from naksha.catalog.realms import Status
+from naksha.catalog.realms import RealmStatus
 from naksha.hub.config.objects import Identity, StorageObject
 from naksha.hub.config.realm_setup import DefaultStorage
 from naksha.hub.hub import Hub, RealmHub
+from naksha.hub.storages.allowed_locations import AllowedLocations
 from naksha.hub.storages.changes import create_storage, replace_storage
-from naksha.hub.storages.tenancy import Tenancy
 from naksha.model import limits
 from naksha.model.errors import Conflict, Forbidden, InvalidArgument, OutcomeUnknown
 from naksha.testing.fixtures import DatabaseFactory
@@ -28,7 +28,7 @@ def a_storage(location: str, **more: Any) -> StorageObject:
     return StorageObject(id="more", properties={"location": location, **more})
 
 
-def is_allowed(tenancy: Tenancy, realm: str, location: str, **more: Any) -> bool:
+def is_allowed(tenancy: AllowedLocations, realm: str, location: str, **more: Any) -> bool:
     try:
         tenancy.check_allowed(realm, a_storage(location, **more))
     except Forbidden:
@@ -57,7 +57,7 @@ async def make(realm: RealmHub, location: str, **more: Any) -> StorageObject:
 )
 def test_storages_are_where_they_may_be(location: str, more: dict[str, object]) -> None:
     allowed = ["file:data/{realm}/", "postgresql://db/maps", "postgresql:///own?host=/run/own"]
-    tenancy = Tenancy(DefaultStorage(location="file:{realm}.naksha"), allowed)
+    tenancy = AllowedLocations(DefaultStorage(location="file:{realm}.naksha"), allowed)
 
     def check(location: str, **more: object) -> None:
         properties = {"location": location, **more}
@@ -79,7 +79,7 @@ def test_storages_are_where_they_may_be(location: str, more: dict[str, object]) 
     ],
 )
 def test_an_id_is_not_the_beginning_of_another_one(beginning: str, other: str) -> None:
-    tenancy = Tenancy(DefaultStorage(location="file:{realm}.naksha"), [beginning])
+    tenancy = AllowedLocations(DefaultStorage(location="file:{realm}.naksha"), [beginning])
     assert is_allowed(tenancy, "b", beginning.format(realm="b"))
     assert is_allowed(tenancy, "b", beginning.format(realm="b") + "$old")
     assert not is_allowed(tenancy, "b", other)
@@ -88,8 +88,8 @@ def test_an_id_is_not_the_beginning_of_another_one(beginning: str, other: str) -
 # ---- What is a realm's own -----------------------------------------------------------------------
 
 
-def test_without_a_list_a_realm_has_what_is_its_own() -> None:
-    tenancy = Tenancy(DefaultStorage(location="file:{realm}.naksha"), ())
+def test_without_a_list_a_realm_has_its_own_locations() -> None:
+    tenancy = AllowedLocations(DefaultStorage(location="file:{realm}.naksha"), ())
     assert is_allowed(tenancy, "b", "file:b.naksha")
     assert is_allowed(tenancy, "b", "file:b/town.naksha")
     for location in (
@@ -98,12 +98,14 @@ def test_without_a_list_a_realm_has_what_is_its_own() -> None:
         *("memory:", "postgresql:///maps"),
     ):
         assert not is_allowed(tenancy, "b", location), location
-    assert is_allowed(Tenancy(DefaultStorage(location="file:{realm}.naksha")), "b", "file:///a")
+    assert is_allowed(
+        AllowedLocations(DefaultStorage(location="file:{realm}.naksha")), "b", "file:///a"
+    )
 
 
 @pytest.mark.parametrize("allowed", [(), ("postgresql://",)])
 def test_in_one_database_a_realm_has_its_schemas(allowed: tuple[str, ...]) -> None:
-    tenancy = Tenancy(ON_DATABASE, allowed)
+    tenancy = AllowedLocations(ON_DATABASE, allowed)
     for realm, mine in (("default", "naksha"), ("a", "naksha_a"), ("a_b", "naksha_a_b")):
         assert is_allowed(tenancy, realm, DATABASE, schema=mine)
         assert is_allowed(tenancy, realm, DATABASE, schema=f"{mine}$old")
@@ -114,7 +116,7 @@ def test_in_one_database_a_realm_has_its_schemas(allowed: tuple[str, ...]) -> No
 
 
 def test_a_database_has_many_names_and_schemas_count_in_all_of_them() -> None:
-    tenancy = Tenancy(ON_DATABASE, ("postgresql://", "postgres://"))
+    tenancy = AllowedLocations(ON_DATABASE, ("postgresql://", "postgres://"))
     for location in ("postgres://hub@db:5432/maps", "postgresql://alias/maps", "postgresql://db"):
         assert not is_allowed(tenancy, "b", location)
         assert is_allowed(tenancy, "b", location, schema="naksha_b")
@@ -126,7 +128,7 @@ def test_a_database_has_many_names_and_schemas_count_in_all_of_them() -> None:
 # ---- What others have ----------------------------------------------------------------------------
 
 
-async def test_what_another_realm_has_is_refused_whatever_the_list_says(tmp_path: Path) -> None:
+async def test_locations_of_other_realms_are_always_refused(tmp_path: Path) -> None:
     async with a_hub(tmp_path, files=tmp_path) as hub:
         a, b = await hub.set_up_realm("a"), await hub.set_up_realm("b")
         await make(a, "file:town.naksha")
@@ -138,7 +140,7 @@ async def test_what_another_realm_has_is_refused_whatever_the_list_says(tmp_path
             with pytest.raises(Forbidden) as caught:
                 await make(b, location)
             assert "'a'" not in caught.value.message
-        await hub.catalog.realms.update(await hub.catalog.realms.get("a"), Status.INACTIVE)
+        await hub.catalog.realms.update(await hub.catalog.realms.get("a"), RealmStatus.INACTIVE)
         with pytest.raises(Forbidden):
             await make(b, "file:town.naksha")
         await make(b, "file:other.naksha")
@@ -193,7 +195,7 @@ async def test_a_new_realm_gets_no_place_that_another_one_has(tmp_path: Path) ->
 
 
 def test_a_database_is_the_same_one_with_other_options() -> None:
-    tenancy = Tenancy(ON_DATABASE)
+    tenancy = AllowedLocations(ON_DATABASE)
 
     def places(location: str, **more: Any) -> set[Any]:
         return set(tenancy.places(a_storage(location, **more)))
@@ -208,7 +210,7 @@ def test_a_database_is_the_same_one_with_other_options() -> None:
     assert places("nonsense") == set()
 
 
-async def test_what_is_there_can_be_changed_but_not_moved_to_others(tmp_path: Path) -> None:
+async def test_a_storage_can_be_changed_but_not_moved_to_foreign_locations(tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     async with a_hub(tmp_path, files=tmp_path, allowed_locations=()) as hub:
         b = await hub.set_up_realm("b")
@@ -239,10 +241,10 @@ async def test_realms_of_one_database_have_schemas_of_their_own(
             await hub.close()
 
 
-async def test_what_was_not_checked_is_not_kept(
+async def test_a_storage_replaced_during_the_check_is_not_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Options are kept from what is there; that may be something else by then."""
+    """Options are kept from the stored configuration, which may have changed meanwhile."""
     async with a_hub(tmp_path, files=tmp_path) as hub:
         realm = await hub.realm("default")
         await make(realm, "file:one.naksha", storageId="one")

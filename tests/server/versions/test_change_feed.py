@@ -92,7 +92,7 @@ def test_filters(
     assert told(of_storage["items"]) == expected
 
 
-def test_signals_are_asked_for_by_the_names_of_the_document(client: httpx.Client) -> None:
+def test_signals_have_documented_names(client: httpx.Client) -> None:
     begin = feed(client, "/storages/default")["next"]
     space = new_space(client, versionsToKeep=1)
     assert client.patch(space, json={"versionsToKeep": None}).is_success
@@ -134,7 +134,7 @@ def test_all_changes_of_features_are_described_as_without_a_filter(client: httpx
         ({"west": 1}, "south"),
     ],
 )
-def test_what_is_not_understood(client: httpx.Client, query: dict[str, Any], field: str) -> None:
+def test_invalid_feed_parameters(client: httpx.Client, query: dict[str, Any], field: str) -> None:
     space = new_space(client)
     error(client.get(f"{space}/changes", params=query), 400, field)
     stream = client.get(f"{space}/changes", params=query, headers=EVENTS)
@@ -158,7 +158,7 @@ def test_versions_that_are_gone_or_to_come(client: httpx.Client) -> None:
     error(client.get(f"{space}/changes", params={"since": 10**9}), 404)
 
 
-def test_a_storage_tells_of_the_collections_asked_for(client: httpx.Client) -> None:
+def test_a_storage_feed_can_be_limited_to_collections(client: httpx.Client) -> None:
     begin = feed(client, "/storages/default")["next"]
     spaces = [new_space(client) for _ in range(3)]
     for space in spaces:
@@ -221,7 +221,7 @@ def named(events: Iterator[Event]) -> Iterator[Event]:
     return (event for event in events if "event" in event)
 
 
-def test_a_stream_tells_what_was_and_what_comes(client: httpx.Client) -> None:
+def test_a_stream_has_past_and_new_changes(client: httpx.Client) -> None:
     space = new_space(client)
     put(client, space, point("a", text="one\nline"), point("b"))
     with stream(client, space, since="0") as events:
@@ -258,7 +258,7 @@ def test_a_stream_goes_on_after_the_last_event_that_was_seen(client: httpx.Clien
             assert next(named(events)) == seen[number + 1]
 
 
-def test_a_stream_of_what_is_gone_says_so_and_ends(client: httpx.Client) -> None:
+def test_a_stream_of_expired_changes_ends_with_an_error(client: httpx.Client) -> None:
     space = new_space(client)
     put(client, space, point("a", n=1))
     second = put(client, space, point("a", n=2))["version"]
@@ -307,7 +307,7 @@ def own_client(own_hub: HubServer) -> Iterator[httpx.Client]:
         yield client
 
 
-def test_a_server_that_stops_ends_streams_and_who_waits(tmp_path: Path) -> None:
+def test_a_stopping_server_ends_streams_and_long_polls(tmp_path: Path) -> None:
     with HubServer(tmp_path) as hub, httpx.Client(base_url=f"{hub.url}/hub", timeout=60) as client:
         space = new_space(client)
         put(client, space, point("a"))
@@ -356,7 +356,9 @@ def test_a_stream_whose_space_is_removed_ends(own_client: httpx.Client) -> None:
     assert json.loads(last["data"])["code"] == "not_found"
 
 
-def test_who_does_not_read_is_cut(own_hub: HubServer, own_client: httpx.Client) -> None:
+def test_a_client_that_does_not_read_is_cut_off(
+    own_hub: HubServer, own_client: httpx.Client
+) -> None:
     space = new_space(own_client)
     for n in range(30):
         put(own_client, space, point(f"f{n}", text="x" * 1_000_000))

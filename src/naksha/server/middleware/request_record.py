@@ -13,7 +13,7 @@ from starlette.types import Scope
 
 from naksha.hub.pipeline.request_context import Actor
 from naksha.model import limits
-from naksha.server.middleware.admission import Turn
+from naksha.server.middleware.admission import AdmissionSlot
 
 STREAM_ID: Final = "Stream-Id"
 STREAM_INFO: Final = "Stream-Info"
@@ -21,7 +21,7 @@ _KEY: Final = "naksha.visit"
 _STREAM_ID: Final = re.compile(rf"[A-Za-z0-9_.:/+=-]{{1,{limits.STREAM_ID_LENGTH_MAX}}}")
 
 
-class Visit:
+class RequestRecord:
     """Context of one request: actor, stream id, timing, byte counts and response status."""
 
     __slots__ = (
@@ -32,9 +32,9 @@ class Visit:
         "fields",
         "prolong",
         "seconds_queued",
+        "slot",
         "status",
         "stream_id",
-        "turn",
     )
 
     def __init__(self, fields: Mapping[bytes, bytes]) -> None:
@@ -49,16 +49,16 @@ class Visit:
         """0 until the response has begun."""
         self.prolong: Callable[[], None] = _nothing
         """Restarts the request timeout; called by work that makes progress."""
-        self.turn: Turn | None = None
+        self.slot: AdmissionSlot | None = None
         """The admission slot that the request holds."""
         self.bytes_in = 0
         self.bytes_out = 0
 
     @classmethod
-    def begin(cls, scope: Scope) -> Visit:
+    def begin(cls, scope: Scope) -> RequestRecord:
         """Create the context of a request; a valid stream id of the client is kept."""
-        visit = scope[_KEY] = cls(dict(scope["headers"]))
-        return visit
+        record = scope[_KEY] = cls(dict(scope["headers"]))
+        return record
 
     def field(self, name: bytes) -> str | None:
         """Return a request header."""
@@ -70,20 +70,20 @@ def _nothing() -> None:
     """Do nothing: the request timeout has not started."""
 
 
-def visit_of(where: Scope | HTTPConnection) -> Visit:
+def record_of(where: Scope | HTTPConnection) -> RequestRecord:
     """Return the context of a request."""
     scope = where.scope if isinstance(where, HTTPConnection) else where
-    visit: Visit = scope[_KEY]
-    return visit
+    record: RequestRecord = scope[_KEY]
+    return record
 
 
-def has_body(visit: Visit) -> bool:
+def has_body(record: RequestRecord) -> bool:
     """Return whether the request has a body."""
-    fields = visit.fields
+    fields = record.fields
     return b"transfer-encoding" in fields or fields.get(b"content-length", b"0") != b"0"
 
 
 def _stream_id(fields: Mapping[bytes, bytes]) -> str:
     """Return the client's stream id if it is safe in headers and logs, else a new one."""
-    given = fields.get(b"stream-id", b"").decode("latin-1")
-    return given if _STREAM_ID.fullmatch(given) is not None else secrets.token_urlsafe(9)
+    sent = fields.get(b"stream-id", b"").decode("latin-1")
+    return sent if _STREAM_ID.fullmatch(sent) is not None else secrets.token_urlsafe(9)

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from naksha.hub.handlers.views.cursor import decode_view_cursor
-from naksha.hub.handlers.views.layers import Layer, Stack
+from naksha.hub.handlers.views.layers import LayerStack, ViewLayer
 from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.pipeline.requests import FindStorages, GetVersion
 from naksha.model.errors import NotImplementedHere
@@ -20,36 +20,36 @@ PRESENT: Final = ""
 """The pin of a layer without versions, or with several: it is read as it is."""
 
 
-async def pins_of(stack: Stack, cursor: str | None) -> tuple[str, ...]:
+async def pins_of(stack: LayerStack, cursor: str | None) -> tuple[str, ...]:
     """Return a pin for each layer, those of the cursor if there is one.
 
     Layers of one storage share one version, which is resolved once. Versions of several storages
     are resolved until two rounds agree: then there was a moment when all of them were current.
     Under constant writes the last round is used.
     """
-    given = decode_view_cursor(cursor, len(stack.layers))
-    if given is not None:
-        return given.pins or (PRESENT,) * len(stack.layers)
+    view_cursor = decode_view_cursor(cursor, len(stack.layers))
+    if view_cursor is not None:
+        return view_cursor.pins or (PRESENT,) * len(stack.layers)
     groups = [await _group(stack, place) for place in range(len(stack.layers))]
-    found = await _look(stack, groups)
+    found = await _resolve_versions(stack, groups)
     if len({*groups}) > 1:
         for _ in range(VIEW_PIN_ATTEMPTS_MAX):
-            before, found = found, await _look(stack, groups)
+            before, found = found, await _resolve_versions(stack, groups)
             if found == before:
                 break
     return found
 
 
-async def _group(stack: Stack, place: int) -> Hashable:
+async def _group(stack: LayerStack, place: int) -> Hashable:
     """Return a key that is equal for layers with common versions."""
     try:
-        storages = (await stack.layers[place].ask(stack.event, FindStorages())).storages
+        storages = (await stack.layers[place].send(stack.event, FindStorages())).storages
     except NotImplementedHere:
         return place
     return storages[0] if len(storages) == 1 else place
 
 
-async def _look(stack: Stack, groups: Sequence[Hashable]) -> tuple[str, ...]:
+async def _resolve_versions(stack: LayerStack, groups: Sequence[Hashable]) -> tuple[str, ...]:
     """Resolve the last published version of each group, by its first layer that has versions."""
     known: dict[Hashable, str] = {}
     pins: list[str] = []
@@ -61,17 +61,17 @@ async def _look(stack: Stack, groups: Sequence[Hashable]) -> tuple[str, ...]:
     return tuple(pins)
 
 
-async def _last(event: Event, layer: Layer) -> str:
+async def _last(event: Event, layer: ViewLayer) -> str:
     try:
-        version = await layer.ask(event, GetVersion(published=True))
+        version = await layer.send(event, GetVersion(published=True))
     except NotImplementedHere:
         return PRESENT
     return PRESENT if version is None else version.ref
 
 
-async def storages_of(event: Event, layers: Sequence[Layer]) -> tuple[str, ...]:
+async def storages_of(event: Event, layers: Sequence[ViewLayer]) -> tuple[str, ...]:
     """Return the storages of the layers."""
     found: dict[str, None] = {}
     for layer in layers:
-        found |= dict.fromkeys((await layer.ask(event, FindStorages())).storages)
+        found |= dict.fromkeys((await layer.send(event, FindStorages())).storages)
     return tuple(found)

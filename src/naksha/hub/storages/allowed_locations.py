@@ -31,7 +31,7 @@ _SCHEMA: Final = "schema"
 _LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 
 
-class Place(NamedTuple):
+class StorageLocation(NamedTuple):
     """A normalized storage location: equal for all spellings of the same location."""
 
     server: str
@@ -40,7 +40,7 @@ class Place(NamedTuple):
     schema: str = ""
 
 
-class Tenancy:
+class AllowedLocations:
     """The storage locations that realms of one hub may configure."""
 
     def __init__(
@@ -73,7 +73,7 @@ class Tenancy:
                 )
         _check_schema(own, thing)
 
-    def places(self, thing: StorageObject) -> Iterator[Place]:
+    def places(self, thing: StorageObject) -> Iterator[StorageLocation]:
         """Yield the places of a storage and its replicas; none if its location is invalid."""
         try:
             _, options = location_of(thing)
@@ -87,17 +87,17 @@ class Tenancy:
             return location in all_locations(own) or _begins(location, _OWN_FILES, realm)
         return any(_begins(location, beginning, realm) for beginning in self._allowed)
 
-    def _place(self, location: str, options: dict[str, Any]) -> Place:
+    def _place(self, location: str, options: dict[str, Any]) -> StorageLocation:
         if STORAGES.scheme_of(location) == FILE:
             path = path_of(location)
-            return Place(
+            return StorageLocation(
                 FILE, os.path.realpath(path if self._files is None else self._files / path)
             )
         schema = _schema_of(location, options)
         if schema is None:
-            return Place("", location)
+            return StorageLocation("", location)
         server, database = _database_of(location)
-        return Place(server, database, schema)
+        return StorageLocation(server, database, schema)
 
 
 def _begins(location: str, beginning: str, realm: str) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from naksha.hub.config.provenance import add_provenance
-from naksha.hub.config.registry import Realm
+from naksha.hub.config.registry import ConfiguredRealm
 from naksha.hub.pipeline.request_context import Context
 from naksha.hub.pipeline.requests import (
     MATCH_ALL,
@@ -41,7 +41,7 @@ _KEPT: Final = ("tags", "crid")
 """Namespace members that are copied; the others describe the feature's history in the source."""
 
 
-class CopyOrder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class CopySpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Parameters of a copy: source query, target, and actions for existing features."""
 
     target_space_id: str
@@ -56,7 +56,7 @@ class CopyOrder(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     transactional: bool = False
     """Copy all in one transaction or nothing; else write valid features and report the others."""
     message: str | None = None
-    said: str = ""
+    query_text: str = msgspec.field(default="", name="said")
     """The query string of the request, for the provenance."""
 
 
@@ -100,8 +100,8 @@ class CopyReport(msgspec.Struct, kw_only=True, rename="camel"):
         self.deleted += len(written.deleted)
         self.retained += len(written.retained)
         self.failed_count += len(written.failed)
-        _extend(self.failed, [_placed(failure, at) for failure in written.failed])
-        _extend(self.notices, [_placed(notice, at) for notice in written.notices])
+        _extend(self.failed, [_shifted(failure, at) for failure in written.failed])
+        _extend(self.notices, [_shifted(notice, at) for notice in written.notices])
         _extend(self.violations, written.violations)
         txn = None if written.txn is None else str(written.txn)
         self.parts.append(CopiedPart(features=len(part), txn=txn, version=written.version))
@@ -116,14 +116,14 @@ def _not_prolonged(context: Context) -> Context:
     return context
 
 
-class Copy:
+class CopyOperation:
     """A copy operation. After an error, `report` contains what was done until then."""
 
     def __init__(
         self,
-        realm: Realm,
+        realm: ConfiguredRealm,
         source_id: str,
-        order: CopyOrder,
+        order: CopySpec,
         context: Context,
         prolonged: Callable[[Context], Context] = _not_prolonged,
     ) -> None:
@@ -246,8 +246,8 @@ class Copy:
         }
         if self.report.source_version is not None:
             entry["version"] = self.report.source_version
-        if self._order.said:
-            shortened = self._order.said.encode()[: limits.PROVENANCE_BYTES_MAX // 4]
+        if self._order.query_text:
+            shortened = self._order.query_text.encode()[: limits.PROVENANCE_BYTES_MAX // 4]
             entry["query"] = shortened.decode(errors="ignore")
         target = self._order.target_space_id
         try:
@@ -271,13 +271,13 @@ def _plain(state: State) -> dict[str, Any]:
     return {**feature, "properties": properties}
 
 
-def _extend(told: list[T], more: Sequence[T]) -> None:
+def _extend(reported: list[T], more: Sequence[T]) -> None:
     """Append items up to the limit of the report."""
-    told += more[: max(limits.COPY_FAILURES_MAX - len(told), 0)]
+    reported += more[: max(limits.COPY_FAILURES_MAX - len(reported), 0)]
 
 
-def _placed(told: P, at: int) -> P:
+def _shifted(reported: P, at: int) -> P:
     """Shift the position from the part to the whole copy."""
-    if told.position is None:
-        return told
-    return msgspec.structs.replace(told, position=told.position + at)
+    if reported.position is None:
+        return reported
+    return msgspec.structs.replace(reported, position=reported.position + at)

@@ -8,9 +8,9 @@ import pytest
 
 from naksha.hub.config.objects import Space
 from naksha.hub.config.space_changes import create_space
-from naksha.hub.copying import Copy, CopyOrder, CopyReport
 from naksha.hub.hub import RealmHub
 from naksha.hub.pipeline.requests import IfExists, IfNotExists, ReadFeatures
+from naksha.hub.space_copy import CopyOperation, CopyReport, CopySpec
 from naksha.model import limits
 from naksha.model.errors import FeatureExists, Forbidden, LimitExceeded, NotFound, ReadOnly
 from naksha.model.query import Query
@@ -27,7 +27,7 @@ async def realm(tmp_path: Path) -> AsyncIterator[RealmHub]:
 
 async def copied(realm: RealmHub, context: Any = AS_ADMIN, **order: Any) -> CopyReport:
     given = {"target_space_id": "to", **order}
-    return await Copy(realm, "from", CopyOrder(**given), context).run()
+    return await CopyOperation(realm, "from", CopySpec(**given), context).run()
 
 
 async def features_in(realm: RealmHub, space: str) -> dict[str, dict[str, Any]]:
@@ -51,7 +51,7 @@ async def test_what_a_query_finds_is_copied_with_one_transaction(realm: RealmHub
 
 async def test_a_copy_is_noted_at_the_target(realm: RealmHub) -> None:
     await put(realm, "from", a_feature("a"))
-    report = await copied(realm, said="p.n=1")
+    report = await copied(realm, query_text="p.n=1")
     (entry,) = (await realm.registry.get(Space, "to")).provenance
     assert (entry["source"], entry["tool"], entry["by"]) == ("space:from", "copy", "tests")
     assert entry["counts"]["inserted"] == 1
@@ -165,7 +165,7 @@ async def test_a_copy_that_ends_early_says_what_it_did(
 ) -> None:
     monkeypatch.setattr(limits, "COPY_PART_FEATURES", 2)
     await put(realm, "from", *(a_feature(f"f{n}") for n in range(6)))
-    copying = Copy(realm, "from", CopyOrder(target_space_id="to"), AS_ADMIN)
+    copying = CopyOperation(realm, "from", CopySpec(target_space_id="to"), AS_ADMIN)
     add = CopyReport.add
 
     def add_and_lock(report: CopyReport, *given: Any) -> None:

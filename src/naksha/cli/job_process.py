@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from naksha.cli.job_progress import Shown, shown
+from naksha.cli.job_progress import ProgressDisplay, progress_display
 from naksha.model.errors import NakshaError
 from naksha.spi.jobs.messages import Done, Failed
 from naksha.spi.jobs.process import JobProcess
@@ -29,7 +29,7 @@ def run_job(
     Raises:
         NakshaError: The job failed.
     """
-    with shown(as_json=as_json) as watching:
+    with progress_display(as_json=as_json) as watching:
         end = asyncio.run(_run(spec, master, settings or {}, watching))
     if isinstance(end, Failed):
         raise end.error()
@@ -43,7 +43,7 @@ def print_report(report: Mapping[str, Any]) -> None:
 
 
 async def _run(
-    spec: Mapping[str, Any], master: str, settings: Mapping[str, str], watching: Shown
+    spec: Mapping[str, Any], master: str, settings: Mapping[str, str], watching: ProgressDisplay
 ) -> Done | Failed:
     process = await JobProcess.start(spec, master=master, settings=settings)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, process.cancel)
@@ -60,7 +60,7 @@ async def _run(
         await process.close()
 
 
-async def _listened(process: JobProcess, watching: Shown) -> Done | Failed:
+async def _listened(process: JobProcess, watching: ProgressDisplay) -> Done | Failed:
     async for line in process.lines():
         watching.show(line)
         if isinstance(line, Done | Failed):
