@@ -1,4 +1,4 @@
-"""The number of statements of a write, and what becomes of one whose answer is lost."""
+"""The number of statements of a write, and writes whose response is lost."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ async def test_a_deferred_error_at_the_commit_is_the_error_of_the_write(
 async def test_writers_whose_backends_are_killed_write_once_or_not_at_all(
     storage: PsqlStorage, connect: Connect
 ) -> None:
-    """What was reported as written is there, once; the rest is there or is not."""
+    """Each feature reported as written exists once; of the others, some may."""
     watcher = await connect()
     dice = random.Random(7)
     done: list[str] = []

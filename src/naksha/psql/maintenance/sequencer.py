@@ -43,7 +43,7 @@ Callers that wait for news check for new versions at the same interval.
 """
 
 
-class Round(NamedTuple):
+class PublicationRound(NamedTuple):
     """Result of a publication: whether something must wait, and the versions of transactions."""
 
     is_waiting: bool
@@ -60,7 +60,7 @@ class Sequencer:
         self._turn = asyncio.Lock()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._running: asyncio.Task[Round] | None = None
+        self._running: asyncio.Task[PublicationRound] | None = None
         self._wanted: set[int] = set()
         self._elected = False
         self.news: Final = News(LOOK_S)
@@ -97,7 +97,7 @@ class Sequencer:
         self._wanted.add(txn)
         return (await self._round()).versions.get(txn)
 
-    async def _round(self) -> Round:
+    async def _round(self) -> PublicationRound:
         """Publish; callers that arrive during a round share the next one."""
         running = self._running
         if running is not None and not running.done():
@@ -129,7 +129,7 @@ class Sequencer:
             held_back_since_ms=int(since.timestamp() * 1000) if since and waiting else None,
         )
 
-    async def _publish_all(self) -> Round:
+    async def _publish_all(self) -> PublicationRound:
         wanted, self._wanted = self._wanted, set()
         while True:
             row = await self._published(wanted)
@@ -140,7 +140,7 @@ class Sequencer:
             if row["published"] < PUBLISH_MAX:
                 columns = (row["seq_numbers"] or (), row["txns"] or (), row["times_ms"] or ())
                 versions = {each[1]: Version(*each) for each in zip(*columns, strict=True)}
-                return Round(bool(row["remaining"]), versions)
+                return PublicationRound(bool(row["remaining"]), versions)
 
     async def _published(self, wanted: Collection[int]) -> Any:
         """Run one round, on the listener's connection if it is open.

@@ -1,8 +1,9 @@
 -- The library's writes: set-based, one statement per mode and leaf, doing the triggers' work
--- themselves. The input is sorted by (mode, leaf, id); `counts` is the number of rows for each of the
--- 16 leaves of each mode. Order of work: gate, lock rows in id order, draw the number, write, check
--- the order. The statements are built by 081 and 082. (The functions that build them are stable, not immutable, because format
--- is: otherwise the planner would not inline them into naksha_write.)
+-- themselves. The input is sorted by (mode, leaf, id); `counts` is the number of rows for each of
+-- the 16 leaves of each mode. Order of work: gate, lock rows in id order, draw the number, write,
+-- check the order. The statements are built by 081 and 082. (The functions that build them are
+-- stable, not immutable, because format is: otherwise the planner would not inline them into
+-- naksha_write.)
 
 DO $$
 BEGIN
@@ -250,10 +251,10 @@ BEGIN
                crids, locks, muuids, mode, new_author, want));
 END $$;
 
--- Writes in each of the `modes` create, update, upsert, delete, unmask (delete with a tombstone that
--- masks nothing) and restore; an id is in one of them only. With several modes, `locked` are all ids
--- sorted by (leaf, id), and `locked_counts` their number for each leaf. `resolved` is the `txn` of
--- the collection that the caller has read.
+-- Writes in each of the `modes` create, update, upsert, delete, unmask (delete with a tombstone
+-- that masks nothing) and restore; an id is in one of them only. With several modes, `locked` are
+-- all ids sorted by (leaf, id), and `locked_counts` their number for each leaf. `resolved` is the
+-- `txn` of the collection that the caller has read.
 CREATE OR REPLACE FUNCTION naksha_write(
     collection_id text, modes text[], counts int[], ids text[], contents jsonb[] DEFAULT NULL,
     wkbs bytea[] DEFAULT NULL, qrids text[] DEFAULT NULL, tags jsonb[] DEFAULT NULL,
@@ -307,12 +308,14 @@ BEGIN
 END $$;
 
 -- The first write of a transaction, which it starts, on a branch if there are `overlays`. As a
--- statement of its own it is a whole transaction, and adds the messages if it has changed something.
+-- statement of its own it is a whole transaction, and adds the messages if it has changed
+-- something.
 CREATE OR REPLACE FUNCTION naksha_write_first(
     app_id text, author text, at timestamptz, import bool, overlays int4[], txns int8[],
-    message_ids text[], messages text[], collection_id text, modes text[], counts int[], ids text[], contents jsonb[], wkbs bytea[],
-    qrids text[], tags jsonb[], crids text[], locks int8[], muuids text[], want bool,
-    resolved int8, locked text[], locked_counts int[]) RETURNS SETOF naksha_outcome
+    message_ids text[], messages text[], collection_id text, modes text[], counts int[],
+    ids text[], contents jsonb[], wkbs bytea[], qrids text[], tags jsonb[], crids text[],
+    locks int8[], muuids text[], want bool, resolved int8, locked text[], locked_counts int[])
+RETURNS SETOF naksha_outcome
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     PERFORM naksha_tx_start(app_id, author, at, import);

@@ -320,7 +320,8 @@ BEGIN
                  WHERE NOT EXISTS (SELECT FROM (%s) AS staged WHERE staged.id = head.id)) AS gone
          GROUP BY batch ORDER BY batch$sql$, collection_id, naksha_staged_where(tables, key),
         naksha_staged_rows(tables)) USING at_most LOOP
-        PERFORM naksha_write(collection_id, '{delete}', naksha_leaf_counts(batch.leaves), batch.ids);
+        PERFORM naksha_write(collection_id, '{delete}', naksha_leaf_counts(batch.leaves),
+                             batch.ids);
         deleted := deleted + cardinality(batch.ids);
     END LOOP;
     RETURN deleted;

@@ -202,7 +202,7 @@ class TestResolvedCollections:
     async def test_a_change_by_another_instance_is_noticed(
         self, places: Handle, make_storage: StorageMaker, kind: str, commit: bool
     ) -> None:
-        """What `run` knows from before is not used once it is wrong."""
+        """`run` does not use an info that it remembers but that has changed."""
         await places.create(point("x"), point("y"))
         if kind in ("restore", "purge"):
             await places.delete("x")
