@@ -22,6 +22,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--storage", choices=_frame.STORAGES, default=_frame.STORAGES[0])
     parser.add_argument("--backend", choices=_frame.BACKENDS, default=_frame.BACKENDS[0])
+    parser.add_argument(
+        "--sizes",
+        type=lambda text: tuple(map(int, text.split(","))),
+        default=(),
+        metavar="N,N…",
+        help="numbers of features, for benchmarks that grow",
+    )
     chosen = parser.parse_args(arguments)
     if chosen.list:
         for name in _frame.names():
@@ -29,9 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if not chosen.names and not chosen.all:
         parser.error("name a benchmark, or --all, or --list")
+    options = _frame.Options(
+        quick=chosen.quick, storage=chosen.storage, backend=chosen.backend, sizes=chosen.sizes
+    )
     return run(
         _frame.names() if chosen.all else chosen.names,
-        _frame.Options(quick=chosen.quick, storage=chosen.storage, backend=chosen.backend),
+        options,
         nested=chosen.all or len(chosen.names) > 1,
     )
 

@@ -138,9 +138,9 @@ def _installed(directory: Path) -> Iterator[None]:
     (info / "METADATA").write_text(METADATA)
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
     sys.path.append(str(directory))
-    handler_registry.look_again()
+    handler_registry.clear_handler_cache()
     try:
         yield
     finally:
         sys.path.remove(str(directory))
-        handler_registry.look_again()
+        handler_registry.clear_handler_cache()

@@ -25,7 +25,11 @@ from naksha.testing.servers.postgres import PostgresCluster
 STORAGES = ("postgresql", "sqlite")
 BACKENDS = ("postgresql", "sqlite", "redis", "mariadb", "memory")
 """Backends of the catalog."""
-DEFAULTS = {"storage": STORAGES[0], "backend": BACKENDS[0]}
+DEFAULTS: dict[str, str | tuple[int, ...]] = {
+    "storage": STORAGES[0],
+    "backend": BACKENDS[0],
+    "sizes": (),
+}
 REPETITIONS_DEFAULT = 7
 
 Cell = str | int | float
@@ -39,11 +43,13 @@ class Options:
     quick: bool = False
     storage: str = STORAGES[0]
     backend: str = BACKENDS[0]
+    sizes: tuple[int, ...] = ()
+    """Numbers of features, instead of a benchmark's own."""
 
     @property
     def chosen(self) -> set[str]:
         """Names of changed options, of those that not every benchmark supports."""
-        return {name for name in ("storage", "backend") if getattr(self, name) != DEFAULTS[name]}
+        return {name for name, default in DEFAULTS.items() if getattr(self, name) != default}
 
     def size(self, full: int, quick: int) -> int:
         """Choose a size: a quick run only tests that the benchmark works."""

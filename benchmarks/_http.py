@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+ROUNDS: Final = 4
 
 
 @dataclass
@@ -33,12 +37,32 @@ class LoadResult:
         self.received += other.received
 
 
+SendRequest = Callable[[int], Awaitable[int]]
+"""Sends the n-th request and waits for its response; returns the size of the response."""
+
+
+class Client(Protocol):
+    """Client of a load test, which several workers use at once."""
+
+    def worker(self) -> AbstractAsyncContextManager[SendRequest]: ...
+
+
 @dataclass(frozen=True)
 class RequestSource:
-    """Server, and the n-th request to it as bytes."""
+    """Server, and the n-th request to it as bytes; each worker has its own connection."""
 
     port: int
     request: Callable[[int], bytes]
+
+    @asynccontextmanager
+    async def worker(self) -> AsyncIterator[SendRequest]:
+        async with connected(self.port) as (reader, writer):
+
+            async def send_request(number: int) -> int:
+                writer.write(self.request(number))
+                return len(await read_response(reader))
+
+            yield send_request
 
 
 def get(port: int, path: str, accept: str = "*/*") -> bytes:
@@ -55,25 +79,37 @@ def send(port: int, method: str, path: str, body: bytes) -> bytes:
     return head.encode() + body
 
 
-async def load(
-    target: RequestSource, seconds: float, connections: int, first: int = 0
-) -> LoadResult:
-    """Send requests for a time on several connections, each waiting for its responses."""
+async def load(client: Client, seconds: float, workers: int, first: int = 0) -> LoadResult:
+    """Send requests for a time with several workers, each waiting for its responses."""
     found = LoadResult()
     numbers = iter(range(first, 10**9))
-    start = time.perf_counter()
 
-    async def ask() -> None:
-        async with connected(target.port) as (reader, writer):
-            while time.perf_counter() < start + seconds:
-                sent_at = time.perf_counter()
-                writer.write(target.request(next(numbers)))
-                body = await read_response(reader)
-                found.received += len(body)
-                found.milliseconds.append((time.perf_counter() - sent_at) * 1000)
+    async def work(send_request: SendRequest) -> None:
+        while time.perf_counter() < start + seconds:
+            sent_at = time.perf_counter()
+            size = await send_request(next(numbers))
+            found.received += size
+            found.milliseconds.append((time.perf_counter() - sent_at) * 1000)
 
-    await asyncio.gather(*(ask() for _ in range(connections)))
-    found.seconds = time.perf_counter() - start
+    async with AsyncExitStack() as stack:
+        senders = [await stack.enter_async_context(client.worker()) for _ in range(workers)]
+        start = time.perf_counter()
+        await asyncio.gather(*(work(each) for each in senders))
+        found.seconds = time.perf_counter() - start
+    return found
+
+
+async def load_alternately(
+    clients: Sequence[Client], seconds: float, workers: int
+) -> list[LoadResult]:
+    """Load servers in turns, with requests of the same numbers; the first round is a warm-up."""
+    found = [LoadResult() for _ in clients]
+    for turn in range(ROUNDS + 1):
+        for client, total in zip(clients, found, strict=True):
+            gc.collect()
+            part = await load(client, seconds, workers, first=turn * 1_000_000)
+            if turn > 0:
+                total.add(part)
     return found
 
 

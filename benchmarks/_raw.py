@@ -16,7 +16,7 @@ from naksha.psql.bulk.bulk_writer import LANES, Lanes
 from naksha.psql.bulk.splits import LEAVES
 from naksha.psql.bulk.staged_rows import Data
 from naksha.psql.connection.driver import Direct
-from naksha.psql.connection.servers import Server
+from naksha.psql.connection.servers import DatabaseServer
 
 RAW = "raw_p"
 RAW_INDICES = "SELECT naksha_create_indices($1, 'head', false)"
@@ -45,7 +45,7 @@ _TABLE = (
 )
 
 
-async def clear(server: Server) -> None:
+async def clear(server: DatabaseServer) -> None:
     """Remove the result of the previous variant, and run a checkpoint."""
     connection = await server.connect()
     names = [RAW + leaf for leaf in LEAVES]
@@ -58,7 +58,7 @@ async def clear(server: Server) -> None:
     await connection.close()
 
 
-async def copied(server: Server, rows: Iterator[Data], lanes_count: int = LANES) -> None:
+async def copied(server: DatabaseServer, rows: Iterator[Data], lanes_count: int = LANES) -> None:
     """Copy rows while the next ones are generated."""
     lanes = await Lanes.open(server, lanes_count)
     copying: asyncio.Future[None] | None = None
@@ -71,7 +71,7 @@ async def copied(server: Server, rows: Iterator[Data], lanes_count: int = LANES)
     await lanes.close()
 
 
-async def indexed(server: Server) -> None:
+async def indexed(server: DatabaseServer) -> None:
     """Create the indexes of the tables."""
     lanes = await Lanes.open(server, LANES)
 

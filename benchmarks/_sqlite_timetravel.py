@@ -11,23 +11,24 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks._history import HistoryPlan, Txns, by_sessions
 from naksha.model.query import Bbox, Query
-from naksha.spi.storage import Storage
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.read import statements
-from naksha.sqlite.read.layers import Level
+from naksha.sqlite.read.layers import LayerRows
 from naksha.sqlite.read.rows import collection_of
 from naksha.sqlite.schema.file import connect
 
 Key = tuple[str, str, str]
 Times = dict[tuple[str, str, str, str], float]
-Build = Callable[[Storage], Awaitable[dict[str, int]]]
-File = tuple[sqlite3.Connection, dict[Key, tuple[str, list[Any]]]]
+Layouts = dict[Key, tuple[str, list[Any]]]
+File = tuple[sqlite3.Connection, Layouts]
 TABLES = """
 CREATE TABLE ref AS SELECT * FROM naksha_head ORDER BY n;
 CREATE UNIQUE INDEX ref_n ON ref (n); CREATE UNIQUE INDEX ref_i ON ref (i);
@@ -63,22 +64,19 @@ TURNS, TURNS_FULL = 7, 3
 
 
 def measure(
-    builds: Sequence[Build],
-    shapes: dict[str, Bbox | None],
-    repetitions: dict[str, int],
-    now_ms: int,
+    plans: Sequence[HistoryPlan], shapes: dict[str, Bbox | None], repetitions: dict[str, int]
 ) -> tuple[list[Times], dict[str, float]]:
     """Build each size and measure all reads; then measure the growth from the first to the last."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ProcessPoolExecutor() as processes:
+        paths = [Path(folder) / f"bench{plan.revisions}.naksha" for plan in plans]
         found: list[Times] = []
         files: list[File] = []
-        for number, build in enumerate(builds):
-            path = Path(folder) / f"bench{number}.naksha"
-            txns = asyncio.run(_filled(path, build, now_ms))
+        for path, txns in zip(paths, processes.map(_filled, paths, plans), strict=True):
             connection = connect(path)
             connection.executescript(TABLES)
             file = (connection, _layouts(connection, txns, shapes))
             files.append(file)
+        for path, file in zip(paths, files, strict=True):
             times = _one_session(*file, repetitions)
             times |= _fresh_connections(path, file[1])
             times |= _eight_sessions(path, file[1])
@@ -105,33 +103,34 @@ def _growth(few: File, many: File, repetitions: dict[str, int]) -> dict[str, flo
     return worst
 
 
-async def _filled(path: Path, build: Build, now_ms: int) -> dict[str, int]:
-    storage = await SqliteStorage.open(path, "bench")
-    try:
-        txns = await build(storage)
-        await storage.maintain(now_ms)
-    finally:
-        await storage.close()
-    return txns
+def _filled(path: Path, plan: HistoryPlan) -> Txns:
+    async def fill() -> Txns:
+        storage = await SqliteStorage.open(path, "bench")
+        try:
+            return await by_sessions(storage, plan)
+        finally:
+            await storage.close()
+
+    return asyncio.run(fill())
 
 
 def _layouts(
     connection: sqlite3.Connection, txns: dict[str, int], shapes: dict[str, Bbox | None]
-) -> dict[Key, tuple[str, list[Any]]]:
+) -> Layouts:
     roads = collection_of(connection, "roads")
-    found: dict[Key, tuple[str, list[Any]]] = {}
+    found: Layouts = {}
     for shape, box in shapes.items():
         edges = [] if box is None else [box.west, box.south, box.east, box.north]
         query = Query(spatial=box)
         found["ref", "HEAD", shape] = (REF if box is None else REF_BOX + BOX, edges)
         head = GS + HEAD if box is None else f"{GS_BOX}{BOX} AND {HEAD}"
         found["gs", "HEAD", shape] = (head, edges)
-        found["ours", "HEAD", shape] = statements.states([Level(roads, None)], query)
+        found["ours", "HEAD", shape] = statements.states([LayerRows(roads, None)], query)
         for version, txn in txns.items():
             past = PAST.format(n=len(edges) + 1)
             text = GS + past if box is None else f"{GS_BOX}{BOX} AND {past}"
             found["gs", version, shape] = (text, [*edges, txn])
-            found["ours", version, shape] = statements.states([Level(roads, txn)], query)
+            found["ours", version, shape] = statements.states([LayerRows(roads, txn)], query)
     return found
 
 
@@ -143,7 +142,7 @@ def _seconds(connection: sqlite3.Connection, text: str, values: list[Any]) -> fl
 
 def _one_session(
     connection: sqlite3.Connection,
-    layouts: dict[Key, tuple[str, list[Any]]],
+    layouts: Layouts,
     repetitions: dict[str, int],
 ) -> Times:
     samples: dict[Key, list[float]] = {}
@@ -157,37 +156,39 @@ def _one_session(
     return {("prepared", *key): median(values) for key, values in samples.items()}
 
 
-def _fresh_connections(path: Path, layouts: dict[Key, tuple[str, list[Any]]]) -> Times:
-    samples: dict[Key, list[float]] = {}
+def _turns(layouts: Layouts) -> Iterator[tuple[int, Key, tuple[str, list[Any]]]]:
+    """Iterate over the rounds with new connections or several sessions."""
     for turn in range(TURNS):
-        for key, (text, values) in layouts.items():
-            if key[2] == "full" and turn >= TURNS_FULL:
-                continue
-            connection = connect(path)
-            samples.setdefault(key, []).append(_seconds(connection, text, values))
-            connection.close()
+        for key, statement in layouts.items():
+            if key[0] != "gs" and (key[2] != "full" or turn < TURNS_FULL):
+                yield turn, key, statement
+
+
+def _fresh_connections(path: Path, layouts: Layouts) -> Times:
+    samples: dict[Key, list[float]] = {}
+    for _, key, (text, values) in _turns(layouts):
+        connection = connect(path)
+        samples.setdefault(key, []).append(_seconds(connection, text, values))
+        connection.close()
     return {("fresh", *key): median(values) for key, values in samples.items()}
 
 
-def _eight_sessions(path: Path, layouts: dict[Key, tuple[str, list[Any]]]) -> Times:
+def _eight_sessions(path: Path, layouts: Layouts) -> Times:
     """Time eight connections together, each in its own thread."""
     connections = [connect(path) for _ in range(SESSIONS)]
     samples: dict[Key, list[float]] = {}
-    for turn in range(TURNS):
-        for key, (text, values) in layouts.items():
-            if key[2] == "full" and turn >= TURNS_FULL:
-                continue
-            start = time.perf_counter()
-            threads = [
-                threading.Thread(target=_seconds, args=(connection, text, values))
-                for connection in connections
-            ]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            if turn:
-                samples.setdefault(key, []).append((time.perf_counter() - start) / SESSIONS)
+    for turn, key, (text, values) in _turns(layouts):
+        start = time.perf_counter()
+        threads = [
+            threading.Thread(target=_seconds, args=(connection, text, values))
+            for connection in connections
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if turn:
+            samples.setdefault(key, []).append((time.perf_counter() - start) / SESSIONS)
     for connection in connections:
         connection.close()
     return {("8 sessions", *key): median(values) for key, values in samples.items()}

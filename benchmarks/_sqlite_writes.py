@@ -20,7 +20,7 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.features import check_features
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.schema.file import connect
-from naksha.sqlite.write.states import Signature, document, namespace, shapes_of
+from naksha.sqlite.write.states import TransactionStamp, document, namespace, stored_geometries_of
 
 Samples = dict[str, list[float]]
 COLUMNS = (
@@ -98,8 +98,8 @@ async def _library(
 def _rows(features: list[_data.Feature], first: int, txn: int) -> list[tuple[Any, ...]]:
     """Build complete rows, in the order of the columns."""
     prepared = check_features(features)
-    shapes = shapes_of(prepared)
-    by = Signature(txn, txn % 1000, "bench:roads:2026:1:1:", "bench", '"bench"', 1, 1)
+    shapes = stored_geometries_of(prepared)
+    by = TransactionStamp(txn, txn % 1000, "bench:roads:2026:1:1:", "bench", '"bench"', 1, 1)
     rows: list[tuple[Any, ...]] = []
     for k, id_ in enumerate(prepared.ids):
         qrid = prepared.qrid[k]

@@ -96,7 +96,7 @@ async def _measure(opened: RunningDatabase, options: Options) -> Report:
     await catalog.close()
     report.notes.append(
         "Goals on PostgreSQL and SQLite with 8 writers on one pointer: ≥ 2,000 commits/s, no "
-        "failures, fairness ≥ 0.8, cas_ratio ≥ 0.7 (SQLite 0.5); stripe_fetches ≤ 1 for any key."
+        "failures, fairness ≥ 0.8, cas_ratio ≥ 0.7; stripe_fetches ≤ 1 for any key."
     )
     return report
 

@@ -1,60 +1,67 @@
-"""REST: requests per second of the hub against tipg on the same rows, interleaved.
+"""REST: requests per second of the hub against other servers and the library, interleaved.
 
 `id_ratio`, `bbox100_ratio`, `bbox5000_ratio` and `tile_ratio` are the rate of the hub relative to
 that of tipg, with one worker each; tipg gets a plain table with a primary key and a spatial index,
-with the same content in columns. `copy_ratio` compares a box of 5,000 features over one HTTP
+with the same content in columns. `bare_ratio` is the rate of look-ups by id relative to a bare
+handler that sends the same bytes. `copy_ratio` compares a box of 5,000 features over one HTTP
 connection with a plain COPY of the same features over one database connection.
+
+`write100_ratio` is the rate of updates of 100 features relative to that of the library on the same
+storage, and `write1_ratio` that of new features, written singly by 16 clients, relative to 16
+connections that insert them into a plain table with a primary key and a spatial index. Writes
+include their publication.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
+import functools
 import json
-import os
 import random
-import subprocess
-import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlencode
 
 import asyncpg
+import msgspec
 from rich.progress import track
 
 from benchmarks import _data
 from benchmarks._frame import Cell, Figure, Options, Report, postgres_database, side_by_side
 from benchmarks._http import (
+    Client,
     LoadResult,
     RequestSource,
     connected,
     get,
-    load,
+    load_alternately,
     once,
     read_response,
     send,
 )
-from naksha.testing.servers._private_server import free_port
+from benchmarks._rest_baselines import Inserter, LibraryWriter, bare, new_road, plain_tables, tipg
+from naksha.psql import PsqlStorage
 from naksha.testing.servers.hub_server import HubServer
 
 CHUNK: Final = 10_000
 CONNECTIONS: Final = 4
-ROUNDS: Final = 4
+WRITERS: Final = 16
+BATCHES: Final = 100
+"""Number of disjoint sets of 100 features that are edited."""
 SPACE: Final = "roads"
 ZOOM: Final = 4
 LON, LAT = 358.0, 160.0
 """Extent of the data in degrees."""
-START_SECONDS_MAX: Final = 60.0
 
 Box = tuple[float, float, float, float]
 
 
 def run(options: Options) -> Report:
-    """Start both servers on one database, and load them alternately."""
+    """Start all servers on one database, and load them alternately."""
     count = options.size(200_000, 20_000)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -62,9 +69,10 @@ def run(options: Options) -> Report:
         HubServer(Path(folder), storage=dsn, forked=False) as hub,
     ):
         asyncio.run(_fill(hub.port, _data.roads(count)))
-        asyncio.run(_plain_table(dsn))
-        with _tipg(dsn) as tipg:
-            return asyncio.run(_measure(options, dsn, hub.port, tipg, count))
+        asyncio.run(plain_tables(dsn, SPACE))
+        with tipg(dsn) as tipg_port, bare(dsn, "road-0") as bare_port:
+            questions = RequestSet(count, hub.port, tipg_port, bare_port)
+            return asyncio.run(_measure(options, dsn, questions))
 
 
 # ---- the data ------------------------------------------------------------------------------------
@@ -84,99 +92,40 @@ def _put(port: int, body: bytes, accept: str = "application/geo+json") -> bytes:
 
 
 def _collection(features: Sequence[_data.Feature]) -> bytes:
-    return json.dumps({"type": "FeatureCollection", "features": features}).encode()
-
-
-async def _plain_table(dsn: str) -> None:
-    """Create a table with the same rows for tipg, without versions."""
-    connection = await asyncpg.connect(dsn)
-    try:
-        schema = await connection.fetchval(
-            "SELECT schemaname FROM pg_tables WHERE tablename = $1", SPACE
-        )
-        await connection.execute(f"""
-            CREATE TABLE public.plain AS
-            SELECT jsondata->>'id' AS id, ST_Force2D(geo)::geometry(Geometry, 4326) AS geom,
-                   p->>'name' AS name, (p->>'speedLimit')::int AS speed_limit,
-                   (p->>'lanes')::int AS lanes, (p->>'oneway')::bool AS oneway,
-                   p->>'surface' AS surface, p->'@ns:com:here:xyz' AS xyz
-              FROM "{schema}"."{SPACE}", LATERAL (SELECT jsondata->'properties' AS p) AS q
-             ORDER BY id""")
-        await connection.execute("ALTER TABLE public.plain ADD PRIMARY KEY (id)")
-        await connection.execute("CREATE INDEX ON public.plain USING gist (geom)")
-        await connection.execute("VACUUM ANALYZE")
-    finally:
-        await connection.close()
-
-
-@contextmanager
-def _tipg(dsn: str) -> Iterator[int]:
-    """Run tipg with one worker; yield its port."""
-    port = free_port()
-    environment = {
-        "DATABASE_URL": dsn,
-        "TIPG_DB_SCHEMAS": '["public"]',
-        "TIPG_MAX_FEATURES_PER_QUERY": "100000",
-        "TIPG_MAX_FEATURES_PER_TILE": "100000",
-        "TIPG_CATALOG_TTL": "100000",
-    }
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "uvicorn", "tipg.main:app", "--port", str(port)),
-            *("--loop", "uvloop", "--http", "httptools", "--log-level", "warning"),
-        ],
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-    )
-    try:
-        asyncio.run(_wait(port))
-        yield port
-    finally:
-        process.terminate()
-        process.wait()
-
-
-async def _wait(port: int) -> None:
-    deadline = time.monotonic() + START_SECONDS_MAX
-    while True:
-        try:
-            await once(port, get(port, "/collections/public.plain"))
-            return
-        except (OSError, asyncio.IncompleteReadError):
-            if time.monotonic() > deadline:
-                raise
-            await asyncio.sleep(0.1)
+    return msgspec.json.encode({"type": "FeatureCollection", "features": features})
 
 
 # ---- requests ------------------------------------------------------------------------------------
 
 
 class RequestSet:
-    """Requests, the same for both servers, each about another area."""
+    """Requests, the same for all servers, each about another area."""
 
-    def __init__(self, count: int, hub: int, tipg: int) -> None:
-        self._count = count
+    def __init__(self, count: int, hub: int, tipg: int, bare: int = 0) -> None:
+        self.count = count
         self._hub = hub
         self._tipg = tipg
+        self._bare = bare
 
     def box(self, number: int, features: int) -> Box:
         """Return a box with approximately a number of features."""
         rng = random.Random(number)
-        part = features / self._count
+        part = features / self.count
         width, height = LON * part**0.5, LAT * part**0.5
         west, south = rng.uniform(-179, 179 - width), rng.uniform(-80, 80 - height)
         return west, south, west + width, south + height
 
-    def by_id(self) -> tuple[RequestSource, RequestSource]:
+    def by_id(self) -> dict[str, RequestSource]:
         def id(number: int) -> str:
-            return f"road-{random.Random(number).randrange(self._count)}"
+            return f"road-{random.Random(number).randrange(self.count)}"
 
-        return (
-            self._of_hub(lambda number: f"/features/{id(number)}"),
-            self._of_tipg(lambda number: f"/items/{id(number)}?f=geojson"),
-        )
+        return {
+            "hub": self._of_hub(lambda number: f"/features/{id(number)}"),
+            "tipg": self._of_tipg(lambda number: f"/items/{id(number)}?f=geojson"),
+            "bare": RequestSource(self._bare, lambda number: get(self._bare, f"/{id(number)}")),
+        }
 
-    def boxes(self, features: int) -> tuple[RequestSource, RequestSource]:
+    def boxes(self, features: int) -> dict[str, RequestSource]:
         def hub(number: int) -> str:
             west, south, east, north = self.box(number, features)
             box = {"west": west, "south": south, "east": east, "north": north}
@@ -186,9 +135,9 @@ class RequestSet:
             box = ",".join(map(str, self.box(number, features)))
             return f"/items?{urlencode({'bbox': box, 'limit': 100_000, 'f': 'geojson'})}"
 
-        return self._of_hub(hub), self._of_tipg(tipg)
+        return {"hub": self._of_hub(hub), "tipg": self._of_tipg(tipg)}
 
-    def tiles(self) -> tuple[RequestSource, RequestSource]:
+    def tiles(self) -> dict[str, RequestSource]:
         def tile(number: int) -> tuple[int, int]:
             rng = random.Random(number)
             return rng.randrange(2, 14), rng.randrange(4, 12)
@@ -201,20 +150,18 @@ class RequestSet:
             x, y = tile(number)
             return f"/tiles/WebMercatorQuad/{ZOOM}/{x}/{y}?limit=100000"
 
-        return self._of_hub(hub), self._of_tipg(tipg)
+        return {"hub": self._of_hub(hub), "tipg": self._of_tipg(tipg)}
 
-    def writes(self, features: int) -> RequestSource:
-        """Return writes of changed features."""
+    def edits(self, writer: str, number: int) -> list[_data.Feature]:
+        """Return 100 features with content that no other request has."""
+        name = f"edit {number} of {writer}"
+        return [
+            {**road, "properties": {**road["properties"], "name": name}}
+            for road in _batch(number % BATCHES)
+        ]
 
-        def request(number: int) -> bytes:
-            rng = random.Random(number)
-            some = [
-                _data.road(rng.randrange(self._count), random.Random(rng.random()))
-                for _ in range(features)
-            ]
-            return _put(self._hub, _collection(some))
-
-        return RequestSource(self._hub, request)
+    def writes(self, some: Callable[[int], list[_data.Feature]]) -> RequestSource:
+        return RequestSource(self._hub, lambda number: _put(self._hub, _collection(some(number))))
 
     def _of_hub(self, path: Callable[[int], str]) -> RequestSource:
         def request(number: int) -> bytes:
@@ -229,39 +176,80 @@ class RequestSet:
         return RequestSource(self._tipg, request)
 
 
+@functools.cache
+def _batch(number: int) -> list[_data.Feature]:
+    rng = random.Random(number)
+    return [_data.road(number * 100 + each, rng) for each in range(100)]
+
+
 # ---- measuring -----------------------------------------------------------------------------------
 
 
-async def _measure(options: Options, dsn: str, hub: int, tipg: int, count: int) -> Report:
-    questions = RequestSet(count, hub, tipg)
-    seconds = 0.5 if options.quick else 4.0
-    cases = {
+@dataclass
+class RestResults:
+    """Loads so far."""
+
+    seconds: float
+    rows: list[Sequence[Cell]] = field(default_factory=list)
+    figures: dict[str, Figure] = field(default_factory=dict)
+
+    async def compare(
+        self, name: str, clients: Mapping[str, Client], workers: int = CONNECTIONS
+    ) -> dict[str, float]:
+        """Load servers in turns; return the rate of the first relative to each of the others."""
+        loads = await load_alternately(list(clients.values()), self.seconds, workers)
+        found = dict(zip(clients, loads, strict=True))
+        for who, result in found.items():
+            self.rows.append(_row(f"{name}, {who}", result))
+            self.figures[f"{name}_{who}_rps"] = round(result.per_second, 1)
+            self.figures[f"{name}_{who}_p99_ms"] = round(result.p99_ms, 2)
+        hub = loads[0].per_second
+        return {who: round(hub / result.per_second, 2) for who, result in found.items()}
+
+
+async def _measure(options: Options, dsn: str, questions: RequestSet) -> Report:
+    results = RestResults(0.5 if options.quick else 3.0)
+    figures = results.figures
+    reads = {
         "id": questions.by_id(),
         "bbox100": questions.boxes(100),
         "bbox5000": questions.boxes(5_000),
         "tile": questions.tiles(),
     }
-    figures: dict[str, Figure] = {}
-    rows: list[Sequence[Cell]] = []
-    for name, (ours, theirs) in cases.items():
-        await _check_same(name, ours, theirs)
-        one, other = await _load_alternately((ours, theirs), seconds)
-        figures[f"{name}_ratio"] = round(one.per_second / other.per_second, 2)
-        for who, found in (("hub", one), ("tipg", other)):
-            rows.append(_row(f"{name}, {who}", found))
-            figures[f"{name}_{who}_rps"] = round(found.per_second, 1)
-            figures[f"{name}_{who}_p99_ms"] = round(found.p99_ms, 2)
-    (written,) = await _load_alternately((questions.writes(100),), seconds)
-    rows.append(_row("write of 100 features, hub", written))
-    figures["write100_rps"] = round(written.per_second, 1)
-    figures["write100_p99_ms"] = round(written.p99_ms, 2)
-    figures["copy_ratio"] = await _copy_ratio(dsn, questions, rows)
-    notes = [
-        "Goals: id_ratio, bbox100_ratio, bbox5000_ratio ≥ 3, tile_ratio ≥ 1.2, copy_ratio ≥ 0.5.",
-        f"{CONNECTIONS} connections, one worker each, {count:,} features.",
-    ]
+    for name, targets in reads.items():
+        await _check_same(name, targets)
+        ratios = await results.compare(name, targets)
+        figures[f"{name}_ratio"] = ratios["tipg"]
+        if "bare" in ratios:
+            figures["bare_ratio"] = ratios["bare"]
+    await _writes(dsn, questions, results)
+    figures["copy_ratio"] = await _copy_ratio(dsn, questions, results.rows)
+    goals = (
+        "Goals: id_ratio ≥ 5, bbox100_ratio ≥ 8, bbox5000_ratio ≥ 12, tile_ratio ≥ 1.2, "
+        "bare_ratio ≥ 0.6, write100_ratio ≥ 0.75, write1_ratio ≥ 0.25, copy_ratio ≥ 0.5."
+    )
+    setting = (
+        f"{CONNECTIONS} connections ({WRITERS} for single features), one worker each, "
+        f"{questions.count:,} features."
+    )
     columns = ["what", "per second", "p99 ms", "kB per answer"]
-    return Report("REST", columns, rows, figures, notes)
+    return Report("REST", columns, results.rows, figures, [goals, setting])
+
+
+async def _writes(dsn: str, questions: RequestSet, results: RestResults) -> None:
+    storage = await PsqlStorage.open(dsn)
+    try:
+        clients: dict[str, Client] = {
+            "hub": questions.writes(partial(questions.edits, "the hub")),
+            "library": LibraryWriter(storage, SPACE, partial(questions.edits, "the library")),
+        }
+        ratios = await results.compare("write100", clients)
+        results.figures["write100_ratio"] = ratios["library"]
+    finally:
+        await storage.close()
+    clients = {"hub": questions.writes(lambda number: [new_road(number)]), "plain": Inserter(dsn)}
+    ratios = await results.compare("write1", clients, WRITERS)
+    results.figures["write1_ratio"] = ratios["plain"]
 
 
 def _row(name: str, found: LoadResult) -> Sequence[Cell]:
@@ -269,31 +257,24 @@ def _row(name: str, found: LoadResult) -> Sequence[Cell]:
     return [name, found.per_second, found.p99_ms, size]
 
 
-async def _load_alternately(targets: Sequence[RequestSource], seconds: float) -> list[LoadResult]:
-    """Load targets alternately with the same requests; the first round is a warm-up."""
-    found = [LoadResult() for _ in targets]
-    for turn in range(ROUNDS + 1):
-        for target, total in zip(targets, found, strict=True):
-            gc.collect()
-            part = await load(target, seconds, CONNECTIONS, first=turn * 1_000_000)
-            if turn > 0:
-                total.add(part)
-    return found
-
-
-async def _check_same(name: str, ours: RequestSource, theirs: RequestSource) -> None:
-    """Check that both servers return the same features."""
+async def _check_same(name: str, targets: Mapping[str, RequestSource]) -> None:
+    """Check that all servers return the same features, and the bare one the same bytes."""
     if name == "tile":
         return
-    one = json.loads(await once(ours.port, ours.request(1)))
-    other = json.loads(await once(theirs.port, theirs.request(1)))
-    ids = [sorted(f["id"] for f in each.get("features", [each])) for each in (one, other)]
-    if ids[0] != ids[1]:
-        raise RuntimeError(f"{name}: {len(ids[0])} features of the hub, {len(ids[1])} of tipg")
+    bodies = {who: await once(target.port, target.request(1)) for who, target in targets.items()}
+    documents = {who: json.loads(body) for who, body in bodies.items()}
+    ids = {
+        who: sorted(f["id"] for f in each.get("features", [each]))
+        for who, each in documents.items()
+    }
+    if ids["hub"] != ids["tipg"]:
+        raise RuntimeError(f"{name}: {len(ids['hub'])} features of the hub, {len(ids['tipg'])}")
+    if bodies.get("bare", bodies["hub"]) != bodies["hub"]:
+        raise RuntimeError(f"{name}: {bodies['bare']!r} is not {bodies['hub']!r}")
 
 
 async def _copy_ratio(dsn: str, questions: RequestSet, rows: list[Sequence[Cell]]) -> float:
-    target, _ = questions.boxes(5_000)
+    target = questions.boxes(5_000)["hub"]
     west, south, east, north = questions.box(1, 5_000)
     connection = await asyncpg.connect(dsn)
     schema = await connection.fetchval(

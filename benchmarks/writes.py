@@ -54,7 +54,7 @@ def run(options: Options) -> Report:
     else:
         with postgres_database() as dsn:
             samples = asyncio.run(_measure(dsn, count, rounds))
-        goals = "create ≤ 1.6, update ≤ 2.2, delete ≤ 3.8 (of the plain INSERT)"
+        goals = "create ≤ 1.3, update ≤ 1.8, delete ≤ 2.5 (of the plain INSERT)"
     report = _report(samples, count, raw_count=count // 5)
     report.notes.append(f"Goals: {goals}.")
     return report

@@ -165,11 +165,11 @@ def _named_roots() -> dict[str, Any]:
         "copy order": space_copy.CopySpec,
         "copy report": space_copy.CopyReport,
         "cursor of a search": SortCursor,
-        "cursor of a storage": cursor.Cursor,
+        "cursor of a storage": cursor.PageCursor,
         "cursor of a view": ViewCursor,
         "former identity of a storage": storage_identity.FormerIdentity,
         "job kind": messages.JobKind,
-        **{f"job line {one.__struct_config__.tag}": one for one in messages.Line.__args__},
+        **{f"job line {one.__struct_config__.tag}": one for one in messages.JobMessage.__args__},
         "job mapping": Mapping,
         "log line of a request": RequestLine,
         "partitioning": partitioning.Partitioning,
@@ -197,7 +197,7 @@ def _named_roots() -> dict[str, Any]:
         "remote event": wire.WireEvent,
         "remote features": wire._WireFeatures,
         "remote reply": wire.HandlerReply,
-        "staged job as kept": staging._Target,
+        "staged job as kept": staging._WriteTarget,
         "staged write": staging.StagedWrite,
         "statistics": statistics.Statistics,
         "stored branch": Branch,
@@ -250,8 +250,8 @@ def error_names() -> Names:
     classes = {kind.code: kind for kind in external_shapes.below(errors.NakshaError)}
     return {
         code: {
-            "http": status_codes.outward(kind).http_status,
-            "exit": status_codes.outward(kind).exit_code,
+            "http": status_codes.status_codes_of(kind).http_status,
+            "exit": status_codes.status_codes_of(kind).exit_code,
             "remote handlers": code in wire.TELLABLE,
         }
         for code, kind in classes.items()

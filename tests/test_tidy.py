@@ -41,12 +41,10 @@ ROOM_MODULES_MAX = 24
 GERUNDS = {
     "binding": "parameter binding of endpoints",
     "clustering": "the query parameter `clustering`",
-    "decoding": "text decoding",
     "encoding": "response encoding",
     "fencing": "fencing of realms by an epoch",
     "loading": "the parts of the job `load`",
     "mapping": "the mapping of a load",
-    "opening": "storages by location",
     "paging": "keyset paging",
     "partitioning": "optimal partitioning, a term of the source documents",
     "routing": "HTTP routing",

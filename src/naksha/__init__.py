@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from naksha.hub.maintenance.realm_purge import HubRealms as HubRealms
     from naksha.hub.pipeline.pipeline import Event as Event
     from naksha.hub.pipeline.pipeline import Setup as Setup
-    from naksha.hub.pipeline.request_context import Context as Context
+    from naksha.hub.pipeline.request_context import RequestContext as RequestContext
     from naksha.hub.pipeline.request_context import anonymous as anonymous
     from naksha.hub.pipeline.requests import IfExists as IfExists
     from naksha.hub.pipeline.requests import Modification as Modification
@@ -101,8 +101,8 @@ if TYPE_CHECKING:
     from naksha.model.version import AtTime as AtTime
     from naksha.model.version import AtTxn as AtTxn
     from naksha.model.version import Version as Version
-    from naksha.spi.opening import open_storage as open_storage
     from naksha.spi.staging import WriteMode as WriteMode
+    from naksha.spi.storage_factory import open_storage as open_storage
     from naksha.versioning import Attribution as Attribution
     from naksha.versioning import MergePolicy as MergePolicy
     from naksha.versioning import SnapshotStep as SnapshotStep
@@ -224,7 +224,7 @@ _EXPORTS: Final = {
         "HEAD",
         "Version",
     ),
-    "naksha.spi.opening": ("open_storage",),
+    "naksha.spi.storage_factory": ("open_storage",),
     "naksha.spi.staging": ("WriteMode",),
     "naksha.versioning": (
         "Attribution",

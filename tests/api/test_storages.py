@@ -9,7 +9,7 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument, Unavailable
 from naksha.spi import locations
 from naksha.spi.locations import STORAGES, redacted
-from naksha.spi.opening import open_storage
+from naksha.spi.storage_factory import open_storage
 
 
 class Deaf:

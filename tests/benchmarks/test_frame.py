@@ -1,6 +1,7 @@
 """The frame of the benchmarks: registry, mutual exclusion, and output."""
 
 import json
+import runpy
 from pathlib import Path
 
 import asyncpg
@@ -124,3 +125,26 @@ async def test_a_benchmark_gets_a_server_with_its_defaults() -> None:
             "unix_socket_directories",
         }
         await connection.close()
+
+
+def test_the_table_of_results_is_filled_by_benchmark_and_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = (
+        "| `rest` | `id_ratio` | ≥ 5 | 3.1–3.6 | – |\n"
+        "| `writes --storage sqlite` | `id_ratio` | ≥ 5 | – | 1 |\n"
+        "| `rest` | `other` | ≥ 5 | – | – |\n"
+    )
+    document = tmp_path / "benchmarks.md"
+    document.write_text(table)
+    rest, writes = tmp_path / "rest.json", tmp_path / "writes-storage-sqlite.json"
+    rest.write_text('progress\n{"id_ratio": 5.2}\n')
+    writes.write_text('{"id_ratio": 2}')
+    script = Path(__file__).parents[2] / "scripts" / "fill_benchmarks.py"
+    monkeypatch.setattr("sys.argv", [str(script), *map(str, (document, rest, writes))])
+    runpy.run_path(str(script), run_name="__main__")
+    assert document.read_text().splitlines() == [
+        "| `rest` | `id_ratio` | ≥ 5 | 3.1–3.6 | 5.2 |",
+        "| `writes --storage sqlite` | `id_ratio` | ≥ 5 | – | 2 |",
+        "| `rest` | `other` | ≥ 5 | – | – |",
+    ]

@@ -23,8 +23,8 @@ from naksha.model.errors import (
 from naksha.testing.catalog.faulty import Fault, FaultyCatalog
 from naksha.testing.catalog.suite_commits import (
     NAME,
+    CountingCommit,
     Note,
-    Tally,
     committed_by,
     committer_on,
     persistence_on,
@@ -34,11 +34,11 @@ REALM = "tests"
 
 
 @object_type("test-other-tally")
-class OtherTally(Tally, frozen=True, kw_only=True):
+class OtherTally(CountingCommit, frozen=True, kw_only=True):
     """A commit of another type."""
 
 
-Write = Callable[[CommitAttempt[Tally], str], Object[Note]]
+Write = Callable[[CommitAttempt[CountingCommit], str], Object[Note]]
 
 
 @pytest.fixture
@@ -64,21 +64,21 @@ class LosingWriter:
         self.losses = losses
         self.written: list[int] = []
 
-    async def __call__(self, attempt: CommitAttempt[Tally]) -> int:
+    async def __call__(self, attempt: CommitAttempt[CountingCommit]) -> int:
         note = self.write(attempt, f"attempt {len(self.written)}")
         self.written.append(note.id)
         if len(self.written) <= self.losses:
             await committed_by(await committer_on(self.persistence.backend, REALM), "other")
         counts = dict(attempt.head.value.counts) if attempt.head is not None else {}
-        attempt.commit(Tally(counts=counts, writer="me"))
+        attempt.commit(CountingCommit(counts=counts, writer="me"))
         return note.id
 
 
-def if_new(attempt: CommitAttempt[Tally], text: str) -> Object[Note]:
+def if_new(attempt: CommitAttempt[CountingCommit], text: str) -> Object[Note]:
     return attempt.write_if_new("note", Note(text=text))
 
 
-def or_replace(attempt: CommitAttempt[Tally], text: str) -> Object[Note]:
+def or_replace(attempt: CommitAttempt[CountingCommit], text: str) -> Object[Note]:
     return attempt.write_or_replace("note", Note(text=text))
 
 
@@ -88,7 +88,7 @@ async def test_only_what_the_last_attempt_wrote_stays(
     persistence: Persistence, write: Write, is_kept: bool, losses: int
 ) -> None:
     change = LosingWriter(persistence, write, losses)
-    kept = await Committer(persistence, NAME, Tally).commit(change)
+    kept = await Committer(persistence, NAME, CountingCommit).commit(change)
     assert len(change.written) == losses + 1
     assert len(set(change.written)) == (1 if is_kept else losses + 1)
     assert await notes_in(persistence) == {kept}
@@ -98,36 +98,36 @@ async def test_an_intent_is_written_once_by_each_attempt(persistence: Persistenc
     change = LosingWriter(
         persistence, lambda attempt, text: attempt.write_intent("n", Note(text=text)), 2
     )
-    kept = await Committer(persistence, NAME, Tally).commit(change)
+    kept = await Committer(persistence, NAME, CountingCommit).commit(change)
     assert await notes_in(persistence) == {kept}
 
-    async def twice(attempt: CommitAttempt[Tally]) -> None:
+    async def twice(attempt: CommitAttempt[CountingCommit]) -> None:
         attempt.write_intent("n", Note(text="one"))
         attempt.write_intent("n", Note(text="two"))
 
     with pytest.raises(InvalidArgument, match="already used by this attempt"):
-        await Committer(persistence, NAME, Tally).commit(twice)
+        await Committer(persistence, NAME, CountingCommit).commit(twice)
     assert await notes_in(persistence) == {kept}
 
 
 async def test_what_the_last_attempt_did_not_use_goes(persistence: Persistence) -> None:
-    def write(attempt: CommitAttempt[Tally], text: str) -> Object[Note]:
+    def write(attempt: CommitAttempt[CountingCommit], text: str) -> Object[Note]:
         return attempt.write_if_new(text, Note(text=text))  # another key each time
 
     change = LosingWriter(persistence, write, losses=2)
-    kept = await Committer(persistence, NAME, Tally).commit(change)
+    kept = await Committer(persistence, NAME, CountingCommit).commit(change)
     assert await notes_in(persistence) == {kept}
 
 
 async def test_a_change_sees_what_it_wrote(persistence: Persistence) -> None:
-    async def change(attempt: CommitAttempt[Tally]) -> str:
+    async def change(attempt: CommitAttempt[CountingCommit]) -> str:
         note = attempt.write_intent("note", Note(text="mine"))
         found = await attempt.fetch(note.ref, Note)
         assert found is not None
-        attempt.commit(Tally())
+        attempt.commit(CountingCommit())
         return found.value.text
 
-    assert await Committer(persistence, NAME, Tally).commit(change) == "mine"
+    assert await Committer(persistence, NAME, CountingCommit).commit(change) == "mine"
 
 
 async def test_those_who_follow_in_a_group_see_what_is_not_written_yet(
@@ -135,43 +135,43 @@ async def test_those_who_follow_in_a_group_see_what_is_not_written_yet(
 ) -> None:
     refs: list[ObjectRef] = []
 
-    async def first(attempt: CommitAttempt[Tally]) -> None:
+    async def first(attempt: CommitAttempt[CountingCommit]) -> None:
         refs.append(attempt.write_intent("note", Note(text="from the first")).ref)
-        attempt.commit(Tally())
+        attempt.commit(CountingCommit())
 
-    async def second(attempt: CommitAttempt[Tally]) -> str:
+    async def second(attempt: CommitAttempt[CountingCommit]) -> str:
         found = await attempt.fetch(refs[-1], Note)
         assert found is not None
         return found.value.text
 
-    committer = Committer(persistence, NAME, Tally)
+    committer = Committer(persistence, NAME, CountingCommit)
     results = await asyncio.gather(committer.commit(first), committer.commit(second))
     assert results[1] == "from the first"
 
 
 async def test_a_change_that_commits_nothing_must_not_write(persistence: Persistence) -> None:
-    async def change(attempt: CommitAttempt[Tally]) -> None:
+    async def change(attempt: CommitAttempt[CountingCommit]) -> None:
         attempt.write_intent("note", Note(text="nobody's"))
 
     with pytest.raises(InvalidArgument, match="did not commit; call commit"):
-        await Committer(persistence, NAME, Tally).commit(change)
+        await Committer(persistence, NAME, CountingCommit).commit(change)
     assert await notes_in(persistence) == set()
 
 
 async def test_a_change_makes_one_commit(persistence: Persistence) -> None:
-    async def change(attempt: CommitAttempt[Tally]) -> None:
-        attempt.commit(Tally())
-        attempt.commit(Tally())
+    async def change(attempt: CommitAttempt[CountingCommit]) -> None:
+        attempt.commit(CountingCommit())
+        attempt.commit(CountingCommit())
 
     with pytest.raises(InvalidArgument, match="one commit"):
-        await Committer(persistence, NAME, Tally).commit(change)
+        await Committer(persistence, NAME, CountingCommit).commit(change)
 
 
 async def test_a_writer_that_always_loses_fails_in_time_and_leaves_nothing(
     persistence: Persistence,
 ) -> None:
     seen: list[CommitStatistics] = []
-    committer = Committer(persistence, NAME, Tally, seconds_max=2, observe=seen.append)
+    committer = Committer(persistence, NAME, CountingCommit, seconds_max=2, observe=seen.append)
     change = LosingWriter(persistence, or_replace, losses=10**6)
     with pytest.raises(Retryable, match=r"all of \d+ attempts; nothing was written"):
         await committer.commit(change)
@@ -183,9 +183,9 @@ async def test_a_writer_that_always_loses_fails_in_time_and_leaves_nothing(
 async def test_a_slow_change_delays_others_no_longer_than_its_limit(
     persistence: Persistence,
 ) -> None:
-    committer = Committer(persistence, NAME, Tally, seconds_max=2)
+    committer = Committer(persistence, NAME, CountingCommit, seconds_max=2)
 
-    async def sleep(_: CommitAttempt[Tally]) -> None:
+    async def sleep(_: CommitAttempt[CountingCommit]) -> None:
         await asyncio.sleep(30)
 
     slow = asyncio.create_task(committer.commit(sleep))
@@ -196,7 +196,7 @@ async def test_a_slow_change_delays_others_no_longer_than_its_limit(
 
 
 async def test_a_cancelled_change_is_left_out(persistence: Persistence) -> None:
-    committer = Committer(persistence, NAME, Tally)
+    committer = Committer(persistence, NAME, CountingCommit)
     tasks = [asyncio.create_task(committed_by(committer, "a")) for _ in range(5)]
     await asyncio.sleep(0)  # all of them are in the line now
     tasks[3].cancel()
@@ -210,9 +210,9 @@ class TestTheLeader:
     async def test_a_change_that_is_cancelled_from_within_ends_alone(
         self, persistence: Persistence
     ) -> None:
-        committer = Committer(persistence, NAME, Tally)
+        committer = Committer(persistence, NAME, CountingCommit)
 
-        async def awaits_the_cancelled(_: CommitAttempt[Tally]) -> None:
+        async def awaits_the_cancelled(_: CommitAttempt[CountingCommit]) -> None:
             inner = asyncio.create_task(asyncio.sleep(30))
             inner.cancel()
             await inner
@@ -227,7 +227,7 @@ class TestTheLeader:
         def fail(_: CommitStatistics) -> None:
             raise RuntimeError("broken")
 
-        committer = Committer(persistence, NAME, Tally, observe=fail)
+        committer = Committer(persistence, NAME, CountingCommit, observe=fail)
         assert await committed_by(committer, "a") == 1
         assert await committed_by(committer, "a") == 2
 
@@ -235,7 +235,7 @@ class TestTheLeader:
     async def test_one_that_is_cancelled_has_a_successor(
         self, persistence: Persistence, steps: int
     ) -> None:
-        committer = Committer(persistence, NAME, Tally)
+        committer = Committer(persistence, NAME, CountingCommit)
         first = asyncio.create_task(committed_by(committer, "a"))
         await asyncio.sleep(0)
         for _ in range(steps):
@@ -251,9 +251,9 @@ class TestTheLeader:
         self, persistence: Persistence
     ) -> None:
         who: ContextVar[str] = ContextVar("who")
-        committer = Committer(persistence, NAME, Tally)
+        committer = Committer(persistence, NAME, CountingCommit)
 
-        async def say(_: CommitAttempt[Tally]) -> str:
+        async def say(_: CommitAttempt[CountingCommit]) -> str:
             return who.get()
 
         async def caller(name: str) -> str:
@@ -264,9 +264,9 @@ class TestTheLeader:
         assert await asyncio.gather(*(caller(name) for name in names)) == names
 
     async def test_a_commit_of_another_type_fails_alone(self, persistence: Persistence) -> None:
-        committer = Committer(persistence, NAME, Tally)
+        committer = Committer(persistence, NAME, CountingCommit)
 
-        async def wrong(attempt: CommitAttempt[Tally]) -> None:
+        async def wrong(attempt: CommitAttempt[CountingCommit]) -> None:
             attempt.commit(OtherTally())
 
         results = await asyncio.gather(
@@ -281,26 +281,26 @@ class TestTheLeader:
     async def test_what_could_not_be_read_again_is_not_written(
         self, persistence: Persistence
     ) -> None:
-        async def unreadable(attempt: CommitAttempt[Tally]) -> None:
-            attempt.commit(Tally(counts={"a": "text"}))  # type: ignore[dict-item]
+        async def unreadable(attempt: CommitAttempt[CountingCommit]) -> None:
+            attempt.commit(CountingCommit(counts={"a": "text"}))  # type: ignore[dict-item]
 
-        committer = Committer(persistence, NAME, Tally)
+        committer = Committer(persistence, NAME, CountingCommit)
         with pytest.raises(StorageCorrupt):
             await committer.commit(unreadable)
         assert await committed_by(committer, "a") == 1
 
     async def test_a_time_out_of_the_change_is_its_own(self, persistence: Persistence) -> None:
-        async def give_up(_: CommitAttempt[Tally]) -> None:
+        async def give_up(_: CommitAttempt[CountingCommit]) -> None:
             raise TimeoutError("mine")
 
         with pytest.raises(TimeoutError, match="mine"):
-            await Committer(persistence, NAME, Tally).commit(give_up)
+            await Committer(persistence, NAME, CountingCommit).commit(give_up)
 
     async def test_statistics_tell_how_each_change_ended(self, persistence: Persistence) -> None:
         seen: list[CommitStatistics] = []
-        committer = Committer(persistence, NAME, Tally, observe=seen.append)
+        committer = Committer(persistence, NAME, CountingCommit, observe=seen.append)
 
-        async def refuse(_: CommitAttempt[Tally]) -> None:
+        async def refuse(_: CommitAttempt[CountingCommit]) -> None:
             raise InvalidArgument("no")
 
         await asyncio.gather(

@@ -15,11 +15,11 @@ import msgspec
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.geo.tiles import VectorTile
 from naksha.model.query import Query, SortKey
-from naksha.model.state import Found, State
+from naksha.model.state import MatchingState, State
 from naksha.model.statistics import Statistics
 from naksha.model.transaction import MAIN, MAIN_LOG, LogFilter, Transaction
 from naksha.model.version import HEAD, Version, VersionSelector
-from naksha.spi.storage import Layer, Page, Split, Storage, WriteSession
+from naksha.spi.storage import BranchLayer, Split, StatePage, Storage, WriteSession
 from naksha.testing.storage.suite_support import APP, point
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ class BranchStorage:
     def _view(self, collection: str | None) -> Storage:
         last = max(self.begins.values(), default=0)
         begin = self.begins.get(collection or "", last)
-        return self.main.on_branch((Layer(self.overlay, None), Layer(MAIN, begin)))
+        return self.main.on_branch((BranchLayer(self.overlay, None), BranchLayer(MAIN, begin)))
 
     async def made(self, info: CollectionInfo) -> CollectionInfo:
         """A collection on main, where something then comes and goes, unseen by the branch."""
@@ -68,7 +68,7 @@ class BranchStorage:
     async def collection(self, collection: str, *, dropped: bool = False) -> CollectionInfo:
         return await self._view(collection).collection(collection, dropped=dropped)
 
-    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> Page:
+    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> StatePage:
         return await self._view(collection).page(collection, query, at)
 
     async def states(
@@ -90,10 +90,10 @@ class BranchStorage:
         at: VersionSelector = HEAD,
         *,
         sort: Sequence[SortKey] = (),
-        after: Found | None = None,
-    ) -> list[Found]:
+        after: MatchingState | None = None,
+    ) -> list[MatchingState]:
         view = self._view(collection)
-        return await view.found(collection, query, at, sort=sort, after=after)
+        return await view.matching_states(collection, query, at, sort=sort, after=after)
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         return await self._view(collection).count(collection, query, at)

@@ -10,7 +10,7 @@ from naksha.psql import PsqlStorage
 from naksha.spi.clock import Clock
 from naksha.spi.storage import Storage
 from naksha.testing.fixtures import DatabaseFactory
-from naksha.testing.storage.branch_support import new_overlay
+from naksha.testing.storage.branch_case import new_overlay
 from naksha.testing.storage.suite import StorageMaker
 from tests.conformance.branch_parts import *  # noqa: F403
 from tests.conformance.branch_storage import BranchStorage

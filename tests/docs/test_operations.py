@@ -11,8 +11,8 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.query import Query
 from naksha.model.status_codes import EXIT_INTERRUPTED, OUTWARD
 from naksha.model.version import HEAD, AtSeq, VersionSelector
-from naksha.spi.opening import open_storage
 from naksha.spi.storage import Storage
+from naksha.spi.storage_factory import open_storage
 from naksha.testing.fixtures import DatabaseFactory
 from naksha.testing.servers.postgres import PostgresCluster
 from tests.docs.blocks import ROOT, examples

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from naksha.spi.opening import open_storage
+from naksha.spi.storage_factory import open_storage
 from naksha.testing.servers.postgres import PostgresCluster
 from tests.docs.blocks import DOCUMENTS, ROOT, Example, examples, plain
 

@@ -5,15 +5,18 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from naksha.hub import lookup
 from naksha.hub.auth.rights import all_rights, parse_rights
 from naksha.hub.config.realm_setup import DefaultStorage
 from naksha.hub.hub import Hub, RealmHub
-from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.lookup import FoundTransaction
+from naksha.hub.pipeline.request_context import Actor, RequestContext
 from naksha.hub.pipeline.requests import IfExists, Modification, WriteFeatures
 from naksha.hub.pipeline.responses import Written
+from naksha.model.state import State
 
 ADMIN = Actor(app_id="tests", rights=all_rights())
-AS_ADMIN = Context(actor=ADMIN, stream_id="test")
+AS_ADMIN = RequestContext(actor=ADMIN, stream_id="test")
 
 
 def an_actor(app_id: str = "somebody", **urm: Any) -> Actor:
@@ -21,9 +24,9 @@ def an_actor(app_id: str = "somebody", **urm: Any) -> Actor:
     return Actor(app_id=app_id, rights=parse_rights({"naksha": urm}))
 
 
-def acting(actor: Actor) -> Context:
+def acting(actor: Actor) -> RequestContext:
     """A request of an actor."""
-    return Context(actor=actor, stream_id="test")
+    return RequestContext(actor=actor, stream_id="test")
 
 
 @asynccontextmanager
@@ -53,6 +56,20 @@ def a_feature(id: str, *tags: str, **properties: Any) -> dict[str, Any]:
         "geometry": None,
         "properties": {**properties, **namespace},
     }
+
+
+async def find_state(
+    realm: RealmHub, id: str, context: RequestContext, storage_id: str | None = None
+) -> State:
+    """Find a state, as a request that arrives now."""
+    return await lookup.find_state(realm, id, await realm.resolved(context), storage_id)
+
+
+async def find_transaction(
+    realm: RealmHub, id: str, storage_id: str | None, context: RequestContext
+) -> FoundTransaction:
+    """Find a transaction, as a request that arrives now."""
+    return await lookup.find_transaction(realm, id, storage_id, await realm.resolved(context))
 
 
 async def put(realm: RealmHub, space: str, *features: dict[str, Any]) -> Written:

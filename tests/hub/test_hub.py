@@ -9,13 +9,13 @@ from naksha.hub.auth.rights import all_rights
 from naksha.hub.config.objects import Space
 from naksha.hub.config.realm_setup import DefaultStorage
 from naksha.hub.hub import Hub
-from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.pipeline.request_context import Actor, RequestContext
 from naksha.hub.pipeline.requests import IfExists, Modification, ReadFeatures, WriteFeatures
 from naksha.model.errors import NotFound, ReadOnly
 from naksha.model.query import Query
 
 ACTOR = Actor(realm="default", app_id="tests", rights=all_rights())
-CONTEXT = Context(actor=ACTOR, stream_id="test")
+CONTEXT = RequestContext(actor=ACTOR, stream_id="test")
 
 
 async def test_a_space_is_made_written_and_read(tmp_path: Path) -> None:

@@ -9,11 +9,21 @@ import pytest
 from naksha.hub.config.objects import Connector, Space, StorageObject
 from naksha.hub.config.space_changes import create_space
 from naksha.hub.hub import RealmHub
-from naksha.hub.lookup import find_state, find_transaction, transaction_json
+from naksha.hub.lookup import transaction_json
 from naksha.model.errors import InvalidArgument, NotFound, Unavailable
 from naksha.model.identity.guid import Guid
 from naksha.model.identity.uuids import Uuid
-from tests.hub.realms import ADMIN, AS_ADMIN, a_feature, a_realm, acting, an_actor, put
+from tests.hub.realms import (
+    ADMIN,
+    AS_ADMIN,
+    a_feature,
+    a_realm,
+    acting,
+    an_actor,
+    find_state,
+    find_transaction,
+    put,
+)
 
 
 @pytest.fixture

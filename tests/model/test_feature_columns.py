@@ -19,15 +19,15 @@ from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.feature_columns import check_columns
 from naksha.model.features import MARK_3D, NAMESPACE, PreparedFeatures, check_features
 from naksha.model.limits import CRID_BYTES_MAX, FEATURE_ID_BYTES_MAX, JSON_DEPTH_MAX, TAGS_MAX
-from naksha.spi.arrow import GIVEN, as_given
+from naksha.spi.arrow import INPUT, as_input
 from naksha.testing.models.strategies import features
-from naksha.testing.storage.given_batches import given_batch
+from naksha.testing.storage.input_batches import given_batch
 
 POINT = shapely.to_wkb(shapely.Point(8.5, 50.25))
 
 
 def batch_of(*rows: dict[str, Any]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"id": f"r{n}"} | row for n, row in enumerate(rows)], GIVEN)
+    return pa.RecordBatch.from_pylist([{"id": f"r{n}"} | row for n, row in enumerate(rows)], INPUT)
 
 
 def only(**row: Any) -> dict[str, Any]:
@@ -81,10 +81,10 @@ def test_columns_are_as_good_as_dicts(made: list[dict[str, Any]], with_prefix: b
 @given(st.lists(features(), min_size=1, max_size=4, unique_by=lambda each: each["id"]))
 def test_slices_and_other_types_of_arrow_are_the_same(made: list[dict[str, Any]]) -> None:
     batch = given_batch(made)
-    large = batch.cast(pa.schema([pa.field(each.name, large_type(each.type)) for each in GIVEN]))
+    large = batch.cast(pa.schema([pa.field(each.name, large_type(each.type)) for each in INPUT]))
     whole = comparable(check_columns(batch))
     for first in range(len(made)):
-        part = comparable(check_columns(as_given(large.slice(first)), first_row=first))
+        part = comparable(check_columns(as_input(large.slice(first)), first_row=first))
         assert part["ids"] == whole["ids"][first:]
         assert part["tags"] == whole["tags"][first:]
         assert part["json"] == whole["json"][first:]
@@ -325,8 +325,8 @@ def test_rows_that_are_too_large_only_together_are_not_refused(
 
 
 def test_columns_that_are_missing_are_null() -> None:
-    batch = as_given(pa.RecordBatch.from_pydict({"crid": ["c"], "id": ["x"]}))
-    assert batch.schema.equals(GIVEN)
+    batch = as_input(pa.RecordBatch.from_pydict({"crid": ["c"], "id": ["x"]}))
+    assert batch.schema.equals(INPUT)
     assert check_columns(batch).crid == ["c"]
 
 
@@ -336,7 +336,7 @@ def test_columns_that_are_missing_are_null() -> None:
 )
 def test_other_columns_are_refused(columns: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
-        as_given(pa.RecordBatch.from_pydict(columns))
+        as_input(pa.RecordBatch.from_pydict(columns))
     assert caught.value.field == field
 
 
@@ -344,6 +344,6 @@ def test_text_that_is_no_text_is_refused() -> None:
     broken = pa.StringArray.from_buffers(
         1, pa.py_buffer(struct.pack("<ii", 0, 1)), pa.py_buffer(b"\xff")
     )
-    batch = as_given(pa.RecordBatch.from_arrays([broken], names=["id"]))
+    batch = as_input(pa.RecordBatch.from_arrays([broken], names=["id"]))
     with pytest.raises(InvalidArgument, match="UTF8"):
         check_columns(batch)

@@ -198,7 +198,7 @@ def test_the_prefix_is_cut_off_once() -> None:
     assert only(feature("a"), id_prefix="").ids == ["a"]
 
 
-def test_missing_ids_are_generated_when_asked_for() -> None:
+def test_missing_ids_are_generated_on_request() -> None:
     given = [feature("a"), feature(None), {"type": "Feature"}]
     prepared = check_features(given, generate_ids=True)
     assert prepared.ids[0] == "a"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from naksha.model.merge import ABSENT, Conflict, Side, changed_paths, json_patch, merge3, same
+from naksha.model.merge import ABSENT, PathConflict, Side, changed_paths, json_patch, merge3, same
 
 KEYS = st.sampled_from(["a", "b", "c", "geometry", "x/y", "~", ""])
 SCALARS = st.sampled_from([None, True, False, 0, 1, 1.0, 0.5, "", "t"])
@@ -101,7 +101,7 @@ def test_the_sides_may_be_exchanged(base: Any, ours: Any, theirs: Any) -> None:
     mirrored = merge3(base, theirs, ours, prefer="base")
     assert same(merged.value, mirrored.value)
     exchanged = [
-        Conflict(each.path, each.base, each.theirs, each.ours) for each in mirrored.conflicts
+        PathConflict(each.path, each.base, each.theirs, each.ours) for each in mirrored.conflicts
     ]
     assert sorted(map(repr, merged.conflicts)) == sorted(map(repr, exchanged))
 
@@ -165,14 +165,14 @@ def test_an_example() -> None:
         "id": "1",
         "properties": {"name": "B", "lanes": 3, "tags": ["x", "y"], "new": None},
     }
-    assert merged.conflicts == [Conflict("/properties/name", "A", "B", "C")]
+    assert merged.conflicts == [PathConflict("/properties/name", "A", "B", "C")]
     assert merge3(base, ours, theirs, prefer="theirs").value["properties"]["name"] == "C"
     assert merge3(base, ours, theirs, prefer="base").value["properties"]["name"] == "A"
 
 
 def test_arrays_are_one_value() -> None:
     merged = merge3({"a": [1, 2]}, {"a": [1, 2, 3]}, {"a": [0, 1, 2]})
-    assert merged.conflicts == [Conflict("/a", [1, 2], [1, 2, 3], [0, 1, 2])]
+    assert merged.conflicts == [PathConflict("/a", [1, 2], [1, 2, 3], [0, 1, 2])]
 
 
 def test_the_geometry_is_one_value_and_only_at_the_top() -> None:
@@ -181,7 +181,7 @@ def test_the_geometry_is_one_value_and_only_at_the_top() -> None:
 
     base, ours, theirs = point(1, 2), point(1, 3), point(1, 2, more=1)
     merged = merge3({"geometry": base}, {"geometry": ours}, {"geometry": theirs})
-    assert merged.conflicts == [Conflict("/geometry", base, ours, theirs)]
+    assert merged.conflicts == [PathConflict("/geometry", base, ours, theirs)]
     assert changed_paths({"geometry": base}, {"geometry": ours}) == ["/geometry"]
     inner = [{"properties": {"geometry": each}} for each in (base, ours, theirs)]
     assert merge3(*inner).conflicts == []
@@ -189,20 +189,20 @@ def test_the_geometry_is_one_value_and_only_at_the_top() -> None:
 
 def test_removed_here_and_changed_there_is_a_conflict() -> None:
     merged = merge3({"a": {"b": 1, "c": 1}}, {}, {"a": {"b": 1, "c": 2}})
-    assert merged.conflicts == [Conflict("/a", {"b": 1, "c": 1}, ABSENT, {"b": 1, "c": 2})]
+    assert merged.conflicts == [PathConflict("/a", {"b": 1, "c": 1}, ABSENT, {"b": 1, "c": 2})]
     assert merged.value == {}
-    assert merge3({"a": 1}, {"a": None}, {}).conflicts == [Conflict("/a", 1, None, ABSENT)]
+    assert merge3({"a": 1}, {"a": None}, {}).conflicts == [PathConflict("/a", 1, None, ABSENT)]
 
 
 def test_objects_that_both_sides_added_are_merged() -> None:
     merged = merge3({}, {"a": {"x": 1, "z": 1}}, {"a": {"y": 2, "z": 2}})
     assert merged.value == {"a": {"x": 1, "y": 2, "z": 1}}
-    assert merged.conflicts == [Conflict("/a/z", ABSENT, 1, 2)]
+    assert merged.conflicts == [PathConflict("/a/z", ABSENT, 1, 2)]
 
 
 def test_objects_in_place_of_something_else_are_not_merged() -> None:
     merged = merge3({"a": 1}, {"a": {"x": 1}}, {"a": {"y": 2}})
-    assert merged.conflicts == [Conflict("/a", 1, {"x": 1}, {"y": 2})]
+    assert merged.conflicts == [PathConflict("/a", 1, {"x": 1}, {"y": 2})]
 
 
 # ---- Paths and patches ---------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from naksha.testing.models.stateful_support import Driver
+from naksha.testing.models.stateful_support import CoroutineRunner
 
 
 async def fail(error: BaseException) -> None:
@@ -18,7 +18,7 @@ async def answer() -> int:
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("error", [ValueError("wrong"), pytest.fail.Exception("too late")])
 def test_whatever_ends_a_call_ends_it_for_the_caller(error: BaseException) -> None:
-    driver = Driver()
+    driver = CoroutineRunner()
     try:
         with pytest.raises(type(error), match=str(error)):
             driver(fail(error))

@@ -122,7 +122,7 @@ def test_nothing_is_left_when_the_owner_dies(number: signal.Signals) -> None:
     assert not is_alive(server)
 
 
-def test_a_stale_pid_file_names_nobody(tmp_path: Path) -> None:
+def test_a_stale_pid_file_names_no_process(tmp_path: Path) -> None:
     (tmp_path / "postmaster.pid").write_text(f"{os.getpid()}\n{tmp_path}\n")
     assert _watchdog.server_of(tmp_path) is None
 

@@ -16,8 +16,8 @@ from naksha.model.query import Bbox, Op, Query
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import State
 from naksha.model.version import HEAD, VersionSelector
-from naksha.spi.storage import Reader, Storage
-from naksha.testing.models.stateful_support import Driver
+from naksha.spi.storage import Storage, StorageReader
+from naksha.testing.models.stateful_support import CoroutineRunner
 from naksha.versioning import (
     Attribution,
     MergePolicy,
@@ -60,7 +60,7 @@ class VersioningMachine(RuleBasedStateMachine):
     """One example: a collection of its own, with its own tags and branches, in a storage that
     other examples have used before. Versions of the model are counted from the first one."""
 
-    driver: ClassVar[Driver]
+    driver: ClassVar[CoroutineRunner]
     storage: ClassVar[Storage]
     examples: ClassVar[itertools.count[int]]
 
@@ -449,7 +449,7 @@ def _properties(feature: dict[str, Any]) -> dict[str, Any]:
 
 
 async def content(
-    reader: Reader, name: str, at: VersionSelector = HEAD, query: Query | None = None
+    reader: StorageReader, name: str, at: VersionSelector = HEAD, query: Query | None = None
 ) -> Content:
     found = reader.states(name, query or Query(), at)
     return {state.id: _properties(state.feature) async for state in found}

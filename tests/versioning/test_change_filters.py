@@ -18,7 +18,7 @@ from naksha.model.query import And, Bbox, Intersects, Not, Op, Query, Tile
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ, State
 from naksha.model.version import Version
-from naksha.spi.storage import Reader, Storage
+from naksha.spi.storage import Storage, StorageReader
 from naksha.versioning import (
     Attribution,
     Line,
@@ -176,10 +176,30 @@ async def test_filter_on_the_time_of_changes(line: Line) -> None:
         assert back.updated.get("places", []) == found
 
 
+async def test_filter_on_the_time_of_creation(line: Line) -> None:
+    """It is a time of the feature, not of the change."""
+    first = await put(line.storage, hit(1), by=OLD)
+    await asyncio.sleep(0.005)
+    middle = await put(line.storage, {**hit(1), "id": "other"}, by=OLD)
+    (state,) = await all_of(line.storage.states("places", Query(ids=("other",))))
+    born = state.xyz["createdAt"]
+    last = await put(line.storage, cold("hit", 2), cold("other", 2), by=NEW)
+    old = await place_of(line.root, ref(line, middle))
+    new = await place_of(line.root, ref(line, last))
+    for query, found in ((Query(created_to=born), "hit"), (Query(created_from=born), "other")):
+        assert [each.id async for each in diff(old, new, "places", query)] == [found]
+        back = await rollback(line, old, NEW, query=query, dry_run=True)
+        assert back.updated == {"places": [found]}
+    log = await changesets(
+        line, query=Query(created_from=born), after=first.seq_number, newest_first=False
+    )
+    assert [each.version for each in log.changesets] == [middle, last]
+
+
 class CountingStorage:
     """A storage that counts the states that are read from it."""
 
-    def __init__(self, storage: Reader) -> None:
+    def __init__(self, storage: StorageReader) -> None:
         self._storage = storage
         self.count = 0
 

@@ -15,7 +15,7 @@ from naksha.psql import PsqlStorage
 from naksha.spi.storage import Storage
 from naksha.sqlite import SqliteStorage
 from naksha.testing.fixtures import DatabaseFactory
-from naksha.testing.models.stateful_support import Driver
+from naksha.testing.models.stateful_support import CoroutineRunner
 from tests.versioning.machine import VersioningMachine
 
 Run = Callable[[bool], None]
@@ -25,7 +25,7 @@ Run = Callable[[bool], None]
 def run(
     request: pytest.FixtureRequest, tmp_path: Path, database_factory: DatabaseFactory
 ) -> Iterator[Run]:
-    driver = Driver()
+    driver = CoroutineRunner()
     with database_factory.fresh() as dsn:
         storage: Storage
         if request.param == "sqlite":

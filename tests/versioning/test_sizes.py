@@ -142,25 +142,27 @@ async def test_a_conflict_of_large_features(storage: Storage) -> None:
     await resolve_conflict(storage, id_, {}, BOB, policy=MergePolicy.THEIRS)
     assert {each["n"] for each in (await content(storage)).values()} == {2}
     assert await conflicts(storage) == []
-    assert await storage.all_kept(CONFLICT_PART) == []
+    assert await storage.stored_objects(CONFLICT_PART) == []
 
 
 async def test_a_conflict_of_many_features(storage: Storage) -> None:
     id_ = await disputed(storage, 1_200, 10)
-    assert len(await storage.all_kept(CONFLICT_PART)) == 2
+    assert len(await storage.stored_objects(CONFLICT_PART)) == 2
     assert len(await all_of(undecided_of(storage, id_))) == 1_200
     # A later one takes its place, with all of it.
     await put(storage, *large(900, 10, n=2))
     with pytest.raises(MergeConflict):
         await merge(storage, "fix", "main", BOB)
     assert (await conflict_of(storage, id_)).count == 300
-    assert len(await storage.all_kept(CONFLICT_PART)) == 1
+    assert len(await storage.stored_objects(CONFLICT_PART)) == 1
     await give_up_conflict(storage, id_, BOB)
-    assert await storage.all_kept(CONFLICT_PART) == []
+    assert await storage.stored_objects(CONFLICT_PART) == []
     with pytest.raises(MergeConflict):
         await merge(storage, "fix", "main", BOB)
     await delete_branch(storage, "fix", ANN)
-    assert await storage.all_kept(CONFLICT) == await storage.all_kept(CONFLICT_PART) == []
+    assert (
+        await storage.stored_objects(CONFLICT) == await storage.stored_objects(CONFLICT_PART) == []
+    )
 
 
 async def test_what_a_conflict_is_about_does_not_expire(storage: Storage) -> None:

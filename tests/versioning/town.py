@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from naksha.model.collection import CollectionInfo
 from naksha.model.query import Query
 from naksha.model.version import HEAD, Version, VersionSelector
-from naksha.spi.storage import Reader, Storage
+from naksha.spi.storage import Storage, StorageReader
 from naksha.versioning import Attribution, create_branch, open_branch
 
 T = TypeVar("T")
@@ -57,7 +57,10 @@ async def seen(storage: Storage, txn: int | None) -> Version:
 
 
 async def content(
-    storage: Reader, name: str = "places", at: VersionSelector = HEAD, query: Query | None = None
+    storage: StorageReader,
+    name: str = "places",
+    at: VersionSelector = HEAD,
+    query: Query | None = None,
 ) -> dict[str, Any]:
     """Properties by id, without the namespace."""
     found = {}

@@ -23,13 +23,13 @@ from naksha.api.versions import Versions
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Query
-from naksha.model.state import Outcome, State
+from naksha.model.state import State, WriteOutcome
 from naksha.model.transaction import MAIN
 from naksha.model.transaction import Transaction as LogEntry
 from naksha.model.version import Version, VersionSelector
-from naksha.spi.loop_thread import Background, Held, undo
-from naksha.spi.opening import open_storage
+from naksha.spi.loop_thread import HeldContext, LoopThread, rollback_error
 from naksha.spi.storage import Storage, WriteSession
+from naksha.spi.storage_factory import open_storage
 from naksha.versioning import Line, line_of
 
 Feature = Mapping[str, Any]
@@ -59,7 +59,7 @@ def connect(
     """
     if read_only:
         options["read_only"] = True
-    background = Background()
+    background = LoopThread()
     try:
         held = background.hold(open_storage(location, storage_id, **options))
     except BaseException:
@@ -73,8 +73,8 @@ class Database:
 
     def __init__(
         self,
-        background: Background,
-        held: Held[Storage],
+        background: LoopThread,
+        held: HeldContext[Storage],
         app_id: str | None,
         author: str | None,
         branch: Line | None = None,
@@ -254,7 +254,7 @@ class Database:
         """Count the states that match a query."""
         return self._background.call(self.storage.count(name, query, at))
 
-    def hold(self, context: AbstractAsyncContextManager[WriteSession]) -> Held[WriteSession]:
+    def hold(self, context: AbstractAsyncContextManager[WriteSession]) -> HeldContext[WriteSession]:
         """Enter the context of a session."""
         return self._background.hold(context)
 
@@ -274,7 +274,7 @@ class DatabaseTransaction:
         self._database = database
         self._context = context
         self._message = message
-        self._held: Held[WriteSession] | None = None
+        self._held: HeldContext[WriteSession] | None = None
 
     def __enter__(self) -> Self:
         self._held = self._database.hold(self._context)
@@ -289,7 +289,7 @@ class DatabaseTransaction:
         held, self._held = self._held, None
         assert held is not None
         if error is not None:
-            held.leave(undo())
+            held.leave(rollback_error())
             return
         if self._message is not None:
             message = self._message
@@ -422,23 +422,23 @@ class Collection:
 
     # ---- Writing -----------------------------------------------------------------------------
 
-    def create(self, features: Iterable[Feature] | Feature, **options: Any) -> list[Outcome]:
+    def create(self, features: Iterable[Feature] | Feature, **options: Any) -> list[WriteOutcome]:
         """Create features."""
         return self._write("create", _many(features), options)
 
-    def update(self, features: Iterable[Feature] | Feature, **options: Any) -> list[Outcome]:
+    def update(self, features: Iterable[Feature] | Feature, **options: Any) -> list[WriteOutcome]:
         """Replace features; `merge=True` merges with concurrent changes."""
         return self._write("update", _many(features), options)
 
-    def upsert(self, features: Iterable[Feature] | Feature, **options: Any) -> list[Outcome]:
+    def upsert(self, features: Iterable[Feature] | Feature, **options: Any) -> list[WriteOutcome]:
         """Create or update features."""
         return self._write("upsert", _many(features), options)
 
-    def delete(self, ids: Iterable[str] | str) -> list[Outcome]:
+    def delete(self, ids: Iterable[str] | str) -> list[WriteOutcome]:
         """Delete features."""
         return self._write("delete", [ids] if isinstance(ids, str) else list(ids), {})
 
-    def restore(self, ids: Iterable[str] | str) -> list[Outcome]:
+    def restore(self, ids: Iterable[str] | str) -> list[WriteOutcome]:
         """Restore deleted features."""
         return self._write("restore", [ids] if isinstance(ids, str) else list(ids), {})
 
@@ -446,7 +446,7 @@ class Collection:
         """Return deleted features in their last state; parameters as for `query`."""
         return self.query(**parts, deleted=True)
 
-    def purge(self, ids: Iterable[str] | str) -> list[Outcome]:
+    def purge(self, ids: Iterable[str] | str) -> list[WriteOutcome]:
         """Remove deleted features for good; their history stays until it expires.
 
         A live feature raises Conflict; a missing or not yet published one has the outcome RETAINED.
@@ -455,19 +455,21 @@ class Collection:
             self._database.version()  # publishes pending deletions
         return self._write("purge", [ids] if isinstance(ids, str) else list(ids), {})
 
-    def _write(self, how: str, what: Sequence[Any], options: dict[str, Any]) -> list[Outcome]:
+    def _write(self, how: str, what: Sequence[Any], options: dict[str, Any]) -> list[WriteOutcome]:
         if self._at is not None:
             raise InvalidArgument(
                 "A past version is read-only; write to the collection without at()", field="at"
             )
 
-        async def work(session: WriteSession, **more: Any) -> list[Outcome]:
-            done: list[Outcome] = await getattr(session, how)(self.name, what, **options, **more)
+        async def work(session: WriteSession, **more: Any) -> list[WriteOutcome]:
+            done: list[WriteOutcome] = await getattr(session, how)(
+                self.name, what, **options, **more
+            )
             return done
 
         if self._transaction is None:
             return self._database.run(partial(work, commit=True))
-        found: list[Outcome] = self._transaction.call(work)
+        found: list[WriteOutcome] = self._transaction.call(work)
         return found
 
 

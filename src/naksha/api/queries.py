@@ -92,7 +92,7 @@ def query_of(
         deleted: Deleted features instead of live ones.
         all_states: All states: live, deleted and past.
         limit: Maximum number of features, ordered by id.
-        others: `authors`, `app_ids`, `actions`, `updated_from`, `mrid_prefix` and so on, as in
+        others: `authors`, `app_ids`, `actions`, `created_from`, `updated_from` and so on, as in
             `Query`.
     """
     states = States.ALL if all_states else States.DELETED if deleted else States.LIVE

@@ -67,13 +67,14 @@ async def check_written(fence: EpochFence, undo: Step) -> None:
         if await _is_undone(undo):
             raise
         raise OutcomeUnknown(
-            "The realm changed during the write, and other clients already use what was written;"
-            " open the realm again and check the result before retrying"
+            "The state of the realm changed during the write, and other clients already use what "
+            "was written; open the realm again and read the object before you repeat the write"
         ) from changed
     except NakshaError as error:
         raise OutcomeUnknown(
-            "The write succeeded, but the realm could not be checked and may have changed"
-            " meanwhile; check the result before retrying"
+            "The write was stored, but its realm may have been deactivated or purged meanwhile: "
+            f"the catalog did not respond ({error.message}); read the object back before you "
+            "repeat the write"
         ) from error
 
 
@@ -82,6 +83,6 @@ async def _is_undone(undo: Step) -> bool:
         return await undo()
     except NakshaError as error:
         raise OutcomeUnknown(
-            "The realm changed during the write, and the write could not be undone; open the realm"
-            " again and check the result before retrying"
+            "The state of the realm changed during the write, and the write could not be undone; "
+            "open the realm again and read the object before you repeat the write"
         ) from error

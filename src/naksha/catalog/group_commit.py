@@ -216,7 +216,10 @@ class Committer(Generic[H]):
         try:
             self._observe(statistics)
         except Exception:  # noqa: BLE001 - commits must continue
-            _log.exception("An observer of commits failed")
+            _log.exception(
+                "The callback that records statistics of commits raised an exception; the "
+                "commits are not affected"
+            )
 
     async def _try(self, group: list[_Request[H]], retries: Retries) -> None:
         """Run the changes of a group until each is decided and removed from the group."""

@@ -27,8 +27,8 @@ def rows_of(thing: Object[Any], created_us: int) -> list[ObjectRow]:
     data = encode(thing.value)
     if len(data) > limits.CATALOG_OBJECT_BYTES_MAX:
         raise LimitExceeded(
-            f"Object {thing.id} has {len(data):,} bytes; at most"
-            f" {limits.CATALOG_OBJECT_BYTES_MAX:,} are allowed"
+            f"Object {thing.id} has {len(data)} bytes, but at most "
+            f"{limits.CATALOG_OBJECT_BYTES_MAX} are allowed; split it"
         )
     size = limits.CATALOG_ROW_BYTES_MAX
     parts = max(1, -(-len(data) // size))
@@ -48,8 +48,8 @@ def conditional_row(id: int, value: object, created_us: int, token: str | None =
     data = encode(value)
     if len(data) > limits.CATALOG_ROW_BYTES_MAX:
         raise LimitExceeded(
-            f"Object {id} has {len(data):,} bytes; a conditional write must fit one row of"
-            f" {limits.CATALOG_ROW_BYTES_MAX:,}"
+            f"Object {id} has {len(data)} bytes, but a conditional write allows at most "
+            f"{limits.CATALOG_ROW_BYTES_MAX}; split the object, or write it unconditionally"
         )
     return ObjectRow(id, 0, 1, kind, data, created_us, token or secrets.token_hex(8))
 
@@ -80,13 +80,16 @@ def assembled(ref: ObjectRef, rows: Rows) -> Object[Any] | None:
         return None
     if first.type != ref.type:
         raise InvalidArgument(
-            f"Object {ref.id} is of type {first.type!r}, not {ref.type!r}", field="type"
+            f"Object {ref.id} is of type {first.type!r}, but is read as {ref.type!r}; correct the "
+            "type in the reference",
+            field="type",
         )
     found = [rows.get(ObjectKey(ref.id, part)) for part in range(first.parts)]
     parts = [row.value for row in found if row is not None and row.type == first.type]
     if len(parts) != first.parts:
         raise StorageCorrupt(
-            f"Object {ref.id} is damaged: only {len(parts)} of its {first.parts} parts were found"
+            f"Object {ref.id} is damaged: only {len(parts)} of its {first.parts} parts were "
+            "found; run check of the catalog's maintenance"
         )
     value = decode(first.type, parts[0] if first.parts == 1 else b"".join(parts))
     return Object(ref.id, value, first.token, first.parts, first.created_us)

@@ -48,7 +48,7 @@ class ObjectRef(NamedTuple):
             )
         if not 1 <= self.parts <= _PARTS_MAX:
             raise InvalidArgument(
-                f"parts must be between 1 and 2^32, not {self.parts}", field="parts"
+                f"An object reference must have 1 to 2^32 parts, not {self.parts}", field="parts"
             )
         name = self.type.encode("ascii")
         header = len(name) - 1
@@ -65,7 +65,10 @@ class ObjectRef(NamedTuple):
         header = data[0]
         end = 2 + (header & _LENGTH)
         if header & _VERSION or len(data) != end + 8 + (4 if header & _HAS_PARTS else 0):
-            raise StorageCorrupt(f"A stored object reference is damaged: {data.hex()}")
+            raise StorageCorrupt(
+                f"A stored object reference is damaged: {data.hex()}; run check of the catalog's "
+                "maintenance"
+            )
         name = data[1:end].decode("ascii", "replace")
         id = int.from_bytes(data[end : end + 8], "big")
         parts = 1 + int.from_bytes(data[end + 8 :], "big")
@@ -120,12 +123,16 @@ def object_type(id: str, *, is_cached: bool = True) -> Callable[[S], S]:
     def register(struct: S) -> S:
         if not struct.__struct_config__.frozen:
             raise InvalidArgument(
-                f"The struct {struct.__name__} must be frozen to be an object type", field="type"
+                f"The struct {struct.__name__} cannot be an object type, because it is mutable; "
+                "declare it with frozen=True",
+                field="type",
             )
         known = _BY_ID.get(id)
         if known is not None and known.struct is not struct:
             raise InvalidArgument(
-                f"The object type {id!r} is already registered; choose another id", field="type"
+                f"The object type {id!r} is already registered for the struct "
+                f"{known.struct.__name__}; choose another id for {struct.__name__}",
+                field="type",
             )
         _BY_ID[id] = _BY_STRUCT[struct] = ObjectType(id, struct, is_cached)
         return struct
@@ -164,7 +171,8 @@ def type_id_of(struct: type[Any]) -> str:
     found = _BY_STRUCT.get(struct)
     if found is None:
         raise InvalidArgument(
-            f"{struct.__name__} is not a registered object type; register it with object_type",
+            f"The struct {struct.__name__} is not a registered object type; register it with the "
+            "decorator object_type",
             field="type",
         )
     return found.id

@@ -197,7 +197,8 @@ class Persistence:
         row = conditional_row(expected.id, value, self.clock.now_us())
         if row.type != expected.ref.type:
             raise InvalidArgument(
-                f"Object {expected.id} is of type {expected.ref.type!r}, not {row.type!r}",
+                f"Object {expected.id} is of type {expected.ref.type!r} and cannot be replaced by "
+                f"a value of type {row.type!r}; write a new object",
                 field="type",
             )
         old, token = _row_of(expected), _token_of(row)
@@ -229,7 +230,9 @@ class Persistence:
                 return pointer
             # Retry if the existing pointer was a leftover of a fenced client and is gone now.
             if await self._current(name) is not None:
-                raise PointerExists(f"The pointer {name!r} already exists")
+                raise PointerExists(
+                    f"Pointer {name!r} already exists; move it, or choose another name"
+                )
 
     async def ensure_pointers(self, names: Collection[str]) -> None:
         """Create the pointers that do not exist, with no target."""
@@ -278,8 +281,9 @@ class Persistence:
                 return
             if found.target != pointer.target:
                 raise OutcomeUnknown(
-                    f"Pointer {pointer.name!r} was created while realm {self.realm!r} changed, and"
-                    " other clients already use it"
+                    f"Pointer {pointer.name!r} was created while realm {self.realm!r} changed its "
+                    "state, and other clients already use it; open the realm again and read the "
+                    "pointer"
                 )
             if await self.backend.delete_pointer(self.realm, found.to_row()):
                 return
@@ -299,7 +303,10 @@ class Persistence:
         pointer = await self._current(name)
         self._cache.put_pointer(self.realm, name, pointer, stamp)
         if pointer is None:
-            raise PointerNotFound(f"Pointer {name!r} does not exist in realm {self.realm!r}")
+            raise PointerNotFound(
+                f"Pointer {name!r} does not exist in realm {self.realm!r}; correct its name or "
+                "the realm, or create it"
+            )
         return pointer
 
     async def pointer_of_any_epoch(self, name: str) -> Pointer | None:
@@ -322,7 +329,8 @@ class Persistence:
                     return None
             except OutcomeUnknown as error:
                 raise Unavailable(
-                    f"An invalid leftover of pointer {name!r} could not be removed; retry later"
+                    f"Pointer {name!r} of an earlier state of the realm could not be removed, "
+                    "because the database did not confirm it; retry later"
                 ) from error
         return None
 
@@ -406,7 +414,9 @@ def of_kind(thing: Object[Any], kind: type[V]) -> Object[V]:
     """Return the object, else raise InvalidArgument if its value is not of that kind."""
     if not isinstance(thing.value, kind):
         raise InvalidArgument(
-            f"Object {thing.id} is of type {thing.ref.type!r}, not {kind.__name__}", field="type"
+            f"Object {thing.id} of type {thing.ref.type!r} is read as a {kind.__name__}; read it "
+            "as its own type",
+            field="type",
         )
     return thing
 
@@ -415,8 +425,8 @@ def _row_of(thing: Object[Any]) -> ObjectRow:
     """Return the row of a conditionally written object."""
     if thing.token is None:
         raise InvalidArgument(
-            f"Object {thing.id} was not written conditionally and cannot be compared; read it"
-            " again",
+            f"Object {thing.id} has no token, because it was not written conditionally, and "
+            "cannot be compared; read it again",
             field="token",
         )
     return conditional_row(thing.id, thing.value, thing.created_us, thing.token)

@@ -34,8 +34,9 @@ class Pointer(msgspec.Struct, frozen=True):
     def from_row(cls, row: PointerRow) -> Pointer:
         if len(row.previous) % 8:
             raise StorageCorrupt(
-                f"Pointer {row.name!r} is damaged: its list of previous targets has an invalid"
-                " length"
+                f"Pointer {row.name!r} is damaged: its list of previous targets has "
+                f"{len(row.previous)} bytes, which is not a multiple of 8; restore its row from a "
+                "backup of the catalog"
             )
         previous = struct.unpack(f">{len(row.previous) // 8}q", row.previous)
         target = ObjectRef.from_bytes(row.target)
@@ -47,12 +48,14 @@ class Pointer(msgspec.Struct, frozen=True):
             return msgspec.structs.replace(self, target=target)
         if target.id == self.target.id:
             raise InvalidArgument(
-                f"Pointer {self.name!r} already points to this target", field="target"
+                f"Pointer {self.name!r} already points to object {target.id}; move it to another "
+                "object",
+                field="target",
             )
         if target.type != self.target.type:
             raise InvalidArgument(
-                f"Pointer {self.name!r} must point to an object of type {self.target.type!r}, not"
-                f" {target.type!r}",
+                f"Pointer {self.name!r} must point to an object of type {self.target.type!r}, not "
+                f"{target.type!r}; use another pointer for this type",
                 field="target",
             )
         previous = (self.target.id, *self.previous)[: limits.PREVIOUS_POINTERS_MAX]

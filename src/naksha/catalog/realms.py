@@ -225,8 +225,8 @@ class Realms:
             return msgspec.structs.replace(realm, is_fenced=True)
         except NakshaError as error:
             raise OutcomeUnknown(
-                f"The realm {realm.id!r} is {realm.status}, but clients that opened it before may"
-                " still write until it is opened again"
+                f"The realm {realm.id!r} is now {realm.status}, but clients that opened it "
+                "earlier may still write; open it again to exclude them"
             ) from error
 
     async def delete(self, expected: Realm) -> None:
@@ -267,7 +267,8 @@ class Realms:
             return await self._note_fence(realm)
         except OutcomeUnknown as error:
             raise Unavailable(
-                f"The fence of realm {realm.id!r} could not be completed; retry"
+                f"The pointers of realm {realm.id!r} could not all be marked with its new state, "
+                "because the database did not confirm it; retry"
             ) from error
 
     async def _note_fence(self, realm: Realm) -> Realm:
@@ -305,7 +306,10 @@ class Realms:
         """Return the fence of a realm in a state, which is ACTIVE except during setup."""
         realm = await self.fence(await self.get(id))
         if realm.status is not status:
-            raise RealmInactive(f"The realm {id!r} is {realm.status}, but must be {status}")
+            raise RealmInactive(
+                f"The realm {id!r} is {realm.status}, but this operation requires a realm that is "
+                f"{status}"
+            )
         return RealmFence(self, realm)
 
     async def reopen_fence(self, realm: Realm) -> RealmFence:
@@ -313,8 +317,8 @@ class Realms:
         fence = await self.open_fence(realm.id, realm.status)
         if fence.epoch != realm.epoch:
             raise RealmChanged(
-                f"The realm {realm.id!r} is {realm.status} again, but has changed its state since"
-                " it was read"
+                f"The realm {realm.id!r} is {realm.status} again, but changed its state in "
+                "between; open it again"
             )
         return fence
 
@@ -381,7 +385,9 @@ def _check_step(realm: Realm, status: RealmStatus) -> None:
 
 def _found(id: str, realm: Any) -> Realm:
     if realm is None:
-        raise RealmNotFound(f"The realm {id!r} does not exist", field="realm")
+        raise RealmNotFound(
+            f"The realm {id!r} does not exist; correct its id, or create it", field="realm"
+        )
     value: Realm = realm.value
     return value
 

@@ -45,7 +45,10 @@ async def store_constant(backend: CatalogBackend, id: int, value: V, created_us:
         found = (await backend.fetch(SYSTEM_REALM, [key])).get(key)
         if found is not None:
             if found.type != row.type:
-                raise StorageCorrupt(f"Object {id} of {SYSTEM_REALM} is not of type {row.type!r}")
+                raise StorageCorrupt(
+                    f"Object {id} of realm {SYSTEM_REALM!r} is of type {found.type!r}, not "
+                    f"{row.type!r}; restore the catalog from a backup"
+                )
             kept: V = decode(found.type, found.value)
             return kept
         # An insert that takes effect late is harmless: the first one counts, and the loop reads it.

@@ -97,7 +97,10 @@ async def import_realm(
     await _import_pointers(persistence.backend, realm, pointers)
     check = await check_realm(RealmReader(persistence.backend, realm.id))
     if check.consistency is not Consistency.CONSISTENT:
-        raise Conflict(f"The imported realm is not consistent: {_first_finding(check)}")
+        raise Conflict(
+            f"The imported realm {realm.id!r} is not consistent: {_first_finding(check)}; export "
+            "it again and import it under a new name"
+        )
     return await catalog.realms.update(realm, status)
 
 
@@ -139,8 +142,8 @@ async def _import_objects(
     await persistence.backend.write(persistence.realm, rows)
     if largest >= persistence.new_id():  # Otherwise the id could be generated again.
         raise InvalidArgument(
-            f"Object {largest} has an id from the future: the clock of this machine, or of the"
-            " machine that exported the realm, is wrong",
+            f"Object {largest} of the export has an id from the future; correct the clock of this "
+            "machine, or that of the machine that exported the realm",
             field="export",
         )
     return pointers
@@ -172,7 +175,10 @@ async def _import_pointers(
         existing = await backend.fetch_pointers(realm.id, [row.name for row in rows])
         others = [row.name for row in rows if existing.get(row.name) != row]
         if others:
-            raise Conflict(f"The realm {realm.id!r} already has a different pointer {others[0]!r}")
+            raise Conflict(
+                f"The realm {realm.id!r} already has pointer {others[0]!r} with another target; "
+                "import under a new name"
+            )
 
 
 def _first_finding(check: RealmCheck) -> str:

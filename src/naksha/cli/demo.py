@@ -12,7 +12,7 @@ from naksha.cli.demo_print import show
 from naksha.cli.demo_story import DemoResults, DemoRunner
 from naksha.cli.failures import readable_errors
 from naksha.spi.locations import FILE, path_of, redacted
-from naksha.spi.opening import open_storage
+from naksha.spi.storage_factory import open_storage
 
 STORAGE_ID: Final = "demo"
 

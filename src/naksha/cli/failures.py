@@ -12,7 +12,7 @@ from typing import Final
 import typer
 
 from naksha.model.errors import NakshaError, NotSupported
-from naksha.model.status_codes import EXIT_INTERRUPTED, outward
+from naksha.model.status_codes import EXIT_INTERRUPTED, status_codes_of
 
 WAYS_OUT: Final = {
     "not_yet_published": "Retry in a moment.",
@@ -40,7 +40,7 @@ def readable_errors(*, as_json: bool = False, ends_soon: bool = True) -> Iterato
             yield
         except NakshaError as error:
             _print_error(error, as_json)
-            raise typer.Exit(outward(error).exit_code) from error
+            raise typer.Exit(status_codes_of(error).exit_code) from error
         except KeyboardInterrupt as error:
             # asyncio's messages about interrupted tasks do not matter to the user.
             buffered.buffer.clear()

@@ -13,7 +13,7 @@ import typer
 
 from naksha.cli.job_progress import ProgressDisplay, progress_display
 from naksha.model.errors import NakshaError
-from naksha.spi.jobs.messages import Done, Failed
+from naksha.spi.jobs.messages import DoneMessage, FailedMessage
 from naksha.spi.jobs.process import JobProcess
 
 
@@ -23,7 +23,7 @@ def run_job(
     master: str = "",
     settings: Mapping[str, str] | None = None,
     as_json: bool = False,
-) -> Done:
+) -> DoneMessage:
     """Run a job to its end and show its progress. Ctrl-C cancels it.
 
     Raises:
@@ -31,7 +31,7 @@ def run_job(
     """
     with progress_display(as_json=as_json) as watching:
         end = asyncio.run(_run(spec, master, settings or {}, watching))
-    if isinstance(end, Failed):
+    if isinstance(end, FailedMessage):
         raise end.error()
     return end
 
@@ -44,7 +44,7 @@ def print_report(report: Mapping[str, Any]) -> None:
 
 async def _run(
     spec: Mapping[str, Any], master: str, settings: Mapping[str, str], watching: ProgressDisplay
-) -> Done | Failed:
+) -> DoneMessage | FailedMessage:
     process = await JobProcess.start(spec, master=master, settings=settings)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, process.cancel)
     try:
@@ -53,18 +53,18 @@ async def _run(
         except asyncio.CancelledError:
             process.cancel()
             end = await _listened(process, watching)
-            if isinstance(end, Done):
+            if isinstance(end, DoneMessage):
                 return end  # the job completed before it could be cancelled
             raise
     finally:
         await process.close()
 
 
-async def _listened(process: JobProcess, watching: ProgressDisplay) -> Done | Failed:
+async def _listened(process: JobProcess, watching: ProgressDisplay) -> DoneMessage | FailedMessage:
     async for line in process.lines():
         watching.show(line)
-        if isinstance(line, Done | Failed):
-            if isinstance(line, Failed) and line.code == NakshaError.code:
+        if isinstance(line, DoneMessage | FailedMessage):
+            if isinstance(line, FailedMessage) and line.code == NakshaError.code:
                 sys.stderr.write("".join(f"{text}\n" for text in process.errors))
             return line
     raise AssertionError("the job process ended without a final message")

@@ -19,13 +19,19 @@ from rich.progress import (
 )
 from rich.text import Text
 
-from naksha.spi.jobs.messages import Done, Line, Moved, Phase, Said
+from naksha.spi.jobs.messages import (
+    DoneMessage,
+    JobMessage,
+    LogMessage,
+    PhaseMessage,
+    ProgressMessage,
+)
 
 
 class ProgressDisplay:
     """Progress display; this base class shows nothing."""
 
-    def show(self, line: Line) -> None:
+    def show(self, line: JobMessage) -> None:
         """Show a message of the job."""
 
     def close(self) -> None:
@@ -53,7 +59,7 @@ def progress_display(*, as_json: bool = False) -> ProgressDisplay:
 class _JsonLinesDisplay(ProgressDisplay):
     """Display for programs: JSON lines on standard output."""
 
-    def show(self, line: Line) -> None:
+    def show(self, line: JobMessage) -> None:
         sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
         sys.stdout.flush()
 
@@ -64,13 +70,13 @@ class _PlainDisplay(ProgressDisplay):
     def __init__(self) -> None:
         self._phase: str | None = None
 
-    def show(self, line: Line) -> None:
-        if isinstance(line, Phase):
+    def show(self, line: JobMessage) -> None:
+        if isinstance(line, PhaseMessage):
             if line.name != self._phase:
                 total = "" if line.total is None else f" ({line.total:,})"
                 typer.echo(f"{line.name}{total}", err=True)
             self._phase = line.name
-        elif isinstance(line, Said):
+        elif isinstance(line, LogMessage):
             typer.echo(line.text, err=True)
 
 
@@ -92,21 +98,21 @@ class _BarDisplay(ProgressDisplay):
     def close(self) -> None:
         self._progress.stop()
 
-    def show(self, line: Line) -> None:
-        if isinstance(line, Phase):
+    def show(self, line: JobMessage) -> None:
+        if isinstance(line, PhaseMessage):
             self._begin(line)
-        elif isinstance(line, Moved) and self._task is not None:
+        elif isinstance(line, ProgressMessage) and self._task is not None:
             task = self._progress.tasks[self._task]
             count = f"{line.done:,}" if task.total is None else f"{line.done:,}/{task.total:,.0f}"
             if task.elapsed:
                 count += f"  {line.done / task.elapsed:,.0f}/s"
             self._progress.update(self._task, completed=line.done, count=count)
-        elif isinstance(line, Said):
+        elif isinstance(line, LogMessage):
             self._progress.console.print(Text(line.text))
-        elif isinstance(line, Done):
+        elif isinstance(line, DoneMessage):
             self._finish()
 
-    def _begin(self, line: Phase) -> None:
+    def _begin(self, line: PhaseMessage) -> None:
         """Begin a phase, or update the total of the current one if it is reported again."""
         known = None if self._task is None else self._progress.tasks[self._task]
         if self._task is not None and known is not None and known.description == line.name:

@@ -21,7 +21,7 @@ from naksha.model.errors import Unavailable
 from naksha.server.process.main import make_data_directory
 from naksha.server.process.settings_sources import read_settings
 from naksha.spi.locations import FILE
-from naksha.spi.opening import open_storage
+from naksha.spi.storage_factory import open_storage
 
 NAME: Final = "airports"
 """Name of the file, the storage, the space and the collection."""

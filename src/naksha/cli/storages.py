@@ -11,7 +11,7 @@ from naksha.hub.hub import Hub
 from naksha.model.errors import NotSupported
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.spi.locations import redacted
-from naksha.spi.opening import fork_storage, open_storage
+from naksha.spi.storage_factory import fork_storage, open_storage
 
 _UNKNOWN = "-"
 

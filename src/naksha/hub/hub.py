@@ -12,21 +12,19 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from naksha.catalog.backends import open_backend
 from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
-from naksha.catalog.objects import ObjectRef
 from naksha.catalog.realms import RealmStatus
-from naksha.hub.auth.roles import Roles
 from naksha.hub.config.objects import POINTER, Identity, StorageObject
 from naksha.hub.config.realm_setup import DefaultStorage, set_up_realm
 from naksha.hub.config.registry import Registry
-from naksha.hub.pipeline.pipeline import Observe, unobserved
-from naksha.hub.pipeline.pipeline_cache import Pipelines
-from naksha.hub.pipeline.request_context import DEFAULT_REALM, Actor, Context
+from naksha.hub.pipeline.configuration import Configuration
+from naksha.hub.pipeline.pipeline import Observe, ignore_event
+from naksha.hub.pipeline.request_context import DEFAULT_REALM, RequestContext
 from naksha.hub.pipeline.requests import Request
 from naksha.hub.remote.client import RemoteClient
 from naksha.hub.storages.allowed_locations import AllowedLocations, StorageLocation
@@ -53,15 +51,7 @@ _NUMBER: Final = "storage number"
 _log: Final = logging.getLogger(__name__)
 
 
-class _Configured(NamedTuple):
-    """Objects built from one configuration snapshot."""
-
-    of: ObjectRef | None
-    pipelines: Pipelines
-    roles: Roles
-
-
-class Claims(Protocol):
+class StorageClaims(Protocol):
     """Cross-realm checks that keep storages and their identities exclusive to one realm."""
 
     def claimed(self, realm_id: str, thing: StorageObject) -> AbstractAsyncContextManager[None]:
@@ -83,8 +73,8 @@ class RealmHub:
         self,
         opened: OpenRealm,
         storages: OpenStorages,
-        claims: Claims,
-        observe: Observe = unobserved,
+        claims: StorageClaims,
+        observe: Observe = ignore_event,
         remotes: RemoteClient | None = None,
         files: Path | None = None,
     ) -> None:
@@ -96,28 +86,36 @@ class RealmHub:
         self._observe = observe
         self.registry = Registry(opened, self)
         self._storages = storages
-        self._configured: _Configured | None = None
+        self._configuration: Configuration | None = None
 
     @property
     def realm_id(self) -> str:
         """Id of the realm."""
         return self.opened.realm.id
 
-    async def send(self, space_id: str, request: Request[R], context: Context) -> R:
-        """Send a request to a space, with the rights of the context's actor."""
-        configured = await self._configuration()
-        pipeline = await configured.pipelines.get(space_id)
-        if context.actor.rights.roles:
-            actor = await configured.roles.granted(context.actor)
-            context = msgspec.structs.replace(context, actor=actor)
+    async def send(self, space_id: str, request: Request[R], context: RequestContext) -> R:
+        """Send a request to a space, with the rights of the context's actor.
+
+        A context that has not been resolved is resolved for this request alone.
+        """
+        context = await self.resolved(context)
+        pipeline = await context.configured.pipeline(space_id)
         return await pipeline.run(request, context)
 
-    async def with_roles(self, actor: Actor) -> Actor:
-        """Return an actor with the current grants of their roles.
+    async def resolved(self, context: RequestContext) -> RequestContext:
+        """Add the current configuration to a context, and the rights of the actor's roles.
 
-        `send` does this itself; use it to check an actor's rights before sending.
+        A context that has a configuration is returned unchanged: a request is resolved once.
         """
-        return await (await self._configuration()).roles.granted(actor)
+        if context.configuration is not None:
+            return context
+        configuration = await self.configuration()
+        return msgspec.structs.replace(
+            context,
+            actor=await configuration.granted(context.actor),
+            configuration=configuration,
+            targets={},
+        )
 
     async def storage(self, id: str) -> Storage:
         """Return an open storage of the realm, else raise NotFound."""
@@ -184,22 +182,18 @@ class RealmHub:
         """
         return self._claims.unique(self.realm_id, thing)
 
-    async def pipelines(self) -> Pipelines:
-        """Return the pipelines of the current configuration."""
-        return (await self._configuration()).pipelines
-
-    async def _configuration(self) -> _Configured:
+    async def configuration(self) -> Configuration:
+        """Return the current configuration."""
         snapshot = await self.registry.snapshot()
-        of = None if snapshot.commit is None else snapshot.commit.ref
-        if self._configured is None or of != self._configured.of:
-            pipelines = Pipelines(snapshot, self, self._observe)
-            made = self._configured = _Configured(of, pipelines, Roles(snapshot))
+        commit = None if snapshot.commit is None else snapshot.commit.ref
+        if self._configuration is None or commit != self._configuration.commit:
+            made = self._configuration = Configuration(snapshot, self, self._observe)
             listed = snapshot.list(f"{StorageObject.kind}/", StorageObject)
             things = [found.value async for _, found in listed]
-            if self._configured is made:  # else a concurrent call has a later snapshot
+            if self._configuration is made:  # else a concurrent call has a later snapshot
                 self._storages.keep_only(self.realm_id, things)
             return made
-        return self._configured
+        return self._configuration
 
 
 class Hub:
@@ -211,7 +205,7 @@ class Hub:
         storages: OpenStorages,
         default_storage: DefaultStorage,
         tenancy: AllowedLocations,
-        observe: Observe = unobserved,
+        observe: Observe = ignore_event,
         remotes: RemoteClient | None = None,
         files: Path | None = None,
     ) -> None:
@@ -233,7 +227,7 @@ class Hub:
         *,
         catalog_options: dict[str, Any] | None = None,
         tuning: Tuning | None = None,
-        observe: Observe = unobserved,
+        observe: Observe = ignore_event,
         files: Path | None = None,
         allowed_locations: Sequence[str] | None = None,
         remote_handlers: Sequence[str] = (),
@@ -265,7 +259,8 @@ class Hub:
         """Create a realm if it does not exist, and return it."""
         if id == CATALOG:
             raise InvalidArgument(
-                f"{id!r} is not a valid realm id: its schema would be that of the catalog",
+                f"{id!r} is not a valid realm id, because its schema would be that of the "
+                "catalog; choose another id",
                 field="realm",
             )
         known = await self.catalog.realms.recent(id)
@@ -294,7 +289,7 @@ class Hub:
 
     @asynccontextmanager
     async def claimed(self, realm_id: str, thing: StorageObject) -> AsyncIterator[None]:
-        """See `Claims.claimed`."""
+        """See `StorageClaims.claimed`."""
         self._tenancy.check_allowed(realm_id, thing)
         places = set(self._tenancy.places(thing))
         async with self._claims.held(realm_id, places):
@@ -306,7 +301,7 @@ class Hub:
     async def proposed(
         self, realm_id: str, thing: StorageObject, old: StorageObject | None = None
     ) -> StorageObject:
-        """See `Claims.proposed`."""
+        """See `StorageClaims.proposed`."""
         identity = None if old is None else old.identity
         known = set() if old is None else set(self._tenancy.places(old))
         if identity is not None and known == set(self._tenancy.places(thing)):
@@ -317,7 +312,7 @@ class Hub:
 
     @asynccontextmanager
     async def unique(self, realm_id: str, thing: StorageObject) -> AsyncIterator[None]:
-        """See `Claims.unique`."""
+        """See `StorageClaims.unique`."""
         assert thing.identity is not None
         keys = (
             StorageLocation(_ID, thing.identity.id),

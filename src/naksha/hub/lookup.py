@@ -12,12 +12,12 @@ from collections.abc import AsyncIterator
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from naksha.hub.auth.rights import Right
-from naksha.hub.auth.row_scope import ServingRealm, pipeline_of, reads_all, scope_in
+from naksha.hub.auth.row_scope import pipeline_of, reads_all, scope_in
 from naksha.hub.config.objects import Space, StorageObject
-from naksha.hub.handlers.authorization import Authorization, is_in
-from naksha.hub.handlers.read_only import ReadOnlyHandler
-from naksha.hub.handlers.stored.storage import StorageHandler
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.config.registry import ConfiguredRealm
+from naksha.hub.handlers.authorization import is_in_scope
+from naksha.hub.handlers.stored.storage import plain_storage
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import ReadFeatures
 from naksha.model.errors import Conflict, InvalidArgument, NakshaError, NotFound, Unavailable
 from naksha.model.identity.guid import Guid
@@ -30,8 +30,6 @@ from naksha.model.version import AtTxn
 from naksha.spi.storage import Storage
 
 T = TypeVar("T")
-_SHOWING_ALL: Final = (Authorization, ReadOnlyHandler, StorageHandler)
-"""Handlers that show all features of the space's collection, unchanged."""
 _FEATURES: Final = "MODIFY_FEATURES"
 _COLLECTION: Final = "MODIFY_COLLECTION"
 
@@ -58,7 +56,7 @@ class _StorageMatch(NamedTuple, Generic[T]):
 
 
 async def find_state(
-    realm: ServingRealm, id: str, context: Context, storage_id: str | None = None
+    realm: ConfiguredRealm, id: str, context: RequestContext, storage_id: str | None = None
 ) -> State:
     """Find the state with a GUID or UUID, in one storage or in any.
 
@@ -89,7 +87,7 @@ async def find_state(
 
 
 async def find_transaction(
-    realm: ServingRealm, id: str, storage_id: str | None, context: Context
+    realm: ConfiguredRealm, id: str, storage_id: str | None, context: RequestContext
 ) -> FoundTransaction:
     """Find the transaction with a number or UUID, in one storage or in any.
 
@@ -166,7 +164,7 @@ def transaction_json(found: FoundTransaction) -> dict[str, Any]:
 class _StorageSearch:
     """Iterates the storages of a realm and records those that are unavailable."""
 
-    def __init__(self, realm: ServingRealm) -> None:
+    def __init__(self, realm: ConfiguredRealm) -> None:
         self._realm = realm
         self._silent: list[str] = []
 
@@ -189,7 +187,9 @@ class _StorageSearch:
                 f"The {kind} {id!r:.80} was not found, but not all storages of the realm are "
                 f"available; retry later"
             )
-        return NotFound(f"There is no {kind} {id!r:.80}", field=kind)
+        return NotFound(
+            f"The {kind} {id!r:.80} does not exist in any storage of the realm", field=kind
+        )
 
 
 def _is_present(ref: StateRef, storage: Storage) -> bool:
@@ -222,14 +222,18 @@ def _transaction_number(id: str) -> int | Uuid:
         return parse_txn(id)
     found = Uuid.parse(id)
     if found.type != TYPE_TRANSACTION:
-        raise InvalidArgument(f"{id} is not the UUID of a transaction", field="transaction")
+        raise InvalidArgument(
+            f"The UUID {id} is not that of a transaction; use the UUID or the number of a "
+            "transaction",
+            field="transaction",
+        )
     return found
 
 
 # ---- Visibility ----------------------------------------------------------------------------------
 
 
-async def _spaces_of(realm: ServingRealm, storage_id: str, collection: str) -> list[Space]:
+async def _spaces_of(realm: ConfiguredRealm, storage_id: str, collection: str) -> list[Space]:
     """Return the spaces that are stored in a collection."""
     registry = realm.registry
     snapshot = await registry.snapshot()
@@ -237,20 +241,20 @@ async def _spaces_of(realm: ServingRealm, storage_id: str, collection: str) -> l
 
 
 async def _state_in_space(
-    realm: ServingRealm, space: Space, storage: Storage, state: State, context: Context
+    realm: ConfiguredRealm, space: Space, storage: Storage, state: State, context: RequestContext
 ) -> State | None:
     """Return a state as a space shows it to the actor, or None.
 
     If the space has handlers that may hide or change features, the state is read through them.
     """
-    pipeline = await pipeline_of(realm, space.id)
+    pipeline = await pipeline_of(context.configured, space.id)
     if pipeline is None:
         return None
     readable = scope_in(pipeline, context.actor.rights, Right.READ_FEATURES)
     if readable.is_nothing or await _is_forgotten(space, storage, state):
         return None
-    if all(isinstance(stage.handler, _SHOWING_ALL) for stage in pipeline.stages):
-        return state if is_in(readable, state) else None
+    if plain_storage(pipeline) is not None:
+        return state if is_in_scope(readable, state) else None
     query = Query(ids=(state.id,), states=States.ALL, txn_from=state.txn, txn_to=state.txn + 1)
     try:
         found = await (await pipeline.run(ReadFeatures(query=query), context)).all()
@@ -277,7 +281,7 @@ def _is_same(shown: State, state: State) -> bool:
 
 
 async def _readable(
-    realm: ServingRealm, storage_id: str, transaction: Transaction, context: Context
+    realm: ConfiguredRealm, storage_id: str, transaction: Transaction, context: RequestContext
 ) -> dict[str, list[str]]:
     touched = {
         signal.id for signal in transaction.signals if signal.action in (_FEATURES, _COLLECTION)
@@ -286,7 +290,7 @@ async def _readable(
     for id in touched:
         for space in await _spaces_of(realm, storage_id, id):
             # A transaction's counts and bbox cover all features, so the actor must read all.
-            if await reads_all(realm, space.id, context.actor.rights):
+            if await reads_all(context, space.id):
                 found.setdefault(id, []).append(space.id)
     return found
 

@@ -9,7 +9,7 @@ the client sees the progress after each, so a copy can take any time.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any, Final, TypeVar
 
@@ -17,7 +17,7 @@ import msgspec
 
 from naksha.hub.config.provenance import add_provenance
 from naksha.hub.config.registry import ConfiguredRealm
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import (
     MATCH_ALL,
     GetVersion,
@@ -112,10 +112,6 @@ class CopyReport(msgspec.Struct, kw_only=True, rename="camel"):
         return {name: getattr(self, name) for name in names} | {"failed": self.failed_count}
 
 
-def _not_prolonged(context: Context) -> Context:
-    return context
-
-
 class CopyOperation:
     """A copy operation. After an error, `report` contains what was done until then."""
 
@@ -124,14 +120,14 @@ class CopyOperation:
         realm: ConfiguredRealm,
         source_id: str,
         order: CopySpec,
-        context: Context,
-        prolonged: Callable[[Context], Context] = _not_prolonged,
+        context: RequestContext,
+        renewed: Callable[[], Awaitable[RequestContext]] | None = None,
     ) -> None:
-        """`prolonged` extends the deadline of the context, and of the client, for one more part."""
+        """`renewed` resolves the request again for one more part, with a new deadline."""
         self._realm = realm
         self._order = order
         self._context = context
-        self._prolonged = prolonged
+        self._renewed = renewed
         self._refusal: NakshaError | None = None
         self.report = CopyReport(source_space_id=source_id, target_space_id=order.target_space_id)
 
@@ -200,7 +196,8 @@ class CopyOperation:
 
     async def _write(self, part: list[dict[str, Any]]) -> None:
         order = self._order
-        self._context = self._prolonged(self._context)
+        if self._renewed is not None:
+            self._context = await self._renewed()
         write = WriteFeatures(
             modifications=(
                 Modification(

@@ -26,7 +26,7 @@ from collections.abc import (
 from functools import partial
 from typing import Any, Final, Self, TypeVar
 
-from naksha.mariadb.session import Address, Busy, Duplicate, MariadbSession
+from naksha.mariadb.session import DuplicateKey, MariadbAddress, MariadbSession, TransactionConflict
 from naksha.mariadb.setup import set_up
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
@@ -40,7 +40,7 @@ from naksha.spi.catalog import (
     by_key,
 )
 from naksha.spi.support.batches import batches, name_range
-from naksha.spi.support.server_calls import Progress, Server
+from naksha.spi.support.server_calls import CallProgress, SessionPool
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -65,7 +65,7 @@ class MariadbCatalog:
     name = "mariadb"
     deletes_realms = True
 
-    def __init__(self, server: Server[MariadbSession], packet_bytes_max: int) -> None:
+    def __init__(self, server: SessionPool[MariadbSession], packet_bytes_max: int) -> None:
         self._server = server
         half = packet_bytes_max // 2
         self._bytes_max = min(half, limits.CATALOG_STATEMENT_BYTES_MAX)
@@ -79,8 +79,8 @@ class MariadbCatalog:
         call_seconds_max: float = limits.CATALOG_CALL_SECONDS_MAX,
     ) -> Self:
         """Connect to an existing database; create the tables if they do not exist."""
-        address = Address(location, call_seconds_max)
-        server = Server(
+        address = MariadbAddress(location, call_seconds_max)
+        server = SessionPool(
             "MariaDB",
             address.connect,
             sessions_max=sessions_max,
@@ -106,7 +106,7 @@ class MariadbCatalog:
 
     async def create_pointers(self, realm: str, rows: Sequence[PointerRow]) -> int:
         values = [_of_pointer(realm, row) for row in rows]
-        progress, made = Progress(), 0
+        progress, made = CallProgress(), 0
         for some in self._pieces(values, lambda _: ROW_BYTES + 2 * POINTER_BYTES_MAX):
             made += await progress.step(self._execute_many("create_pointers", some))
         return made
@@ -154,7 +154,7 @@ class MariadbCatalog:
             await self._call(partial(_write, realm=realm, rows=some))
 
     async def delete(self, realm: str, keys: Collection[ObjectKey]) -> None:
-        progress = Progress()
+        progress = CallProgress()
         for some in self._pieces(sorted(set(keys)), lambda _: ROW_BYTES):
             wanted = json.dumps(some)
             await progress.step(self._change("delete_objects", wanted, realm.encode()))
@@ -221,7 +221,7 @@ class MariadbCatalog:
             for row in rows
             if isinstance(row, ScannedObject)
         ]
-        progress, deleted = Progress(), 0
+        progress, deleted = CallProgress(), 0
         for name, seen in (
             ("delete_scanned_pointers", sorted(set(pointers))),
             ("delete_scanned_objects", sorted(set(objects))),
@@ -231,7 +231,7 @@ class MariadbCatalog:
         return deleted
 
     async def delete_realms(self, realms: Collection[str]) -> None:
-        progress = Progress()
+        progress = CallProgress()
         count = limits.CATALOG_STATEMENT_ROWS_MAX
         for realm in realms:
             for name in ("delete_pointers_of_realm", "delete_objects_of_realm"):
@@ -248,7 +248,7 @@ class MariadbCatalog:
             for _ in range(limits.RETRY_COUNT_MAX):
                 try:
                     return await run(session)
-                except Busy:
+                except TransactionConflict:
                     pause_ms = random.uniform(0, delay_ms)  # noqa: S311 - jitter
                     await asyncio.sleep(pause_ms / 1000)
                     delay_ms = min(2 * delay_ms, limits.RETRY_DELAY_MS_MAX)
@@ -271,7 +271,7 @@ class MariadbCatalog:
     async def _is_new(self, name: str, values: tuple[object, ...]) -> bool:
         try:
             return await self._hits(name, *values)
-        except Duplicate:
+        except DuplicateKey:
             return False
 
     async def _execute_many(self, name: str, rows: Sequence[tuple[object, ...]]) -> int:

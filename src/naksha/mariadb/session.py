@@ -38,15 +38,15 @@ _REFUSED: Final = frozenset(
 """Statements that were refused: overload, missing rights, full disk, timeouts."""
 
 
-class Busy(Unavailable):
+class TransactionConflict(Unavailable):
     """Conflict with another transaction; the same call may succeed when it is repeated at once."""
 
 
-class Duplicate(NakshaError):
+class DuplicateKey(NakshaError):
     """The key already exists."""
 
 
-class Answer(NamedTuple):
+class StatementResult(NamedTuple):
     """Result of a statement."""
 
     rows: Sequence[tuple[Any, ...]]
@@ -55,7 +55,7 @@ class Answer(NamedTuple):
 
 
 class MariadbSession:
-    """Session on a MariaDB server; see `naksha.spi.support.server_calls.Session`."""
+    """Session on a MariaDB server; see `naksha.spi.support.server_calls.ServerSession`."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -63,19 +63,19 @@ class MariadbSession:
         self._is_in_transaction = False
         self.is_at_risk = False
 
-    async def execute(self, name: str, *values: object, changes: bool = False) -> Answer:
+    async def execute(self, name: str, *values: object, changes: bool = False) -> StatementResult:
         """Run a named statement, with its own commit or in the open transaction."""
         prepared = await self._prepared(name)
         with self._sorted(changes):
             result = await prepared.execute(values)
-        return Answer(result.rows or (), result.affected_rows)
+        return StatementResult(result.rows or (), result.affected_rows)
 
-    async def execute_many(self, name: str, rows: Sequence[tuple[object, ...]]) -> Answer:
+    async def execute_many(self, name: str, rows: Sequence[tuple[object, ...]]) -> StatementResult:
         """Run an INSERT of many rows as one statement in one round trip."""
         prepared = await self._prepared(name)
         with self._sorted(changes=True):
             result = await prepared.execute_bulk(rows)
-        return Answer((), result.affected_rows)
+        return StatementResult((), result.affected_rows)
 
     async def execute_text(self, text: str) -> None:
         """Run a statement that is needed only once, without keeping it prepared."""
@@ -144,11 +144,16 @@ def _number(error: driver.MySQLError) -> int:
 def _of(number: int, message: str) -> NakshaError:
     """Return the Naksha error for an error of the server."""
     if number == ER.DUP_ENTRY:
-        return Duplicate(message)
+        return DuplicateKey(message)
     if number in _BUSY:
-        return Busy(f"Conflict with another transaction; repeat the call: {message}")
+        return TransactionConflict(
+            "MariaDB rolled the transaction back because of another one; repeat the call: "
+            f"{message}"
+        )
     if number in _REFUSED:
-        return Unavailable(f"MariaDB refused the statement: {message}")
+        return Unavailable(
+            f"MariaDB refused the statement; its operator has to correct the cause: {message}"
+        )
     if number == ER.DATA_TOO_LONG:
         return InvalidArgument(f"A value is too long for MariaDB: {message}")
     return StorageCorrupt(f"Unexpected MariaDB error in the catalog: {message}")
@@ -164,7 +169,7 @@ def _context(authorities: str) -> ssl.SSLContext:
         ) from error
 
 
-class Address:
+class MariadbAddress:
     """Address of a MariaDB server, parsed from a location.
 
     mariadb://user[:password]@host[:port]/database[?ssl_ca=/path]

@@ -12,7 +12,7 @@ from naksha.mariadb.sql import schema
 from naksha.model import limits
 from naksha.model.errors import NotSupported
 from naksha.spi.locations import CATALOGS
-from naksha.spi.support.server_calls import Server
+from naksha.spi.support.server_calls import SessionPool
 
 FORMAT: Final = 1
 """Format version; incremented with every change of the tables that older versions misread."""
@@ -26,7 +26,7 @@ PACKET_BYTES_MIN: Final = 1 * limits.MIB
 _log: Final = logging.getLogger(__name__)
 
 
-async def set_up(server: Server[MariadbSession]) -> int:
+async def set_up(server: SessionPool[MariadbSession]) -> int:
     """Create the tables if they do not exist; return the maximum size of a statement in bytes.
 
     Raises:

@@ -79,7 +79,7 @@ class MemoryCatalog:
     async def _locked(self) -> AsyncIterator[_Tables]:
         await asyncio.sleep(0)  # Let other tasks run, as with any database.
         if self._is_closed:
-            raise Unavailable("The catalog is closed")
+            raise Unavailable("The catalog is closed; open it again")
         with self._tables.lock:
             yield self._tables
 
@@ -92,7 +92,7 @@ class MemoryCatalog:
         async with self._locked() as tables:
             before = len(tables.pointers)
             for row in rows:
-                tables.pointers.setdefault((realm, row.name), _kept_pointer(row))
+                tables.pointers.setdefault((realm, row.name), _immutable_pointer(row))
             return len(tables.pointers) - before
 
     async def fetch_pointers(self, realm: str, names: Collection[str]) -> dict[str, PointerRow]:
@@ -131,7 +131,7 @@ class MemoryCatalog:
 
     async def write(self, realm: str, rows: Sequence[ObjectRow]) -> None:
         async with self._locked() as tables:
-            tables.objects.update({(realm, row.key): _kept_object(row) for row in rows})
+            tables.objects.update({(realm, row.key): _immutable_object(row) for row in rows})
 
     async def delete(self, realm: str, keys: Collection[ObjectKey]) -> None:
         async with self._locked() as tables:
@@ -142,21 +142,21 @@ class MemoryCatalog:
         async with self._locked() as tables:
             if (realm, row.key) in tables.objects:
                 return False
-            tables.objects[realm, row.key] = _kept_object(row)
+            tables.objects[realm, row.key] = _immutable_object(row)
             return True
 
     async def replace(self, realm: str, row: ObjectRow, expected_token: str) -> bool:
         async with self._locked() as tables:
-            there = tables.objects.get((realm, row.key))
-            if there is None or (there.type, there.token) != (row.type, expected_token):
+            current = tables.objects.get((realm, row.key))
+            if current is None or (current.type, current.token) != (row.type, expected_token):
                 return False
-            tables.objects[realm, row.key] = _kept_object(row)
+            tables.objects[realm, row.key] = _immutable_object(row)
             return True
 
     async def delete_if(self, realm: str, key: ObjectKey, expected_token: str) -> bool:
         async with self._locked() as tables:
-            there = tables.objects.get((realm, key))
-            if there is None or there.token != expected_token:
+            current = tables.objects.get((realm, key))
+            if current is None or current.token != expected_token:
                 return False
             del tables.objects[realm, key]
             return True
@@ -165,10 +165,10 @@ class MemoryCatalog:
         self, realm: str, rows: Sequence[ObjectRow], expected: PointerRow, row: PointerRow
     ) -> bool:
         async with self._locked() as tables:
-            tables.objects.update({(realm, each.key): _kept_object(each) for each in rows})
+            tables.objects.update({(realm, each.key): _immutable_object(each) for each in rows})
             found = _matches(tables.pointers.get((realm, expected.name)), expected)
             if found:
-                tables.pointers[realm, expected.name] = _kept_pointer(row)
+                tables.pointers[realm, expected.name] = _immutable_pointer(row)
             return found
 
     # ---- Maintenance -------------------------------------------------------------------------
@@ -190,22 +190,22 @@ class MemoryCatalog:
             tables.objects = {k: v for k, v in tables.objects.items() if k[0] not in realms}
 
 
-def _matches(there: PointerRow | None, expected: PointerRow) -> bool:
-    return there is not None and (there.target, there.created, there.epoch) == (
+def _matches(current: PointerRow | None, expected: PointerRow) -> bool:
+    return current is not None and (current.target, current.created, current.epoch) == (
         expected.target,
         expected.created,
         expected.epoch,
     )
 
 
-def _kept_pointer(row: PointerRow) -> PointerRow:
+def _immutable_pointer(row: PointerRow) -> PointerRow:
     """Return the row with immutable bytes."""
     if type(row.target) is type(row.previous) is bytes:
         return row
     return msgspec.structs.replace(row, target=bytes(row.target), previous=bytes(row.previous))
 
 
-def _kept_object(row: ObjectRow) -> ObjectRow:
+def _immutable_object(row: ObjectRow) -> ObjectRow:
     if type(row.value) is bytes:
         return row
     return msgspec.structs.replace(row, value=bytes(row.value))
@@ -230,8 +230,8 @@ def _delete_scanned(tables: _Tables, row: Scanned) -> bool:
             return False
         del tables.pointers[row.realm, row.name]
         return True
-    there = tables.objects.get((row.realm, row.key))
-    if there is None or there.created_us != row.created_us:
+    current = tables.objects.get((row.realm, row.key))
+    if current is None or current.created_us != row.created_us:
         return False
     del tables.objects[row.realm, row.key]
     return True

@@ -18,7 +18,7 @@ import pyarrow as pa
 import shapely
 
 from naksha.model.errors import InvalidArgument, LimitExceeded, NakshaError
-from naksha.model.feature_problems import Broken, Problem, readable_id
+from naksha.model.feature_problems import FeatureProblem, ProblemError, readable_id
 from naksha.model.features import (
     MARK_3D,
     NAMESPACE,
@@ -54,7 +54,7 @@ Texts = list[str | None]
 def check_columns(
     batch: pa.RecordBatch, *, id_prefix: str | None = None, first_row: int = 0
 ) -> PreparedFeatures:
-    """Check features in the columns of `naksha.spi.arrow.GIVEN`, all of which must be present.
+    """Check features in the columns of `naksha.spi.arrow.INPUT`, all of which must be present.
 
     Does the same as `check_features`, except that a duplicate id is refused: rows have no order in
     which the last one could take precedence. A feature without an id gets a generated one. In the
@@ -98,7 +98,7 @@ class _Rows:
         # Invalid shapes would break `qrids_of`.
         shapes[~plain] = None
         wkbs = wkb_of(shapes)
-        self._judge_sizes(bodies, wkbs, plain)
+        self._check_sizes(bodies, wkbs, plain)
         prepared = PreparedFeatures(
             positions=list(range(self._count)),
             ids=ids,
@@ -111,7 +111,7 @@ class _Rows:
             lock_uuid=[None] * self._count,
             lock_version=[None] * self._count,
         )
-        self._put_judged(prepared, np.flatnonzero(~plain).tolist())
+        self._put_checked(prepared, np.flatnonzero(~plain).tolist())
         return prepared
 
     # ---- Columns -----------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class _Rows:
         for row, text in enumerate(texts):
             message = None if text is None else _object_problem(text)
             if message is not None:
-                raise self._error(Problem(field, message), row)
+                raise self._error(FeatureProblem(field, message), row)
         raise AssertionError(f"column {field} was refused, but each of its rows is valid")
 
     def _tags_of(self, column: pa.Array) -> list[list[str] | None]:
@@ -149,7 +149,7 @@ class _Rows:
         try:
             # Most features share a few tag lists: check each distinct list once.
             known = {tags: None if tags is None else checked_tags(tags) for tags in set(lists)}
-        except Broken:
+        except ProblemError:
             for row, tags in enumerate(lists):
                 self._check_tags(tags, row)
             raise
@@ -158,7 +158,7 @@ class _Rows:
     def _check_tags(self, tags: tuple[Any, ...] | None, row: int) -> None:
         try:
             checked_tags(tags or ())
-        except Broken as broken:
+        except ProblemError as broken:
             raise self._error(broken.problem.below("tags"), row) from None
 
     def _crids_of(self, column: pa.Array) -> Texts:
@@ -167,7 +167,7 @@ class _Rows:
             for row, crid in enumerate(crids):
                 message = None if crid is None else text_problem(crid, CRID_BYTES_MAX)
                 if message is not None:
-                    raise self._error(Problem("crid", message), row)
+                    raise self._error(FeatureProblem("crid", message), row)
         return crids
 
     def _ids(self, plain: Mask) -> list[str]:
@@ -210,14 +210,14 @@ class _Rows:
                     plain[row] = False
         return starts
 
-    def _judge_sizes(self, bodies: list[bytes], wkbs: list[bytes | None], plain: Mask) -> None:
+    def _check_sizes(self, bodies: list[bytes], wkbs: list[bytes | None], plain: Mask) -> None:
         sizes = np.fromiter(map(len, bodies), np.int64, self._count)
         sizes += np.fromiter((0 if wkb is None else len(wkb) for wkb in wkbs), np.int64)
         plain[sizes > FEATURE_BYTES_MAX] = False
 
     # ---- Rows that are not plain -------------------------------------------------------------
 
-    def _put_judged(self, prepared: PreparedFeatures, rows: list[int]) -> None:
+    def _put_checked(self, prepared: PreparedFeatures, rows: list[int]) -> None:
         """Check rows with `check_features` and put the results in their places."""
         if not rows:
             return
@@ -229,13 +229,13 @@ class _Rows:
             parts = []
         if not parts:
             # Check one by one, to report the row; or all are valid, but too large together.
-            parts = [self._judged(row, each) for row, each in zip(rows, features, strict=True)]
+            parts = [self._checked(row, each) for row, each in zip(rows, features, strict=True)]
         for name in (each.name for each in fields(prepared) if each.name != "positions"):
             column, values = getattr(prepared, name), [v for p in parts for v in getattr(p, name)]
             for row, value in zip(rows, values, strict=True):
                 column[row] = value
 
-    def _judged(self, row: int, feature: dict[str, Any]) -> PreparedFeatures:
+    def _checked(self, row: int, feature: dict[str, Any]) -> PreparedFeatures:
         try:
             return check_features([feature], id_prefix=self._prefix, generate_ids=True)
         except (InvalidArgument, LimitExceeded) as error:
@@ -252,14 +252,14 @@ class _Rows:
         members, properties = self._members[row] or {}, self._properties[row] or {}
         for name in _OWN:
             if name in members:
-                problem = Problem(
+                problem = FeatureProblem(
                     f"members.{name}", f"must be given in the column {name}, not in members"
                 )
                 raise self._error(problem, row)
         wkb = self._wkbs[row]
         try:
             geometry = None if wkb is None else geojson_like(wkb)
-        except Broken as broken:
+        except ProblemError as broken:
             raise self._error(broken.problem.below("geometry"), row) from None
         return {
             "type": "Feature",
@@ -278,7 +278,7 @@ class _Rows:
             return properties
         return {**properties, NAMESPACE: {**(namespace or {}), **told}}
 
-    def _error(self, problem: Problem, row: int) -> InvalidArgument:
+    def _error(self, problem: FeatureProblem, row: int) -> InvalidArgument:
         feature_id = readable_id(self._given[row])
         message = problem.sentence() if feature_id is None else problem.sentence_of(feature_id)
         error = InvalidArgument(message, field=problem.path, feature_id=feature_id)

@@ -17,7 +17,7 @@ _SHOWN_LENGTH_MAX: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class FeatureProblem:
     """What is wrong with the value at a path; an empty path is the whole value.
 
     The message is a predicate, such as "must not be empty": its subject is the path.
@@ -26,10 +26,10 @@ class Problem:
     path: str
     message: str
 
-    def below(self, path: str) -> Problem:
+    def below(self, path: str) -> FeatureProblem:
         """Return the same problem for an outer value that has this one at `path`."""
         joint = "." if self.path and not self.path.startswith("[") else ""
-        return Problem(f"{path}{joint}{self.path}", self.message)
+        return FeatureProblem(f"{path}{joint}{self.path}", self.message)
 
     def sentence(self, whole: str = "The value") -> str:
         """Return the problem as a sentence; `whole` is the subject if the path is empty."""
@@ -43,15 +43,17 @@ class Problem:
         return f"{_shortened(self.path)} of {owner} {self.message}"
 
 
-class Broken(Exception):
+class ProblemError(Exception):
     """Internal exception that carries the first problem out of a check."""
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(message)
-        self.problem = Problem(path, message)
+        self.problem = FeatureProblem(path, message)
 
 
-def invalid_feature(problem: Problem, feature: Mapping[str, Any], position: int) -> InvalidArgument:
+def invalid_feature(
+    problem: FeatureProblem, feature: Mapping[str, Any], position: int
+) -> InvalidArgument:
     """Build the error for a feature: by its id if it has a usable one, else by its position."""
     feature_id = readable_id(feature.get("id"))
     if feature_id is None:

@@ -18,7 +18,7 @@ import numpy as np
 
 from naksha.model.damage import DAMAGED
 from naksha.model.errors import LimitExceeded
-from naksha.model.feature_problems import Broken, Problem, invalid_feature, readable_id
+from naksha.model.feature_problems import FeatureProblem, ProblemError, invalid_feature, readable_id
 from naksha.model.gc_pause import uncollected
 from naksha.model.geo.geometry import encode_geometries
 from naksha.model.identity.names import text_problem
@@ -91,7 +91,11 @@ class PreparedFeatures:
 
 @uncollected
 def check_features(
-    features: Sequence[Feature], *, id_prefix: str | None = None, generate_ids: bool = False
+    features: Sequence[Feature],
+    *,
+    id_prefix: str | None = None,
+    generate_ids: bool = False,
+    is_json: bool = False,
 ) -> PreparedFeatures:
     """Check features and split them into columns; of features with the same id the last one wins.
 
@@ -99,6 +103,8 @@ def check_features(
         features: GeoJSON features; an integer id is converted to decimal text.
         id_prefix: Prefix that is removed from ids that start with it.
         generate_ids: Whether to generate missing ids instead of refusing the feature.
+        is_json: Whether all values were parsed from JSON. Otherwise the JSON of each feature is
+            parsed again, to find values that it does not express.
     """
     if len(features) > WRITE_FEATURES_MAX:
         raise LimitExceeded(
@@ -107,7 +113,7 @@ def check_features(
         )
     _check_envelopes(features)
     ids = _ids_of(features, id_prefix, generate_ids)
-    bodies, namespaces = _bodies_of(features, ids)
+    bodies, namespaces = _bodies_of(features, ids, is_json)
     prepared = _parts_of(features, ids, bodies, namespaces)
     _check_sizes(features, prepared)
     return _without_duplicates(prepared)
@@ -126,10 +132,12 @@ def generate_ids(count: int) -> list[str]:
 def _check_envelopes(features: Sequence[object]) -> None:
     for position, feature in enumerate(features):
         if not isinstance(feature, _OBJECT):
-            problem = Problem("", f"must be a GeoJSON object, not {value_text(feature)}")
+            problem = FeatureProblem("", f"must be a GeoJSON object, not {value_text(feature)}")
             raise invalid_feature(problem, {}, position)
         if feature.get("type") != "Feature":
-            problem = Problem("type", f"must be 'Feature', not {value_text(feature.get('type'))}")
+            problem = FeatureProblem(
+                "type", f"must be 'Feature', not {value_text(feature.get('type'))}"
+            )
             raise invalid_feature(problem, feature, position)
 
 
@@ -167,13 +175,15 @@ def _id_of(value: object, prefix: str, feature: Feature, position: int) -> str:
         if value != prefix or not prefix:
             return value.removeprefix(prefix)
         problem = f"must be longer than the id prefix {prefix!r} of the collection"
-    raise invalid_feature(Problem("id", problem), feature, position)
+    raise invalid_feature(FeatureProblem("id", problem), feature, position)
 
 
 # ---- JSON ----------------------------------------------------------------------------------------
 
 
-def _bodies_of(features: Sequence[Feature], ids: list[str]) -> tuple[list[bytes], dict[int, Any]]:
+def _bodies_of(
+    features: Sequence[Feature], ids: list[str], is_json: bool
+) -> tuple[list[bytes], dict[int, Any]]:
     """Return the JSON of every feature, and the given namespaces by position."""
     bodies: list[bytes] = []
     namespaces: dict[int, Any] = {}
@@ -188,15 +198,15 @@ def _bodies_of(features: Sequence[Feature], ids: list[str]) -> tuple[list[bytes]
             body["properties"] = {}
         elif not isinstance(properties, _OBJECT):
             problem = f"must be an object, not {value_text(properties)}"
-            raise invalid_feature(Problem("properties", problem), feature, position)
+            raise invalid_feature(FeatureProblem("properties", problem), feature, position)
         elif NAMESPACE in properties or type(properties) is not dict:
             body["properties"] = properties = {**properties}
             namespaces[position] = properties.pop(NAMESPACE, None)
-        bodies.append(_json_of(body, feature, position))
+        bodies.append(_json_of(body, feature, position, is_json))
     return bodies, namespaces
 
 
-def _json_of(body: dict[str, Any], feature: Feature, position: int) -> bytes:
+def _json_of(body: dict[str, Any], feature: Feature, position: int, is_json: bool) -> bytes:
     """Encode a feature as JSON that decodes to the same value, or raise an error.
 
     msgspec encodes NaN as null, and silently converts numeric member names and dates to strings.
@@ -204,14 +214,14 @@ def _json_of(body: dict[str, Any], feature: Feature, position: int) -> bytes:
     """
     try:
         text = _encode(body)
-        if b"\\u0000" not in text and not is_deep(text) and _decode(text) == body:
+        if b"\\u0000" not in text and not is_deep(text) and (is_json or _decode(text) == body):
             return text
         failure = None
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         text, failure = b"", error
     problem = json_problem(body)
     if problem is None and failure is not None:
-        problem = Problem("", f"cannot be written as JSON: {failure}")
+        problem = FeatureProblem("", f"cannot be written as JSON: {failure}")
     if problem is not None:
         raise invalid_feature(problem, feature, position)
     return text
@@ -248,7 +258,7 @@ def _parts_of(
     for position, namespace in namespaces.items():
         try:
             _read_namespace(prepared, position, namespace)
-        except Broken as broken:
+        except ProblemError as broken:
             problem = broken.problem.below(f"properties.{NAMESPACE}")
             raise invalid_feature(problem, features[position], position) from None
     return prepared
@@ -259,7 +269,7 @@ def _read_namespace(prepared: PreparedFeatures, position: int, given: object) ->
     if given is None:
         return
     if not isinstance(given, _OBJECT):
-        raise Broken("", f"must be an object, not {value_text(given)}")
+        raise ProblemError("", f"must be an object, not {value_text(given)}")
     tags, version = given.get("tags"), given.get("version")
     if tags is not None:
         prepared.tags[position] = _tags(tags)
@@ -275,23 +285,25 @@ def _text(namespace: Mapping[str, Any], name: str, bytes_max: int) -> str | None
     value: str | None = namespace.get(name)
     message = None if value is None else text_problem(value, bytes_max)
     if message is not None:
-        raise Broken(name, message)
+        raise ProblemError(name, message)
     return value
 
 
 def _tags(tags: object) -> list[str]:
     try:
         return checked_tags(tags)
-    except Broken as broken:
+    except ProblemError as broken:
         problem = broken.problem.below("tags")
-        raise Broken(problem.path, problem.message) from None
+        raise ProblemError(problem.path, problem.message) from None
 
 
 def _version(version: object) -> int:
     if isinstance(version, bool) or not isinstance(version, int):
-        raise Broken("version", f"must be an integer, not {value_text(version)}")
+        raise ProblemError("version", f"must be an integer, not {value_text(version)}")
     if not 0 <= version <= INT8_MAX:
-        raise Broken("version", f"must be between 0 and {INT8_MAX}, not {value_text(version)}")
+        raise ProblemError(
+            "version", f"must be between 0 and {INT8_MAX}, not {value_text(version)}"
+        )
     return version
 
 
@@ -302,7 +314,9 @@ def _check_sizes(features: Sequence[Feature], prepared: PreparedFeatures) -> Non
         total += size
         if size > FEATURE_BYTES_MAX:
             field, id_ = f"features[{position}]", readable_id(features[position].get("id"))
-            problem = Problem("", f"has {size} bytes, but at most {FEATURE_BYTES_MAX} are allowed")
+            problem = FeatureProblem(
+                "", f"has {size} bytes, but at most {FEATURE_BYTES_MAX} are allowed"
+            )
             message = problem.sentence(field) if id_ is None else problem.sentence_of(id_)
             raise LimitExceeded(message, field=field, feature_id=id_)
     if total > WRITE_BYTES_MAX:

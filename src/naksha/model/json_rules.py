@@ -10,32 +10,34 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from naksha.model.feature_problems import Problem, readable_key
+from naksha.model.feature_problems import FeatureProblem, readable_key
 from naksha.model.limits import JSON_DEPTH_MAX
 
 _PLAIN: Final = frozenset({bool, type(None)})
 
 
-def json_problem(value: object, path: str = "", depth: int = 1) -> Problem | None:
+def json_problem(value: object, path: str = "", depth: int = 1) -> FeatureProblem | None:
     """Return the first problem of a value, or None."""
     if isinstance(value, dict | list | tuple):
         if depth > JSON_DEPTH_MAX:
-            return Problem(path, f"is nested more than {JSON_DEPTH_MAX} levels deep; flatten it")
+            return FeatureProblem(
+                path, f"is nested more than {JSON_DEPTH_MAX} levels deep; flatten it"
+            )
         if isinstance(value, dict):
             return _object_problem(value, path, depth)
         return _array_problem(value, path, depth)
     message = _scalar_problem(value)
-    return None if message is None else Problem(path, message)
+    return None if message is None else FeatureProblem(path, message)
 
 
-def _object_problem(value: dict[object, object], path: str, depth: int) -> Problem | None:
+def _object_problem(value: dict[object, object], path: str, depth: int) -> FeatureProblem | None:
     for key, member in value.items():
         if type(key) is not str:
-            return Problem(path, f"has the member name {key!r:.64}, which must be a string")
+            return FeatureProblem(path, f"has the member name {key!r:.64}, which must be a string")
         place = f"{path}.{readable_key(key)}" if path else readable_key(key)
         message = _text_problem(key)
         if message is not None:
-            return Problem(place, f"has an invalid name: the name {message}")
+            return FeatureProblem(place, f"has an invalid name: the name {message}")
         problem = json_problem(member, place, depth + 1)
         if problem is not None:
             return problem
@@ -44,7 +46,7 @@ def _object_problem(value: dict[object, object], path: str, depth: int) -> Probl
 
 def _array_problem(
     value: list[object] | tuple[object, ...], path: str, depth: int
-) -> Problem | None:
+) -> FeatureProblem | None:
     for index, member in enumerate(value):
         problem = json_problem(member, f"{path}[{index}]", depth + 1)
         if problem is not None:

@@ -164,6 +164,13 @@ LAYERS_MAX: Final = 9
 """Layers of a branch: at most 8 overlays, and main. Every overlay adds an anti-join to each
 read."""
 
+# ---- Facts remembered by an open storage ---------------------------------------------------------
+
+KNOWN_VERSIONS_MAX: Final = 100_000
+"""Versions whose transaction is known: about 15 MiB."""
+KNOWN_TABLES_MAX: Final = 100_000
+"""Collections, and tables of collections in overlays, that are known to exist."""
+
 # ---- Retries -------------------------------------------------------------------------------------
 
 RETRY_COUNT_MAX: Final = 10

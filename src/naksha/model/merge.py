@@ -17,7 +17,7 @@ GEOMETRY: Final = "/geometry"
 """The one object that is never merged: parts of two geometries do not form a valid one."""
 
 
-class Absent(enum.Enum):
+class AbsentType(enum.Enum):
     """Type of `ABSENT`."""
 
     ABSENT = "absent"
@@ -26,14 +26,14 @@ class Absent(enum.Enum):
         return "ABSENT"
 
 
-ABSENT: Final = Absent.ABSENT
+ABSENT: Final = AbsentType.ABSENT
 """Marks a member that does not exist."""
 
 Side: TypeAlias = Literal["base", "ours", "theirs"]
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class PathConflict:
     """Path that both sides changed differently; each value may be `ABSENT`."""
 
     path: str
@@ -43,14 +43,14 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergeResult:
     """Result of a merge; a conflicting path has the value of the preferred side."""
 
     value: Any
-    conflicts: list[Conflict]
+    conflicts: list[PathConflict]
 
 
-def merge3(base: Any, ours: Any, theirs: Any, *, prefer: Side = "ours") -> Merged:
+def merge3(base: Any, ours: Any, theirs: Any, *, prefer: Side = "ours") -> MergeResult:
     """Merge the changes of two sides since a common base.
 
     Args:
@@ -59,9 +59,9 @@ def merge3(base: Any, ours: Any, theirs: Any, *, prefer: Side = "ours") -> Merge
         theirs: The value of the other side.
         prefer: The side whose value is taken where both changed the same path differently.
     """
-    conflicts: list[Conflict] = []
+    conflicts: list[PathConflict] = []
     value = _merge(base, ours, theirs, "", prefer, conflicts)
-    return Merged(value, conflicts)
+    return MergeResult(value, conflicts)
 
 
 def changed_paths(old: Any, new: Any) -> list[str]:
@@ -95,7 +95,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def _merge(
-    base: Any, ours: Any, theirs: Any, path: str, prefer: Side, conflicts: list[Conflict]
+    base: Any, ours: Any, theirs: Any, path: str, prefer: Side, conflicts: list[PathConflict]
 ) -> Any:
     if same(ours, theirs) or same(base, theirs):
         return ours
@@ -103,7 +103,7 @@ def _merge(
         return theirs
     if _is_mergeable(base, ours, theirs, path):
         return _merge_members(base, ours, theirs, path, prefer, conflicts)
-    conflicts.append(Conflict(path, base, ours, theirs))
+    conflicts.append(PathConflict(path, base, ours, theirs))
     return {"base": base, "ours": ours, "theirs": theirs}[prefer]
 
 
@@ -123,7 +123,7 @@ def _merge_members(
     theirs: dict[str, Any],
     path: str,
     prefer: Side,
-    conflicts: list[Conflict],
+    conflicts: list[PathConflict],
 ) -> dict[str, Any]:
     origin: dict[str, Any] = {} if base is ABSENT else base
     merged: dict[str, Any] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -103,7 +104,7 @@ _HASHES: Final = 16**8
 """Number of possible values of the first eight digits of an id's hash, which are used for parts."""
 
 
-class Part(msgspec.Struct, frozen=True):
+class QueryPart(msgspec.Struct, frozen=True):
     """One of `total` parts of about the same size, counted from 1.
 
     The part of a feature depends on its id only, so the parts of all pages, versions and storages
@@ -166,11 +167,12 @@ class States(StrEnum):
 class Query(msgspec.Struct, frozen=True, kw_only=True):
     """Filter over one collection; all given parts must hold, an absent part always holds.
 
-    `tags` is OR of ANDs: `(("a",), ("b", "c"))` means a, or b and c. `updated_from` and
-    `updated_to` (inclusive, exclusive; epoch milliseconds) test `updatedAt`. `limit` bounds the
-    result; `cursor` continues a page and contains its version. With a `limit` states are ordered by
-    id (and by txn, where a feature has several), ids compared by code point; without one the order
-    is undefined, because sorting a whole collection costs more than reading it.
+    `tags` is OR of ANDs: `(("a",), ("b", "c"))` means a, or b and c. `created_from` and
+    `created_to` (inclusive, exclusive; epoch milliseconds) test `createdAt`, `updated_from` and
+    `updated_to` test `updatedAt`. `limit` bounds the result; `cursor` continues a page and contains
+    its version. With a `limit` states are ordered by id (and by txn, where a feature has several),
+    ids compared by code point; without one the order is undefined, because sorting a whole
+    collection costs more than reading it.
 
     With `replaced_since` the query returns the states that were valid at that transaction and are
     no longer valid at the version that is read, as they were then, without their end.
@@ -190,12 +192,14 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
     authors: tuple[str, ...] | None = None
     app_ids: tuple[str, ...] | None = None
     actions: tuple[str, ...] | None = None
+    created_from: int | None = None
+    created_to: int | None = None
     updated_from: int | None = None
     updated_to: int | None = None
     txn_from: int | None = None
     txn_to: int | None = None
     replaced_since: int | None = None
-    part: Part | None = None
+    part: QueryPart | None = None
     states: States = States.LIVE
     limit: int | None = None
     cursor: str | None = None
@@ -206,3 +210,21 @@ class Query(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidArgument(
                 f"limit must be between 1 and {PAGE_MAX}, not {self.limit}", field="limit"
             )
+
+
+ONE_OF: Final = MappingProxyType({"author": "authors", "app_id": "app_ids", "action": "actions"})
+"""Fields of a query that a column of the namespace must have one of the values of."""
+PREFIXES: Final = MappingProxyType({"mrid": "mrid_prefix", "qrid": "qrid_prefix"})
+"""Fields of a query that a column of the namespace must start with."""
+RANGES: Final = MappingProxyType(
+    {
+        "created_at": ("created_from", "created_to"),
+        "updated_at": ("updated_from", "updated_to"),
+        "txn": ("txn_from", "txn_to"),
+    }
+)
+"""Fields of a query that bound a numeric column of the namespace: inclusive, exclusive."""
+MEMBERS: Final = MappingProxyType(
+    {"app_id": "appId", "created_at": "createdAt", "updated_at": "updatedAt"}
+)
+"""Columns of the namespace whose member in JSON has another name."""

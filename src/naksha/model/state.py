@@ -17,7 +17,7 @@ CONFLICTING: Final = "@ns:naksha:conflicting"
 feature."""
 
 
-class Heading(msgspec.Struct, frozen=True, gc=False):
+class StateHeader(msgspec.Struct, frozen=True, gc=False):
     """Members of the namespace that identify a state."""
 
     uuid: str
@@ -27,7 +27,7 @@ class Heading(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Properties(msgspec.Struct, frozen=True, gc=False, rename={"xyz": XYZ}):
-    xyz: Heading
+    xyz: StateHeader
 
 
 class _Feature(msgspec.Struct, frozen=True, gc=False):
@@ -57,7 +57,7 @@ class State(msgspec.Struct, eq=False, gc=False):
             self.raw = msgspec.json.encode(feature)
         return feature
 
-    def heading(self) -> Heading:
+    def heading(self) -> StateHeader:
         """Return the most important members of the namespace, without parsing the rest."""
         return self.decoded_by(_decode_heading).properties.xyz
 
@@ -89,7 +89,7 @@ class State(msgspec.Struct, eq=False, gc=False):
         return f"State({self.id!r}, {self.raw!r})"
 
 
-class Found(msgspec.Struct, frozen=True, gc=False, array_like=True):
+class MatchingState(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """Reference to a matching state, without its content.
 
     `values` are its sort values as JSON: None for null or absent, and an empty array for any array
@@ -101,7 +101,7 @@ class Found(msgspec.Struct, frozen=True, gc=False, array_like=True):
     values: tuple[str | None, ...] = ()
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class WriteOutcome(msgspec.Struct, frozen=True):
     """Result of a write for one feature: the action, and the state that is now HEAD (or tombstone).
 
     `action` is CREATED, UPDATED, DELETED, PURGED, RESTORED or RETAINED (nothing changed, or a

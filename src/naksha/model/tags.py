@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Final
 
 from naksha.model.errors import InvalidArgument
-from naksha.model.feature_problems import Broken
+from naksha.model.feature_problems import ProblemError
 from naksha.model.identity.names import text_problem
 from naksha.model.limits import TAG_LENGTH_MAX, TAG_TEXT_BYTES_MAX, TAGS_MAX
 from naksha.model.value_text import value_text
@@ -38,7 +38,7 @@ def normalise_tags(tags: Sequence[str]) -> list[str]:
     """Normalise tags, split at commas, without empty ones and repetitions."""
     try:
         return checked_tags(tags)
-    except Broken as broken:
+    except ProblemError as broken:
         problem = broken.problem.below("tags")
         raise InvalidArgument(problem.sentence(), field=problem.path) from None
 
@@ -46,7 +46,7 @@ def normalise_tags(tags: Sequence[str]) -> list[str]:
 def checked_tags(tags: object) -> list[str]:
     """Normalise tags as `normalise_tags` does, for callers that know the path of an error."""
     if not isinstance(tags, _ARRAY):
-        raise Broken("", f"must be an array of strings, not {value_text(tags)}")
+        raise ProblemError("", f"must be an array of strings, not {value_text(tags)}")
     try:
         known = _cached if len(tags) <= _CACHED_MAX else _normalised
         normalised = [*known(tuple(tags))]
@@ -54,7 +54,7 @@ def checked_tags(tags: object) -> list[str]:
         _raise_first_problem(tags)
         raise
     if len(normalised) > TAGS_MAX:
-        raise Broken("", f"has {len(normalised)} tags, but at most {TAGS_MAX} are allowed")
+        raise ProblemError("", f"has {len(normalised)} tags, but at most {TAGS_MAX} are allowed")
     return normalised
 
 
@@ -79,7 +79,7 @@ def _raise_first_problem(tags: Sequence[object]) -> None:
     for index, tag in enumerate(tags):
         message = _tag_problem(tag)
         if message is not None:
-            raise Broken(f"[{index}]", message)
+            raise ProblemError(f"[{index}]", message)
 
 
 def _tag_problem(tag: object) -> str | None:

@@ -18,9 +18,9 @@ from naksha.model.identity.storage_identity import StorageIdentity, check_fork, 
 from naksha.model.identity.txn import txn_of
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.version import Version
-from naksha.psql.bulk.apply_staged import Applying
+from naksha.psql.bulk.apply_staged import StagedWrites
 from naksha.psql.bulk.bulk_storage import BulkStorage
-from naksha.psql.connection.background import Background
+from naksha.psql.connection.background_task import BackgroundTask
 from naksha.psql.connection.driver import (
     POOL_WAIT_S,
     Connection,
@@ -30,24 +30,24 @@ from naksha.psql.connection.driver import (
 )
 from naksha.psql.connection.errors import translated
 from naksha.psql.connection.poolers import connect_checked
-from naksha.psql.connection.servers import Replica, Server, Servers
-from naksha.psql.maintenance.background import Maintainer
+from naksha.psql.connection.servers import DatabaseServer, Replica, Servers
 from naksha.psql.maintenance.checks import mismatches
-from naksha.psql.maintenance.days import Days, DaysAhead
-from naksha.psql.maintenance.growth import Growth, grow_due
-from naksha.psql.maintenance.partitioner import Partitioner, refresh_outdated
-from naksha.psql.maintenance.partitioning import Partitionings
+from naksha.psql.maintenance.daily_partitions import DailyPartitions, DailyPartitionTask
+from naksha.psql.maintenance.growth import GrowthTask, grow_due
+from naksha.psql.maintenance.maintenance_task import MaintenanceTask
+from naksha.psql.maintenance.partitioning import PartitioningStore
+from naksha.psql.maintenance.partitioning_task import PartitioningTask, refresh_outdated
 from naksha.psql.maintenance.rounds import RoundMemory, expire, maintain
 from naksha.psql.maintenance.sequencer import Follower, Sequencer
 from naksha.psql.read import log, meta, versions
 from naksha.psql.read.layers import NO_BRANCH, check_layers
 from naksha.psql.schema.install import (
     DEFAULT_SCHEMA,
-    Access,
-    access_to,
+    SchemaPrivileges,
     check_installed,
     default_id,
     install,
+    privileges_on,
     search_path,
     use_installed,
 )
@@ -56,10 +56,10 @@ from naksha.psql.write.branch import PsqlBranch
 from naksha.spi.clock import Clock
 from naksha.spi.locations import redacted
 from naksha.spi.partitioning import Partitioning
-from naksha.spi.storage import Layer, Mismatch, Storage
+from naksha.spi.storage import BranchLayer, Mismatch, Storage
 from naksha.spi.support.log_rows import transactions_of
 from naksha.spi.support.scheduled_deletion import drop_due
-from naksha.spi.support.stream_limit import Streams
+from naksha.spi.support.stream_limit import StreamLimit
 
 POOL_MAX: Final = 16
 """Connections in the pool of one open storage."""
@@ -89,7 +89,7 @@ def session_settings(path: str, storage_id: str, *, read_only: bool = False) -> 
     }
 
 
-class PsqlStorage(BulkStorage, Applying):
+class PsqlStorage(BulkStorage, StagedWrites):
     """Storage in a PostgreSQL schema; see `naksha.spi.storage.Storage`.
 
     Open it with `PsqlStorage.open`.
@@ -105,21 +105,20 @@ class PsqlStorage(BulkStorage, Applying):
     ) -> None:
         super().__init__()
         self._connections = connections
-        self._streams = Streams(connections.pool.get_max_size(), POOL_WAIT_S)
+        self._streams = StreamLimit(connections.pool.get_max_size(), POOL_WAIT_S)
         self._servers = servers
         self._info = info
         self._sequencer = sequencer
         self._clock = clock
         self._connect = servers.primary.connect
-        self._days = Days(connections, self._connect, clock)
+        self._days = DailyPartitions(connections, self._connect, clock)
         # `_replica` rotates through the replicas, so the same function is listed once for each of
         # them: the length of the list says how many reads may run at once.
         replicas = [self._replica] * len(servers.replicas)
-        self._partitionings = Partitionings(self._primary, self._publish, replicas)
-        self._background: list[Background] = []
-        self._growth = Growth(servers.primary)
-        self._collections = {}
-        self._access: Access
+        self._partitionings = PartitioningStore(self._primary, self._publish, replicas)
+        self._background: list[BackgroundTask] = []
+        self._growth = GrowthTask(servers.primary)
+        self._access: SchemaPrivileges
 
     @classmethod
     async def open(
@@ -170,7 +169,7 @@ class PsqlStorage(BulkStorage, Applying):
                 else:
                     storage_id = await install(first, schema, storage_id, number, new_id=new_id)
                 path = await search_path(first, schema)
-                access = await access_to(first, schema)
+                access = await privileges_on(first, schema)
             finally:
                 await first.close()
             settings = session_settings(path, storage_id, read_only=read_only)
@@ -179,7 +178,7 @@ class PsqlStorage(BulkStorage, Applying):
                 identity = await _identity_on(connection)
 
         replicas = [Replica(reader, settings, pool_max) for reader in readers]
-        servers = Servers(Server(dsn, settings), replicas)
+        servers = Servers(DatabaseServer(dsn, settings), replicas)
         await servers.check(storage_id)
         connections = Connections(pool)
         kind = Follower if read_only else Sequencer
@@ -196,7 +195,7 @@ class PsqlStorage(BulkStorage, Applying):
     def _start_background(self, maintain_every_s: float | None, partition_s: float | None) -> None:
         if maintain_every_s is not None and self._access.maintains:
             work = partial(self._maintain, None, RoundMemory())
-            self._background.append(Maintainer(work, maintain_every_s))
+            self._background.append(MaintenanceTask(work, maintain_every_s))
         elif maintain_every_s is not None:
             _log.warning(
                 "Storage %s is not maintained in the background: %s", self.id, _OWNER_MAINTAINS
@@ -204,10 +203,14 @@ class PsqlStorage(BulkStorage, Applying):
         if self._access.maintains:
             self._background.append(self._growth)
         if self._access.may_write:
-            self._background.append(DaysAhead(self._days, lambda: self._sequencer.is_elected))
+            self._background.append(
+                DailyPartitionTask(self._days, lambda: self._sequencer.is_elected)
+            )
         if partition_s is not None and self._access.may_write:
-            news, connect = self._sequencer.wait_for_news, self._servers.primary.connect
-            self._background.append(Partitioner(self._partitionings, connect, news, partition_s))
+            wait, connect = self._sequencer.wait_for_version, self._servers.primary.connect
+            self._background.append(
+                PartitioningTask(self._partitionings, connect, wait, partition_s)
+            )
         for task in self._background:
             task.start()
 
@@ -252,7 +255,7 @@ class PsqlStorage(BulkStorage, Applying):
         await self._connections.close()
 
     @property
-    def _server(self) -> Server:
+    def _server(self) -> DatabaseServer:
         return self._servers.primary
 
     def _now_ms(self) -> int | None:
@@ -298,22 +301,22 @@ class PsqlStorage(BulkStorage, Applying):
             return await log.transactions(connection, after, limit, where, newest_first)
 
     async def wait_published(self, txn: int, timeout_s: float = 5.0) -> Version | None:
-        deadline, news = time.monotonic() + timeout_s, self._sequencer.news
+        deadline, signal = time.monotonic() + timeout_s, self._sequencer.version_signal
         while True:
-            coming = news.coming
+            next_version = signal.next_version
             with translated():
                 version = await self._sequencer.version_of(txn)
             left = deadline - time.monotonic()
             if version is not None or left <= 0:
                 return version
-            await news.wait(coming, left)
+            await signal.wait(next_version, left)
 
     async def wait_beyond(self, seq_number: int, timeout_s: float) -> int:
-        async def look() -> int:
+        async def poll() -> int:
             await self._publish()
-            return self._sequencer.news.last
+            return self._sequencer.version_signal.last
 
-        return await self._sequencer.news.beyond(seq_number, timeout_s, look)
+        return await self._sequencer.version_signal.wait_beyond(seq_number, timeout_s, poll)
 
     def connections(self) -> dict[str, int]:
         """Return how many connections of the pool are in use, and how many are idle."""
@@ -324,7 +327,7 @@ class PsqlStorage(BulkStorage, Applying):
             return await self._sequencer.status()
 
     def on_branch(
-        self, layers: Sequence[Layer], collections: Collection[str] | None = None
+        self, layers: Sequence[BranchLayer], collections: Collection[str] | None = None
     ) -> Storage:
         branch = check_layers(layers)
         return self if branch == NO_BRANCH else PsqlBranch(self, branch, collections)
@@ -335,7 +338,7 @@ class PsqlStorage(BulkStorage, Applying):
     async def feature_size(self, collection: str) -> int:
         return await self._partitionings.feature_size(collection)
 
-    async def keep_partitioning(self, collection: str, found: Partitioning) -> None:
+    async def store_partitioning(self, collection: str, found: Partitioning) -> None:
         await self._partitionings.keep(collection, found)
 
     async def mismatches(self, collection: str, limit: int) -> list[Mismatch]:
@@ -345,23 +348,23 @@ class PsqlStorage(BulkStorage, Applying):
                 return await mismatches(connection, collection, limit)
 
     async def meta(self, collection: str, id: str) -> dict[str, Any] | None:
-        async with self._beside(collection) as connection:
+        async with self._meta_connection(collection) as connection:
             return await meta.find(connection, collection, id)
 
     async def all_meta(self, collection: str) -> list[dict[str, Any]]:
-        async with self._beside(collection) as connection:
+        async with self._meta_connection(collection) as connection:
             return await meta.find_all(connection, collection)
 
     async def put_meta(self, collection: str, feature: Mapping[str, Any]) -> None:
-        async with self._beside(collection) as connection:
+        async with self._meta_connection(collection) as connection:
             await meta.put(connection, collection, feature)
 
     async def remove_meta(self, collection: str, id: str) -> bool:
-        async with self._beside(collection) as connection:
+        async with self._meta_connection(collection) as connection:
             return await meta.remove(connection, collection, id)
 
     @asynccontextmanager
-    async def _beside(self, collection: str) -> AsyncIterator[Connection]:
+    async def _meta_connection(self, collection: str) -> AsyncIterator[Connection]:
         """Check that a collection exists, and connect to read or write its meta table."""
         await self.collection(collection)
         with translated():

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, Self, TypeVar
 from naksha.model import limits
 from naksha.model.errors import StorageCorrupt
 from naksha.redis import rows as layout
-from naksha.redis.session import Address, RedisSession
+from naksha.redis.session import RedisAddress, RedisSession
 from naksha.redis.setup import set_up
 from naksha.spi.catalog import (
     ObjectKey,
@@ -32,7 +32,7 @@ from naksha.spi.catalog import (
     by_key,
 )
 from naksha.spi.support.batches import batches, name_range
-from naksha.spi.support.server_calls import Progress, Server
+from naksha.spi.support.server_calls import CallProgress, SessionPool
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ FETCH_MAX: Final = 100
 """Maximum number of objects fetched at once: at most 35 MB."""
 
 
-class _Realm(NamedTuple):
+class _RealmKeys(NamedTuple):
     """The Redis keys of a realm, each named after its content (see `_KINDS`)."""
 
     pointers: str
@@ -52,7 +52,7 @@ class _Realm(NamedTuple):
 
 
 _KINDS: Final = ("pointers", "names", "heads", "values", "keys")
-"""The parts of the Redis keys, in the order of the fields of `_Realm`."""
+"""The parts of the Redis keys, in the order of the fields of `_RealmKeys`."""
 
 
 class RedisCatalog:
@@ -64,7 +64,7 @@ class RedisCatalog:
     name = "redis"
     deletes_realms = True
 
-    def __init__(self, server: Server[RedisSession], prefix: str) -> None:
+    def __init__(self, server: SessionPool[RedisSession], prefix: str) -> None:
         self._server = server
         self._prefix = prefix
         self._realms = f"{prefix}:realms"
@@ -79,8 +79,8 @@ class RedisCatalog:
         call_seconds_max: float = limits.CATALOG_CALL_SECONDS_MAX,
     ) -> Self:
         """Connect; set the format of a new catalog. All keys begin with `prefix`."""
-        address = Address(location)
-        server = Server(
+        address = RedisAddress(location)
+        server = SessionPool(
             "Redis",
             address.connect,
             sessions_max=sessions_max,
@@ -108,7 +108,7 @@ class RedisCatalog:
 
     async def create_pointers(self, realm: str, rows: Sequence[PointerRow]) -> int:
         keys = self._keys(realm)
-        progress, made = Progress(), 0
+        progress, made = CallProgress(), 0
         for some in _pieces(rows):
             words = [word for row in some for word in (row.name, layout.of_pointer(row))]
             call = self._run(
@@ -174,7 +174,7 @@ class RedisCatalog:
 
     async def delete(self, realm: str, keys: Collection[ObjectKey]) -> None:
         place = self._keys(realm)
-        progress = Progress()
+        progress = CallProgress()
         for some in _pieces(keys):
             wanted = (layout.of_key(key) for key in some)
             call = self._run("delete", [place.heads, place.values, place.keys], *wanted)
@@ -224,7 +224,7 @@ class RedisCatalog:
         groups: dict[tuple[str, bool], list[Scanned]] = {}
         for row in rows:
             groups.setdefault((row.realm, isinstance(row, ScannedPointer)), []).append(row)
-        progress, deleted = Progress(), 0
+        progress, deleted = CallProgress(), 0
         for (realm, is_pointer), group in groups.items():
             place = self._keys(realm)
             kind = (
@@ -239,7 +239,7 @@ class RedisCatalog:
         return deleted
 
     async def delete_realms(self, realms: Collection[str]) -> None:
-        progress = Progress()
+        progress = CallProgress()
         for realm in realms:
             keys = [self._realms, *self._keys(realm)]
             await progress.step(self._run("delete_realm", keys, realm))
@@ -282,8 +282,8 @@ class RedisCatalog:
     async def _read(self, *words: str | bytes | int) -> Any:
         return await self._server.call(lambda session: session.execute(*words))
 
-    def _keys(self, realm: str) -> _Realm:
-        return _Realm(*(f"{self._prefix}:{kind}:{realm}" for kind in _KINDS))
+    def _keys(self, realm: str) -> _RealmKeys:
+        return _RealmKeys(*(f"{self._prefix}:{kind}:{realm}" for kind in _KINDS))
 
     def _object_keys(self, realm: str) -> list[str]:
         place = self._keys(realm)

@@ -38,7 +38,7 @@ _REFUSALS: Final = (
 
 
 class RedisSession:
-    """Session on a Redis server; see `naksha.spi.support.server_calls.Session`."""
+    """Session on a Redis server; see `naksha.spi.support.server_calls.ServerSession`."""
 
     def __init__(self, connection: AbstractConnection) -> None:
         self._connection = connection
@@ -101,11 +101,13 @@ def _of(error: exceptions.ResponseError) -> NakshaError:
     text = str(error)
     is_refusal = text.startswith(_REFUSALS) or any(f"-{code} " in text for code in _REFUSALS)
     if isinstance(error, known) or is_refusal:
-        return Unavailable(f"Redis refused the command: {error}")
+        return Unavailable(
+            f"Redis refused the command; its operator has to correct the cause: {error}"
+        )
     return StorageCorrupt(f"Unexpected Redis error in the catalog: {error}")
 
 
-class Address:
+class RedisAddress:
     """Address of a Redis server, parsed from a location that may contain the prefix of all keys.
 
     redis://[user:password@]host[:port][/db][?prefix=…]

@@ -8,7 +8,7 @@ from typing import Final
 from naksha.model.errors import NakshaError, NotSupported, StorageCorrupt
 from naksha.redis.session import RedisSession
 from naksha.spi.locations import CATALOGS
-from naksha.spi.support.server_calls import Server
+from naksha.spi.support.server_calls import SessionPool
 
 FORMAT: Final = 1
 """Format version; incremented with every change of the layout that older versions misread."""
@@ -16,7 +16,7 @@ FORMAT: Final = 1
 _log: Final = logging.getLogger(__name__)
 
 
-async def set_up(server: Server[RedisSession], key: str) -> None:
+async def set_up(server: SessionPool[RedisSession], key: str) -> None:
     """Check the server and the format of the catalog; set the format if there is none.
 
     Raises:
@@ -47,7 +47,7 @@ def _check_server(info: dict[str, str]) -> None:
         )
 
 
-async def _warn_unless_durable(server: Server[RedisSession], info: dict[str, str]) -> None:
+async def _warn_unless_durable(server: SessionPool[RedisSession], info: dict[str, str]) -> None:
     try:
         answer = await server.call(lambda session: session.execute("CONFIG", "GET", "appendfsync"))
         appendfsync = answer[1].decode() if answer else "unknown"
@@ -63,7 +63,7 @@ async def _warn_unless_durable(server: Server[RedisSession], info: dict[str, str
         )
 
 
-async def _check_format(server: Server[RedisSession], key: str) -> None:
+async def _check_format(server: SessionPool[RedisSession], key: str) -> None:
     await server.call(lambda session: session.execute("SETNX", key, FORMAT))
     found = await server.call(lambda session: session.execute("GET", key))
     try:

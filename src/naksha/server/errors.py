@@ -18,7 +18,7 @@ from naksha.model.errors import (
     MergeConflict,
     NakshaError,
 )
-from naksha.model.status_codes import outward
+from naksha.model.status_codes import status_codes_of
 from naksha.server.middleware.request_record import record_of
 
 _log: Final = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def envelope(status: int, stream_id: str, message: str, code: str, **more: Any) 
 
 def error_json(error: NakshaError, stream_id: str) -> tuple[int, dict[str, Any]]:
     """Return the status and body of a NakshaError."""
-    status = outward(error).http_status
+    status = status_codes_of(error).http_status
     return status, envelope(
         status,
         stream_id,

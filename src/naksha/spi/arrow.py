@@ -70,7 +70,7 @@ _USUAL: Final = (
 STATES: Final = schema_of(_USUAL)
 """Default columns of a bulk read."""
 
-GIVEN: Final = pa.schema(
+INPUT: Final = pa.schema(
     [
         pa.field("id", pa.string()),  # generated where null
         pa.field("geometry", pa.binary()),  # WKB, 2D or 3D
@@ -83,21 +83,21 @@ GIVEN: Final = pa.schema(
 """Columns of features that are written in bulk (`naksha.spi.staging`)."""
 
 
-def as_given(batch: pa.RecordBatch) -> pa.RecordBatch:
+def as_input(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Convert a batch to the columns of GIVEN.
 
     Missing columns become null; text and binary columns may have any of Arrow's types. A column
     that GIVEN does not have is refused, because its values would be lost.
     """
-    unknown = [name for name in batch.schema.names if name not in GIVEN.names]
+    unknown = [name for name in batch.schema.names if name not in INPUT.names]
     if unknown or len(set(batch.schema.names)) < batch.num_columns:
-        names = ", ".join(GIVEN.names)
+        names = ", ".join(INPUT.names)
         message = (
             f"The columns of features must be {names}, each at most once, not "
             f"{', '.join(batch.schema.names)}"
         )
         raise InvalidArgument(message, field="batch")
-    return pa.RecordBatch.from_arrays([_column(batch, field) for field in GIVEN], schema=GIVEN)
+    return pa.RecordBatch.from_arrays([_column(batch, field) for field in INPUT], schema=INPUT)
 
 
 def _column(batch: pa.RecordBatch, field: pa.Field) -> pa.Array:

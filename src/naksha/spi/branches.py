@@ -17,7 +17,7 @@ from naksha.model.query import Query
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.version import HEAD, AtTxn, Version, VersionSelector
 from naksha.spi.partitioning import NOWHERE, Partitioning, features_max, partition
-from naksha.spi.storage import Layer, Mismatch, Split, Storage
+from naksha.spi.storage import BranchLayer, Mismatch, Split, Storage
 
 CELLS_AT_ONCE_MAX: Final = 4
 """Cells of a partitioning that are counted concurrently."""
@@ -44,7 +44,7 @@ class BranchView(ABC):
         async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version: ...
 
     def on_branch(
-        self, layers: Sequence[Layer], collections: Collection[str] | None = None
+        self, layers: Sequence[BranchLayer], collections: Collection[str] | None = None
     ) -> Storage:
         return self._main.on_branch(layers, collections)
 
@@ -119,7 +119,7 @@ class BranchView(ABC):
     async def remove_meta(self, collection: str, id: str) -> bool:
         return await self._main.remove_meta(collection, id)
 
-    async def keep_partitioning(self, collection: str, found: Partitioning) -> NoReturn:
+    async def store_partitioning(self, collection: str, found: Partitioning) -> NoReturn:
         raise NotSupported(
             f"The partitioning of collection {collection!r} cannot be stored on a branch; "
             "store it on main",

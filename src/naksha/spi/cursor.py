@@ -9,7 +9,7 @@ import msgspec
 from naksha.model.errors import InvalidArgument
 
 
-class Cursor(msgspec.Struct, frozen=True, array_like=True):
+class PageCursor(msgspec.Struct, frozen=True, array_like=True):
     """Last state of a page; `at` is the txn of the version, 0 for none."""
 
     at: int
@@ -21,12 +21,12 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
         return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode()
 
 
-def decode_cursor(text: str | None) -> Cursor | None:
-    """Decode the text of `Cursor.encoded`."""
+def decode_cursor(text: str | None) -> PageCursor | None:
+    """Decode the text of `PageCursor.encoded`."""
     if text is None:
         return None
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(text), type=Cursor)
+        return msgspec.json.decode(base64.urlsafe_b64decode(text), type=PageCursor)
     except ValueError as error:
         raise InvalidArgument(
             f"The cursor {text!r:.64} is not valid; use the one returned with the previous page",

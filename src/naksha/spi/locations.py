@@ -28,7 +28,7 @@ ALIASES: Final = {
 """Schemes whose entry point has another name, or also other schemes."""
 
 
-class Backends(NamedTuple):
+class BackendGroup(NamedTuple):
     """Group of entry points."""
 
     group: str
@@ -81,8 +81,8 @@ class Backends(NamedTuple):
         )
 
 
-STORAGES: Final = Backends("naksha.storages", "storage")
-CATALOGS: Final = Backends("naksha.catalogs", "catalog")
+STORAGES: Final = BackendGroup("naksha.storages", "storage")
+CATALOGS: Final = BackendGroup("naksha.catalogs", "catalog")
 
 
 def redacted(location: str) -> str:

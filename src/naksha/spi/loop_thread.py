@@ -17,7 +17,7 @@ CHUNK: Final = 500
 """Items fetched at once from an asynchronous iteration."""
 
 
-class Background:
+class LoopThread:
     """Run coroutines for callers in other threads."""
 
     def __init__(self) -> None:
@@ -48,7 +48,10 @@ class Background:
         try:
             return future.result()
         except CancelledError:
-            raise Cancelled("The call to the storage was cancelled") from None
+            raise Cancelled(
+                "The call to the storage was interrupted, because the job was cancelled; check "
+                "whether a write took effect before you repeat it"
+            ) from None
         except BaseException:
             future.cancel()
             raise
@@ -105,9 +108,9 @@ class Background:
             self.call(self._end(source))
         wait(list(self._endings))
 
-    def hold(self, context: AbstractAsyncContextManager[T]) -> Held[T]:
+    def hold(self, context: AbstractAsyncContextManager[T]) -> HeldContext[T]:
         """Enter a context, to be left by a later call."""
-        return Held(self, context)
+        return HeldContext(self, context)
 
     def close(self) -> None:
         """Stop the loop; no call may be running."""
@@ -120,12 +123,12 @@ class Background:
         self._loop.close()
 
 
-class Held(Generic[T]):
+class HeldContext(Generic[T]):
     """Asynchronous context that is entered, used and left by one task, as some contexts require."""
 
-    def __init__(self, background: Background, context: AbstractAsyncContextManager[T]) -> None:
+    def __init__(self, background: LoopThread, context: AbstractAsyncContextManager[T]) -> None:
         self._background = background
-        self._queue: asyncio.Queue[_Job | BaseException | None] = asyncio.Queue()
+        self._queue: asyncio.Queue[_ContextCall | BaseException | None] = asyncio.Queue()
         self._ended = False
         self.inside: T = background.call(self._enter(context))
 
@@ -158,32 +161,32 @@ class Held(Generic[T]):
         try:
             async with context as inside:
                 entered.set_result(inside)
-                while isinstance(job := await self._queue.get(), _Job):
+                while isinstance(job := await self._queue.get(), _ContextCall):
                     await job.do(inside)
                 if job is not None:
                     raise job
-        except _Left:
+        except _Rollback:
             pass
         finally:
             self._ended = True
             while not self._queue.empty():
                 left = self._queue.get_nowait()
-                if isinstance(left, _Job):
+                if isinstance(left, _ContextCall):
                     left.answer.set_exception(Unavailable(_ENDED))
 
     async def _ask(self, work: Callable[[T], Awaitable[Any]]) -> Any:
         if self._ended:
             raise Unavailable(_ENDED)
-        job = _Job(work)
+        job = _ContextCall(work)
         self._queue.put_nowait(job)
         return await job.answer
 
 
-class _Left(Exception):
+class _Rollback(Exception):
     """Internal: leaves a context without committing."""
 
 
-class _Job:
+class _ContextCall:
     def __init__(self, work: Callable[[Any], Awaitable[Any]]) -> None:
         self._work = work
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -199,9 +202,9 @@ class _Job:
                 self.answer.set_result(result)
 
 
-def undo() -> BaseException:
+def rollback_error() -> BaseException:
     """Return the exception that leaves a context without committing."""
-    return _Left()
+    return _Rollback()
 
 
 async def _take(source: AsyncIterator[T], count_max: int) -> list[T]:

@@ -24,7 +24,7 @@ from naksha.model.features import PreparedFeatures
 from naksha.model.identity.names import check_app_id, check_author, check_collection_id, check_text
 from naksha.model.state import XYZ
 from naksha.model.write_checks import check_points
-from naksha.spi.arrow import as_given
+from naksha.spi.arrow import as_input
 
 JOB: Final = "job"
 """Kind of the object that records an applied job, and the id of the message that identifies the job
@@ -75,7 +75,7 @@ class StagedWrite(msgspec.Struct, frozen=True, kw_only=True):
     key: tuple[str, ...] | None = None
 
 
-class Applied(msgspec.Struct, frozen=True):
+class AppliedWrite(msgspec.Struct, frozen=True):
     """Result of a staged write: its transaction (None when it changed nothing) and its counts.
 
     `repeated` means that it had been applied before; the other fields are those of the first time.
@@ -89,11 +89,11 @@ class Applied(msgspec.Struct, frozen=True):
     repeated: bool = False
 
 
-class Stage(Protocol):
+class StagingAttempt(Protocol):
     """One attempt to stage features, which must end with `close` or `abort` or is swept."""
 
     async def add(self, features: pa.RecordBatch | PreparedFeatures) -> None:
-        """Stage features (schema: `naksha.spi.arrow.GIVEN`; missing columns are null).
+        """Stage features (schema: `naksha.spi.arrow.INPUT`; missing columns are null).
 
         Invalid ones raise InvalidArgument with the feature, the problem, and as `position` the row
         among all added ones; after that only `abort` is allowed. Features that were `checked` for
@@ -107,10 +107,10 @@ class Stage(Protocol):
         """Discard the attempt, unless closed. May be called at any time, and repeatedly."""
 
 
-class Staging(Protocol):
+class StagingStorage(Protocol):
     """Storage interface for jobs that write from many processes."""
 
-    async def stage(self, job: str, info: CollectionInfo) -> Stage:
+    async def stage(self, job: str, info: CollectionInfo) -> StagingAttempt:
         """Begin an attempt.
 
         It renews the lease of everything that the job has staged (`limits.STAGING_LEASE_SECONDS`),
@@ -118,7 +118,7 @@ class Staging(Protocol):
         against `info`.
         """
 
-    async def apply_staged(self, write: StagedWrite, parts: Sequence[StagedPart]) -> Applied:
+    async def apply_staged(self, write: StagedWrite, parts: Sequence[StagedPart]) -> AppliedWrite:
         """Apply the given parts of a job as one transaction and drop all that the job has staged.
 
         Other parts of the job are ignored. A new or empty collection is filled by the bulk path. On
@@ -143,8 +143,8 @@ class Staging(Protocol):
 
 
 def checked(batch: pa.RecordBatch, info: CollectionInfo, first_row: int = 0) -> PreparedFeatures:
-    """Check features as `Stage.add` does; `first_row` is the number of the first row in errors."""
-    prepared = check_columns(as_given(batch), id_prefix=info.id_prefix, first_row=first_row)
+    """Check features as `StagingAttempt.add` does; errors count rows from `first_row`."""
+    prepared = check_columns(as_input(batch), id_prefix=info.id_prefix, first_row=first_row)
     check_points(prepared, info)
     return prepared
 
@@ -230,7 +230,7 @@ def not_staged(part: StagedPart) -> NotFound:
     )
 
 
-class _Target(msgspec.Struct):
+class _WriteTarget(msgspec.Struct):
     """Target of an applied job: a collection, on main or on a branch, which its overlay identifies.
 
     Records of earlier releases do not contain it.
@@ -240,27 +240,29 @@ class _Target(msgspec.Struct):
     overlay: int | None = None
 
 
-def record_of(collection: str, overlay: int, applied: Applied, at_ms: int) -> dict[str, object]:
+def record_of(
+    collection: str, overlay: int, applied: AppliedWrite, at_ms: int
+) -> dict[str, object]:
     """Build the record of an applied job, with target and time. A txn is a string in JSON."""
     txn = None if applied.txn is None else str(applied.txn)
-    where = msgspec.to_builtins(_Target(collection, overlay))
+    where = msgspec.to_builtins(_WriteTarget(collection, overlay))
     return {**msgspec.to_builtins(applied), **where, "txn": txn, "at": at_ms}
 
 
-def applied_before(record: object) -> Applied:
+def applied_before(record: object) -> AppliedWrite:
     """Return the result of a repeated call from the record of the first one."""
-    first = msgspec.convert(record, Applied, strict=False)
+    first = msgspec.convert(record, AppliedWrite, strict=False)
     return msgspec.structs.replace(first, repeated=True)
 
 
-def applied_there(record: object, job: str, collection: str, *overlays: int) -> Applied:
+def applied_there(record: object, job: str, collection: str, *overlays: int) -> AppliedWrite:
     """Return the result of a repeated call, if the job was applied to the same target.
 
     Raises:
         Conflict: Another write used the same id, and this one would count as applied although
             nothing was written.
     """
-    known = msgspec.convert(record, _Target)
+    known = msgspec.convert(record, _WriteTarget)
     place = None
     if known.collection not in (None, collection):
         place = f"to collection {known.collection!r}"

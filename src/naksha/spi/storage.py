@@ -28,19 +28,19 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.geo.tiles import VectorTile
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.query import Query, SortKey, States
-from naksha.model.state import Found, Outcome, State
+from naksha.model.state import MatchingState, State, WriteOutcome
 from naksha.model.statistics import Statistics
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.version import HEAD, Version, VersionSelector
 from naksha.spi.changes import Change
 from naksha.spi.partitioning import Partitioning
-from naksha.spi.staging import Staging
+from naksha.spi.staging import StagingStorage
 
 Feature = Mapping[str, Any]
 T = TypeVar("T")
 
 
-class Page(msgspec.Struct, frozen=True):
+class StatePage(msgspec.Struct, frozen=True):
     """States and, when there are more, the cursor for the next page.
 
     All pages of one cursor are read at the version of the first page.
@@ -83,7 +83,7 @@ class Split(msgspec.Struct, frozen=True):
         raise InvalidArgument(problem, field="split")
 
 
-class Layer(msgspec.Struct, frozen=True):
+class BranchLayer(msgspec.Struct, frozen=True):
     """Layer of a branch: an overlay (or MAIN), and the last visible transaction of it.
 
     None stands for HEAD, which only the top layer of a branch has.
@@ -106,7 +106,7 @@ class Mismatch(msgspec.Struct, frozen=True):
     is_of_log: bool = False
 
 
-class KeptObject(msgspec.Struct, frozen=True):
+class StoredObject(msgspec.Struct, frozen=True):
     """Small object stored beside the data: a tag, a branch, a conflict.
 
     `revision` is 1 at first and grows by one with every change.
@@ -118,7 +118,7 @@ class KeptObject(msgspec.Struct, frozen=True):
     revision: int
 
 
-class Reader(Protocol):
+class StorageReader(Protocol):
     """Read access, outside a transaction (published or HEAD) or inside (sees its own writes)."""
 
     async def collections(self, *, dropped: bool = False) -> list[CollectionInfo]:
@@ -127,7 +127,7 @@ class Reader(Protocol):
     async def collection(self, collection: str, *, dropped: bool = False) -> CollectionInfo:
         """Return the info of one collection, or raise CollectionNotFound."""
 
-    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> Page:
+    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> StatePage:
         """Return one page of states; a query without `limit` returns all of them and no cursor."""
 
     def states(
@@ -144,15 +144,15 @@ class Reader(Protocol):
         current state, and a cursor is ignored. A small result is one chunk.
         """
 
-    async def found(
+    async def matching_states(
         self,
         collection: str,
         query: Query,
         at: VersionSelector = HEAD,
         *,
         sort: Sequence[SortKey] = (),
-        after: Found | None = None,
-    ) -> list[Found]:
+        after: MatchingState | None = None,
+    ) -> list[MatchingState]:
         """Return references to the matching states, sorted by keys and then by ids.
 
         They are those `after` a previous one, as many as the limit of the query. HEAD is the
@@ -193,14 +193,14 @@ class Reader(Protocol):
             Expired: Its history (of the given collection) was removed.
         """
 
-    async def kept(self, kind: str, id: str) -> KeptObject | None:
+    async def stored_object(self, kind: str, id: str) -> StoredObject | None:
         """Return a stored object, or None if it does not exist."""
 
-    async def all_kept(self, kind: str, prefix: str = "") -> list[KeptObject]:
+    async def stored_objects(self, kind: str, prefix: str = "") -> list[StoredObject]:
         """Return all objects of a kind whose ids start with a prefix, by id (code points)."""
 
 
-class WriteSession(Reader, Protocol):
+class WriteSession(StorageReader, Protocol):
     """One transaction; leaving the context normally commits it, an exception rolls it back.
 
     A call with `commit` commits as well, which saves round trips. No other call may follow, and an
@@ -239,7 +239,7 @@ class WriteSession(Reader, Protocol):
         *,
         returning: bool = False,
         commit: bool = False,
-    ) -> list[list[Outcome]]:
+    ) -> list[list[WriteOutcome]]:
         """Write several changes of different features at once; return the outcomes of each."""
 
     async def create(
@@ -251,7 +251,7 @@ class WriteSession(Reader, Protocol):
         after: Sequence[int] | None = None,
         returning: bool = False,
         commit: bool = False,
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         """Create features; a live feature with the same id raises FeatureExists.
 
         Missing ids are generated. With `lock`, a feature whose namespace has a `uuid` of this
@@ -269,7 +269,7 @@ class WriteSession(Reader, Protocol):
         lock: bool = True,
         returning: bool = False,
         commit: bool = False,
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         """Replace the content of live features; an absent one raises FeatureNotFound.
 
         With `merge`, a feature whose `uuid` is not HEAD's is merged three-way by property (base =
@@ -288,7 +288,7 @@ class WriteSession(Reader, Protocol):
         lock: bool = True,
         returning: bool = False,
         commit: bool = False,
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         """Create features or replace existing ones.
 
         `muuids`, one for each feature or None, are the states that were merged into them; they
@@ -304,7 +304,7 @@ class WriteSession(Reader, Protocol):
         masks: bool = True,
         returning: bool = False,
         commit: bool = False,
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         """Delete features; one that does not exist is RETAINED.
 
         `uuids` are locks, one per id or None; a lock on a missing feature is a Conflict. With
@@ -314,12 +314,12 @@ class WriteSession(Reader, Protocol):
 
     async def restore(
         self, collection: str, ids: Sequence[str], *, returning: bool = False, commit: bool = False
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         """Restore deleted features from their tombstones; without one, raise FeatureNotFound."""
 
     async def purge(
         self, collection: str, ids: Sequence[str], *, commit: bool = False
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         """Remove published tombstones; a live feature is a Conflict, a missing one RETAINED."""
 
     async def message(
@@ -337,16 +337,16 @@ class WriteSession(Reader, Protocol):
         something.
         """
 
-    async def keep(
+    async def store_object(
         self, kind: str, id: str, value: Any, *, expected: int | None = None
-    ) -> KeptObject:
+    ) -> StoredObject:
         """Store an object (JSON).
 
         `expected` is the required current revision, 0 for none; otherwise it is a Conflict. Objects
         are not part of the log or of versions.
         """
 
-    async def forget(self, kind: str, id: str, *, expected: int | None = None) -> None:
+    async def remove_object(self, kind: str, id: str, *, expected: int | None = None) -> None:
         """Remove an object; it may be missing, unless a revision is expected."""
 
     async def pin(
@@ -367,10 +367,10 @@ class WriteSession(Reader, Protocol):
         wait for it. It must be called first, by a writer that lost too many races.
         """
 
-    def on_branch(self, layers: Sequence[Layer]) -> Reader:
+    def on_branch(self, layers: Sequence[BranchLayer]) -> StorageReader:
         """Return a reader of a branch or main inside this session: see `Storage.on_branch`."""
 
-    async def branch_off(self, below: Sequence[Layer]) -> int:
+    async def branch_off(self, below: Sequence[BranchLayer]) -> int:
         """Create an overlay over these layers, switch the session to it and return its number.
 
         Only allowed on main and before any write; the overlay exists only if the session commits.
@@ -418,7 +418,7 @@ class BulkWriter(Protocol):
         """Discard everything staged."""
 
 
-class Storage(Reader, Staging, Protocol):
+class Storage(StorageReader, StagingStorage, Protocol):
     """Storage: collections, their history, and one transaction log."""
 
     @property
@@ -491,7 +491,7 @@ class Storage(Reader, Staging, Protocol):
     async def unpin(self, name: str) -> None: ...
 
     def on_branch(
-        self, layers: Sequence[Layer], collections: Collection[str] | None = None
+        self, layers: Sequence[BranchLayer], collections: Collection[str] | None = None
     ) -> Storage:
         """Return a view of the storage as seen by a branch, topmost layer first, MAIN last.
 
@@ -545,7 +545,7 @@ class Storage(Reader, Staging, Protocol):
         sound storage.
         """
 
-    async def keep_partitioning(self, collection: str, found: Partitioning) -> None:
+    async def store_partitioning(self, collection: str, found: Partitioning) -> None:
         """Store a partitioning computed by the caller, until the collection is written to."""
 
     async def meta(self, collection: str, id: str) -> dict[str, Any] | None:

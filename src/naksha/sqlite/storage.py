@@ -17,22 +17,22 @@ from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.identity.uuids import STORAGE_NUMBER_MAX
 from naksha.spi.clock import Clock
 from naksha.spi.locations import path_of
-from naksha.spi.storage import Layer, Mismatch, Storage
+from naksha.spi.storage import BranchLayer, Mismatch, Storage
 from naksha.spi.support.scheduled_deletion import drop_due
-from naksha.spi.support.version_signal import News
+from naksha.spi.support.version_signal import VersionSignal
 from naksha.sqlite.bulk.bulk_storage import BulkStorage
-from naksha.sqlite.bulk.stage_files import StageFiles
-from naksha.sqlite.connection.readers import READERS_MAX, Readers
+from naksha.sqlite.bulk.stage_files import StagingFiles
+from naksha.sqlite.connection.readers import READERS_MAX, ReaderPool
 from naksha.sqlite.maintenance.checks import mismatches
 from naksha.sqlite.maintenance.rounds import expire, maintain
 from naksha.sqlite.read import meta
-from naksha.sqlite.read.layers import MAIN_ONLY, checked
+from naksha.sqlite.read.layered_storage import LOOK_S, OpenFile
+from naksha.sqlite.read.layers import MAIN_ONLY, checked_layers
 from naksha.sqlite.read.rows import collection_of
-from naksha.sqlite.read.views import LOOK_S, OpenFile
 from naksha.sqlite.schema.file import BUSY_S, FORK_BUSY_S, fork_file, open_file
 from naksha.sqlite.schema.shell import add_view
 from naksha.sqlite.write.branch import SqliteBranch
-from naksha.sqlite.write.writer import Writer
+from naksha.sqlite.write.writer import WriterThread
 
 _random = random.SystemRandom()
 
@@ -85,12 +85,12 @@ class SqliteStorage(BulkStorage):
             partial(open_file, must_exist=must_exist, read_only=read_only),
             *(place, storage_id, made, busy_s),
         )
-        loop, news = asyncio.get_running_loop(), News(LOOK_S)
+        loop, version_signal = asyncio.get_running_loop(), VersionSignal(LOOK_S)
 
         def published(last: int) -> None:
-            loop.call_soon_threadsafe(news.tell, last)
+            loop.call_soon_threadsafe(version_signal.notify, last)
 
-        writer = Writer(connection, published, is_read_only=read_only)
+        writer = WriterThread(connection, published, is_read_only=read_only)
 
         async def complete() -> None:
             if read_only:
@@ -100,8 +100,8 @@ class SqliteStorage(BulkStorage):
                 )
             await writer.task(lambda _: None)  # Every writer task begins with the completion.
 
-        readers = Readers(place, busy_s, readers_max, complete, read_only=read_only)
-        file = OpenFile(identity, clock, readers, writer, news, StageFiles(place))
+        readers = ReaderPool(place, busy_s, readers_max, complete, read_only=read_only)
+        file = OpenFile(identity, clock, readers, writer, version_signal, StagingFiles(place))
         storage = cls(place, file)
         try:
             await storage._publish()
@@ -138,9 +138,9 @@ class SqliteStorage(BulkStorage):
         self._readers.close()
 
     def on_branch(
-        self, layers: Sequence[Layer], collections: Collection[str] | None = None
+        self, layers: Sequence[BranchLayer], collections: Collection[str] | None = None
     ) -> Storage:
-        return SqliteBranch(self._file, self, checked(layers), collections)
+        return SqliteBranch(self._file, self, checked_layers(layers), collections)
 
     async def expire(self, collection: str, before: date) -> None:
         await self.collection(collection)

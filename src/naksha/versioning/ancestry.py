@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from naksha.model.limits import INT8_MAX
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD
-from naksha.spi.storage import Layer, Reader, Storage, WriteSession
+from naksha.spi.storage import BranchLayer, Storage, StorageReader, WriteSession
 from naksha.versioning.lines import Line, Place, line_of_branch, line_on
 from naksha.versioning.records import (
     MAIN_LAYERS,
@@ -67,7 +67,7 @@ class Ancestry:
         self._gone = {epoch.overlay for branch in gone for epoch in branch.epochs}
 
     @classmethod
-    async def of(cls, storage: Storage, reader: Reader) -> Ancestry:
+    async def of(cls, storage: Storage, reader: StorageReader) -> Ancestry:
         """Read the branch records; inside a session, as that session sees them."""
         records = [known.record for known in await all_records(reader)]
         live = [each for each in records if isinstance(each, Branch)]
@@ -181,7 +181,7 @@ class Ancestry:
         self._add(found, place.line.layers, place.version.txn, until)
         return found
 
-    def _add(self, found: Contents, layers: tuple[Layer, ...], txn: int, until: int) -> None:
+    def _add(self, found: Contents, layers: tuple[BranchLayer, ...], txn: int, until: int) -> None:
         for layer in layers:
             last = txn if layer.txn is None else min(layer.txn, txn)
             if found.get(layer.overlay, -1) >= last and layer.txn is not None:
@@ -194,7 +194,7 @@ class Ancestry:
     def _bring(self, found: Contents, merge: OverlayMerge) -> None:
         if found.get(merge.source, -1) >= merge.source_txn:
             return
-        layers: tuple[Layer, ...] = MAIN_LAYERS
+        layers: tuple[BranchLayer, ...] = MAIN_LAYERS
         if merge.source != MAIN:
             if merge.source not in self._owners:
                 return

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from naksha.model.errors import LimitExceeded, NotFound, NotSupported
 from naksha.model.transaction import MAIN
 from naksha.model.version import Version
-from naksha.spi.storage import Layer, WriteSession
+from naksha.spi.storage import BranchLayer, WriteSession
 from naksha.versioning.lines import Line, Place
 from naksha.versioning.records import (
     LAYERS_MAX,
@@ -20,7 +20,7 @@ from naksha.versioning.records import (
 )
 
 
-def layers_below(place: Place) -> tuple[Layer, ...]:
+def layers_below(place: Place) -> tuple[BranchLayer, ...]:
     """Return the layers below a branch that starts at a place, none newer than the place.
 
     Raises:
@@ -28,7 +28,7 @@ def layers_below(place: Place) -> tuple[Layer, ...]:
     """
     txn = place.version.txn
     layers = tuple(
-        Layer(each.overlay, txn if each.txn is None else min(each.txn, txn))
+        BranchLayer(each.overlay, txn if each.txn is None else min(each.txn, txn))
         for each in place.line.layers
     )
     # At its base a branch is identical to what is below it, so the topmost layer is redundant.
@@ -56,7 +56,9 @@ async def stand_on(session: WriteSession, line: Line) -> None:
         return
     known = await branch_over(session, line.overlay)
     if known is None:
-        raise NotFound(f"Branch {line.name!r} does not exist", field="branch")
+        raise NotFound(
+            f"Branch {line.name!r} does not exist any more; use another base", field="branch"
+        )
     if known[0].solves is not None:
         raise NotSupported(
             f"Branch {line.name!r} only exists until its conflict is resolved; use another base",

@@ -71,7 +71,7 @@ async def create_branch(
             app_id=signed.app_id,
             created_ms=SystemClock().now_ms(),
         )
-        await session.keep(REF, scope.key(name), as_json_value(branch), expected=0)
+        await session.store_object(REF, scope.key(name), as_json_value(branch), expected=0)
         await stand_on(session, place.line)
         await pin_base(session, branch.now, scope, place.version)
         return branch
@@ -100,10 +100,10 @@ async def rename_branch(
     renamed = msgspec.structs.replace(branch, name=new_name)
 
     async def work(session: WriteSession) -> None:
-        if await session.kept(REF, scope.key(new_name)) is not None:
+        if await session.stored_object(REF, scope.key(new_name)) is not None:
             raise name_taken(new_name)
-        await session.forget(REF, scope.key(name), expected=revision)
-        await session.keep(REF, scope.key(new_name), as_json_value(renamed), expected=0)
+        await session.remove_object(REF, scope.key(name), expected=revision)
+        await session.store_object(REF, scope.key(new_name), as_json_value(renamed), expected=0)
         for known in await all_records(session):
             await _rename_in(session, known, renamed)
 
@@ -122,10 +122,10 @@ async def _rename_in(session: WriteSession, known: StoredRecord, branch: Branch)
         updated = msgspec.structs.replace(record, parent=branch.name)
     if isinstance(record, Branch) and record.solves in branch.conflicts:
         # A branch that resolves a conflict is named after the branch in conflict.
-        await session.forget(REF, record.scope.key(record.name), expected=expected)
+        await session.remove_object(REF, record.scope.key(record.name), expected=expected)
         updated, expected = msgspec.structs.replace(updated, name=SOLVING + branch.name), 0
     if updated != record:
-        await session.keep(
+        await session.store_object(
             REF, updated.scope.key(updated.name), as_json_value(updated), expected=expected
         )
 
@@ -163,7 +163,7 @@ async def delete_branch(
         branch, revision = await branch_of(session, scope, name)
         # Remove the record first: `stand_on` rewrites the same row, so a tag or branch that is
         # created concurrently either fails or is visible below.
-        await session.forget(REF, scope.key(name), expected=revision)
+        await session.remove_object(REF, scope.key(name), expected=revision)
         for conflict in await conflicts(session):
             if branch.number in (conflict.source, conflict.target):
                 await end_conflict(session, conflict)
@@ -191,9 +191,9 @@ async def _remember_gone(session: WriteSession, storage: Storage, branch: Branch
     ancestry = Ancestry(storage, live, gone)
     for each in gone:
         if not ancestry.brings(each):
-            await session.forget(GONE, str(each.number))
+            await session.remove_object(GONE, str(each.number))
         elif each is branch:
-            await session.keep(GONE, str(each.number), as_json_value(each))
+            await session.store_object(GONE, str(each.number), as_json_value(each))
 
 
 async def open_branch(storage: Storage, name: str, *, scope: NameScope = STORAGE) -> Line:

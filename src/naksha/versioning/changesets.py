@@ -10,7 +10,7 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.query import Bbox, Spatial
 from naksha.model.transaction import Signal, Transaction
 from naksha.model.version import Version
-from naksha.spi.support.query_parts import boxes_of
+from naksha.spi.query.areas import boxes_of
 from naksha.versioning.lines import Line
 
 MESSAGE: Final = "message"
@@ -66,7 +66,11 @@ def changeset_of(transaction: Transaction) -> Changeset:
         InvalidArgument: The transaction is not published.
     """
     if transaction.seq_number is None or transaction.published_ms is None:
-        raise InvalidArgument(f"Transaction {transaction.txn} is not published yet", field="txn")
+        raise InvalidArgument(
+            f"Transaction {transaction.txn} is not published yet, so it has no version; retry "
+            "later",
+            field="txn",
+        )
     signals = transaction.signals
     messages = tuple(s for s in signals if s.action == "MESSAGE")
     return Changeset(

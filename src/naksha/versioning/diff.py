@@ -98,7 +98,8 @@ async def diff(
         )
     if query_or_all.replaced_since is not None:
         raise InvalidArgument(
-            "A diff does not support replaced_since; it compares the two given versions",
+            "A diff compares the two given versions and does not support replaced_since; remove "
+            "it from the query",
             field="query",
         )
     for place in (old, new):

@@ -18,7 +18,7 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, InvalidArgument, Unavailable
 from naksha.model.query import Query
 from naksha.model.transaction import MAIN
-from naksha.spi.staging import JOB, Applied, record_of
+from naksha.spi.staging import JOB, AppliedWrite, record_of
 from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning.changesets import MESSAGE
 from naksha.versioning.records import Attribution
@@ -82,7 +82,7 @@ async def import_history(
             transaction of the storage.
         Unavailable: Earlier transactions were not published in time.
     """
-    if job is not None and await storage.kept(JOB, job) is not None:
+    if job is not None and await storage.stored_object(JOB, job) is not None:
         return []
     # This must come first: it waits for earlier transactions, which are visible only afterwards.
     before = None if job is None else await _imported_until_ms(storage, job)
@@ -162,7 +162,9 @@ async def _import(
         if session.txn is not None:
             await _add_attachments(session, {MESSAGE: step.message or signed.message, JOB: job})
         if job is not None and before is not None:
-            await session.keep(JOB, job, _record_of(target.name, [*before, made(session.txn)]))
+            await session.store_object(
+                JOB, job, _record_of(target.name, [*before, made(session.txn)])
+            )
         return session.txn
 
     txn = await storage.run(work, signed.app_id, signed.author, at_ms=step.at_ms)
@@ -184,7 +186,7 @@ def _record_of(collection: str, steps: Sequence[ImportedStep]) -> dict[str, obje
     It is that of a staged write plus the number of transactions made.
     """
     made = [step.txn for step in steps if step.txn is not None]
-    applied = Applied(
+    applied = AppliedWrite(
         txn=made[-1] if made else None,
         created=sum(step.created for step in steps),
         updated=sum(step.updated for step in steps),

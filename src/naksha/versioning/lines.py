@@ -8,7 +8,7 @@ from naksha.model.errors import InvalidArgument, NotFound, NotSupported, Version
 from naksha.model.identity.uuids import TYPE_TRANSACTION, Uuid
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD, AtSeq, AtTxn, Head, Version, VersionSelector
-from naksha.spi.storage import Layer, Reader, Storage, WriteSession
+from naksha.spi.storage import BranchLayer, Storage, StorageReader, WriteSession
 from naksha.versioning.records import (
     MAIN_LAYERS,
     STORAGE,
@@ -44,7 +44,7 @@ class Line:
     name: str
     root: Storage
     storage: Storage
-    layers: tuple[Layer, ...]
+    layers: tuple[BranchLayer, ...]
     branch: Branch | None
     session: WriteSession | None = None
     number: int | None = None
@@ -55,7 +55,7 @@ class Line:
     """
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> StorageReader:
         """The reader of the line: its storage, or the session."""
         return self.storage if self.session is None else self.session.on_branch(self.layers)
 
@@ -88,7 +88,7 @@ class Place:
     at: VersionSelector
 
     @property
-    def storage(self) -> Reader:
+    def storage(self) -> StorageReader:
         return self.line.reader
 
     def read_in(self, session: WriteSession | None) -> Place:
@@ -122,7 +122,7 @@ async def line_at(storage: Storage, branch: Branch, txn: int) -> Line:
             if isinstance(record, Branch) and base.overlay in [e.overlay for e in record.epochs]:
                 line = await line_at(storage, record, txn)
                 return line_on(storage, branch.name, line.layers, number=branch.number)
-        layers = (Layer(base.overlay, None), *epoch.below[1:])
+        layers = (BranchLayer(base.overlay, None), *epoch.below[1:])
         return line_on(storage, branch.name, layers, number=branch.number)
     return line_of_branch(storage, branch, epoch)
 
@@ -130,7 +130,7 @@ async def line_at(storage: Storage, branch: Branch, txn: int) -> Line:
 def line_on(
     storage: Storage,
     name: str,
-    layers: tuple[Layer, ...],
+    layers: tuple[BranchLayer, ...],
     branch: Branch | None = None,
     *,
     number: int | None = None,
@@ -232,7 +232,11 @@ async def _named(storage: Storage, branch: str, name: str, scope: NameScope) -> 
         raise NotFound(f"Tag or branch {name!r} does not exist", field="versionRef")
     if isinstance(known.record, Branch):
         if branch != MAIN_BRANCH:
-            raise InvalidArgument(f"{name!r} is a branch, not a version", field="versionRef")
+            raise InvalidArgument(
+                f"{name!r} is a branch and cannot follow another branch name; use {name!r} alone, "
+                "or with a version after it",
+                field="versionRef",
+            )
         return await at(line_of_branch(storage, known.record), HEAD)
     tagged = await place_of_tag(storage, known.record)
     if branch != MAIN_BRANCH:

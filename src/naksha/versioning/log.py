@@ -18,7 +18,7 @@ from naksha.model.errors import CollectionNotFound, Expired, InvalidArgument
 from naksha.model.query import Intersects, Query, Spatial
 from naksha.model.transaction import MAIN_LOG, LogFilter
 from naksha.model.version import AtSeq
-from naksha.spi.support.query_parts import geometry_of
+from naksha.spi.query.areas import geometry_of
 from naksha.versioning.change_filters import ALL, split_query
 from naksha.versioning.changesets import Changeset, box_of, changeset_of
 from naksha.versioning.feed.events import FeedFilter
@@ -79,8 +79,8 @@ async def changesets(
     log_filter = where or MAIN_LOG
     if log_filter.bbox is not None or log_filter.overlays != MAIN_LOG.overlays:
         raise InvalidArgument(
-            "where must not contain a bbox or overlays; use area for the bbox and line for the"
-            " overlays",
+            "The argument where must not contain a bbox or overlays; use area for the bbox and "
+            "line for the overlays",
             field="where",
         )
     features = _with_area(query or ALL, area)
@@ -210,7 +210,8 @@ async def check_kept(line: Line, collection: str, gone: Sequence[int]) -> None:
             return
         # The version itself is kept, but the states that it replaced are not.
         raise Expired(
-            f"The states that version {number} replaced are no longer kept",
+            f"The states that version {number} of collection {collection!r} replaced have "
+            "expired; use a later version",
             oldest=number + 1,
             collection_id=collection,
         )

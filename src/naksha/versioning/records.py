@@ -14,7 +14,7 @@ from naksha.model import limits
 from naksha.model.errors import Conflict, NotFound, Retryable
 from naksha.model.transaction import MAIN
 from naksha.model.version import Version
-from naksha.spi.storage import KeptObject, Layer, Reader, WriteSession
+from naksha.spi.storage import BranchLayer, StorageReader, StoredObject, WriteSession
 
 REF: Final = "ref"
 """Object kind of tags and branches."""
@@ -67,7 +67,7 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True, tag="tag"):
     name: str
     scope: NameScope
     version: Version
-    layers: tuple[Layer, ...]
+    layers: tuple[BranchLayer, ...]
     branch: str
     branch_number: int | None = None
     """Number of that branch, which stays when it is renamed; None for main."""
@@ -116,16 +116,16 @@ class BranchEpoch(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     overlay: int
-    below: tuple[Layer, ...]
+    below: tuple[BranchLayer, ...]
     since: int
     replayed: tuple[int, int] | None = None
     merged_into: dict[int, MergePoint] = {}
     merged_from: dict[int, MergePoint] = {}
 
     @property
-    def layers(self) -> tuple[Layer, ...]:
+    def layers(self) -> tuple[BranchLayer, ...]:
         """The layers that the branch is read and written through."""
-        return (Layer(self.overlay, None), *self.below)
+        return (BranchLayer(self.overlay, None), *self.below)
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True, tag="branch"):
@@ -198,7 +198,7 @@ class StoredUndecided(msgspec.Struct, frozen=True, kw_only=True):
 class StoredPosition(msgspec.Struct, frozen=True):
     """A version and the layers that it is read in."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[BranchLayer, ...]
     seq_number: int
 
 
@@ -235,13 +235,13 @@ class StoredRecord(msgspec.Struct, frozen=True):
     revision: int
 
 
-async def find_record(reader: Reader, scope: NameScope, name: str) -> StoredRecord | None:
+async def find_record(reader: StorageReader, scope: NameScope, name: str) -> StoredRecord | None:
     """Return the tag or branch with this name."""
-    found = await reader.kept(REF, scope.key(name))
+    found = await reader.stored_object(REF, scope.key(name))
     return None if found is None else _known(found)
 
 
-async def branch_of(reader: Reader, scope: NameScope, name: str) -> tuple[Branch, int]:
+async def branch_of(reader: StorageReader, scope: NameScope, name: str) -> tuple[Branch, int]:
     """Return the branch with this name and its revision, else raise NotFound."""
     known = await find_record(reader, scope, name)
     if known is None or not isinstance(known.record, Branch):
@@ -249,7 +249,7 @@ async def branch_of(reader: Reader, scope: NameScope, name: str) -> tuple[Branch
     return known.record, known.revision
 
 
-async def branch_with(reader: Reader, number: int) -> tuple[Branch, int] | None:
+async def branch_with(reader: StorageReader, number: int) -> tuple[Branch, int] | None:
     """Return the branch with this number, in any scope, and its revision."""
     for known in await all_records(reader):
         if isinstance(known.record, Branch) and known.record.number == number:
@@ -257,7 +257,7 @@ async def branch_with(reader: Reader, number: int) -> tuple[Branch, int] | None:
     return None
 
 
-async def branch_over(reader: Reader, overlay: int) -> tuple[Branch, int] | None:
+async def branch_over(reader: StorageReader, overlay: int) -> tuple[Branch, int] | None:
     """Return the branch that owns an overlay, now or formerly, and its revision."""
     for known in await all_records(reader):
         record = known.record
@@ -273,7 +273,7 @@ async def change_branch(session: WriteSession, branch: Branch, revision: int) ->
         Retryable: The branch was changed concurrently.
     """
     try:
-        await session.keep(
+        await session.store_object(
             REF, branch.scope.key(branch.name), as_json_value(branch), expected=revision
         )
     except Conflict as error:
@@ -282,20 +282,20 @@ async def change_branch(session: WriteSession, branch: Branch, revision: int) ->
         ) from error
 
 
-async def records_in(reader: Reader, space: str | None = None) -> list[StoredRecord]:
+async def records_in(reader: StorageReader, space: str | None = None) -> list[StoredRecord]:
     """List the tags and branches of the storage itself, or of a space."""
-    return [_known(each) for each in await reader.all_kept(REF, NameScope(space).key(""))]
+    return [_known(each) for each in await reader.stored_objects(REF, NameScope(space).key(""))]
 
 
-async def deleted_branches(reader: Reader) -> list[Branch]:
+async def deleted_branches(reader: StorageReader) -> list[Branch]:
     """List the deleted branches that the merge history still needs."""
-    kept = await reader.all_kept(GONE)
+    kept = await reader.stored_objects(GONE)
     return [msgspec.convert(each.value, Branch, strict=False) for each in kept]
 
 
-async def all_records(reader: Reader) -> list[StoredRecord]:
+async def all_records(reader: StorageReader) -> list[StoredRecord]:
     """List the tags and branches of the storage and of all spaces."""
-    return [_known(each) for each in await reader.all_kept(REF)]
+    return [_known(each) for each in await reader.stored_objects(REF)]
 
 
 def pins_of(name: str, scope: NameScope) -> list[tuple[str, str | None]]:
@@ -310,12 +310,12 @@ def as_json_value(record: Tag | Branch | StoredConflict | list[StoredUndecided])
     return msgspec.to_builtins(record, str_keys=True)
 
 
-def stored_conflict(kept: KeptObject) -> StoredConflict:
+def stored_conflict(kept: StoredObject) -> StoredConflict:
     """Decode a stored conflict."""
     return msgspec.convert(kept.value, StoredConflict, strict=False)
 
 
-def _known(kept: KeptObject) -> StoredRecord:
+def _known(kept: StoredObject) -> StoredRecord:
     record: Tag | Branch = msgspec.convert(kept.value, Tag | Branch, strict=False)
     return StoredRecord(record, kept.revision)
 
@@ -327,4 +327,4 @@ def name_taken(name: str) -> Conflict:
     )
 
 
-MAIN_LAYERS: Final = (Layer(MAIN, None),)
+MAIN_LAYERS: Final = (BranchLayer(MAIN, None),)

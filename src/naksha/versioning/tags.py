@@ -74,7 +74,7 @@ async def create_tag(
             assert isinstance(known.record, Tag)
             await _unpin(session, known.record)
         expected = 0 if known is None else known.revision
-        await session.keep(REF, scope.key(name), as_json_value(tag), expected=expected)
+        await session.store_object(REF, scope.key(name), as_json_value(tag), expected=expected)
         await stand_on(session, place.line)
         if protects and tag.version.seq_number > 0:
             await _pin(session, tag)
@@ -90,7 +90,7 @@ async def delete_tag(
     tag, known = await _tag(storage, name, scope)
 
     async def work(session: WriteSession) -> None:
-        await session.forget(REF, scope.key(name), expected=known.revision)
+        await session.remove_object(REF, scope.key(name), expected=known.revision)
         await _unpin(session, tag)
 
     await storage.run(work, signed.app_id, signed.author)

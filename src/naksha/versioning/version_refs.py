@@ -117,7 +117,7 @@ def _point(text: str, part: str) -> Point:
     if _NUMBER.fullmatch(part):
         number = int(part)
         if number > INT8_MAX:
-            raise _invalid_ref(text, f"the version must be at most {INT8_MAX}")
+            raise _invalid_ref(text, f"its version number is above the maximum {INT8_MAX}")
         return selector_of(number)
     if is_uuid(part):
         return UuidRef(part.lower())
@@ -132,7 +132,10 @@ def _epoch_ms(text: str, part: str) -> int:
     try:
         time = datetime.fromisoformat(part)
     except ValueError:
-        raise _invalid_ref(text, f"{part!r:.64} is not a valid ISO 8601 time") from None
+        raise _invalid_ref(
+            text,
+            f"{part!r:.64} is not a valid time; write it in ISO 8601, such as 2026-01-31T12:00",
+        ) from None
     aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
     whole = aware.replace(microsecond=0)
     # Avoid a float, which could round whole milliseconds.

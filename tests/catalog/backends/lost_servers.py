@@ -233,7 +233,9 @@ class TestCancelledCalls:
                 assert await get(lively, realm, id) is not None
                 row = after
 
-    async def test_more_calls_than_sessions_wait_their_turn(self, lively: CatalogBackend) -> None:
+    async def test_calls_beyond_the_sessions_wait_for_a_session(
+        self, lively: CatalogBackend
+    ) -> None:
         realm = fresh_realm()
         rows = [pointer(f"p{n}") for n in range(100)]
         made = await asyncio.gather(*(lively.create_pointer(realm, row) for row in rows))

@@ -183,7 +183,7 @@ class TestGroups:
 
 
 class TestOtherProcesses:
-    async def test_who_waits_too_long_is_told_so_and_nothing_is_written(self, path: Path) -> None:
+    async def test_a_lock_timeout_raises_and_writes_nothing(self, path: Path) -> None:
         backend = await SqliteCatalog.open(f"file:{path}", busy_s=0.2)
         row = pointer("main")
         assert await backend.create_pointer("r", row)

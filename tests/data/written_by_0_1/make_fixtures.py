@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 import naksha
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import MergeConflict
-from naksha.spi.opening import open_storage
+from naksha.spi.storage_factory import open_storage
 from naksha.testing.servers.hub_server import HubServer
 from naksha.testing.servers.postgres import PostgresCluster
 from naksha.versioning import Attribution, EditStep, import_history

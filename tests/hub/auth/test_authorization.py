@@ -11,8 +11,8 @@ from naksha.hub.auth.rights import Rights, parse_rights
 from naksha.hub.config.change_rights import is_visible
 from naksha.hub.config.objects import Role, Space, StorageObject
 from naksha.hub.handlers.authorization import Authorization
-from naksha.hub.pipeline.pipeline import Event, Pipeline, Setup, Stage, Surroundings
-from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.pipeline.pipeline import Event, HubServices, Pipeline, Setup, Stage
+from naksha.hub.pipeline.request_context import Actor, RequestContext
 from naksha.hub.pipeline.requests import (
     CountFeatures,
     IfExists,
@@ -35,12 +35,12 @@ async def hub(tmp_path: Path) -> AsyncIterator[HubUnderTest]:
         yield opened
 
 
-def acting(rights: Rights | dict[str, Any], app: str = "editor") -> Context:
+def acting(rights: Rights | dict[str, Any], app: str = "editor") -> RequestContext:
     granted = parse_rights({"naksha": rights}) if isinstance(rights, dict) else rights
-    return Context(actor=Actor(app_id=app, rights=granted), stream_id="1")
+    return RequestContext(actor=Actor(app_id=app, rights=granted), stream_id="1")
 
 
-async def ids(hub: HubUnderTest, space: str, context: Context) -> list[str]:
+async def ids(hub: HubUnderTest, space: str, context: RequestContext) -> list[str]:
     answer = await hub.realm.send(space, ReadFeatures(), context)
     return sorted(state.id for state in await answer.all())
 
@@ -138,7 +138,7 @@ async def view(hub: HubUnderTest) -> HubUnderTest:
 
 
 async def test_each_space_of_a_view_needs_its_own_rights(view: HubUnderTest) -> None:
-    def reading(*spaces: str) -> Context:
+    def reading(*spaces: str) -> RequestContext:
         some = [{"id": space} for space in spaces]
         return acting({"useSpaces": some, "readFeatures": [{"spaceId": space} for space in spaces]})
 
@@ -262,9 +262,9 @@ async def test_roles_are_looked_up_with_every_request(hub: HubUnderTest) -> None
     some = {"useSpaces": [{}], "readFeatures": [{"tags": "open"}]}
     await hub.realm.registry.create(Role(id="viewer", urm={"naksha": some}), ACTOR)
     assert await ids(hub, "roads", context) == ["a"]
-    first = await hub.realm.with_roles(context.actor)
-    assert first.rights is (await hub.realm.with_roles(context.actor)).rights
-    assert first.rights is (await hub.realm.with_roles(first)).rights
+    first = await hub.realm.resolved(context)
+    assert first.actor.rights is (await hub.realm.resolved(context)).actor.rights
+    assert await hub.realm.resolved(first) is first
     every: dict[str, Any] = {"useSpaces": [{}], "readFeatures": [{}]}
     await hub.realm.registry.change(
         Role, "viewer", lambda _: Role(id="viewer", urm={"naksha": every}), ACTOR
@@ -327,7 +327,7 @@ class Careless:
 async def test_responses_of_handlers_are_filtered(
     hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("naksha.hub.pipeline.pipeline_cache.handler_class", lambda _: Careless)
+    monkeypatch.setattr("naksha.hub.pipeline.configuration.handler_class", lambda _: Careless)
     await hub.space("careless", ("read-only", {}))
     every: list[dict[str, str]] = [{}]
     some = [{"tags": "open"}]
@@ -355,7 +355,7 @@ async def test_an_abandoned_response_is_closed() -> None:
     space = Space(id="roads")
     authorization = Authorization(space, features(space.resource()))
     stages = [Stage("authorization", authorization), Stage("endless", Endless())]
-    hub: Surroundings = None  # type: ignore[assignment] # nobody here needs one
+    hub: HubServices = None  # type: ignore[assignment] # nobody here needs one
     context = acting({"useSpaces": [{}], "readFeatures": [{"id": "a"}]})
     answer = await Pipeline(space, stages, hub).run(ReadFeatures(), context)
     async for states in answer:
@@ -370,7 +370,9 @@ async def test_writes_without_author_keep_it_and_creations_use_the_app_id(
 ) -> None:
     await hub.space("roads")
     by_anna = Actor(app_id="tests", author="anna", rights=ACTOR.rights)
-    await hub.realm.send("roads", writing(feature("a")), Context(actor=by_anna, stream_id="1"))
+    await hub.realm.send(
+        "roads", writing(feature("a")), RequestContext(actor=by_anna, stream_id="1")
+    )
     rights = {"useSpaces": [{}], "updateFeatures": [{"author": "anna"}]}
     update = writing(feature("a", n=1), ne=IfNotExists.ERROR)
     assert (await hub.realm.send("roads", update, acting(rights))).updated == ("a",)

@@ -15,8 +15,8 @@ from naksha.hub.config.objects import Space
 from naksha.hub.feed.delivery_requests import DeliverChanges
 from naksha.hub.handlers.authorization import Authorization
 from naksha.hub.pipeline.meta_requests import PutMeta
-from naksha.hub.pipeline.pipeline import Event, Pipeline, Stage, Surroundings
-from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.pipeline.pipeline import Event, HubServices, Pipeline, Stage
+from naksha.hub.pipeline.request_context import Actor, RequestContext
 from naksha.hub.pipeline.requests import (
     Modification,
     PurgeFeatures,
@@ -100,8 +100,8 @@ async def send(
 ) -> Any:
     authorization = Authorization(space, resources.features(space.resource()))
     stages = [Stage("authorization", authorization), Stage("recorder", recorder)]
-    hub: Surroundings = None  # type: ignore[assignment] # nobody here needs one
-    context = Context(actor=Actor(app_id="tests", rights=rights), stream_id="1")
+    hub: HubServices = None  # type: ignore[assignment] # nobody here needs one
+    context = RequestContext(actor=Actor(app_id="tests", rights=rights), stream_id="1")
     return await Pipeline(space, stages, hub).run(request, context)
 
 

@@ -208,7 +208,7 @@ def test_key_ids_are_unique_and_the_number_is_limited(tmp_path: Path) -> None:
     many = [jwk(SECRET, str(n)) for n in range(limits.TOKEN_KEYS_MAX + 1)]
     with pytest.raises(InvalidArgument, match="TOKEN_KEYS_MAX = 32"):
         KeyRing([write_set(tmp_path / "many", *many)])
-    with pytest.raises(InvalidArgument, match="without keys"):
+    with pytest.raises(InvalidArgument, match="pass one with --keys"):
         KeyRing([])
 
 

@@ -13,7 +13,7 @@ PUBLIC = {"naksha": {"manageSpaces": [{"id": "public-*"}]}}
 
 
 async def with_roles(actor: Actor, hub: Hub) -> Actor:
-    return await (await hub.realm(actor.realm)).with_roles(actor)
+    return await (await (await hub.realm(actor.realm)).configuration()).granted(actor)
 
 
 def may_manage(actor: Actor, id: str) -> bool:

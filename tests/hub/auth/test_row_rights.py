@@ -17,7 +17,7 @@ from naksha.hub.auth.row_rights import (
     rights_attributes_in,
     rights_attributes_of,
 )
-from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.pipeline.request_context import Actor, RequestContext
 from naksha.hub.pipeline.requests import (
     CountFeatures,
     DeleteFeatures,
@@ -123,14 +123,14 @@ async def fill(hub: HubUnderTest, space: str = "roads") -> None:
 ALL: dict[str, Any] = {right.value: [{}] for right in Right}
 
 
-def acting(app: str, author: str | None, actions: dict[str, Any]) -> Context:
+def acting(app: str, author: str | None, actions: dict[str, Any]) -> RequestContext:
     rights = parse_rights({"naksha": {"useSpaces": [{}], **actions}})
-    return Context(actor=Actor(app_id=app, author=author, rights=rights), stream_id="1")
+    return RequestContext(actor=Actor(app_id=app, author=author, rights=rights), stream_id="1")
 
 
 async def write(
     hub: HubUnderTest,
-    context: Context,
+    context: RequestContext,
     space: str,
     *features: dict[str, Any],
     ids: Collection[str] = (),
@@ -186,7 +186,7 @@ async def test_reads_counts_and_pages_are_those_of_a_plain_filter(
     ]
 
 
-async def paged(hub: HubUnderTest, context: Context, size: int) -> list[list[str]]:
+async def paged(hub: HubUnderTest, context: RequestContext, size: int) -> list[list[str]]:
     """The ids of all pages that have some."""
     pages, query = [], Query(limit=size)
     while True:

@@ -8,7 +8,7 @@ from naksha.hub.auth.rights import all_rights
 from naksha.hub.config.objects import Connector, Extends, Space, StorageChoice, StorageObject
 from naksha.hub.config.realm_setup import DefaultStorage
 from naksha.hub.hub import Hub, RealmHub
-from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.pipeline.request_context import Actor, RequestContext
 from naksha.hub.pipeline.requests import (
     CountFeatures,
     IfExists,
@@ -22,7 +22,7 @@ from naksha.model.query import Query
 from naksha.model.state import XYZ, State
 
 ACTOR = Actor(realm="default", app_id="tests", rights=all_rights())
-CONTEXT = Context(actor=ACTOR, stream_id="test")
+CONTEXT = RequestContext(actor=ACTOR, stream_id="test")
 Feature = dict[str, Any]
 
 

@@ -3,6 +3,7 @@
 Features are merged property by property, or written where they come from.
 """
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import shapely
 
 from naksha.hub.config.objects import Space
 from naksha.hub.config.space_changes import create_space, remove_space
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import DeleteFeatures, IfExists, IfNotExists, ReadFeatures
 from naksha.model.errors import (
     FeatureNotFound,
@@ -19,7 +20,7 @@ from naksha.model.errors import (
     InvalidArgument,
     NotSupported,
 )
-from naksha.model.query import Bbox, Intersects, Op, Part, Query, States
+from naksha.model.query import Bbox, Intersects, Op, Query, QueryPart, States
 from naksha.model.query import Test as PropertyTest
 from tests.hub.handlers.support import ACTOR, CONTEXT, Feature, HubUnderTest, content, feature
 from tests.hub.realms import an_actor
@@ -104,13 +105,23 @@ class TestMerged:
         assert await hub.read("map", Query(tags=(("low",),))) == {}
         assert await hub.read("map", Query(authors=("nobody",))) == {}
 
+    async def test_the_upper_time_of_creation_counts(self, hub: HubUnderTest) -> None:
+        await joined(hub)
+        await asyncio.sleep(0.005)
+        await hub.put(FIGURES, nowhere("c"))
+        (above,) = [state for state in await hub.states(FIGURES) if state.id == "c"]
+        created = above.xyz["createdAt"]
+        assert sorted(await hub.read("map", Query(created_from=created))) == ["c"]
+        assert sorted(await hub.read("map", Query(created_to=created))) == ["a", "b", "d"]
+        assert await hub.count("map", Query(created_from=created, created_to=created)) == 0
+
     async def test_pages_and_parts_are_whole(self, any_hub: HubUnderTest) -> None:
         hub = any_hub
         await joined(hub)
         for size in (1, 2, 3, 4, 5):
             pages = await hub.pages("map", Query(limit=size))
             assert [id for page in pages for id in page] == ["a", "b", "c", "d"]
-        parts = [sorted(await hub.read("map", Query(part=Part(n, 2)))) for n in (1, 2)]
+        parts = [sorted(await hub.read("map", Query(part=QueryPart(n, 2)))) for n in (1, 2)]
         assert sorted(parts[0] + parts[1]) == ["a", "b", "c", "d"]
 
     async def test_pages_show_one_version(self, hub: HubUnderTest) -> None:
@@ -157,12 +168,12 @@ class TestMerged:
         await joined(hub)
         read = [{"spaceId": "map"}, {"spaceId": SHAPES}]
         actor = an_actor(useSpaces=[{}], readFeatures=read)
-        somebody = Context(actor=actor, stream_id="test")
+        somebody = RequestContext(actor=actor, stream_id="test")
         with pytest.raises(Forbidden):
             await (await hub.realm.send("map", ReadFeatures(), somebody)).all()
         await hub.put(SHAPES, feature("x", tags=["open"]), feature("y"))
         actor = an_actor(useSpaces=[{}], readFeatures=[{"tags": "open"}])
-        reader = Context(actor=actor, stream_id="test")
+        reader = RequestContext(actor=actor, stream_id="test")
         found = await (await hub.realm.send("map", ReadFeatures(), reader)).all()
         assert [state.id for state in found] == ["x"]
 

@@ -21,7 +21,7 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.query import Query
 from naksha.spark.jobs.frame import InputFile, Job, JobAccess, JobProgress, JobSpec, OutputFile
 from naksha.spark.runtime.storage_cache import shared_storage
-from naksha.spi.arrow import GIVEN
+from naksha.spi.arrow import INPUT
 from naksha.spi.staging import StagedWrite, WriteMode
 
 COUNT = "tests-count"
@@ -129,7 +129,7 @@ def load(spark: SparkSession | None, spec: Load, progress: JobProgress) -> Count
         stage = used.call(lambda s: s.stage(spec.job_id, info))
         for n in range(spec.steps):
             feature = {"id": f"m{n}", "properties": "{}"}
-            used.wait(stage.add(pa.RecordBatch.from_pylist([feature], schema=GIVEN)))
+            used.wait(stage.add(pa.RecordBatch.from_pylist([feature], schema=INPUT)))
             progress.advance()
         part = used.wait(stage.close())
     progress.phase("staged")

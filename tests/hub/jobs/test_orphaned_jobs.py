@@ -29,7 +29,7 @@ from naksha.hub.jobs.service import running_jobs
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.spi.staging import StagedWrite, WriteMode
-from naksha.testing.storage.given_batches import given_batch
+from naksha.testing.storage.input_batches import given_batch
 from naksha.testing.storage.suite_support import point
 from tests.hub.jobs.realms import Realm, a_realm, has_ended, held, is_alone
 from tests.hub.jobs.sample import COUNT, LOAD, ONCE

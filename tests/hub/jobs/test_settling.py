@@ -15,7 +15,13 @@ from naksha.spark.runtime.job_thread import JobRun
 from naksha.spark.runtime.progress import LineProgress
 from naksha.spark.runtime.storage_cache import close_all
 from naksha.spark.source.options import StorageRef
-from naksha.spi.jobs.messages import Done, Failed, Late, Phase, read_line
+from naksha.spi.jobs.messages import (
+    DoneMessage,
+    FailedMessage,
+    PhaseMessage,
+    UncancellableMessage,
+    read_message,
+)
 from tests.hub.jobs.sample import Load, load, load_job
 from tests.hub.jobs.support import town
 
@@ -40,7 +46,10 @@ def test_an_irreversible_step_cannot_be_cancelled() -> None:
     progress.disable_cancellation()
     assert not progress.cancel()
     progress.phase("dropping")
-    assert [read_line(text) for text in out.getvalue().splitlines()] == [Late(), Phase("dropping")]
+    assert [read_message(text) for text in out.getvalue().splitlines()] == [
+        UncancellableMessage(),
+        PhaseMessage("dropping"),
+    ]
 
 
 def test_a_cancelled_job_starts_no_irreversible_step() -> None:
@@ -60,7 +69,7 @@ def test_a_job_written_by_another_run_is_done(error: type[NakshaError], tmp_path
         raise error("what was staged is not there")
 
     line = end_of(tmp_path, work)
-    assert isinstance(line, Done)
+    assert isinstance(line, DoneMessage)
     assert line.report["created"] == 3
 
 
@@ -70,5 +79,5 @@ def test_an_unwritten_job_reports_its_failure(error: type[NakshaError], tmp_path
         raise error("it did not even begin")
 
     line = end_of(tmp_path, work)
-    assert isinstance(line, Failed)
+    assert isinstance(line, FailedMessage)
     assert line.code == error.code

@@ -4,7 +4,7 @@ import time
 
 from naksha.hub.auth import resources
 from naksha.hub.auth.rights import NO_RIGHTS, Right
-from naksha.hub.pipeline.request_context import Actor, Context, anonymous
+from naksha.hub.pipeline.request_context import Actor, RequestContext, anonymous
 
 
 def test_things_belong_to_the_author_or_else_to_the_application() -> None:
@@ -20,9 +20,9 @@ def test_an_anonymous_actor_has_a_name_and_all_rights_in_his_realm() -> None:
 
 
 def test_time_runs_out() -> None:
-    context = Context.within(anonymous(), "stream", 100)
+    context = RequestContext.within(anonymous(), "stream", 100)
     assert context.seconds_left is not None
     assert 99 < context.seconds_left <= 100
-    late = Context(actor=anonymous(), stream_id="stream", deadline=time.monotonic() - 1)
+    late = RequestContext(actor=anonymous(), stream_id="stream", deadline=time.monotonic() - 1)
     assert late.seconds_left == 0
-    assert Context(actor=anonymous(), stream_id="stream").seconds_left is None
+    assert RequestContext(actor=anonymous(), stream_id="stream").seconds_left is None

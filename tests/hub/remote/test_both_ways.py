@@ -13,7 +13,7 @@ from naksha.hub.config.objects import Connector as ConnectorObject
 from naksha.hub.config.objects import Space
 from naksha.hub.config.realm_setup import DefaultStorage
 from naksha.hub.hub import Hub
-from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.pipeline.request_context import Actor, RequestContext
 from naksha.hub.pipeline.requests import CountFeatures, IfExists, IfNotExists, ReadFeatures
 from naksha.hub.remote.wire import PROTOCOL, WireEvent
 from naksha.model.errors import (
@@ -167,7 +167,7 @@ async def test_a_handler_has_the_rights_of_the_caller(
     await hub.space("other")
     await hub.space("comparing", connector("Comparing", spaceId="other"), STORED)
     rights = parse_rights({"xyz-hub": {"readFeatures": [{"space": "comparing"}]}})
-    context = Context(actor=Actor(app_id="reader", rights=rights), stream_id="1")
+    context = RequestContext(actor=Actor(app_id="reader", rights=rights), stream_id="1")
     with pytest.raises(Forbidden, match="'other'"):
         await hub.realm.send("comparing", CountFeatures(), context)
 
@@ -179,7 +179,7 @@ async def test_a_remote_handler_is_limited_to_the_rights_of_the_caller(
     await hub.space("watched", ("remote", own), STORED)
     await hub.put("watched", feature("a"))
     rights = parse_rights({"xyz-hub": {"readFeatures": [{"space": "watched"}]}})
-    reader = Context(actor=Actor(app_id="reader", rights=rights), stream_id="1")
+    reader = RequestContext(actor=Actor(app_id="reader", rights=rights), stream_id="1")
     with pytest.raises(Forbidden, match="deleteFeatures"):
         await hub.realm.send("watched", CountFeatures(), reader)
     assert list(await hub.read("watched")) == ["a"]
@@ -192,7 +192,7 @@ async def test_rights_to_some_features_are_not_lost_on_the_way(
     await hub.put("roads", feature("a", tags=["open"]), feature("b"))
     some = {"useSpaces": [{}], "readFeatures": [{"tags": "open"}], "updateFeatures": []}
     some |= {"createFeatures": [{"tags": "open"}]}
-    context = Context(
+    context = RequestContext(
         actor=Actor(app_id="reader", author="ann", rights=parse_rights({"naksha": some})),
         stream_id="7",
     )

@@ -13,7 +13,7 @@ import pytest
 from naksha.hub.config.objects import Connector
 from naksha.hub.config.realm_setup import DefaultStorage
 from naksha.hub.hub import Hub
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import CountFeatures
 from naksha.hub.remote.signatures import check_signature
 from naksha.model import limits
@@ -187,7 +187,7 @@ async def test_a_secret_is_never_shown(tmp_path: Path) -> None:
         (reply(response=None), "response that does not match the request"),
         (reply(send={"request": {"request": "Nothing"}}), "sent an invalid request"),
         (reply(send={"request": {"request": "CountFeatures", "query": 7}}), "invalid request"),
-        (http(b"{}", 200, "Content-Encoding: gzip\r\n"), "compressed its response"),
+        (http(b"{}", 200, "Content-Encoding: gzip\r\n"), "sent a compressed response"),
         (b"SMTP ready\r\n\r\n", "connection broke"),
     ],
 )
@@ -284,9 +284,9 @@ async def test_a_slow_handler_is_given_up(tmp_path: Path) -> None:
         with pytest.raises(TimedOut, match=r"0\.2 s"):
             await hub.count("roads")
         assert len(service.calls) <= 1, "it is not called again"
-        with pytest.raises(OutcomeUnknown, match="check before you retry"):
+        with pytest.raises(OutcomeUnknown, match="read them before you retry"):
             await hub.put("roads", feature("a"))
-        context = Context.within(ACTOR, "test", 0.1)
+        context = RequestContext.within(ACTOR, "test", 0.1)
         with pytest.raises(TimedOut):
             await hub.realm.send("roads", CountFeatures(), context)
 

@@ -11,7 +11,6 @@ import pytest
 from naksha.hub.config.objects import Identity, Space, StorageObject
 from naksha.hub.config.space_changes import create_space
 from naksha.hub.hub import Hub, RealmHub
-from naksha.hub.lookup import find_state, find_transaction
 from naksha.hub.storages.changes import create_storage, replace_storage
 from naksha.hub.storages.identities import identity_of
 from naksha.model.errors import Conflict, NotFound
@@ -20,7 +19,7 @@ from naksha.model.identity.uuids import Uuid
 from naksha.model.query import Query
 from naksha.model.state import State
 from naksha.sqlite import SqliteStorage
-from tests.hub.realms import ADMIN, AS_ADMIN, a_feature, a_hub, put
+from tests.hub.realms import ADMIN, AS_ADMIN, a_feature, a_hub, find_state, find_transaction, put
 from tests.hub.test_lookup import uuid_form
 
 

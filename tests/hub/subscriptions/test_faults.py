@@ -75,7 +75,7 @@ async def test_why_a_destination_fails_is_in_the_log(
     found = await to_chosen(hub)
     await hub.put("roads", feature("a"))
     told = (await hub.comes_to(found, "failing"))["stateReason"]
-    assert "see the log for the reason" in told
+    assert "finds the reason in its log" in told
     assert "the disk is full" not in told
     assert "the disk is full" in caplog.text
 

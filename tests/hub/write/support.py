@@ -8,7 +8,7 @@ from naksha.hub.auth.rights import all_rights
 from naksha.hub.config.realm_setup import DEFAULT_STORAGE
 from naksha.hub.config.space_collections import derived_collection_id, scope_of
 from naksha.hub.hub import RealmHub
-from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.pipeline.request_context import Actor, RequestContext
 from naksha.hub.pipeline.requests import (
     DeleteFeatures,
     IfExists,
@@ -26,7 +26,7 @@ from naksha.versioning import NameScope
 
 Feature = dict[str, Any]
 ACTOR = Actor(realm="default", app_id="tests", author="ann", rights=all_rights())
-CONTEXT = Context(actor=ACTOR, stream_id="test")
+CONTEXT = RequestContext(actor=ACTOR, stream_id="test")
 HERE = {"type": "Point", "coordinates": [8.5, 50.0]}
 
 

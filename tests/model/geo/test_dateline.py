@@ -12,7 +12,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from shapely.geometry import shape
 
-from naksha.model.geo.dateline import Adjustment, Change, mend, mended_geometry
+from naksha.model.geo.dateline import (
+    DatelineAdjustment,
+    DatelineChange,
+    bounded_features,
+    bounded_geometry,
+)
 from naksha.model.geo.geometry_rules import geometry_problem
 from naksha.testing.models.strategies import geometries
 
@@ -38,7 +43,7 @@ def test_what_is_on_earth_and_not_wide_stays_the_very_same(geometry: Json | None
     assert geometry is not None
     west, _, east, _ = shape(geometry).bounds
     assume(east - west <= 180.0)
-    assert mended_geometry(geometry).geometry is geometry
+    assert bounded_geometry(geometry).geometry is geometry
 
 
 @pytest.mark.parametrize(
@@ -46,24 +51,24 @@ def test_what_is_on_earth_and_not_wide_stays_the_very_same(geometry: Json | None
     [(181.0, -179.0), (190.5, -169.5), (-190.0, 170.0), (540.0, -180.0), (360.0, 0.0)],
 )
 def test_points_are_wrapped(lon: float, wrapped: float) -> None:
-    assert mended_geometry({"type": "Point", "coordinates": [lon, 1.0, 7.0]}) == (
+    assert bounded_geometry({"type": "Point", "coordinates": [lon, 1.0, 7.0]}) == (
         {"type": "Point", "coordinates": [wrapped, 1.0, 7.0]},
-        Change.WRAPPED,
+        DatelineChange.WRAPPED,
     )
-    assert mended_geometry({"type": "MultiPoint", "coordinates": [[lon, 1.0], [5.0, 6.0]]}) == (
+    assert bounded_geometry({"type": "MultiPoint", "coordinates": [[lon, 1.0], [5.0, 6.0]]}) == (
         {"type": "MultiPoint", "coordinates": [[wrapped, 1.0], [5.0, 6.0]]},
-        Change.WRAPPED,
+        DatelineChange.WRAPPED,
     )
 
 
 def test_points_far_apart_are_no_jump() -> None:
     points = {"type": "MultiPoint", "coordinates": [[-179.0, 1.0], [179.0, 6.0]]}
-    assert mended_geometry(points) == (points, None)
+    assert bounded_geometry(points) == (points, None)
 
 
 @pytest.mark.parametrize("end", [190.0, -170.0])
 def test_a_line_is_cut_and_keeps_its_height(end: float) -> None:
-    mended = mended_geometry(line((170.0, 0.0, 10.0), (end, 10.0, 20.0)))
+    mended = bounded_geometry(line((170.0, 0.0, 10.0), (end, 10.0, 20.0)))
     assert mended == (
         {
             "type": "MultiLineString",
@@ -72,19 +77,19 @@ def test_a_line_is_cut_and_keeps_its_height(end: float) -> None:
                 [[-180.0, 5.0, 15.0], [-170.0, 10.0, 20.0]],
             ],
         },
-        Change.SPLIT,
+        DatelineChange.SPLIT,
     )
 
 
 def test_a_line_beyond_the_date_line_is_wrapped() -> None:
-    assert mended_geometry(line((180.0, 0.0), (185.0, 1.0))) == (
+    assert bounded_geometry(line((180.0, 0.0), (185.0, 1.0))) == (
         line((-180.0, 0.0), (-175.0, 1.0)),
-        Change.WRAPPED,
+        DatelineChange.WRAPPED,
     )
 
 
 def test_a_line_with_positions_on_the_date_line_has_no_needless_part() -> None:
-    mended = mended_geometry(line((179.0, 0.0), (180.0, 0.0), (-180.0, 0.0), (-179.0, 0.0)))
+    mended = bounded_geometry(line((179.0, 0.0), (180.0, 0.0), (-180.0, 0.0), (-179.0, 0.0)))
     parts = mended.geometry["coordinates"]
     assert parts == [[[179.0, 0.0], [180.0, 0.0]], [[-180.0, 0.0], [-179.0, 0.0]]]
 
@@ -96,7 +101,7 @@ def degrees(least: float, most: float) -> st.SearchStrategy[float]:
 
 def test_a_line_that_stays_on_the_date_line_for_a_while_is_not_cut_there() -> None:
     path = [(179.0, 0.0), (180.0, 1.0), (180.0, 2.0), (179.0, 3.0), (181.0, 5.0)]
-    assert mended_geometry(line(*path)).geometry["coordinates"] == [
+    assert bounded_geometry(line(*path)).geometry["coordinates"] == [
         [[179.0, 0.0], [180.0, 1.0], [180.0, 2.0], [179.0, 3.0], [180.0, 4.0]],
         [[-180.0, 4.0], [-179.0, 5.0]],
     ]
@@ -113,7 +118,7 @@ def test_a_line_passes_the_same_places_after_the_cut(
     path = [start]
     for step, lat in steps:
         path.append((min(max(path[-1][0] + step, -539.0), 539.0), lat))
-    mended = mended_geometry(line(*path)).geometry
+    mended = bounded_geometry(line(*path)).geometry
     assert geometry_problem(mended) is None
     length = sum(map(math.dist, path, path[1:]))
     assert shape(mended).length == pytest.approx(length, abs=1e-6)
@@ -133,7 +138,7 @@ def test_a_line_within_the_world_is_cut_as_it_is_when_it_goes_on_beyond(
         path.append((min(max(path[-1][0] + step, -500.0), 500.0), lat))
     assume(all(abs(b[0] - a[0]) < 180 for a, b in pairwise(path)))
     wrapped = [((lon + 180.0) % 360.0 - 180.0, lat) for lon, lat in path]
-    beyond, within = mended_geometry(line(*path)), mended_geometry(line(*wrapped))
+    beyond, within = bounded_geometry(line(*path)), bounded_geometry(line(*wrapped))
     assert shape(beyond.geometry).length == pytest.approx(shape(within.geometry).length, abs=1e-6)
     assert shape(beyond.geometry).hausdorff_distance(shape(within.geometry)) < 1e-6
 
@@ -160,7 +165,7 @@ def test_polygons_are_cut_as_the_package_for_it_does(
         shape(antimeridian.fix_shape(within, great_circle=False, fix_winding=False))
     )
     for given_form in (beyond, within):
-        mended = mended_geometry(given_form).geometry
+        mended = bounded_geometry(given_form).geometry
         assert geometry_problem(mended) is None
         found = shapely.make_valid(shape(mended))
         assert found.area == pytest.approx(shape(beyond).area, rel=1e-9)
@@ -170,7 +175,7 @@ def test_polygons_are_cut_as_the_package_for_it_does(
 @given(st.floats(150.0, 210.0), RADII)
 def test_a_polygon_keeps_its_heights(lon: float, radii: list[float]) -> None:
     ring = star(lon, 0.0, radii)
-    mended = mended_geometry(polygon(*((x, y, 3.0 * x + y) for x, y in ring))).geometry
+    mended = bounded_geometry(polygon(*((x, y, 3.0 * x + y) for x, y in ring))).geometry
     positions = shapely.get_coordinates(shape(mended), include_z=True)
     x = np.where(positions[:, 0] < 0, positions[:, 0] + 360.0, positions[:, 0])
     assert np.allclose(positions[:, 2], 3.0 * x + positions[:, 1])
@@ -179,8 +184,8 @@ def test_a_polygon_keeps_its_heights(lon: float, radii: list[float]) -> None:
 def test_a_polygon_with_a_hole_over_the_date_line() -> None:
     outer, inner = box(170.0, 0.0, 190.0, 10.0), box(-182.0, 4.0, -178.0, 6.0)
     rings = [outer["coordinates"][0], inner["coordinates"][0]]
-    mended = mended_geometry({"type": "Polygon", "coordinates": rings})
-    assert mended.change is Change.SPLIT
+    mended = bounded_geometry({"type": "Polygon", "coordinates": rings})
+    assert mended.change is DatelineChange.SPLIT
     found = shape(mended.geometry)
     assert found.is_valid
     assert found.area == pytest.approx(200.0 - 8.0)
@@ -190,8 +195,8 @@ def test_a_polygon_with_a_hole_over_the_date_line() -> None:
 
 def test_a_multi_polygon_is_still_one() -> None:
     parts = [box(0, 0, 1, 1)["coordinates"], box(179, 0, 181, 1)["coordinates"]]
-    mended = mended_geometry({"type": "MultiPolygon", "coordinates": parts})
-    assert mended.change is Change.SPLIT
+    mended = bounded_geometry({"type": "MultiPolygon", "coordinates": parts})
+    assert mended.change is DatelineChange.SPLIT
     assert len(mended.geometry["coordinates"]) == 3
     assert mended.geometry["coordinates"][0] == parts[0]
 
@@ -200,12 +205,12 @@ def test_a_multi_polygon_is_still_one() -> None:
     "wide", [box(-170, -10, 170, 10), box(-180, -90, 180, 90), box(-100, -60, 120, 60)]
 )
 def test_a_wide_polygon_that_is_right_as_it_stands_stays(wide: Json) -> None:
-    assert mended_geometry(wide) == (wide, None)
+    assert bounded_geometry(wide) == (wide, None)
 
 
-def test_the_direction_of_a_ring_tells_which_way_round_it_is_meant() -> None:
-    mended = mended_geometry(polygon((177, -20), (-178, -20), (-178, -12), (177, -12)))
-    assert mended.change is Change.SPLIT
+def test_the_direction_of_a_ring_determines_its_side() -> None:
+    mended = bounded_geometry(polygon((177, -20), (-178, -20), (-178, -12), (177, -12)))
+    assert mended.change is DatelineChange.SPLIT
     assert shape(mended.geometry).area == pytest.approx(5 * 8)
 
 
@@ -215,7 +220,7 @@ def test_a_ring_round_a_pole_encloses_it(lat: float, step: int) -> None:
     lons = [*range(-165, 180, 30)][:: 1 if step > 0 else -1]
     ring = polygon(*((float(lon), lat) for lon in lons))
     # As it stands the ring has no area: all of it is on one parallel.
-    mended = mended_geometry(ring)
+    mended = bounded_geometry(ring)
     assert geometry_problem(mended.geometry) is None
     assert shape(mended.geometry).is_valid
     assert shape(mended.geometry).area == pytest.approx(360.0 * 20.0)
@@ -228,8 +233,8 @@ def test_members_of_a_collection_are_mended() -> None:
         "type": "GeometryCollection",
         "geometries": [good, {"type": "Point", "coordinates": [200.0, 2.0]}],
     }
-    mended = mended_geometry(collection)
-    assert mended.change is Change.WRAPPED
+    mended = bounded_geometry(collection)
+    assert mended.change is DatelineChange.WRAPPED
     assert mended.geometry["geometries"][0] is good
     assert mended.geometry["geometries"][1]["coordinates"] == [-160.0, 2.0]
 
@@ -253,7 +258,7 @@ def test_members_of_a_collection_are_mended() -> None:
     ],
 )
 def test_what_is_no_geometry_is_left_to_the_storage(geometry: Json) -> None:
-    mended = mended_geometry(geometry)
+    mended = bounded_geometry(geometry)
     assert geometry_problem(mended.geometry) is not None
 
 
@@ -264,11 +269,11 @@ def test_the_report_names_the_features() -> None:
         {"type": "Feature", "id": 7, "geometry": {"type": "Point", "coordinates": [190.0, 0.0]}},
         {"type": "Feature", "geometry": {"type": "Point", "coordinates": [190.0, 0.0]}},
     ]
-    mended, adjustments = mend(features)
+    mended, adjustments = bounded_features(features)
     assert adjustments == [
-        Adjustment(1, Change.SPLIT, "b"),
-        Adjustment(2, Change.WRAPPED, "7"),
-        Adjustment(3, Change.WRAPPED),
+        DatelineAdjustment(1, DatelineChange.SPLIT, "b"),
+        DatelineAdjustment(2, DatelineChange.WRAPPED, "7"),
+        DatelineAdjustment(3, DatelineChange.WRAPPED),
     ]
     assert mended[0] is features[0]
     assert features[1]["geometry"]["type"] == "LineString"

@@ -13,7 +13,7 @@ import msgspec
 from naksha.model.collection import CollectionInfo
 from naksha.psql import PsqlStorage
 from naksha.spi.staging import StagedWrite, WriteMode
-from naksha.testing.storage.given_batches import given_batch
+from naksha.testing.storage.input_batches import given_batch
 from naksha.testing.storage.suite_support import point
 
 JOB = "killed"

@@ -19,7 +19,7 @@ from naksha.model.query import Test as PropertyTest
 from naksha.model.version import HEAD, AtTxn
 from naksha.psql import PsqlStorage
 from naksha.psql.bulk import splits
-from naksha.psql.bulk.splits import LEAVES, Part, part_of
+from naksha.psql.bulk.splits import LEAVES, SplitPayload, payload_of
 from naksha.psql.sql import inlined, literal
 from naksha.spi.storage import Split
 from naksha.testing.storage.suite_support import Handle, MovableClock, point
@@ -64,7 +64,7 @@ async def test_literals_mean_what_they_are(connect: Connect, conforming: str) ->
 
 
 @pytest.mark.parametrize("text", ["\0", "\ud800"])
-def test_what_cannot_be_asked_for_is_refused(text: str) -> None:
+def test_unsupported_queries_are_refused(text: str) -> None:
     with pytest.raises(InvalidArgument):
         literal(text)
 
@@ -101,7 +101,7 @@ async def test_a_large_head_is_cut_by_leaf_and_needs_no_history(
 ) -> None:
     monkeypatch.setattr(splits, "HEAD_SPLIT_BYTES", 8192)
     planned = await storage.plan("places", Query())
-    parts = [part_of(split) for split in planned]
+    parts = [payload_of(split) for split in planned]
     assert [(part.source, part.leaves) for part in parts] == [("", leaf) for leaf in LEAVES]
     assert {part.at for part in parts} == {(await places.published()).txn}
 
@@ -115,12 +115,12 @@ async def test_only_the_leaves_of_the_ids_are_read(storage: PsqlStorage, places:
 async def test_few_tombstones_are_one_split(storage: PsqlStorage, places: Handle) -> None:
     await places.delete(*(f"f{n}" for n in range(20)))
     planned = await storage.plan("places", Query(states=States.DELETED))
-    assert [part_of(split).source for split in planned] == ["_del"]
+    assert [payload_of(split).source for split in planned] == ["_del"]
     assert len(await rows_of(storage, planned)) == 20
 
 
 def cut(start: int, published: int, sizes: list[tuple[int, int]]) -> list[tuple[int, int, str]]:
-    part = Part("_hst", start, published, LEAVES, Query())
+    part = SplitPayload("_hst", start, published, LEAVES, Query())
     found = splits._history(part, start, sizes)
     return [(each.after, each.until, each.leaves) for each in found]
 
@@ -219,7 +219,7 @@ async def test_a_connection_that_was_kept_may_be_gone(
     assert await rows_of(storage, planned) == wanted
 
 
-async def test_whoever_stops_reading_leaves_nothing_behind(
+async def test_an_aborted_read_leaves_no_connection_open(
     storage: PsqlStorage, places: Handle, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "BULK_BATCH_BYTES", 1000)
@@ -249,7 +249,7 @@ async def test_what_history_lost_meanwhile_is_expired_not_missing(
         await rows_of(storage, planned)
 
 
-async def test_what_is_lost_during_a_read_is_told_at_its_end(
+async def test_data_lost_during_a_read_raises_at_its_end(
     storage: PsqlStorage, places: Handle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "BULK_BATCH_BYTES", 1000)
@@ -273,7 +273,7 @@ async def test_a_new_day_between_lock_and_query_hides_nothing(bare: str) -> None
     for split in await storage.plan("places", Query()):
         reader = await asyncpg.connect(bare)
         before, query = splits.statements(
-            '"naksha", public', "places", part_of(split), ("id", "uuid")
+            '"naksha", public', "places", payload_of(split), ("id", "uuid")
         )
         await reader.execute("BEGIN")
         for statement in before:

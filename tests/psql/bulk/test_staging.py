@@ -28,9 +28,9 @@ from naksha.psql.connection.driver import Direct
 from naksha.psql.write.session import PsqlSession
 from naksha.spi.staging import StagedPart, StagedWrite, WriteMode
 from naksha.testing.servers.postgres import PostgresCluster
-from naksha.testing.storage.branch_support import branch_of
-from naksha.testing.storage.bulk.suite_staging import Job, counts, values, written
-from naksha.testing.storage.given_batches import given_batch
+from naksha.testing.storage.branch_case import branch_of
+from naksha.testing.storage.bulk.suite_staging import StagingJob, counts, values, written
+from naksha.testing.storage.input_batches import given_batch
 from naksha.testing.storage.suite_support import (
     Handle,
     feature,
@@ -164,7 +164,7 @@ async def test_a_cancelled_apply_never_was(
     storage: PsqlStorage, connect: Connect, is_new: bool
 ) -> None:
     connection, holder = await connect(), await connect()
-    job = Job(storage, "loaded" if is_new else "places")
+    job = StagingJob(storage, "loaded" if is_new else "places")
     if not is_new:
         await job.handle.create(point("old"))
     part = await job.stage([point(f"f{n}") for n in range(100)])
@@ -185,7 +185,7 @@ async def test_a_cancelled_apply_never_was(
 async def test_a_part_that_lost_features_is_not_applied(
     storage: PsqlStorage, connect: Connect, is_new: bool
 ) -> None:
-    job = Job(storage, "loaded" if is_new else "places")
+    job = StagingJob(storage, "loaded" if is_new else "places")
     if not is_new:
         await job.handle.create(point("old"))
     part = await job.stage([point(f"f{n}") for n in range(100)])
@@ -198,7 +198,7 @@ async def test_a_part_that_lost_features_is_not_applied(
 
 async def test_a_forgotten_table_is_no_trouble(storage: PsqlStorage, connect: Connect) -> None:
     connection = await connect()
-    job = Job(storage, "places")
+    job = StagingJob(storage, "places")
     part = await job.stage([point("x")])
     await connection.execute(f"DROP TABLE {part.table}")
     await storage.drop_staged(job.id)
@@ -207,7 +207,7 @@ async def test_a_forgotten_table_is_no_trouble(storage: PsqlStorage, connect: Co
 
 async def test_parts_in_use_are_not_swept(storage: PsqlStorage, connect: Connect) -> None:
     connection, holder = await connect(), await connect()
-    job = Job(storage, "places")
+    job = StagingJob(storage, "places")
     part = await job.stage([point("x")])
     await holder.execute("BEGIN")
     await holder.execute("SELECT FROM naksha_staged WHERE name = $1 FOR UPDATE", part.table)
@@ -247,7 +247,7 @@ async def test_tables_are_those_of_a_normal_collection(
 
 
 async def test_parts_survive_a_crash_of_the_server(storage: PsqlStorage, connect: Connect) -> None:
-    part = await Job(storage, "places").stage([point("x")])
+    part = await StagingJob(storage, "places").stage([point("x")])
     kinds = "SELECT relpersistence FROM pg_class WHERE relname = ANY($1)"
     names = [part.table, "naksha_staged"]
     found = await (await connect()).fetch(kinds, names)
@@ -272,7 +272,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_steps")
 async def test_large_jobs_are_like_small_ones(storage: PsqlStorage, connect: Connect) -> None:
     """New, changed, and mirrored, each time in many parts."""
-    job = Job(storage, "bulk")
+    job = StagingJob(storage, "bulk")
     wanted: dict[str, Any] = {}
     for step, (first, last) in enumerate([(0, 200), (100, 300), (150, 250)]):
         given = {f"f{n}": n * step for n in range(first, last)}
@@ -309,7 +309,7 @@ async def test_large_features_are_written_some_at_a_time(
         return rows
 
     monkeypatch.setattr(PsqlSession, "call_features", watched)
-    job = Job(storage, "places")
+    job = StagingJob(storage, "places")
     await job.handle.create(point("old"))
     line = {"type": "LineString", "coordinates": [[n / 100, 1.0] for n in range(size // 16)]}
     features = [point(f"text {n}", text="x" * size) for n in range(20)]
@@ -329,7 +329,7 @@ async def test_large_features_are_written_some_at_a_time(
 async def test_what_is_staged_twice_is_found_wherever_it_is(
     storage: PsqlStorage, is_new: bool, twice: int
 ) -> None:
-    job = Job(storage, "bulk" if is_new else "places")
+    job = StagingJob(storage, "bulk" if is_new else "places")
     if not is_new:
         await job.handle.create(point("old"))
     for part in range(3):
@@ -362,7 +362,7 @@ async def test_who_is_overtaken_tries_again(storage: PsqlStorage, connect: Conne
     """A transaction with a greater number has written the feature that is staged."""
     handle = Handle(storage, "places")
     await handle.create(point("x", n=0), point("y", n=0))
-    job = Job(storage, "places")
+    job = StagingJob(storage, "places")
     await job.stage([point("x", n=1), point("z", n=1)])
     holder = await connect()
     await holder.execute("BEGIN")
@@ -381,7 +381,7 @@ async def test_who_is_overtaken_tries_again(storage: PsqlStorage, connect: Conne
 async def test_others_read_while_it_goes_on(storage: PsqlStorage, connect: Connect) -> None:
     handle = Handle(storage, "places")
     await handle.create(point("x", n=0))
-    job = Job(storage, "places")
+    job = StagingJob(storage, "places")
     part = await job.stage([point("x", n=1)])
     holder = await connect()
     await holder.execute("BEGIN")
@@ -426,7 +426,7 @@ async def test_what_is_deleted_on_a_branch_is_found_some_at_a_time(
 
     monkeypatch.setattr(apply_staged, "CHUNK", 10)
     monkeypatch.setattr(PsqlSession, "call", measured)
-    job = Job(branch.storage, "places")
+    job = StagingJob(branch.storage, "places")
     await job.stage([point(f"f{n}") for n in range(300)])
     assert counts(await job.apply(WriteMode.MIRROR)) == (0, 0, 100, 300)
     assert max(sizes) == 10
@@ -452,11 +452,11 @@ async def losing(
             await storage.close()
 
 
-async def test_a_commit_without_an_answer_is_told_as_it_ended(
+async def test_a_commit_without_response_returns_its_outcome(
     postgres_cluster: PostgresCluster, bare: str, connect: Connect
 ) -> None:
     async with losing(postgres_cluster, bare, loses_request=False) as (storage, proxy):
-        job = Job(storage, "places")
+        job = StagingJob(storage, "places")
         await job.stage([point("x")])
         proxy.is_armed = True
         applied = await job.apply()
@@ -470,7 +470,7 @@ async def test_a_commit_that_was_lost_can_be_repeated(
     postgres_cluster: PostgresCluster, bare: str
 ) -> None:
     async with losing(postgres_cluster, bare, loses_request=True) as (storage, proxy):
-        job = Job(storage, "places")
+        job = StagingJob(storage, "places")
         await job.stage([point("x")])
         proxy.is_armed = True
         with pytest.raises(Unavailable):
@@ -479,24 +479,24 @@ async def test_a_commit_that_was_lost_can_be_repeated(
         assert counts(await job.apply()) == (1, 0, 0, 0)
 
 
-async def test_nobody_says_that_it_failed_who_cannot_ask(
+async def test_an_unreadable_outcome_raises_outcome_unknown(
     postgres_cluster: PostgresCluster, bare: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "STAGED_OUTCOME_SECONDS_MAX", 1.0)
     async with losing(postgres_cluster, bare, loses_request=False) as (storage, proxy):
-        job = Job(storage, "places")
+        job = StagingJob(storage, "places")
         await job.stage([point("x")])
 
         async def refuse(*_: object, **__: object) -> None:
             raise Unavailable("nobody answers")
 
-        settled = PsqlStorage._settled
+        settled = PsqlStorage._determine_outcome
 
         async def unanswered(self: PsqlStorage, *given: Any) -> Any:
-            monkeypatch.setattr(PsqlSession, "keep", refuse)
+            monkeypatch.setattr(PsqlSession, "store_object", refuse)
             return await settled(self, *given)
 
-        monkeypatch.setattr(PsqlStorage, "_settled", unanswered)
+        monkeypatch.setattr(PsqlStorage, "_determine_outcome", unanswered)
         proxy.is_armed = True
         with pytest.raises(OutcomeUnknown) as caught:
             await job.apply()

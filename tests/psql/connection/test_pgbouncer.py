@@ -104,7 +104,7 @@ async def test_versions_of_others_are_notified_in_session_mode(
 ) -> None:
     async with opened(behind(sessions, bare)) as storage:
         # It does not look by itself, so that only LISTEN can wake it.
-        storage._sequencer.news._look_s = FOREVER_S
+        storage._sequencer.version_signal._poll_s = FOREVER_S
         last = await storage.wait_beyond(-1, 0)
         waiting = asyncio.create_task(storage.wait_beyond(last, PATIENCE_S))
         writer = await connect()

@@ -150,7 +150,7 @@ async def test_cells_of_a_partitioning_are_counted_by_all_replicas_in_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     at_once = Gauge()
-    monkeypatch.setattr(CellReader, "_ask", at_once.around(CellReader._ask))
+    monkeypatch.setattr(CellReader, "_count", at_once.around(CellReader._count))
     standby.start()
     readers = [standby.dsn(DATABASE), second_standby.dsn(DATABASE)]
     storage = await PsqlStorage.open(primary.dsn(DATABASE), "test", readers=readers)

@@ -13,8 +13,8 @@ from naksha.psql import PsqlStorage
 from naksha.psql.bulk.bulk_writer import Lanes
 from naksha.psql.maintenance import growth
 
-BEFORE: Final = {"begun": (growth._Growing, "_fill"), "filled": (growth._Growing, "_swap")}
-AFTER: Final = {"copied": (Lanes, "first"), "swapped": (growth._Growing, "_swap")}
+BEFORE: Final = {"begun": (growth._GrowthRun, "_fill"), "filled": (growth._GrowthRun, "_swap")}
+AFTER: Final = {"copied": (Lanes, "first"), "swapped": (growth._GrowthRun, "_swap")}
 
 
 async def reached() -> None:

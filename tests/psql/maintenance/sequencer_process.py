@@ -11,16 +11,16 @@ import sys
 
 from naksha.psql import PsqlStorage
 from naksha.psql.connection.driver import Direct
-from naksha.psql.connection.servers import Server
+from naksha.psql.connection.servers import DatabaseServer
 
 
 async def main(dsn: str, storage_id: str, name: str) -> None:
-    connect = Server.connect
+    connect = DatabaseServer.connect
 
-    async def connect_named(server: Server, **settings: str) -> Direct:
+    async def connect_named(server: DatabaseServer, **settings: str) -> Direct:
         return await connect(server, **settings | {"application_name": name})
 
-    setattr(Server, "connect", connect_named)  # noqa: B010
+    setattr(DatabaseServer, "connect", connect_named)  # noqa: B010
     await PsqlStorage.open(dsn, storage_id, pool_max=2)
     sys.stdout.write("ready\n")
     sys.stdout.flush()

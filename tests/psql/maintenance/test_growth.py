@@ -9,13 +9,13 @@ import pytest
 
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import InvalidArgument, NotSupported, Retryable
-from naksha.model.query import Part, Query, States
+from naksha.model.query import Query, QueryPart, States
 from naksha.model.version import HEAD, AtSeq, VersionSelector
 from naksha.psql import PsqlStorage
 from naksha.psql.connection.driver import Direct
 from naksha.psql.maintenance import growth
 from naksha.psql.maintenance.growth import grow, index_tables
-from naksha.spi.storage import Layer, Split
+from naksha.spi.storage import BranchLayer, Split
 from naksha.testing.servers.postgres import PostgresCluster
 from naksha.testing.storage.suite_support import Handle, new_collection, point, published
 from tests.psql.bulk.test_bulk import catalog_of, staging_tables
@@ -219,7 +219,7 @@ async def test_indices_of_a_user_come_along(
     """They are built before the swap, which would build them while readers wait."""
     handle, connection = await edited(storage), await connect()
     await connection.execute("CREATE INDEX ways_names ON ways ((jsondata->'properties'->>'name'))")
-    swap = growth._Growing._swap
+    swap = growth._GrowthRun._swap
     built: list[int] = []
 
     async def look_and_swap(self: Any, control: Direct, job: int) -> None:
@@ -231,7 +231,7 @@ async def test_indices_of_a_user_come_along(
         built.extend(row[0] for row in rows)
         await swap(self, control, job)
 
-    monkeypatch.setattr(growth._Growing, "_swap", look_and_swap)
+    monkeypatch.setattr(growth._GrowthRun, "_swap", look_and_swap)
     assert await grow(storage._server, handle.name)
     children = await connection.fetch(
         "SELECT inhrelid FROM pg_inherits WHERE inhparent = 'ways_names'::regclass"
@@ -336,7 +336,7 @@ async def test_a_collection_that_is_replicated_does_not_grow_by_itself(
 # ---- In the way ----------------------------------------------------------------------------------
 
 
-async def test_a_long_reader_makes_growth_wait_and_nobody_else(
+async def test_a_long_reader_delays_growth_only(
     storage: PsqlStorage, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(growth, "OLDER_WAIT_S_MAX", 0.5)
@@ -357,7 +357,7 @@ async def test_a_reader_that_begins_meanwhile_makes_the_swap_try_again(
 ) -> None:
     await edited(storage)
     reader, other, watcher = await connect(), await connect(), await connect()
-    wait = growth._Growing._older_ended
+    wait = growth._GrowthRun._older_ended
     calls = 0
 
     async def then_read(self: Any, connection: Direct) -> None:
@@ -368,7 +368,7 @@ async def test_a_reader_that_begins_meanwhile_makes_the_swap_try_again(
             await reader.execute("BEGIN")
             await reader.fetchval("SELECT count(*) FROM ways")
 
-    monkeypatch.setattr(growth._Growing, "_older_ended", then_read)
+    monkeypatch.setattr(growth._GrowthRun, "_older_ended", then_read)
     growing = asyncio.create_task(grow(storage._server, "ways"))
 
     async def holds_out() -> bool:
@@ -394,7 +394,7 @@ async def test_an_older_snapshot_never_finds_the_collection_empty(
     writers wait already."""
     await edited(storage)
     dump, count = await connect(), await (await connect()).fetchval("SELECT count(*) FROM ways")
-    fill, filled = growth._Growing._fill, asyncio.Event()
+    fill, filled = growth._GrowthRun._fill, asyncio.Event()
 
     async def look() -> None:
         await dump.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
@@ -406,7 +406,7 @@ async def test_an_older_snapshot_never_finds_the_collection_empty(
         await fill(self, *values)
         filled.set()
 
-    monkeypatch.setattr(growth._Growing, "_fill", look_and_fill)
+    monkeypatch.setattr(growth._GrowthRun, "_fill", look_and_fill)
     if not is_late:
         await look()
     growing = asyncio.create_task(grow(storage._server, "ways"))
@@ -451,7 +451,7 @@ async def test_growth_gives_way_to_a_writer_that_has_read_the_collection(
     """They would wait for each other, and the server would end one of them."""
     await edited(storage)
     writer, watcher = await connect(), await connect()
-    wait = growth._Growing._older_ended
+    wait = growth._GrowthRun._older_ended
     calls, writing = 0, None
 
     async def then_write(self: Any, connection: Direct) -> None:
@@ -464,7 +464,7 @@ async def test_growth_gives_way_to_a_writer_that_has_read_the_collection(
             writing = asyncio.create_task(insert(writer, "ways", "late"))
             await until_blocked(watcher, writer)
 
-    monkeypatch.setattr(growth._Growing, "_older_ended", then_write)
+    monkeypatch.setattr(growth._GrowthRun, "_older_ended", then_write)
     with pytest.raises(Retryable, match="waits to write to it"):
         await grow(storage._server, "ways")
     assert writing is not None
@@ -506,7 +506,7 @@ async def test_parts_are_the_same_before_and_after_growth(storage: PsqlStorage) 
 
     async def parts() -> list[list[str]]:
         return [
-            sorted(state.id for state in await handle.states(Query(part=Part(n, 5))))
+            sorted(state.id for state in await handle.states(Query(part=QueryPart(n, 5))))
             for n in range(1, 6)
         ]
 
@@ -520,7 +520,7 @@ async def test_a_branch_stays_what_it_is_when_its_base_grows(storage: PsqlStorag
     handle = await edited(storage)
     base = await handle.published()
     overlay = await storage.run(lambda session: session.new_overlay(), "app")
-    branch = storage.on_branch([Layer(overlay, None), Layer(0, base.txn)])
+    branch = storage.on_branch([BranchLayer(overlay, None), BranchLayer(0, base.txn)])
     on_branch = Handle(branch, "ways")
     await on_branch.update(point("w1", 9, 9, branched=True))
     before = {state.id: state.raw for state in await on_branch.live()}

@@ -54,7 +54,7 @@ async def test_objects_on_the_only_leaf_are_named_before_writers_wait(
     async def fill(*_: object) -> None:
         filled.append("library")
 
-    monkeypatch.setattr(growth._Growing, "_fill", fill)
+    monkeypatch.setattr(growth._GrowthRun, "_fill", fill)
     handle, connection = await edited(storage), await connect()
     await connection.execute(statements)
     reason = f"'ways' cannot grow: {blocker} needs its table ways_p0"
@@ -77,13 +77,13 @@ async def test_what_is_found_at_the_swap_only_is_named_too(
 ) -> None:
     """A view that is created while growth fills the tables."""
     handle, connection = await edited(storage), await connect()
-    swap = growth._Growing._swap
+    swap = growth._GrowthRun._swap
 
     async def late(self: Any, control: Direct, job: int) -> None:
         await connection.execute("CREATE VIEW mine AS SELECT i FROM ways_p0")
         await swap(self, control, job)
 
-    monkeypatch.setattr(growth._Growing, "_swap", late)
+    monkeypatch.setattr(growth._GrowthRun, "_swap", late)
     with pytest.raises(InUse, match="view mine"):
         await grow(storage._server, handle.name)
     assert await partitions_of(connection, "ways") == 1

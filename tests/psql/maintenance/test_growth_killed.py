@@ -108,7 +108,7 @@ async def test_killed_in_the_middle_it_leaves_the_collection_as_it_was(
         await connection.execute("SELECT pg_terminate_backend($1)", control.get_server_pid())
         await control.fetchval("SELECT naksha_grow_swap('ways', $1)", job)
 
-    monkeypatch.setattr(growth._Growing, "_swap", die)
+    monkeypatch.setattr(growth._GrowthRun, "_swap", die)
     with pytest.raises(Retryable):
         await grow(storage._server, "ways")
     assert await partitions_of(connection, "ways") == 1

@@ -16,8 +16,8 @@ from naksha.model.query import Query
 from naksha.model.version import AtSeq
 from naksha.psql import PsqlStorage
 from naksha.psql.maintenance import rounds
-from naksha.psql.maintenance.background import Maintainer
-from naksha.psql.maintenance.rounds import Round, RoundMemory, StepBackoff
+from naksha.psql.maintenance.maintenance_task import MaintenanceTask
+from naksha.psql.maintenance.rounds import MaintenanceRound, RoundMemory, StepBackoff
 from tests.psql.aging import Aging, aging_storage, ms
 from tests.psql.support import connect_to, until
 
@@ -199,7 +199,7 @@ async def test_writers_do_not_queue_behind_a_long_reader(
         )
         await reader.execute("BEGIN")
         await reader.fetchval("SELECT count(*) FROM roads_hst")
-        round_ = rounds.Round(swapper, winter.clock.now_ms())
+        round_ = rounds.MaintenanceRound(swapper, winter.clock.now_ms())
         swap = asyncio.create_task(round_._swap("roads_hst", tuple(period.values()), []))
         while not swap.done():
             # The reader ends after the loop: a writer behind it would wait until then.
@@ -326,7 +326,7 @@ async def test_in_the_background_errors_do_not_end_it() -> None:
             enough.set()
         raise RuntimeError("broken")
 
-    maintainer = Maintainer(work, 0.01)
+    maintainer = MaintenanceTask(work, 0.01)
     maintainer.start()
     await asyncio.wait_for(enough.wait(), 10)
     await maintainer.close()
@@ -442,13 +442,13 @@ async def test_a_round_leaves_collections_alone_that_nothing_is_due_for(
     """Each step locks the row of the collection, and computes statistics of all its features."""
     await aging.create("bridges")
     steps: list[str] = []
-    attempt = Round._try
+    attempt = MaintenanceRound._try
 
-    async def spy(self: Round, what: str, step: rounds.Step) -> None:
+    async def spy(self: MaintenanceRound, what: str, step: rounds.Step) -> None:
         steps.append(what)
         await attempt(self, what, step)
 
-    monkeypatch.setattr(Round, "_try", spy)
+    monkeypatch.setattr(MaintenanceRound, "_try", spy)
     memory = RoundMemory()
 
     async def done() -> list[str]:

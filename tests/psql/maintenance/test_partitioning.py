@@ -22,8 +22,8 @@ from naksha.model.query import Query
 from naksha.model.version import HEAD, AtTxn
 from naksha.psql import PsqlStorage
 from naksha.psql.connection.driver import Connection, Direct
-from naksha.psql.maintenance.partitioner import PARTITIONER, Partitioner
-from naksha.psql.maintenance.partitioning import CELLS_AT_ONCE_MAX, CellReader, Partitionings
+from naksha.psql.maintenance.partitioning import CELLS_AT_ONCE_MAX, CellReader, PartitioningStore
+from naksha.psql.maintenance.partitioning_task import PARTITIONER, PartitioningTask
 from naksha.psql.sql import ident, queries, sql
 from naksha.spi.partitioning import features_max, partition
 from tests.psql.support import by_force
@@ -262,7 +262,7 @@ async def test_it_is_computed_once_per_version_of_the_collection(
     check(await storage.partitioning("roads"), await keys_at(storage))
 
 
-async def test_what_cannot_be_read_is_computed_anew(
+async def test_an_unreadable_partitioning_is_computed_again(
     storage: PsqlStorage, connection: Direct
 ) -> None:
     await write(storage, points(20, random.Random(7)))
@@ -382,7 +382,7 @@ async def test_cells_are_read_side_by_side_but_not_by_too_many(
     await write(storage, points(400, random.Random(15)))
     await storage.partitioning("roads")
     used: list[int] = []
-    found = await Partitionings(counted(storage, used), nothing).refresh("roads")
+    found = await PartitioningStore(counted(storage, used), nothing).refresh("roads")
     check(found, await keys_at(storage))
     assert max(used) == CELLS_AT_ONCE_MAX
 
@@ -399,7 +399,7 @@ async def test_a_pool_of_one_connection_is_enough(
         await small.close()
 
 
-async def test_replicas_take_turns_and_the_primary_rests(
+async def test_reads_rotate_over_replicas_and_spare_the_primary(
     storage: PsqlStorage, connection: Direct
 ) -> None:
     await write(storage, points(200, random.Random(16)))
@@ -407,7 +407,7 @@ async def test_replicas_take_turns_and_the_primary_rests(
     primary: list[int] = []
     replicas: list[list[int]] = [[], [], []]
     sources = [counted(storage, used) for used in replicas]
-    found = await Partitionings(counted(storage, primary), nothing, sources).refresh("roads")
+    found = await PartitioningStore(counted(storage, primary), nothing, sources).refresh("roads")
     check(found, await keys_at(storage))
     assert len(primary) == 2, "to begin with and to keep the result"
     sizes = sorted(len(used) for used in replicas)
@@ -439,7 +439,7 @@ async def test_a_replica_that_lags_or_is_dead_is_replaced_by_the_primary(
     replicas: list[Source] = [dead, lagging]
     for replica in replicas:
         used.clear()
-        found = await Partitionings(counted(storage, used), nothing, [replica]).refresh("roads")
+        found = await PartitioningStore(counted(storage, used), nothing, [replica]).refresh("roads")
         check(found, await keys_at(storage))
         assert len(used) > 10
     assert "no route" in caplog.text
@@ -456,12 +456,12 @@ async def eventually(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.02)
 
 
-def partitioner(storage: PsqlStorage, dsn: str, interval_s: float = 3600) -> Partitioner:
+def partitioner(storage: PsqlStorage, dsn: str, interval_s: float = 3600) -> PartitioningTask:
     async def connect() -> Direct:
         return await asyncpg.connect(dsn, server_settings={"search_path": "naksha, public"})
 
-    news = storage._sequencer.wait_for_news
-    return Partitioner(storage._partitionings, connect, news, interval_s, pause_s=0.01)
+    news = storage._sequencer.wait_for_version
+    return PartitioningTask(storage._partitionings, connect, news, interval_s, pause_s=0.01)
 
 
 async def test_only_what_was_written_to_and_wants_it_is_refreshed(

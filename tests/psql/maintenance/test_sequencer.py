@@ -582,7 +582,7 @@ async def test_the_rollover_lock_survives_no_hail_of_cancels(bare: str, connect:
     assert await advisory_locks(watcher, writer) == []
 
 
-async def test_a_storage_closes_although_news_come_at_the_same_moment(
+async def test_a_storage_closes_while_a_notification_arrives(
     bare: str, storage: PsqlStorage, connect: Connect
 ) -> None:
     """A wake-up and the cancellation within a few turns of the loop: neither hides the other."""

@@ -119,7 +119,7 @@ async def test_a_killed_sequencer_is_succeeded(bare: str, connect: Connect) -> N
     await check_log(writer)
 
 
-async def test_a_paused_sequencer_holds_nobody_up(bare: str, connect: Connect) -> None:
+async def test_a_paused_sequencer_delays_no_writer(bare: str, connect: Connect) -> None:
     """Paused at any moment it keeps its locks; the others publish without being elected."""
     writer, dice = await connect(), random.Random(3)
     async with three(bare, writer) as sequencers:

@@ -11,7 +11,7 @@ from naksha.model.state import State
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD, AtTxn
 from naksha.psql import PsqlStorage
-from naksha.spi.storage import Layer, Storage, WriteSession
+from naksha.spi.storage import BranchLayer, Storage, WriteSession
 from naksha.testing.storage.suite_support import content, in_order, point, published
 
 APP = "app"
@@ -22,7 +22,7 @@ EVERY = {kind: Query(states=kind) for kind in States}
 class Branch(NamedTuple):
     """A branch: its layers, and the storage as it sees it."""
 
-    layers: list[Layer]
+    layers: list[BranchLayer]
     storage: Storage
 
     @property
@@ -33,16 +33,16 @@ class Branch(NamedTuple):
 async def new_branch(storage: PsqlStorage, parent: Branch | None = None) -> Branch:
     """A branch of main, or of another branch, from the last version on."""
     base = await published(storage)
-    below = [Layer(MAIN, base.txn)]
+    below = [BranchLayer(MAIN, base.txn)]
     if parent is not None:
-        below = [Layer(parent.overlay, base.txn), *parent.layers[1:]]
+        below = [BranchLayer(parent.overlay, base.txn), *parent.layers[1:]]
 
     async def work(session: WriteSession) -> int:
         overlay = await session.new_overlay()
         await session.pin(f"branch {overlay}", base, guards=True)
         return overlay
 
-    layers = [Layer(await storage.run(work, APP), None), *below]
+    layers = [BranchLayer(await storage.run(work, APP), None), *below]
     return Branch(layers, storage.on_branch(layers))
 
 

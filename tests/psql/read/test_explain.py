@@ -18,15 +18,15 @@ import shapely
 
 from naksha.model.geo.tiles import VectorTile
 from naksha.model.identity.guid import Guid
-from naksha.model.query import Bbox, Intersects, Op, Part, Query, SortKey, States, Tile
+from naksha.model.query import Bbox, Intersects, Op, Query, QueryPart, SortKey, States, Tile
 from naksha.model.query import Test as PropertyTest
-from naksha.model.state import Found
+from naksha.model.state import MatchingState
 from naksha.psql import PsqlStorage
-from naksha.psql.connection.driver import Direct
+from naksha.psql.connection.driver import Direct, StorageConnection
 from naksha.psql.read import statements
 from naksha.psql.read.id_queries import found_statement
+from naksha.psql.read.layers import state_statement
 from naksha.psql.read.tiles import tile_statement
-from naksha.psql.sql import sql
 from naksha.psql.write.session import PsqlSession
 from naksha.testing.servers.postgres import PostgresCluster
 from tests.psql.support import connect_to, publish
@@ -194,10 +194,11 @@ async def test_ids_touch_only_their_leaves(filled: Direct) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "leaves"), [(Part(1, 16), "0"), (Part(3, 8), "45"), (Part(2, 3), "56789a")]
+    ("part", "leaves"),
+    [(QueryPart(1, 16), "0"), (QueryPart(3, 8), "45"), (QueryPart(2, 3), "56789a")],
 )
-async def test_a_part_touches_only_its_leaves(filled: Direct, part: Part, leaves: str) -> None:
-    layers = [statements.Source("roads", None, partitions=16)]
+async def test_a_part_touches_only_its_leaves(filled: Direct, part: QueryPart, leaves: str) -> None:
+    layers = [statements.LayerTables("roads", None, partitions=16)]
     query = Query(part=part, limit=50)
     by_property = (SortKey(("properties", "n")),)
     for text, values in (
@@ -212,8 +213,8 @@ async def test_a_part_touches_only_its_leaves(filled: Direct, part: Part, leaves
 
 
 async def test_what_is_deleted_is_found_along_the_ids(filled: Direct) -> None:
-    after = Found("r5", "")
-    layers = [statements.Source("roads", None)]
+    after = MatchingState("r5", "")
+    layers = [statements.LayerTables("roads", None)]
     text, values = found_statement(layers, Query(limit=50), (), after)
     plan = await explain_generic(filled, text, values)
     assert plan.indices == {f"roads_p{leaf:x}_id" for leaf in range(16)}
@@ -232,6 +233,16 @@ async def test_a_version_prunes_the_days_before_it(filled: Direct, txn: int) -> 
     assert len(once_for_all.of_head()) == 1
     assert once_for_all.pruned == 15, "leaves; earlier days are not in the plan at all"
     assert once_for_all.sequential == set()
+
+
+@pytest.mark.parametrize("ids", [("r77",), ("r77", "r78")])
+async def test_an_id_at_a_version_is_found_by_the_index_on_ids(
+    filled: Direct, txn: int, ids: tuple[str, ...]
+) -> None:
+    """Not by the one on spans, of which the planner cannot know how many meet a version."""
+    text, values = statements.states("roads", Query(ids=ids), txn)
+    plan = await explain_generic(filled, text, values)
+    assert {name[-3:] for name in plan.indices if "_hst_" in name} == {"_id"}
 
 
 async def test_a_plan_of_a_version_makes_features_above_its_partitions(
@@ -259,9 +270,8 @@ async def test_a_state_id_prunes_the_days_before_its_own(filled: Direct) -> None
     )
     reference = Guid.parse(uuid)
     assert (reference.year, reference.month, reference.day) == (2031, 5, 3)
-    tables = {"head": "roads", "del_": "roads_del", "hst": "roads_hst"}
-    text = sql("state_by_i", seen=sql("feature"), **tables)
-    values = [reference.i, reference.txn_min]
+    source = statements.LayerTables("roads", None)
+    text, values = state_statement([source], reference.i, reference.txn_min)
     (row,) = await filled.fetch(text, *values)
     assert uuid.encode() in row["feature"]
     for plan in (
@@ -328,6 +338,7 @@ QUERIES = {
     "page of an author": Query(authors=("nobody",), limit=50),
     "txn": Query(txn_from=2031050300000000000, txn_to=2031050300000000001),
     "updated": Query(updated_from=int(DAYS[3].timestamp() * 1000) + 1),
+    "created": Query(created_from=int(DAYS[3].timestamp() * 1000) + 1),
     "page": Query(limit=50),
     "page of a box": Query(spatial=Bbox(1.0, 1.0, 2.0, 2.0), limit=50),
 }
@@ -366,7 +377,7 @@ async def test_a_space_changes_no_plan(filled: Direct, txn: int, name: str) -> N
 async def test_a_tile_is_found_by_the_indices_on_places(
     filled: Direct, txn: int, at_head: bool
 ) -> None:
-    layers = [statements.Source("roads", None if at_head else txn)]
+    layers = [statements.LayerTables("roads", None if at_head else txn)]
     tile = VectorTile.web(9, 268, 172)
     for ordered in (False, True):
         text, values = tile_statement(layers, Query(limit=100), tile, ordered=ordered)
@@ -420,6 +431,7 @@ SCANNING = {
     "app": Query(app_ids=("nobody",)),
     "property": Query(where=PropertyTest(("properties", "n"), Op.EQ, 77)),
     "updated before": Query(updated_to=int(DAYS[0].timestamp() * 1000)),
+    "created before": Query(created_to=int(DAYS[0].timestamp() * 1000)),
 }
 
 
@@ -449,7 +461,17 @@ def _flat(statement: tuple[str, list[Any]]) -> tuple[Any, ...]:
     return (statement[0], *statement[1])
 
 
-async def test_the_library_plans_for_the_author_it_asks_for(storage: PsqlStorage) -> None:
+async def test_the_library_plans_for_the_author_it_asks_for(
+    storage: PsqlStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned: list[str] = []
+    prepare = StorageConnection.prepare
+
+    async def recorded(self: Direct, query: str, **options: Any) -> Any:
+        planned.append(query)
+        return await prepare(self, query, **options)
+
+    monkeypatch.setattr(StorageConnection, "prepare", recorded)
     async with storage.write("app") as session:
         assert isinstance(session, PsqlSession)
         for query in (Query(authors=("a",)), Query(authors=("a",), limit=5), Query(limit=5)):
@@ -457,15 +479,17 @@ async def test_the_library_plans_for_the_author_it_asks_for(storage: PsqlStorage
             await session.count("roads", query)
         async for _ in session.states("roads", Query(actions=("CREATE",))):
             pass
-        mode = await session._own.fetchval("SELECT current_setting('plan_cache_mode')")
         rows = await session._own.fetch(
-            "SELECT custom_plans > 0 AS anew, statement LIKE '%author%' OR statement LIKE"
-            " '%''action'' = ANY%' AS wanted FROM pg_prepared_statements"
+            "SELECT custom_plans, statement FROM pg_prepared_statements"
             " WHERE statement LIKE '%FROM \"roads%' AND statement NOT LIKE '%prepared%'"
         )
-    assert mode == "force_generic_plan"
-    assert len(rows) == 6
-    assert all(row["anew"] == row["wanted"] for row in rows)
+    # With its values in the text, a statement can only be planned for them.
+    assert len(planned) == 5
+    assert all("ARRAY['a']" in text or "ARRAY['CREATE']" in text for text in planned)
+    assert not any("$1" in text for text in planned)
+    # The others are planned once for all values, and only they are kept.
+    assert [row["custom_plans"] for row in rows] == [0, 0]
+    assert not any("author" in row["statement"] for row in rows)
 
 
 async def test_every_partition_has_all_its_indices(filled: Direct) -> None:

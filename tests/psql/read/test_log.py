@@ -10,7 +10,7 @@ from naksha.model.query import Bbox
 from naksha.model.transaction import LogFilter
 from naksha.psql.connection.driver import Direct
 from naksha.psql.read import log
-from naksha.spi.support.query_parts import boxes_of
+from naksha.spi.query.areas import boxes_of
 from naksha.testing.servers.postgres import PostgresCluster
 from tests.psql.read.test_explain import Plan, explain
 from tests.psql.support import by_force, connect_to

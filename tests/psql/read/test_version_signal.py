@@ -23,7 +23,7 @@ PATIENCE_S = 60.0
 async def deaf(bare: str) -> AsyncIterator[PsqlStorage]:
     """An open storage in which nobody who waits looks for news."""
     opened = await PsqlStorage.open(bare, "test", pool_max=2)
-    opened._sequencer.news._look_s = FOREVER_S
+    opened._sequencer.version_signal._poll_s = FOREVER_S
     yield opened
     await opened.close()
 
@@ -45,7 +45,7 @@ async def is_listening(storage: PsqlStorage, watcher: Direct) -> bool:
     return bool(state == "idle")
 
 
-async def test_what_plain_sql_writes_is_told(deaf: PsqlStorage, connect: Connect) -> None:
+async def test_writes_of_plain_sql_wake_waiters(deaf: PsqlStorage, connect: Connect) -> None:
     writer = await connect()
     last = await deaf.wait_beyond(-1, 0)
     for n in range(5):
@@ -55,7 +55,7 @@ async def test_what_plain_sql_writes_is_told(deaf: PsqlStorage, connect: Connect
         last += 1
 
 
-async def test_what_plain_sql_publishes_is_told(deaf: PsqlStorage, connect: Connect) -> None:
+async def test_publications_of_plain_sql_wake_waiters(deaf: PsqlStorage, connect: Connect) -> None:
     """Published in the transaction that wrote it next, before any sequencer can have a look."""
     writer, watcher = await connect(), await connect()
     last = await deaf.wait_beyond(-1, 0)
@@ -67,7 +67,7 @@ async def test_what_plain_sql_publishes_is_told(deaf: PsqlStorage, connect: Conn
     assert await waiting == last + 2
 
 
-async def test_what_another_process_publishes_is_told(
+async def test_publications_of_another_process_wake_waiters(
     bare: str, deaf: PsqlStorage, connect: Connect
 ) -> None:
     writer, watcher = await connect(), await connect()
@@ -97,7 +97,7 @@ async def test_what_another_process_publishes_is_told(
         await process.wait()
 
 
-async def test_a_lost_connection_loses_no_news(deaf: PsqlStorage, connect: Connect) -> None:
+async def test_a_lost_connection_loses_no_version(deaf: PsqlStorage, connect: Connect) -> None:
     """While nobody listens a version is published, and nothing comes after it."""
     writer, watcher = await connect(), await connect()
     last = await deaf.wait_beyond(-1, 0)
@@ -114,7 +114,7 @@ async def test_a_lost_connection_loses_no_news(deaf: PsqlStorage, connect: Conne
         last += 1
 
 
-async def test_a_connection_that_is_lost_in_silence_delays_news_only(
+async def test_a_silently_lost_connection_only_delays_versions(
     storage: PsqlStorage, connect: Connect
 ) -> None:
     writer, watcher = await connect(), await connect()

@@ -246,7 +246,7 @@ async def test_a_table_of_another_layout_is_refused(
             await connection.execute("SELECT naksha.naksha_adopt('other', 'new')")
 
 
-async def test_names_that_are_taken_are_told(storage: PsqlStorage, connection: Direct) -> None:
+async def test_occupied_names_are_reported(storage: PsqlStorage, connection: Direct) -> None:
     await connection.execute(f"CREATE TABLE roads {LAYOUT}")
     await connection.execute("CREATE TABLE naksha.roads_hst (a int)")
     with pytest.raises(asyncpg.PostgresError, match="names are taken: roads_hst"):

@@ -280,7 +280,7 @@ async def test_the_views_follow_when_their_columns_change(
         await connection.execute("DROP OWNED BY clerk; DROP ROLE clerk")
 
 
-async def test_a_view_of_somebody_else_is_never_dropped(
+async def test_a_foreign_view_is_never_dropped(
     connection: Direct, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await connection.execute("CREATE VIEW public.mine AS SELECT * FROM xyz_config.transactions")

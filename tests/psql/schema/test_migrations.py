@@ -22,7 +22,7 @@ from naksha.psql.schema import install as installer
 from naksha.psql.schema.install import install
 from naksha.psql.schema.online import LOCK_MS_MAX
 from naksha.psql.sql import schema_files
-from naksha.spi.storage import Layer
+from naksha.spi.storage import BranchLayer
 from naksha.testing.fixtures import DatabaseFactory
 from tests.psql.aging import place
 from tests.psql.support import by_force, connect_to, until, until_blocked
@@ -325,7 +325,7 @@ async def test_a_storage_from_before_branches_is_brought_up_to_date(
             assert await storage.transactions(0, 10, LogFilter(authors=("me",))) == log
             await storage.pin("base", version, "roads", guards=True)
             overlay = await storage.run(lambda s: s.new_overlay(), "app")
-            branch = storage.on_branch([Layer(overlay, None), Layer(MAIN, version.txn)])
+            branch = storage.on_branch([BranchLayer(overlay, None), BranchLayer(MAIN, version.txn)])
             await branch.run(lambda s: s.upsert("roads", [place("x", 2)]), "app")
             assert [state.xyz["version"] async for state in branch.states("roads", Query())] == [2]
             await storage.run(lambda s: s.drop_overlay(overlay), "app")
@@ -381,7 +381,7 @@ async def test_collections_of_an_older_storage_have_sixteen_partitions(database:
     await storage.run(lambda s: s.upsert("roads", [place("x", 1), place("y", 1)]), "app")
     base = await storage.resolve(HEAD)
     overlay = await storage.run(lambda s: s.new_overlay(), "app")
-    layers = [Layer(overlay, None), Layer(MAIN, base.txn)]
+    layers = [BranchLayer(overlay, None), BranchLayer(MAIN, base.txn)]
     await storage.on_branch(layers).run(lambda s: s.upsert("roads", [place("x", 2)]), "app")
     await storage.close()
     connection = await connect_to(database)

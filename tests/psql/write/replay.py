@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from naksha.model.state import Outcome
+from naksha.model.state import WriteOutcome
 from naksha.psql.connection.driver import Direct
 
-Deed = tuple[int, str, Outcome]
+Deed = tuple[int, str, WriteOutcome]
 """Transaction, collection and outcome, in the order of the work inside the transaction."""
 
 
@@ -21,7 +21,7 @@ class World:
         self.live = dict(live or {})
         self.dead = dict(dead or {})
 
-    def apply(self, done: Outcome) -> None:
+    def apply(self, done: WriteOutcome) -> None:
         """One outcome; it must have been possible."""
         if done.action == "RETAINED":
             return
@@ -47,7 +47,7 @@ class World:
 
 def replay(deeds: Iterable[Deed], txns: Sequence[int], collection: str) -> dict[int, World]:
     """The world after every transaction, by txn."""
-    by_txn: dict[int, list[Outcome]] = defaultdict(list)
+    by_txn: dict[int, list[WriteOutcome]] = defaultdict(list)
     for txn, where, outcome in deeds:
         if where == collection:
             by_txn[txn].append(outcome)

@@ -16,7 +16,7 @@ from naksha.model import limits
 from naksha.model.collection import CollectionChange
 from naksha.model.errors import Conflict, Expired, FeatureNotFound, Retryable
 from naksha.model.query import Query, States
-from naksha.model.state import Outcome
+from naksha.model.state import WriteOutcome
 from naksha.model.version import AtSeq
 from naksha.psql import PsqlStorage
 from naksha.psql.connection.driver import Direct
@@ -57,8 +57,8 @@ class Storm:
         self.deeds: list[Deed] = []
         self.retries = 0
 
-    async def work(self, session: WriteSession) -> list[tuple[str, Outcome]]:
-        done: list[tuple[str, Outcome]] = []
+    async def work(self, session: WriteSession) -> list[tuple[str, WriteOutcome]]:
+        done: list[tuple[str, WriteOutcome]] = []
         steps = self.dice.randrange(1, 4)
         commits = self.dice.random() < 0.6
         for left in reversed(range(steps)):
@@ -70,7 +70,7 @@ class Storm:
 
     async def step(
         self, session: WriteSession, collection: str, ids: list[str], commit: bool = False
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         features = [point(key, n=self.dice.random()) for key in ids]
         kinds = ["create", "update", "upsert", "upsert", "delete", "rest", "purge", "apply"]
         match self.dice.choice(kinds):
@@ -95,7 +95,7 @@ class Storm:
         """One transaction, whatever becomes of it."""
         txn: list[int | None] = []
 
-        async def work(session: WriteSession) -> list[tuple[str, Outcome]]:
+        async def work(session: WriteSession) -> list[tuple[str, WriteOutcome]]:
             done = await self.work(session)
             txn.append(session.txn)
             return done
@@ -421,7 +421,7 @@ async def test_a_feature_created_between_lock_and_write_is_not_written_over(
     holders = asyncio.create_task(gate.execute(f"SELECT pg_advisory_lock({gate_key})"))
     await until_blocked(watcher, gate)
 
-    async def write() -> list[Outcome]:
+    async def write() -> list[WriteOutcome]:
         async with storage.write("late") as session:
             if late == "upsert":
                 return await session.upsert("roads", [point("a", by="late")])

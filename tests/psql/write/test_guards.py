@@ -37,7 +37,7 @@ async def in_transaction(connection: Direct, statement: str) -> None:
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("collection", ["roads", None])
-async def test_plain_sql_is_refused_and_told_why(
+async def test_plain_sql_is_refused_with_a_reason(
     connect: Connect, change: str, collection: str | None
 ) -> None:
     shell = await connect()
@@ -61,7 +61,7 @@ async def test_a_pin_does_not_guard_what_was_made_after_it(connect: Connect, cha
     await in_transaction(shell, CHANGES[change].replace("roads", "later"))
 
 
-async def test_whoever_changes_waits_for_a_pin_that_is_being_set(connect: Connect) -> None:
+async def test_a_change_waits_for_a_concurrent_pin(connect: Connect) -> None:
     pinner, changer, watcher = await connect(), await connect(), await connect()
     txn = await last_txn(watcher)
     await pinner.execute("BEGIN")

@@ -10,7 +10,7 @@ import pytest
 
 from naksha.model.transaction import MAIN
 from naksha.psql.connection.driver import Direct
-from naksha.spi.storage import Layer, WriteSession
+from naksha.spi.storage import BranchLayer, WriteSession
 from tests.psql.aging import Aging, aging_storage, place
 from tests.psql.support import connect_to
 
@@ -114,7 +114,7 @@ async def held_by_branch(aging: Aging) -> dict[str, int]:
     for name, feature in {"HEAD": "new-0", "history": "always", "nothing": "fresh"}.items():
         overlay = await aging.storage.run(lambda s: s.new_overlay(), "app")
         base = aging.versions[0]
-        branch = aging.storage.on_branch([Layer(overlay, None), Layer(MAIN, base.txn)])
+        branch = aging.storage.on_branch([BranchLayer(overlay, None), BranchLayer(MAIN, base.txn)])
         for attempt in ("first", "second"):
             async with branch.write("app") as session:
                 await session.upsert("roads", [place(feature, -1)])

@@ -156,7 +156,7 @@ async def test_a_dropped_overlay_is_gone_with_its_tables(
         branch.storage.count("roads", Query()),
         put(branch.storage, point("a", n=8)),
     ):
-        with pytest.raises(NotFound, match=f"Overlay {branch.overlay}"):
+        with pytest.raises(NotFound, match=f"overlay {branch.overlay} was deleted"):
             await call
     await storage.maintain()
     shell = await connect()
@@ -166,7 +166,7 @@ async def test_a_dropped_overlay_is_gone_with_its_tables(
     assert await storage.run(lambda s: s.new_overlay(), APP) > branch.overlay
 
 
-async def test_whoever_drops_an_overlay_waits_for_its_writers(
+async def test_dropping_an_overlay_waits_for_its_writers(
     storage: PsqlStorage, branch: Branch, connect: Connect
 ) -> None:
     shell, dropper = await connect(), await connect()

@@ -25,7 +25,7 @@ from naksha.model.transaction import MAIN, LogFilter
 from naksha.model.version import HEAD, AtTxn
 from naksha.psql import PsqlStorage
 from naksha.psql.read.layers import visible
-from naksha.spi.storage import Layer, Split, Storage, WriteSession
+from naksha.spi.storage import BranchLayer, Split, Storage, WriteSession
 from naksha.testing.storage.suite_support import feature, point, published, with_xyz
 from tests.psql.read.branches import (
     APP,
@@ -312,34 +312,34 @@ async def test_a_change_of_the_collection_holds_on_the_branch(
     "layers",
     [
         [],
-        [Layer(1, None)],
-        [Layer(MAIN, None), Layer(1, 5)],
-        [Layer(1, None), Layer(MAIN, None)],
-        [Layer(1, None), Layer(1, 5), Layer(MAIN, 4)],
-        [Layer(-1, None), Layer(MAIN, 4)],
-        [Layer(2, None), Layer(1, 4), Layer(MAIN, 5)],
+        [BranchLayer(1, None)],
+        [BranchLayer(MAIN, None), BranchLayer(1, 5)],
+        [BranchLayer(1, None), BranchLayer(MAIN, None)],
+        [BranchLayer(1, None), BranchLayer(1, 5), BranchLayer(MAIN, 4)],
+        [BranchLayer(-1, None), BranchLayer(MAIN, 4)],
+        [BranchLayer(2, None), BranchLayer(1, 4), BranchLayer(MAIN, 5)],
     ],
 )
-async def test_what_are_no_layers(storage: PsqlStorage, layers: list[Layer]) -> None:
+async def test_what_are_no_layers(storage: PsqlStorage, layers: list[BranchLayer]) -> None:
     with pytest.raises(InvalidArgument):
         storage.on_branch(layers)
 
 
 async def test_how_deep_branches_may_be(storage: PsqlStorage) -> None:
-    parts = [Layer(n, 100 - n if n else None) for n in (0, *range(1, 9))]
-    layers = [Layer(n + 1, part.txn) for n, part in enumerate(parts)]
+    parts = [BranchLayer(n, 100 - n if n else None) for n in (0, *range(1, 9))]
+    layers = [BranchLayer(n + 1, part.txn) for n, part in enumerate(parts)]
     with pytest.raises(LimitExceeded):
-        storage.on_branch([*layers, Layer(MAIN, 1)])
+        storage.on_branch([*layers, BranchLayer(MAIN, 1)])
 
 
 def test_a_version_chooses_its_layers() -> None:
-    branch = (Layer(2, None), Layer(1, 20), Layer(MAIN, 10))
+    branch = (BranchLayer(2, None), BranchLayer(1, 20), BranchLayer(MAIN, 10))
     assert visible(branch, None) == branch
-    assert visible(branch, 25) == (Layer(2, 25), Layer(1, 20), Layer(MAIN, 10))
-    assert visible(branch, 20) == (Layer(1, 20), Layer(MAIN, 10))
-    assert visible(branch, 15) == (Layer(1, 15), Layer(MAIN, 10))
-    assert visible(branch, 10) == (Layer(MAIN, 10),)
-    assert visible(branch, 7) == (Layer(MAIN, 7),)
+    assert visible(branch, 25) == (BranchLayer(2, 25), BranchLayer(1, 20), BranchLayer(MAIN, 10))
+    assert visible(branch, 20) == (BranchLayer(1, 20), BranchLayer(MAIN, 10))
+    assert visible(branch, 15) == (BranchLayer(1, 15), BranchLayer(MAIN, 10))
+    assert visible(branch, 10) == (BranchLayer(MAIN, 10),)
+    assert visible(branch, 7) == (BranchLayer(MAIN, 7),)
     assert visible(branch[1:], 99) == branch[1:]
     assert visible(branch[1:], None) == branch[1:]
 
@@ -362,7 +362,7 @@ async def test_the_topmost_layer_may_be_fixed_for_reading(
     await put(branch.storage, point("a", n=7))
     version = await published(storage)
     await put(branch.storage, point("a", n=8))
-    fixed = storage.on_branch([Layer(branch.overlay, version.txn), *branch.layers[1:]])
+    fixed = storage.on_branch([BranchLayer(branch.overlay, version.txn), *branch.layers[1:]])
     assert (await get(fixed, "a")).feature["properties"]["n"] == 7
     with pytest.raises(InvalidArgument):
         await put(fixed, point("a", n=9))

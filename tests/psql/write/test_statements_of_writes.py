@@ -69,7 +69,7 @@ OTHER: dict[str, Work] = {
     "purge": lambda s: s.purge("roads", ["a"], commit=True),
     "message": lambda s: s.message("why", "because"),
     "new collection": lambda s: s.create_collection(CollectionInfo(id="fresh")),
-    "kept object": lambda s: s.keep("kind", "id", {}),
+    "kept object": lambda s: s.store_object("kind", "id", {}),
     "merge": lambda s: s.upsert("roads", [point("b")], merge=True),
 }
 

@@ -8,11 +8,11 @@ import pytest
 from starlette.requests import Request
 
 from naksha.hub.auth.rights import parse_rights
-from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.pipeline.request_context import Actor, RequestContext
 from naksha.model import limits
 from naksha.model.errors import Forbidden
 from naksha.server.requests.parameters import DeleteParameters
-from naksha.server.responses.feature_collections import Asked
+from naksha.server.responses.feature_collections import SpaceRequest
 from naksha.server.routes.features.features import delete_features
 from tests.hub.handlers.support import HubUnderTest, feature, open_hub
 
@@ -32,8 +32,9 @@ RIGHTS = parse_rights(
 async def erase(hub: HubUnderTest) -> dict[str, Any]:
     """The response to an actor who may delete some features and does not accept JSON."""
     scope = {"type": "http", "headers": [], "query_string": b"eraseContent=true"}
-    context = Context(actor=Actor(realm="default", app_id="tests", rights=RIGHTS), stream_id="test")
-    asked = Asked(Request(scope), "map", hub.realm, context)
+    actor = Actor(realm="default", app_id="tests", rights=RIGHTS)
+    context = await hub.realm.resolved(RequestContext(actor=actor, stream_id="test"))
+    asked = SpaceRequest(Request(scope), "map", hub.realm, context)
     answer = await delete_features(asked, DeleteParameters.model_validate({"eraseContent": True}))
     assert answer.status_code == 200
     told: dict[str, Any] = json.loads(bytes(answer.body))

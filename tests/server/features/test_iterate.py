@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from naksha.model.query import Part
+from naksha.model.query import QueryPart
 from tests.server.towns import error, id_of, ids_of, new_space, point, put
 
 COUNT = 57
@@ -159,9 +159,9 @@ def test_a_view_is_sorted_and_cut_into_parts_too(client: httpx.Client, town: str
     assert all_ids(client, view, sort="p.size", limit=20) == ids
     parts = [all_ids(client, view, part=f"{n},3", limit=9) for n in (1, 2, 3)]
     assert sorted(id for part in parts for id in part) == [*ALL, "new"]
-    assert parts[0] == [id for id in [*ALL, "new"] if Part(1, 3).has(id)]
+    assert parts[0] == [id for id in [*ALL, "new"] if QueryPart(1, 3).has(id)]
     assert all_ids(client, view, sort="p.size", part="2,3", limit=9) == [
-        id for id in ids if Part(2, 3).has(id)
+        id for id in ids if QueryPart(2, 3).has(id)
     ]
 
 

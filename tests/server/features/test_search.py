@@ -1,5 +1,6 @@
 """Features by properties, tags and boxes, and their count."""
 
+import time
 from typing import Any
 
 import httpx
@@ -49,6 +50,9 @@ def town(client: httpx.Client) -> str:
         ("p.name^=b", "b"),
         ("f.tags=cs=red", "ab"),
         ("f.updatedAt>1000", "abcd"),
+        ("createdFrom=1000&createdTo=4000000000000", "abcd"),
+        ("createdFrom=4000000000000", ""),
+        ("createdTo=1000&p.size=2", ""),
         ("tags=red", "ab"),
         ("tags=RED,blue", "abc"),
         ("tags=red+old", "a"),
@@ -71,6 +75,8 @@ def test_a_search(client: httpx.Client, town: str, query: str, ids: str) -> None
         ("limit=0", "limit"),
         ("limit=100001", "limit"),
         ("limit=many", "limit"),
+        ("createdFrom=-1", "createdFrom"),
+        ("createdTo=yesterday", "createdTo"),
         ("p.size", "p.size"),
         ("p.open>true", "p.open"),
         ("context=sideways", "context"),
@@ -97,6 +103,30 @@ def test_reads_see_preceding_writes(client: httpx.Client) -> None:
     for number in range(20):
         put(client, space, point(f"{number}"))
         assert len(found(client.get(f"{space}/search?limit=100"))) == number + 1
+
+
+def test_features_are_found_by_the_time_of_their_creation(client: httpx.Client) -> None:
+    space = new_space(client)
+    times = []
+    for id_ in "ab":
+        put(client, space, point(id_, 1, 1))
+        feature = client.get(f"{space}/features/{id_}").json()
+        times.append(feature["properties"]["@ns:com:here:xyz"]["createdAt"])
+        time.sleep(0.005)
+    put(client, space, point("a", 1, 1, size=2))
+    since, before = f"createdFrom={times[1]}", f"createdTo={times[1]}"
+    for path in (
+        "search?",
+        "iterate?",
+        "bbox?west=0&south=0&east=2&north=2&",
+        "spatial?lat=1&lon=1&",
+    ):
+        assert found(client.get(f"{space}/{path}{since}")) == ["b"]
+        assert found(client.get(f"{space}/{path}{before}")) == ["a"]
+    assert client.get(f"{space}/count?{since}").json()["count"] == 1
+    error(client.delete(f"{space}/features?id=a&{since}"), 400, "createdFrom")
+    changes = client.get(f"{space}/changes?since=0&{before}").json()["items"]
+    assert [one["feature"]["id"] for item in changes for one in item["features"]] == ["a", "a"]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ async def _breaking(answer: Features) -> AsyncIterator[Sequence[State]]:
 
 
 async def _broken() -> Response:
-    return feature_collection(await Features.begun(_breaking))
+    return feature_collection(await Features.with_first_read(_breaking))
 
 
 async def _nothing_then_broken(answer: Features) -> AsyncIterator[Sequence[State]]:
@@ -46,7 +46,7 @@ async def _nothing_then_broken(answer: Features) -> AsyncIterator[Sequence[State
 
 
 async def _broken_at_once() -> Response:
-    return feature_collection(await Features.begun(_nothing_then_broken))
+    return feature_collection(await Features.with_first_read(_nothing_then_broken))
 
 
 @pytest.fixture(scope="module")

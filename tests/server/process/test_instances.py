@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from naksha.model.transaction import Transaction
-from naksha.spi.opening import open_storage
+from naksha.spi.storage_factory import open_storage
 from naksha.testing.fixtures import DatabaseFactory
 from naksha.testing.servers.hub_server import HubServer
 from tests.hub.subscriptions.receiver import Delivery, Receiver, a_receiver

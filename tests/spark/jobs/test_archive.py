@@ -41,8 +41,8 @@ from naksha.spark.jobs.frame import JobProgress, SilentProgress
 from naksha.spark.jobs.verify import Verify, verify
 from naksha.spark.runtime.storage_cache import close_all, shared_storage
 from naksha.spark.source.options import StorageRef
-from naksha.spi.opening import open_storage
 from naksha.spi.storage import Storage, WriteSession
+from naksha.spi.storage_factory import open_storage
 from naksha.testing.fixtures import DatabaseFactory
 from naksha.versioning import Attribution, EditStep, import_history
 from tests.spark.jobs.geoparquet_rules import check_file
@@ -230,7 +230,7 @@ def test_who_adds_to_an_archive_is_alone(
     imported(location, EDITS)
     with (
         locked_archive(tmp_path / "archive"),
-        pytest.raises(Busy, match="is locked by another job"),
+        pytest.raises(Busy, match="Another job is using the archive"),
     ):
         archived(spark, location, tmp_path / "archive")
     assert content(location, 1) == {"a": 1, "b": 1, "c": 1}

@@ -98,5 +98,5 @@ def test_a_job_that_died_leaves_nothing_that_counts(
     left = {path.name for path in folder.iterdir() if path.is_dir() or MANIFEST in path.name}
     assert left == {MANIFEST, orphan, done.segment, foreign.name}
     manifest.unlink()
-    with pytest.raises(InvalidArgument, match="has segments, but no"):
+    with pytest.raises(InvalidArgument, match="has segments, but the file"):
         archived(spark, file, folder)

@@ -22,7 +22,7 @@ from naksha.model import limits
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import StorageCorrupt
 from naksha.model.query import Query, States, id_hash
-from naksha.model.status_codes import outward
+from naksha.model.status_codes import status_codes_of
 from naksha.spark.jobs.frame import SilentProgress
 from naksha.spark.jobs.invariants import READ, CheckedLine, Invariant, checked_batch
 from naksha.spark.jobs.verify import JOB, Verified, Verify, verify
@@ -486,7 +486,7 @@ async def test_what_is_broken_is_told(spark: SparkSession, town: Town, tmp_path:
     assert Counter(logged) == counts
     assert report.collection == "places"
     assert JOB.exit_code is not None
-    assert JOB.exit_code(report) == outward(StorageCorrupt).exit_code
+    assert JOB.exit_code(report) == status_codes_of(StorageCorrupt).exit_code
     assert sum(report.violations.values()) == len(report.found)
     assert len(pq.read_table(tmp_path / "found")) == len(report.found)
 
@@ -550,7 +550,7 @@ def test_the_command_ends_with_another_exit_code(small_town: Town) -> None:
     assert naksha_command(*arguments, seconds_max=300).returncode == 0
     broken_slightly(small_town.path)
     ended = naksha_command(*arguments, "--json", seconds_max=300)
-    assert ended.returncode == outward(StorageCorrupt).exit_code, ended.stderr
+    assert ended.returncode == status_codes_of(StorageCorrupt).exit_code, ended.stderr
     last = msgspec.json.decode(ended.stdout.splitlines()[-1])
     assert (last["event"], last["report"]["violations"]) == ("done", {"index": 1, "log": 1})
 

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 
 from naksha.model.errors import StorageCorrupt
 from naksha.model.query import id_hash
-from naksha.model.status_codes import outward
+from naksha.model.status_codes import status_codes_of
 from naksha.spark.jobs.frame import SilentProgress
 from naksha.spark.jobs.verify import JOB, Verified, Verify, verify
 from tests.spark.jobs.town import Town, point
@@ -41,7 +41,10 @@ async def test_writes_that_escaped_the_history_are_told(
     )
     try:
         await attached_by_hand(connection, "places_p3")
-        lacking = "the leaf places_p3 lacks triggers: statements that name it escape the history"
+        lacking = (
+            "table places_p3 lacks triggers, so that the history does not record direct writes to "
+            "it; maintenance installs them"
+        )
         assert [each.message for each in checked(spark, town).found] == [lacking]
         await connection.execute("BEGIN")
         await connection.execute("SELECT naksha_tx_start('by-hand')")
@@ -54,7 +57,7 @@ async def test_writes_that_escaped_the_history_are_told(
     finally:
         await connection.close()
     lost = "the log counts 1 created, 0 updated, 0 deleted, but there are 0, 0, 0"
-    unlogged = "the log does not know the write that made it, which escaped the history"
+    unlogged = "the log has no entry for the write of the state, which bypassed the history"
     wanted = {
         (None, None, lacking),
         (None, str(changed), lost),
@@ -70,7 +73,7 @@ async def test_writes_that_escaped_the_history_are_told(
         (ids[1], str(escaped), "the state before version 2 is missing"),
     }
     assert JOB.exit_code is not None
-    assert JOB.exit_code(report) == outward(StorageCorrupt).exit_code
+    assert JOB.exit_code(report) == status_codes_of(StorageCorrupt).exit_code
 
 
 def reported(report: Verified) -> set[tuple[str | None, str | None, str]]:

@@ -22,7 +22,7 @@ from naksha.spark.runtime.storage_cache import close, close_all, existing_storag
 from naksha.spark.source.options import StorageRef
 from naksha.spi.storage import Storage
 from naksha.testing.fixtures import DatabaseFactory
-from naksha.testing.storage.given_batches import given_batch
+from naksha.testing.storage.input_batches import given_batch
 from naksha.testing.storage.suite_support import point
 from tests.psql.support import until
 

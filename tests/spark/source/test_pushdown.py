@@ -221,6 +221,10 @@ ASKED: list[tuple[list[Filter], dict[str, Any]]] = [
         [ds.GreaterThanOrEqual(("updated_at",), 5), ds.LessThan(("updated_at",), 9)],
         {"updated_from": 5, "updated_to": 9},
     ),
+    (
+        [ds.GreaterThan(("created_at",), 5), ds.EqualTo(("created_at",), 7)],
+        {"created_from": 7, "created_to": 8},
+    ),
     ([ds.StringStartsWith(("qrid",), "1")], {"qrid_prefix": "1"}),
     ([ds.EqualTo(("mrid",), "m")], {"mrid_prefix": "m"}),
 ]

@@ -162,6 +162,9 @@ def test_options_of_time(spark: SparkSession, town: Town) -> None:
     check_rows(rows, town.states(query))
     assert rows
     assert read(spark, town, updatedFrom="2100-01-01T00:00") == []
+    rows = read(spark, town, createdFrom=str(first), createdTo=str(last))
+    check_rows(rows, town.states(Query(created_from=first, created_to=last)))
+    assert rows
 
 
 # ---- One table, one version ----------------------------------------------------------------------

@@ -460,7 +460,7 @@ def test_a_quiet_collection_is_followed_while_the_log_expires(
 
 def test_a_position_that_the_storage_never_had(streamed: Town) -> None:
     reader = reader_of(streamed, streamed.call(new_collection))
-    with pytest.raises(NotYetPublished, match="it is a different storage"):
+    with pytest.raises(NotYetPublished, match="the storage is a different one"):
         reader.latestOffset({"seq_number": 10**6}, ALL)
 
 
@@ -477,14 +477,14 @@ def test_a_checkpoint_of_another_storage_is_refused(streamed: Town, town_maker: 
     with town_maker("file") as town:
         other = town.call(new_collection)
         following = reader_of(town, other)
-        with pytest.raises(NotYetPublished, match="it is a different storage"):
+        with pytest.raises(NotYetPublished, match="the storage is a different one"):
             following.partitions({"seq_number": 1}, {"seq_number": 10**6})
         while town.call(published).seq_number <= begin + 1:
             put_in(town, other, "b", n=town.call(published).seq_number)
-        with pytest.raises(VersionNotFound, match="it is a different storage"):
+        with pytest.raises(VersionNotFound, match="the storage is a different one"):
             following.latestOffset(end, ALL)
         for first, last in ((start, end), ({"seq_number": 0}, end)):
-            with pytest.raises(VersionNotFound, match="it is a different storage"):
+            with pytest.raises(VersionNotFound, match="the storage is a different one"):
                 following.partitions(first, last)
         # Offsets of former releases know no better.
         assert following.latestOffset({"seq_number": end["seq_number"]}, ALL) != end

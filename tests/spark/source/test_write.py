@@ -23,7 +23,7 @@ from naksha.model.query import Query
 from naksha.spark.source.options import StorageRef
 from naksha.spark.source.write import FeatureWriter
 from naksha.spark.source.write_options import write_options
-from naksha.spi.staging import Applied, WriteMode
+from naksha.spi.staging import AppliedWrite, WriteMode
 from naksha.spi.storage import Storage
 from naksha.testing.storage.suite_support import published
 from naksha.versioning import Attribution, create_branch, line_of, rebase
@@ -51,7 +51,7 @@ def target(request: pytest.FixtureRequest, town_maker: TownMaker) -> Iterator[To
         yield made
 
 
-def counts(applied: Applied) -> tuple[int, int, int, int]:
+def counts(applied: AppliedWrite) -> tuple[int, int, int, int]:
     return (applied.created, applied.updated, applied.deleted, applied.retained)
 
 

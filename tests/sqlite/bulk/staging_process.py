@@ -19,7 +19,7 @@ from naksha.model.collection import CollectionInfo
 from naksha.spi.staging import StagedPart, StagedWrite, WriteMode
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.read import objects
-from naksha.testing.storage.given_batches import given_batch
+from naksha.testing.storage.input_batches import given_batch
 from naksha.testing.storage.suite_support import point
 
 FEATURES = 50

@@ -17,15 +17,15 @@ import pytest
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, InvalidArgument, NotFound
-from naksha.spi.staging import Applied, StagedPart, StagedWrite, WriteMode
+from naksha.spi.staging import AppliedWrite, StagedPart, StagedWrite, WriteMode
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.bulk import apply_staged
-from naksha.sqlite.bulk.stage_files import StageFiles
-from naksha.sqlite.connection.errors import Locked
+from naksha.sqlite.bulk.stage_files import StagingFiles
+from naksha.sqlite.connection.errors import WriteLockTimeout
 from naksha.sqlite.write.states import as_json
-from naksha.testing.storage.branch_support import branch_of
-from naksha.testing.storage.bulk.suite_staging import Job, counts
-from naksha.testing.storage.given_batches import given_batch
+from naksha.testing.storage.branch_case import branch_of
+from naksha.testing.storage.bulk.suite_staging import StagingJob, counts
+from naksha.testing.storage.input_batches import given_batch
 from naksha.testing.storage.suite_support import Handle, ids_of, log_after, point, published
 from tests.sqlite.bulk import staging_process
 from tests.sqlite.bulk.staging_process import FEATURES, INFO
@@ -79,7 +79,7 @@ async def test_processes_stage_while_another_one_writes(storage: SqliteStorage, 
     writer.close()
     before = await published(storage)
     said = await asyncio.gather(*(applied(path, "job", list(parts)) for _ in range(2)))
-    done = [msgspec.json.decode(each, type=Applied) for each in said]
+    done = [msgspec.json.decode(each, type=AppliedWrite) for each in said]
     assert sorted(each.repeated for each in done) == [False, True]
     assert [counts(each) for each in done] == [(3 * FEATURES, 0, 0, 0)] * 2
     assert len(await log_after(storage, before)) == 1
@@ -89,7 +89,7 @@ async def test_processes_stage_while_another_one_writes(storage: SqliteStorage, 
 
 async def test_what_is_applied_waits_for_who_writes(path: Path) -> None:
     storage = await SqliteStorage.open(path, busy_s=0.2)
-    job = Job(storage, INFO)
+    job = StagingJob(storage, INFO)
     await job.stage([point("x")])
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
@@ -102,13 +102,13 @@ async def test_what_is_applied_waits_for_who_writes(path: Path) -> None:
     await storage.close()
 
 
-async def test_nobody_waits_for_ever(path: Path) -> None:
+async def test_waiting_is_bounded(path: Path) -> None:
     storage = await SqliteStorage.open(path, busy_s=0.01)
-    job = Job(storage, INFO)
+    job = StagingJob(storage, INFO)
     await job.stage([point("x")])
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
-    with pytest.raises(Locked):
+    with pytest.raises(WriteLockTimeout):
         await job.apply(WriteMode.CREATE)
     writer.rollback()
     writer.close()
@@ -123,7 +123,7 @@ async def test_killed_in_the_midst_of_applying(storage: SqliteStorage, path: Pat
     with pytest.raises(CollectionNotFound):
         await storage.collection(INFO.id)
     assert await log_after(storage, before) == []
-    again = msgspec.json.decode(await applied(path, "job", parts), type=Applied)
+    again = msgspec.json.decode(await applied(path, "job", parts), type=AppliedWrite)
     assert (counts(again), again.repeated) == ((2 * FEATURES, 0, 0, 0), False)
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
@@ -175,7 +175,7 @@ async def test_a_filled_collection_has_all_indices(
     monkeypatch.setattr(apply_staged, "STAGED_CHUNK_FEATURES", 10)
     monkeypatch.setattr(apply_staged, "STAGED_CHUNK_BYTES", 1500)
     name, before = "places" if was_there else "new", indices(path)
-    job = Job(storage, CollectionInfo(id=name))
+    job = StagingJob(storage, CollectionInfo(id=name))
     await job.stage([point(f"a{n}") for n in range(25)])
     await job.stage([point(f"b{n}", text="x" * 400) for n in range(25)])
     assert counts(await job.apply(WriteMode.CREATE)) == (50, 0, 0, 0)
@@ -193,13 +193,13 @@ async def test_a_link_to_the_file_is_the_same_storage(storage: SqliteStorage, pa
     link.mkdir()
     (link / "other.naksha").symlink_to(path)
     beside = await SqliteStorage.open(link / "other.naksha")
-    part = await Job(beside, INFO).stage([point("x")])
+    part = await StagingJob(beside, INFO).stage([point("x")])
     write = StagedWrite(job=part.job, info=INFO, mode=WriteMode.CREATE, app_id="test")
     assert counts(await storage.apply_staged(write, [part])) == (1, 0, 0, 0)
     await beside.close()
 
 
-async def test_a_dropped_attempt_is_told_so(storage: SqliteStorage) -> None:
+async def test_a_dropped_attempt_raises(storage: SqliteStorage) -> None:
     begun = await storage.stage("job", INFO)
     await begun.add(given_batch([point("x")]))
     await storage.drop_staged("job")
@@ -216,7 +216,7 @@ async def test_a_dropped_attempt_is_told_so(storage: SqliteStorage) -> None:
 async def test_a_part_of_a_storage_that_was_here_before_is_refused(
     storage: SqliteStorage, path: Path
 ) -> None:
-    job = Job(storage, INFO)
+    job = StagingJob(storage, INFO)
     await job.stage([point("x")])
     for suffix in ("", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
@@ -232,13 +232,13 @@ async def test_a_part_of_a_storage_that_was_here_before_is_refused(
 async def test_what_cannot_be_removed_was_written_all_the_same(
     storage: SqliteStorage, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(files: StageFiles, job: str) -> None:
+    def refuse(files: StagingFiles, job: str) -> None:
         raise PermissionError(job)
 
-    job = Job(storage, INFO)
+    job = StagingJob(storage, INFO)
     await job.stage([point("x")])
     with monkeypatch.context() as patched:
-        patched.setattr(StageFiles, "drop", refuse)
+        patched.setattr(StagingFiles, "drop", refuse)
         assert counts(await job.apply()) == (1, 0, 0, 0)
         assert (await job.apply()).repeated
     assert len(staging(path)) == 1
@@ -260,7 +260,7 @@ async def test_what_is_deleted_on_a_branch_is_found_some_at_a_time(
 
     monkeypatch.setattr(apply_staged, "STAGED_CHUNK_FEATURES", 10)
     monkeypatch.setattr(apply_staged, "as_json", measured)
-    job = Job(branch.storage, "places")
+    job = StagingJob(branch.storage, "places")
     await job.stage([point("f7"), point("new")])
     assert counts(await job.apply(WriteMode.MIRROR)) == (1, 0, 99, 1)
     assert max(sizes) == 10

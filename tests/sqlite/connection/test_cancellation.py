@@ -10,7 +10,7 @@ import pytest
 
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.write.session import SqliteSession
-from naksha.sqlite.write.transaction import Transaction
+from naksha.sqlite.write.transaction import WriteTransaction
 from naksha.testing.storage.suite_support import Handle, ids_of, point
 
 ENDLESS = """WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
@@ -64,7 +64,7 @@ async def test_the_writer_ends_it_and_goes_on(storage: SqliteStorage, kind: str)
     work = Work()
     work.may_go_on.set()
 
-    def step(transaction: Transaction) -> None:
+    def step(transaction: WriteTransaction) -> None:
         work(transaction.connection)
 
     async def write() -> None:

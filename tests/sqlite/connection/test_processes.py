@@ -47,9 +47,7 @@ async def test_readers_and_writers_in_processes_of_their_own(
     await check_log(storage)
 
 
-async def test_who_waits_for_news_is_told_what_other_processes_do(
-    storage: SqliteStorage, path: Path
-) -> None:
+async def test_waiters_see_versions_of_other_processes(storage: SqliteStorage, path: Path) -> None:
     """The library's, which publish what they write, and sqlite3's, which leave that to others."""
     await Handle(storage, "roads").create(point("a"))
     last = await storage.wait_beyond(-1, 0)

@@ -46,7 +46,7 @@ async def test_what_is_damaged_is_read(storage: SqliteStorage, path: Path, kind:
         where = Query(where=PropertyTest(("properties", "n"), Op.CONTAINS, 1))
         assert "bad" in ids_of(await roads.states(where, at))
         odd = (SortKey(("properties", 'a "name"')),)
-        assert len(await storage.found("roads", Query(), at, sort=odd)) == 3
+        assert len(await storage.matching_states("roads", Query(), at, sort=odd)) == 3
         rows = [
             row
             for split in await storage.plan("roads", Query(), at)
@@ -127,7 +127,9 @@ async def test_a_damaged_row_of_plain_sql_is_completed(
     assert state.feature[DAMAGED]["field"] == ("geometry" if kind == "geometry" else "document")
     assert (state.feature["geometry"] is None) == (kind == "geometry")
     (found,) = await storage.mismatches("places", 9)
-    assert found.message.startswith(f"its {state.feature[DAMAGED]['field']} is damaged: ")
+    assert found.message.startswith(
+        f"the {state.feature[DAMAGED]['field']} of the state is damaged: "
+    )
     (outcome,) = await places.update(point("bad", text="good"))
     assert outcome.uuid != state.uuid
     assert content(await places.get("bad")) == point("bad", text="good")

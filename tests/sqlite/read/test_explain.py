@@ -22,7 +22,7 @@ from naksha.sqlite.read.log import statement_of
 from naksha.sqlite.read.rows import collection_of
 from naksha.sqlite.schema.file import connect
 from naksha.sqlite.sql import queries
-from naksha.testing.storage.branch_support import branch_of
+from naksha.testing.storage.branch_case import branch_of
 from naksha.testing.storage.suite_support import Handle, point, with_xyz
 from tests.sqlite.support import opened
 
@@ -40,6 +40,7 @@ SELECTIVE = {
     "author and action": Query(authors=("ann",), actions=("UPDATE",)),
     "txn": Query(txn_from=1, txn_to=2),
     "updated": Query(updated_from=1_930_392_000_000),
+    "created": Query(created_from=1_930_392_000_000),
     "page": Query(limit=10),
     "page of a box": Query(limit=10, spatial=Bbox(0, 0, 1, 1)),
 }
@@ -51,6 +52,7 @@ SCANNING = {
     "app": Query(app_ids=("app",)),
     "property": Query(where=PropertyTest(("properties", "n"), Op.EQ, 7)),
     "updated before": Query(updated_to=1_930_392_000_000),
+    "created before": Query(created_to=1_930_392_000_000),
 }
 
 

@@ -27,9 +27,9 @@ from naksha.model.query import Bbox, Query
 from naksha.model.version import AtSeq
 from naksha.spi.locations import path_of
 from naksha.sqlite import SqliteStorage
-from naksha.sqlite.connection.errors import Locked
+from naksha.sqlite.connection.errors import WriteLockTimeout
 from naksha.sqlite.schema.file import SCHEMA_VERSION
-from naksha.testing.storage.branch_support import branch_of
+from naksha.testing.storage.branch_case import branch_of
 from naksha.testing.storage.suite_support import APP, Handle, ids_of, point
 from naksha.testing.storage.write.suite_concurrency import check_history, check_log
 from tests.sqlite.connection import out_of_room
@@ -220,7 +220,7 @@ async def test_another_process_that_writes_for_too_long(storage: SqliteStorage, 
     roads = Handle(impatient, "roads")
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(Locked, match="Another process"):
+    with pytest.raises(WriteLockTimeout, match="Another process"):
         await roads.create(point("a"))
     assert await roads.live() == []
     other.execute("ROLLBACK")

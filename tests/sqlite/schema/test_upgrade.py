@@ -22,7 +22,7 @@ from naksha.model.version import AtSeq
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.schema.file import APPLICATION_ID, SCHEMA_VERSION
 from naksha.sqlite.sql import schema_files
-from naksha.testing.storage.branch_support import branch_of
+from naksha.testing.storage.branch_case import branch_of
 from naksha.testing.storage.suite_support import APP, Handle, ids_of, point
 from naksha.testing.storage.write.suite_concurrency import check_history
 from tests.sqlite.schema.upgrade_record import record
@@ -105,7 +105,7 @@ async def test_it_works_like_a_new_one(old: Path) -> None:
     await there.update(point("a", n=9))
     await there.restore("b")
     await roads.delete("a")
-    await storage.run(lambda s: s.keep("tag", "first", {"seq": 2}), APP)
+    await storage.run(lambda s: s.store_object("tag", "first", {"seq": 2}), APP)
     assert ids_of(await there.live()) == ["a", "b", "c"]
     assert ids_of(await roads.live()) == ["c"]
     for place in (roads, there):

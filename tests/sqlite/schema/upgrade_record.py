@@ -11,7 +11,7 @@ from naksha.model.errors import NakshaError
 from naksha.model.query import Bbox, Query, States
 from naksha.model.transaction import LogFilter
 from naksha.model.version import HEAD, AtSeq, VersionSelector
-from naksha.spi.storage import Layer
+from naksha.spi.storage import BranchLayer
 from naksha.sqlite import SqliteStorage
 
 QUERIES = {
@@ -32,12 +32,12 @@ async def record(storage: SqliteStorage, branches: Mapping[str, Sequence[Any]]) 
     names = [info.id for info in await storage.collections()]
     views: dict[str, Any] = {"main": storage}
     for name, layers in branches.items():
-        views[name] = storage.on_branch([Layer(*layer) for layer in layers])
+        views[name] = storage.on_branch([BranchLayer(*layer) for layer in layers])
     log = await storage.transactions(where=LogFilter(overlays=None))
     return {
         "infos": infos,
         "log": [msgspec.to_builtins(each) for each in log],
-        "kept": [each.value for each in await storage.all_kept("tag")],
+        "kept": [each.value for each in await storage.stored_objects("tag")],
         "meta": {name: await storage.all_meta(name) for name in names},
         "states": {
             f"{view} {name}": {

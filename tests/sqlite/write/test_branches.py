@@ -14,7 +14,7 @@ import pytest
 from naksha.model.errors import Expired
 from naksha.spi.storage import WriteSession
 from naksha.sqlite import SqliteStorage
-from naksha.testing.storage.branch_support import Branch, branch_of, everything, new_overlay
+from naksha.testing.storage.branch_case import BranchCase, branch_of, new_overlay, raw_states
 from naksha.testing.storage.suite_support import APP, DAY_MS, Handle, ids_of, point, with_xyz
 from naksha.testing.storage.write.suite_concurrency import check_history
 from tests.sqlite.support import ShellError, rows, shell
@@ -32,11 +32,11 @@ async def roads(storage: SqliteStorage) -> Handle:
 
 
 @pytest.fixture
-async def branch(roads: Handle) -> Branch:
+async def branch(roads: Handle) -> BranchCase:
     return await branch_of(roads.storage)
 
 
-def rows_of(path: Path, branch: Branch) -> list[int]:
+def rows_of(path: Path, branch: BranchCase) -> list[int]:
     """The table numbers that the file holds rows of, but for those of main and other branches."""
     others = (
         "SELECT t FROM naksha_collection UNION SELECT t FROM naksha_overlaid WHERE overlay <> ?"
@@ -47,7 +47,7 @@ def rows_of(path: Path, branch: Branch) -> list[int]:
 
 
 async def test_rows_come_with_the_first_write_and_are_removed(
-    roads: Handle, branch: Branch, path: Path
+    roads: Handle, branch: BranchCase, path: Path
 ) -> None:
     await branch.on(roads).live()
     assert rows_of(path, branch) == []
@@ -63,7 +63,7 @@ async def test_rows_come_with_the_first_write_and_are_removed(
 
 
 async def test_a_removed_collection_takes_its_overlays_along(
-    roads: Handle, branch: Branch, path: Path
+    roads: Handle, branch: BranchCase, path: Path
 ) -> None:
     await branch.on(roads).update(point("k1", n="branch"))
     gone = await branch_of(branch.main)
@@ -76,10 +76,10 @@ async def test_a_removed_collection_takes_its_overlays_along(
     assert rows(path, "SELECT * FROM naksha_head") == []
 
 
-async def test_the_shell_cannot_write_there(roads: Handle, branch: Branch, path: Path) -> None:
+async def test_the_shell_cannot_write_there(roads: Handle, branch: BranchCase, path: Path) -> None:
     there = branch.on(roads)
     await there.update(point("k1", n="branch"))
-    before = await everything(there)
+    before = await raw_states(there)
     ((t,),) = rows(path, "SELECT t FROM naksha_overlaid")
     for statement in (
         f"INSERT INTO naksha_meta VALUES ({t}, 'x', '{{}}')",
@@ -90,19 +90,19 @@ async def test_the_shell_cannot_write_there(roads: Handle, branch: Branch, path:
     ):
         with pytest.raises(ShellError, match="not allowed"):
             shell(path, statement)
-    assert await everything(there) == before
+    assert await raw_states(there) == before
 
 
-async def test_the_shell_writes_to_main_only(roads: Handle, branch: Branch, path: Path) -> None:
+async def test_the_shell_writes_to_main_only(roads: Handle, branch: BranchCase, path: Path) -> None:
     there = branch.on(roads)
     await there.update(point("k1", n="branch"))
-    before = await everything(there)
+    before = await raw_states(there)
     shell(
         path,
         "UPDATE roads SET jsondata = json_set(jsondata, '$.properties.n', 99)",
         "DELETE FROM roads WHERE id = 'k2'",
     )
-    assert await everything(there) == before
+    assert await raw_states(there) == before
     await there.update(point("k1", n="again"), point("k2", n="branch"))
     (log,) = await branch.main.transactions(limit=1, newest_first=True)
     assert (log.app_id, log.overlay) == ("sqlite3", 0)
@@ -110,7 +110,9 @@ async def test_the_shell_writes_to_main_only(roads: Handle, branch: Branch, path
         await check_history(place)
 
 
-async def test_what_is_done_again_takes_a_table_number_again(roads: Handle, branch: Branch) -> None:
+async def test_what_is_done_again_takes_a_table_number_again(
+    roads: Handle, branch: BranchCase
+) -> None:
     there = branch.on(roads)
     async with branch.storage.write(APP) as session:
         (first,) = await session.update("roads", [point("k1", n=1000)])
@@ -126,7 +128,7 @@ async def test_what_is_done_again_takes_a_table_number_again(roads: Handle, bran
     await check_history(there)
 
 
-async def test_given_up_nothing_is_left(roads: Handle, branch: Branch, path: Path) -> None:
+async def test_given_up_nothing_is_left(roads: Handle, branch: BranchCase, path: Path) -> None:
     with pytest.raises(RuntimeError):
         async with branch.storage.write(APP) as session:
             await session.update("roads", [point("k1", n=1000)])
@@ -149,7 +151,7 @@ async def test_overlays_keep_their_numbers(storage: SqliteStorage, path: Path) -
 
 
 async def test_two_instances_make_the_tables_at_once(
-    roads: Handle, branch: Branch, path: Path
+    roads: Handle, branch: BranchCase, path: Path
 ) -> None:
     second = await SqliteStorage.open(path)
     places = [branch.on(roads), Handle(second.on_branch(branch.layers), "roads")]
@@ -160,7 +162,7 @@ async def test_two_instances_make_the_tables_at_once(
     await asyncio.gather(*(write(n) for n in range(12)))
     chains = await check_history(places[0])
     assert [chains[f"k{n}"][-1].xyz["version"] for n in range(3)] == [5, 5, 5]
-    assert await everything(places[0]) == await everything(places[1])
+    assert await raw_states(places[0]) == await raw_states(places[1])
     await second.close()
 
 
@@ -174,12 +176,14 @@ async def test_many_at_once(roads: Handle) -> None:
     await check_history(there)
 
 
-async def test_a_base_that_the_log_no_longer_has(roads: Handle, branch: Branch, path: Path) -> None:
+async def test_a_base_that_the_log_no_longer_has(
+    roads: Handle, branch: BranchCase, path: Path
+) -> None:
     """Nothing of the collection is gone, but nobody knows any more what its base was."""
     storage, there = branch.main, branch.on(roads)
     await there.update(point("k1", n="branch"))
     await roads.update(point("k2", n="main"))
-    before = await everything(there)
+    before = await raw_states(there)
     connection = sqlite3.connect(path)
     connection.execute("UPDATE naksha_storage SET tx_log_days = 1")
     connection.commit()
@@ -187,7 +191,7 @@ async def test_a_base_that_the_log_no_longer_has(roads: Handle, branch: Branch, 
     later = (await roads.published()).published_ms + 5 * DAY_MS
     await storage.pin("branch", branch.base)
     await storage.maintain(later)
-    assert await everything(there) == before
+    assert await raw_states(there) == before
     await storage.unpin("branch")
     await storage.maintain(later)
     with pytest.raises(Expired):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from naksha.model.query import Bbox, Query, States
 from naksha.sqlite import SqliteStorage
-from naksha.testing.storage.branch_support import branch_of
+from naksha.testing.storage.branch_case import branch_of
 from naksha.testing.storage.suite_support import Handle, ids_of, point, with_xyz
 from tests.sqlite.support import rows, shell
 

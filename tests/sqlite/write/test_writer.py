@@ -27,7 +27,7 @@ from naksha.model.version import HEAD, AtTime, AtTxn
 from naksha.spi.storage import WriteSession
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.maintenance import rounds
-from naksha.sqlite.write.writer import GRACE_LONG_S, Writer
+from naksha.sqlite.write.writer import GRACE_LONG_S, WriterThread
 from naksha.testing.storage.suite_support import DAY_MS, Handle, ids_of, point
 from naksha.testing.storage.write.suite_concurrency import check_history, check_log
 
@@ -38,14 +38,14 @@ async def test_what_comes_together_is_committed_together(
     storage: SqliteStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commits: list[int] = []
-    original = Writer._commit_group
+    original = WriterThread._commit_group
 
-    def counted(self: Writer) -> None:
+    def counted(self: WriterThread) -> None:
         if self._ended:
             commits.append(len(self._ended))
         original(self)
 
-    monkeypatch.setattr(Writer, "_commit_group", counted)
+    monkeypatch.setattr(WriterThread, "_commit_group", counted)
     roads = Handle(storage, "roads")
     await asyncio.gather(*(roads.create(point(f"k{n}")) for n in range(WRITERS)))
     assert sum(commits) == WRITERS
@@ -54,7 +54,7 @@ async def test_what_comes_together_is_committed_together(
     await check_log(storage)
 
 
-async def test_one_that_fails_takes_nobody_along(storage: SqliteStorage) -> None:
+async def test_a_failed_operation_does_not_fail_others(storage: SqliteStorage) -> None:
     roads = Handle(storage, "roads")
     await roads.create(point("taken"))
     calls = [roads.create(point(f"k{n}" if n % 3 else "taken")) for n in range(WRITERS)]
@@ -155,7 +155,7 @@ async def test_a_task_that_fails_gives_the_file_free(storage: SqliteStorage, pat
     other.close()
 
 
-async def test_a_task_whose_commit_fails_is_told(
+async def test_a_task_whose_commit_fails_raises(
     storage: SqliteStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
@@ -174,12 +174,12 @@ async def test_the_thread_survives_what_breaks_in_it(
 ) -> None:
     roads = Handle(storage, "roads")
 
-    def broken(_: Writer) -> None:
+    def broken(_: WriterThread) -> None:
         raise RuntimeError("broken")
 
     async with storage.write("app") as session:
         await session.create("roads", [point("mine")])
-        monkeypatch.setattr(Writer, "_step_aside", broken)
+        monkeypatch.setattr(WriterThread, "_yield_writer", broken)
         await asyncio.sleep(0.4)
         monkeypatch.undo()
         await session.create("roads", [point("more")])
@@ -202,7 +202,7 @@ async def test_closing_while_others_wait(path: Path, storage: SqliteStorage) -> 
     assert done <= set(ids_of(await Handle(storage, "roads").live()))
 
 
-async def test_numbers_of_a_session_that_stepped_aside_are_nobody_elses(
+async def test_numbers_of_a_session_that_yielded_stay_reserved(
     storage: SqliteStorage, path: Path
 ) -> None:
     other = await SqliteStorage.open(path)

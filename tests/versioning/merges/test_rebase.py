@@ -18,7 +18,7 @@ from naksha.model.errors import (
 from naksha.model.query import Query
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD
-from naksha.spi.storage import Layer, Storage
+from naksha.spi.storage import BranchLayer, Storage
 from naksha.versioning import (
     NameScope,
     WriteReport,
@@ -41,7 +41,7 @@ async def overlays(storage: Storage) -> list[int]:
     base = await storage.resolve(HEAD)
     found = []
     for number in NUMBERS:
-        view = storage.on_branch((Layer(number, None), Layer(MAIN, base.txn)))
+        view = storage.on_branch((BranchLayer(number, None), BranchLayer(MAIN, base.txn)))
         try:
             await view.count("places", Query())
         except NotFound:

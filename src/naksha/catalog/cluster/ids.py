@@ -120,7 +120,8 @@ class IdGenerator:
     def _pause(deadline: float) -> float:
         if time.monotonic() > deadline:
             raise Unavailable(
-                f"No id can be generated: the clock stood still for {limits.ID_WAIT_SECONDS_MAX} s"
+                f"No id can be generated: the clock stood still for {limits.ID_WAIT_SECONDS_MAX} "
+                "s; correct the clock of this machine"
             )
         return _PAUSE_SECONDS
 

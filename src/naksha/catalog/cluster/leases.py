@@ -133,5 +133,8 @@ class LeaseTable:
 def _kept(row: ObjectRow) -> StoredLease:
     lease = decode(row.type, row.value)
     if not isinstance(lease, NodeLease) or row.token is None:
-        raise StorageCorrupt(f"Object {row.id} of {SYSTEM_REALM} is not a lease of a node id")
+        raise StorageCorrupt(
+            f"Object {row.id} of realm {SYSTEM_REALM!r} is not the lease of a node id; restore "
+            "the catalog from a backup"
+        )
     return StoredLease(lease, row.token)

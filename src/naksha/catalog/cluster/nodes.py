@@ -182,7 +182,11 @@ class Node:
         if kept is None:
             kept = await self._still_held(held)
         if kept is None:
-            logger.warning("Node id %s was taken over by another instance", held.lease.node)
+            logger.warning(
+                "Another instance took over node id %s of this one, whose lease was not renewed "
+                "in time; this instance leases another one",
+                held.lease.node,
+            )
             self.ids.stop("the node id of this process was taken over by another instance")
             self._held = None
             await self._acquire()
@@ -209,8 +213,8 @@ class Node:
                     unknown += 1
                     if unknown > limits.LEASE_UNKNOWN_MAX:
                         raise Unavailable(
-                            "No node id could be leased: the outcome of too many attempts is"
-                            " unknown; retry later"
+                            "No node id could be leased, because the catalog's database did not "
+                            f"confirm {unknown} attempts; retry later"
                         ) from error
         raise Unavailable(
             f"All {self._spec.nodes:,} node ids of the catalog are leased; close an instance, or"

@@ -76,11 +76,15 @@ class PeerWire:
     def from_line(self, line: bytes) -> PeerMessage:
         code, text = line[:_CODE_BYTES], line[_CODE_BYTES + 1 :].rstrip(b"\n")
         if not hmac.compare_digest(code, self._code(text)):
-            raise RefusedLine("The authentication code of the line is wrong")
+            raise RefusedLine(
+                "The message has a wrong authentication code; give all instances the same secret"
+            )
         try:
             return self._decode(text)
         except msgspec.DecodeError as error:
-            raise RefusedLine(f"The line cannot be decoded: {error}") from error
+            raise RefusedLine(
+                f"The message cannot be decoded: {error}; run the same release on all instances"
+            ) from error
 
     def _code(self, text: bytes) -> bytes:
         return hmac.new(self._secret, text, hashlib.sha256).hexdigest().encode()

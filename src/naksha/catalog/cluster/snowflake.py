@@ -83,15 +83,20 @@ class IdSpec(msgspec.Struct, frozen=True):
         """Return the id of these parts."""
         if not self.epoch_ms <= ms <= self.end_ms:
             raise InvalidArgument(
-                f"ms must be between {self.epoch_ms} and {self.end_ms}, not {ms}", field="ms"
+                f"The time of an id must be between {self.epoch_ms} and {self.end_ms} ms since "
+                f"1970, not {ms}; correct the argument ms",
+                field="ms",
             )
         if not 0 <= node < self.nodes:
             raise InvalidArgument(
-                f"node must be between 0 and {self.nodes - 1}, not {node}", field="node"
+                f"The node of an id must be between 0 and {self.nodes - 1}, not {node}; correct "
+                "the argument node",
+                field="node",
             )
         if not 0 <= sequence < self.sequences:
             raise InvalidArgument(
-                f"sequence must be between 0 and {self.sequences - 1}, not {sequence}",
+                "The sequence number of an id within its millisecond must be between 0 and "
+                f"{self.sequences - 1}, not {sequence}; correct the argument sequence",
                 field="sequence",
             )
         since = ms - self.epoch_ms

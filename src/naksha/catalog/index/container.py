@@ -72,13 +72,17 @@ class PageRef(NamedTuple):
         first, value = entry
         if value is None or len(value) < _SIZES.size:
             raise StorageCorrupt(
-                "The stripe list of an index is damaged: an entry has no reference"
+                "The list of an index's stripes is damaged: an entry has no reference; restore "
+                "the catalog from a backup"
             )
         size, length = _SIZES.unpack_from(value)
         end = _SIZES.size + length
         ref = ObjectRef.from_bytes(value[_SIZES.size : end])
         if ref is None or ref.type not in {STRIPE, SEGMENT}:
-            raise StorageCorrupt(f"The stripe list of an index is damaged: it refers to {ref}")
+            raise StorageCorrupt(
+                f"The list of an index's stripes is damaged: it refers to {ref}; restore the "
+                "catalog from a backup"
+            )
         return cls(first, value[end:], ref, size)
 
     def page_of(self, value: object) -> IndexPage:

@@ -200,7 +200,8 @@ async def read_log_horizons(reader: RealmReader) -> LogHorizonState:
     head = await reader.fetch(target)
     if head is None or not isinstance(head.value, EntitiesCommit):
         raise StorageCorrupt(
-            f"Pointer {POINTER!r} must lead to a commit, not to object {target.id}"
+            f"Pointer {POINTER!r} must lead to a commit, not to object {target.id}; run check and "
+            "repair_head of the catalog's maintenance"
         )
     refs = [ref async for ref in entity_refs(index_of(head.value, reader))]
     return _state(await reader.fetch_values(refs))
@@ -216,7 +217,8 @@ def _state(values: Iterable[object]) -> LogHorizonState:
             pins.append(value)
         else:
             raise StorageCorrupt(
-                f"Pointer {POINTER!r} leads to an object that is neither a pin nor a horizon"
+                f"The log of pointer {POINTER!r} has an object that is neither a pin nor a "
+                "horizon; run check and repair_head of the catalog's maintenance"
             )
     return LogHorizonState(horizons, tuple(pins))
 

@@ -100,7 +100,8 @@ class RealmMarker:
         head = await self._reader.fetch(pointer.target)
         if head is None:
             raise StorageCorrupt(
-                f"Pointer {pointer.name!r} points to object {pointer.target.id}, which is missing"
+                f"Pointer {pointer.name!r} points to object {pointer.target.id}, which is "
+                "missing; run check and repair_head of the catalog's maintenance"
             )
         if isinstance(head.value, Commit):
             await self._mark_log(pointer, head, state)
@@ -132,13 +133,17 @@ class RealmMarker:
             newer = value
             if value.seq != seq:
                 raise StorageCorrupt(
-                    f"Commit {seq} of pointer {pointer.name!r} has the wrong number {value.seq}"
+                    f"Commit {seq} of pointer {pointer.name!r} has the wrong number {value.seq}; "
+                    "run check of the catalog's maintenance"
                 )
             seq -= 1
             await self._mark_commit(commit, stripes, is_head=commit is head)
         else:
             if seq >= oldest:
-                raise StorageCorrupt(f"Commit {seq} of pointer {pointer.name!r} is missing")
+                raise StorageCorrupt(
+                    f"Commit {seq} of pointer {pointer.name!r} is missing; run check and "
+                    "repair_log of the catalog's maintenance"
+                )
         self.horizons[pointer.name] = LogHorizon(
             pointer=pointer.name, created=pointer.created, seq=seq + 1
         )
@@ -197,7 +202,10 @@ class RealmMarker:
         for ref in refs:
             kept = assembled(ref, rows)
             if kept is None and is_needed:
-                raise StorageCorrupt(f"Object {ref.id} of type {ref.type!r} is missing")
+                raise StorageCorrupt(
+                    f"Object {ref.id} of type {ref.type!r} is missing; run check of the catalog's "
+                    "maintenance"
+                )
             if kept is not None:
                 identifier = self._types[ref.type]
                 found += [each async for each in identifier.references(kept, self._reader)]

@@ -184,7 +184,11 @@ class MaintenanceRuns:
         async def change(edit: EntityEdit) -> None:
             found = await edit.get(_key(_RUN, run.id), MaintenanceRun)
             if found is None or found.value.phase.is_over:
-                raise Conflict(f"Run {run.id} was superseded by another run", field="run")
+                raise Conflict(
+                    f"Maintenance run {run.id} ended, because another run superseded it; wait for "
+                    "the other run",
+                    field="run",
+                )
             edit.put(_key(_RUN, run.id), run)
             if report is not None:
                 edit.put(_key(_REPORT, run.id), report)

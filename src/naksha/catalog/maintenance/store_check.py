@@ -140,7 +140,8 @@ async def repair_head(
             )
         return candidate
     raise StorageCorrupt(
-        f"Pointer {name!r} cannot be repaired: none of its previous targets is intact"
+        f"Pointer {name!r} cannot be repaired: none of its previous targets is intact; restore "
+        "the catalog from a backup"
     )
 
 

@@ -194,7 +194,9 @@ class RealmChecker:
         for some in batches(refs, OBJECTS_BATCH):
             for ref, value in zip(some, await self._reader.fetch_values(some), strict=True):
                 if not isinstance(value, Stripe | IndexSegment):
-                    raise StorageCorrupt(f"Object {ref.id} ({ref.type}) of an index is missing")
+                    raise StorageCorrupt(
+                        f"Object {ref.id} of type {ref.type!r}, a part of an index, is missing"
+                    )
                 _read_whole(value.page)
 
     # ---- Objects -----------------------------------------------------------------------------
@@ -222,7 +224,11 @@ class RealmChecker:
             try:
                 kept = assembled(ref, rows)
                 if kept is None:
-                    check.add(FindingKind.OBJECT_MISSING, seq, f"Object {ref.id} ({ref.type})")
+                    check.add(
+                        FindingKind.OBJECT_MISSING,
+                        seq,
+                        f"Object {ref.id} of type {ref.type!r} is missing",
+                    )
                 elif (identifier := self._types.get(ref.type)) is not None:
                     found += [each async for each in identifier.references(kept, self._reader)]
             except DAMAGE as error:
@@ -236,7 +242,9 @@ def _check_child(parent: Object[Commit], child: Commit, check: PointerCheck) -> 
         found, wanted = getattr(child, field), getattr(expected, field)
         if found != wanted:
             check.add(
-                FindingKind.LOG_WRONG, child.seq, f"{field} is {found!r} and should be {wanted!r}"
+                FindingKind.LOG_WRONG,
+                child.seq,
+                f"Member {field} of commit {child.seq} is {found!r}, but must be {wanted!r}",
             )
 
 

@@ -95,7 +95,8 @@ class KeyRing:
         """Read all files; raise InvalidArgument if one is invalid."""
         if not files:
             raise InvalidArgument(
-                "No key file is configured; tokens cannot be verified without keys", field="keys"
+                "No key file is configured, so tokens cannot be verified; pass one with --keys",
+                field="keys",
             )
         self._files = files
         self._stamps = [_stamp(file.path) for file in files]
@@ -134,9 +135,13 @@ class KeyRing:
         try:
             self._keys = _joined(self._read)
         except InvalidArgument as error:
-            _log.error("All previous keys stay in use: %s", error)
+            _log.error(
+                "The changed key files are not valid together, so all previous keys stay in use: "
+                "%s",
+                error,
+            )
             return False
-        _log.info("Reloaded the keys: %s", self._keys)
+        _log.info("Reloaded the keys that tokens are verified with: %s", self._keys)
         return True
 
     def _read_anew(self, n: int) -> None:
@@ -182,7 +187,9 @@ def _content(path: Path) -> bytes:
         with path.open("rb") as file:
             content = file.read(limits.TOKEN_KEY_BYTES_MAX + 1)
     except OSError as error:
-        raise _unfit(path, f"cannot be read: {error.strerror}") from error
+        raise _unfit(
+            path, f"cannot be read: {error.strerror}; correct its path or permissions"
+        ) from error
     if len(content) > limits.TOKEN_KEY_BYTES_MAX:
         raise _unfit(
             path, f"is larger than TOKEN_KEY_BYTES_MAX = {limits.TOKEN_KEY_BYTES_MAX} bytes"
@@ -215,7 +222,9 @@ def _pem(content: bytes, path: Path) -> object:
     try:
         key: object = load(content, **arguments)
     except (ValueError, TypeError) as error:
-        raise _unfit(path, "does not contain an unencrypted PEM key") from error
+        raise _unfit(
+            path, "does not contain an unencrypted PEM key; use one, or secret:PATH for a secret"
+        ) from error
     return key
 
 
@@ -281,7 +290,11 @@ def _jwks(content: bytes, path: Path) -> list[CheckingKey]:
             continue
         keys.append(_from_jwk(data, jwk, jwk.algorithm, path))
     if not keys:
-        raise _unfit(path, "does not contain a key for HS256, RS256 or ES256")
+        raise _unfit(
+            path,
+            "does not contain a key for HS256, RS256 or ES256; add an RSA key, a P-256 key "
+            f"or a symmetric key of at least {limits.SECRET_BYTES_MIN} bytes",
+        )
     return keys
 
 
@@ -290,7 +303,9 @@ def _from_jwk(data: dict[str, Any], jwk: _Jwk, algorithm: Algorithm, path: Path)
         material: object = jwt.PyJWK(data, algorithm.value).key
     except (jwt.PyJWTError, ValueError, TypeError, AttributeError):
         # Not chained: the error contains the key.
-        raise _unfit(path, f"has an incomplete key {jwk.kid!r}") from None
+        raise _unfit(
+            path, f"has an incomplete key {jwk.kid!r}; export it again with all members"
+        ) from None
     if isinstance(material, bytes):
         return Key(algorithm, _strong(material, path), jwk.kid)
     return _public(material, jwk.kid, path)
@@ -300,15 +315,16 @@ def _joined(read: Iterable[Sequence[CheckingKey]]) -> list[CheckingKey]:
     keys = list(chain.from_iterable(read))
     if len(keys) > limits.TOKEN_KEYS_MAX:
         raise InvalidArgument(
-            f"{len(keys)} keys exceed TOKEN_KEYS_MAX = {limits.TOKEN_KEYS_MAX}; "
-            "remove those that no longer sign tokens",
+            f"The key files have {len(keys)} keys, but at most TOKEN_KEYS_MAX = "
+            f"{limits.TOKEN_KEYS_MAX} are allowed; remove those that no longer sign tokens",
             field="keys",
         )
     names = [key.kid for key in keys if key.kid is not None]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InvalidArgument(
-            f"Several keys have the same kid: {', '.join(twice)}; make each kid unique",
+            f"The key files have several keys with the same kid: {', '.join(twice)}; make each "
+            "kid unique",
             field="keys",
         )
     return keys

@@ -26,6 +26,7 @@ import msgspec
 
 from naksha.hub.auth.resources import FEATURE_ATTRIBUTES, SPACE_ATTRIBUTES, Attributes, Resource
 from naksha.model.errors import Forbidden, InvalidArgument
+from naksha.model.value_text import value_text
 
 T = TypeVar("T")
 
@@ -334,7 +335,7 @@ def _object(value: object, field: str, otherwise: str = "") -> Mapping[str, Any]
     if not isinstance(value, dict):
         raise InvalidArgument(
             f"Invalid rights matrix: {field} must be an object {otherwise}".rstrip()
-            + f", not {type(value).__name__}",
+            + f", not {value_text(value)}",
             field=field,
         )
     return value
@@ -343,7 +344,7 @@ def _object(value: object, field: str, otherwise: str = "") -> Mapping[str, Any]
 def _list(value: object, field: str) -> list[Any]:
     if not isinstance(value, list):
         raise InvalidArgument(
-            f"Invalid rights matrix: {field} must be a list, not {type(value).__name__}",
+            f"Invalid rights matrix: {field} must be a list, not {value_text(value)}",
             field=field,
         )
     return value

@@ -5,26 +5,18 @@ The decision is the one that the space's own authorization handler makes for req
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from naksha.hub.auth.rights import FeatureScope, Right, Rights
-from naksha.hub.config.registry import ConfiguredRealm
 from naksha.hub.handlers.authorization import NOTHING, Authorization
+from naksha.hub.pipeline.configuration import Configuration
 from naksha.hub.pipeline.pipeline import Pipeline
-from naksha.hub.pipeline.pipeline_cache import Pipelines
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.model.errors import NakshaError
 
 
-class ServingRealm(ConfiguredRealm, Protocol):
-    """A realm with its pipelines."""
-
-    async def pipelines(self) -> Pipelines: ...
-
-
-async def pipeline_of(realm: ServingRealm, space_id: str) -> Pipeline | None:
+async def pipeline_of(configuration: Configuration, space_id: str) -> Pipeline | None:
     """Return the pipeline of a space, or None if it cannot be built."""
     try:
-        return await (await realm.pipelines()).get(space_id)
+        return await configuration.pipeline(space_id)
     except NakshaError:
         return None
 
@@ -38,7 +30,7 @@ def scope_in(pipeline: Pipeline | None, rights: Rights, right: Right) -> Feature
     return first.scope(rights, right)
 
 
-async def reads_all(realm: ServingRealm, space_id: str, rights: Rights) -> bool:
-    """Return whether the rights allow reading all features of a space."""
-    pipeline = await pipeline_of(realm, space_id)
-    return scope_in(pipeline, rights, Right.READ_FEATURES).is_everything
+async def reads_all(context: RequestContext, space_id: str) -> bool:
+    """Return whether the actor may read all features of a space."""
+    pipeline = await pipeline_of(context.configured, space_id)
+    return scope_in(pipeline, context.actor.rights, Right.READ_FEATURES).is_everything

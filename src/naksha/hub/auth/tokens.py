@@ -29,6 +29,7 @@ from naksha.hub.pipeline.request_context import DEFAULT_REALM, Actor, UsageLimit
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, Unauthorized
 from naksha.model.identity.names import check_app_id, check_author
+from naksha.model.value_text import value_text
 
 APP_CLAIMS: Final = ("appId", "cid")
 AUTHOR_CLAIMS: Final = ("userId", "aid")
@@ -225,7 +226,7 @@ def _first(claims: Mapping[str, Any], names: Sequence[str]) -> tuple[str, Any]:
 def _realm(value: object) -> str:
     if not isinstance(value, str):
         raise InvalidArgument(
-            f'The claim "realm" must be a string, not {type(value).__name__}', field="realm"
+            f'The claim "realm" must be a string, not {value_text(value)}', field="realm"
         )
     check_realm_id(value)
     return value
@@ -236,7 +237,7 @@ def _limits(value: object) -> UsageLimits:
         return UsageLimits()
     if not isinstance(value, dict):
         raise InvalidArgument(
-            f'The claim "limits" must be an object, not {type(value).__name__}', field="limits"
+            f'The claim "limits" must be an object, not {value_text(value)}', field="limits"
         )
     return UsageLimits(
         max_spaces=_limit(value, "maxSpaces"),

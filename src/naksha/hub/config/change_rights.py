@@ -151,7 +151,8 @@ async def _check_count(
         known = [key async for key, _ in edit.list(f"{made.kind}/", Subscription)]
         if len(known) >= limits.SUBSCRIPTIONS_MAX:
             raise LimitExceeded(
-                f"The realm has reached the maximum of {limits.SUBSCRIPTIONS_MAX} subscriptions"
+                f"The realm has {limits.SUBSCRIPTIONS_MAX} subscriptions, the maximum; remove one "
+                "first"
             )
     spaces_max = actor.limits.max_spaces
     if not isinstance(made, Space) or spaces_max is None:
@@ -159,6 +160,7 @@ async def _check_count(
     count = len(await references.keys(edit, owned_by(made.owner)))
     if count >= spaces_max:
         raise Forbidden(
-            f"{made.owner!r} has {count} spaces; the token allows at most {spaces_max}",
+            f"{made.owner!r} has {count} spaces, but the token allows at most {spaces_max}; "
+            "remove a space, or request a token that allows more",
             field="owner",
         )

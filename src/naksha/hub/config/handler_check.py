@@ -11,8 +11,8 @@ from naksha.catalog.entities import EntityEdit
 from naksha.hub.config.objects import Connector, HubObject, Space
 from naksha.hub.config.reference_index import ReferenceIndex
 from naksha.hub.config.references import connectors_named, connectors_of
-from naksha.hub.pipeline.pipeline import Setup, Surroundings
-from naksha.hub.pipeline.pipeline_cache import made_handler
+from naksha.hub.pipeline.configuration import construct_handler
+from naksha.hub.pipeline.pipeline import HubServices, Setup
 from naksha.hub.subscriptions.objects import Subscription
 from naksha.model.errors import NakshaError
 
@@ -21,7 +21,7 @@ NOBODY: Final = Space(id="nobody")
 
 
 async def construct_handlers(
-    edit: EntityEdit, references: ReferenceIndex, thing: HubObject, hub: Surroundings
+    edit: EntityEdit, references: ReferenceIndex, thing: HubObject, hub: HubServices
 ) -> None:
     """Construct every handler that the object would lead to, to validate its configuration.
 
@@ -32,14 +32,14 @@ async def construct_handlers(
         processors = {ref.id for ref in thing.processor_refs()}
         for connector in await connectors_of(edit, thing):
             try:
-                made_handler(Setup(connector, thing, hub))
+                construct_handler(Setup(connector, thing, hub))
             except NakshaError as error:
                 if connector.id in processors:
                     error.field = "processors"
                 raise
     elif isinstance(thing, Subscription):
         for connector in await connectors_named(edit, thing.event_handler_ids):
-            made_handler(Setup(connector, NOBODY, hub))
+            construct_handler(Setup(connector, NOBODY, hub))
     elif isinstance(thing, Connector):
         for space in await references.spaces_served_by(edit, thing.id) or [NOBODY]:
-            made_handler(Setup(thing, space, hub))
+            construct_handler(Setup(thing, space, hub))

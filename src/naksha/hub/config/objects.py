@@ -23,6 +23,7 @@ from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.feature_problems import invalid_struct
 from naksha.model.identity.names import text_problem
 from naksha.model.json_rules import json_problem
+from naksha.model.value_text import value_text
 from naksha.spi.locations import redacted
 
 POINTER: Final = "config"
@@ -74,7 +75,7 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         """
         if not isinstance(value, dict):
             raise InvalidArgument(
-                f"A {cls.kind} must be a JSON object, not {type(value).__name__}", field=cls.kind
+                f"A {cls.kind} must be a JSON object, not {value_text(value)}", field=cls.kind
             )
         check_object_id(value.get("id"), cls.kind)
         problem = json_problem(value)
@@ -109,7 +110,7 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
             check_field_text(self.owner, limits.APP_ID_BYTES_MAX, "owner")
         if len(self.tags) > limits.CONFIG_TAGS_MAX:
             raise InvalidArgument(
-                f"{len(self.tags)} tags exceed the maximum of {limits.CONFIG_TAGS_MAX}",
+                f"The object has {len(self.tags)} tags; the maximum is {limits.CONFIG_TAGS_MAX}",
                 field="tags",
             )
         for place, tag in enumerate(self.tags):
@@ -342,7 +343,7 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
         self.processor_refs()
         if self.min_version < 0:
             raise InvalidArgument(
-                f"minVersion is {self.min_version}; it must not be negative", field="minVersion"
+                f"minVersion is {self.min_version}; it must be 0 or more", field="minVersion"
             )
         if len(self.event_handler_ids) > limits.PIPELINE_HANDLERS_MAX:
             raise InvalidArgument(
@@ -482,7 +483,8 @@ def check_provenance(entry: dict[str, Any], field: str) -> None:
     check_numbers(entry, field)
     if len(msgspec.json.encode(entry)) > limits.PROVENANCE_BYTES_MAX:
         raise LimitExceeded(
-            f"The provenance entry is too large; the limit is {limits.PROVENANCE_BYTES_MAX} bytes",
+            f"The provenance entry is too large; shorten it to {limits.PROVENANCE_BYTES_MAX} "
+            "bytes of JSON",
             field=field,
         )
 

@@ -30,7 +30,7 @@ from naksha.hub.pipeline.default_pipeline import (
     own_connectors,
     own_processor,
 )
-from naksha.hub.pipeline.handler_registry import found_class
+from naksha.hub.pipeline.handler_registry import find_handler_class
 from naksha.hub.subscriptions.objects import Subscription
 from naksha.model.errors import InvalidArgument, NakshaError
 
@@ -108,7 +108,7 @@ def _names_of_subscription(subscription: Subscription) -> list[Reference]:
 
 
 def _names_of_connector(connector: Connector) -> list[Reference]:
-    says = getattr(found_class(connector.handler_name), "references", None)
+    says = getattr(find_handler_class(connector.handler_name), "references", None)
     if says is None:
         return list(_named_in(connector.properties, "properties"))
     with _told_as_invalid(connector):
@@ -122,7 +122,8 @@ def _told_as_invalid(connector: Connector) -> Iterator[None]:
         yield
     except (TypeError, ValueError, LookupError, AttributeError) as error:
         raise InvalidArgument(
-            f"The connector {connector.id!r} has invalid properties: {error!r}", field="properties"
+            f"The connector {connector.id!r} has invalid properties; correct them: {error!r}",
+            field="properties",
         ) from error
 
 
@@ -149,7 +150,9 @@ async def check_references(edit: EntityEdit, thing: HubObject) -> None:
     for name in references_of(thing):
         if await edit.ref(name.key) is None and name.key != thing.key:
             raise InvalidArgument(
-                f"There is no {name.kind} {name.id!r}; create it first", field=name.field
+                f"The {name.kind} {name.id!r} does not exist; create it first, or correct the "
+                "reference",
+                field=name.field,
             )
         if await _leads_to(edit, name, thing):
             raise InvalidArgument(
@@ -192,7 +195,7 @@ def stored_by(space: Space, connectors: Iterable[Connector]) -> list[SpaceCollec
     """Return the collections that a pipeline stores into, including inactive connectors."""
     found: list[SpaceCollection] = []
     for connector in connectors:
-        says = getattr(found_class(connector.handler_name), "collections", None)
+        says = getattr(find_handler_class(connector.handler_name), "collections", None)
         if says is not None:
             with _told_as_invalid(connector):
                 found += says(space, connector.properties)

@@ -21,7 +21,7 @@ from naksha.hub.config.objects import POINTER, HubObject, Identity, Space, Stora
 from naksha.hub.config.reference_index import ReferenceIndex
 from naksha.hub.config.references import check_references
 from naksha.hub.config.space_collections import SpaceCollection
-from naksha.hub.pipeline.pipeline import Surroundings
+from naksha.hub.pipeline.pipeline import HubServices
 from naksha.hub.pipeline.request_context import Actor
 from naksha.hub.storages.identities import check_unique, registered_in, with_identity
 from naksha.model.errors import Conflict, InUse, NotFound, PreconditionFailed
@@ -50,7 +50,7 @@ class RemovedSpace(NamedTuple):
 class Registry:
     """Storages, connectors, spaces and roles of a realm."""
 
-    def __init__(self, realm: OpenRealm, hub: Surroundings) -> None:
+    def __init__(self, realm: OpenRealm, hub: HubServices) -> None:
         self._realm = realm
         self._hub = hub
         self._entities = realm.entities(POINTER)
@@ -101,7 +101,11 @@ class Registry:
             # First, so that Forbidden does not reveal which ids exist.
             await check_written(edit, self.references, made, actor)
             if await edit.get(thing.key, type(thing)) is not None:
-                raise Conflict(f"The {thing.kind} {thing.id!r} already exists", field="id")
+                raise Conflict(
+                    f"The {thing.kind} {thing.id!r} already exists; choose another id, or change "
+                    f"the existing {thing.kind}",
+                    field="id",
+                )
             await check_references(edit, made)
             await self._check_identity(edit, made)
             await construct_handlers(edit, self.references, made, self._hub)
@@ -298,7 +302,7 @@ class _DryRun(Exception):
     """Aborts the commit of a dry run."""
 
 
-class ConfiguredRealm(Surroundings, Protocol):
+class ConfiguredRealm(HubServices, Protocol):
     """A realm with its configuration registry."""
 
     registry: Registry
@@ -323,4 +327,6 @@ async def _found(edit: EntityEdit, kind: type[H], id: str, if_match: Collection[
 
 
 def _not_found(kind: type[Any], id: str) -> NotFound:
-    return NotFound(f"There is no {kind.kind} {id!r}", field=kind.kind)
+    return NotFound(
+        f"The {kind.kind} {id!r} does not exist; correct its id, or create it", field=kind.kind
+    )

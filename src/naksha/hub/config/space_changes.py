@@ -237,7 +237,7 @@ async def _follow_or_take_back(
         try:
             await realm.registry.take_back(old, new, actor)
         except NakshaError as error:
-            _log.warning("The change of %s could not be reverted: %s", new.key, error)
+            _log.warning("The change of %s failed and could not be reverted: %s", new.key, error)
         raise
 
 

@@ -10,6 +10,7 @@ from naksha.hub.config.objects import Space
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.model.identity.names import check_collection_id
+from naksha.model.value_text import value_text
 
 _UNFIT: Final = re.compile(r"[^a-z0-9_]+")
 _SLUG_MAX: Final = 15
@@ -111,7 +112,7 @@ def _collection_settings(space: Space, properties: dict[str, Any]) -> dict[str, 
     if not isinstance(configured, dict):
         raise InvalidArgument(
             "properties.collection must be an id or an object with an id, not "
-            f"{type(configured).__name__}",
+            f"{value_text(configured)}",
             field="properties.collection",
         )
     return configured
@@ -132,7 +133,7 @@ def _text(configured: dict[str, Any], name: str) -> str | None:
     value = configured.get(name)
     if value is not None and not isinstance(value, str):
         raise InvalidArgument(
-            f"properties.collection.{name} must be a string, not {type(value).__name__}",
+            f"properties.collection.{name} must be a string, not {value_text(value)}",
             field=f"properties.collection.{name}",
         )
     return value

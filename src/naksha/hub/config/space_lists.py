@@ -8,13 +8,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from naksha.hub.auth.rights import Right
-from naksha.hub.auth.row_scope import ServingRealm, pipeline_of, scope_in
+from naksha.hub.auth.row_scope import pipeline_of, scope_in
 from naksha.hub.config.change_rights import is_visible
 from naksha.hub.config.objects import Space
 from naksha.hub.config.references import connectors_of
 from naksha.hub.config.registry import ConfiguredRealm
 from naksha.hub.config.space_names import spaces_with_tag
-from naksha.hub.pipeline.request_context import Actor
+from naksha.hub.pipeline.request_context import Actor, RequestContext
 from naksha.hub.query_language.content_time import Test
 from naksha.hub.render.space_contents import UNKNOWN, SpaceSize, contents_updated_at, sizes
 
@@ -60,9 +60,10 @@ class SpaceListMembers(NamedTuple):
 
 
 async def visible_spaces(
-    realm: ServingRealm, where: SpaceFilter, members: SpaceListMembers, actor: Actor
+    realm: ConfiguredRealm, where: SpaceFilter, members: SpaceListMembers, context: RequestContext
 ) -> list[dict[str, Any]]:
-    """Return the spaces that an actor may see, as JSON, ordered by id."""
+    """Return the spaces that the actor may see, as JSON, ordered by id."""
+    actor = context.actor
     tagged = await spaces_with_tag(realm, where.tags) if where.tags else ()
     spaces = [
         space
@@ -80,44 +81,43 @@ async def visible_spaces(
         ]
         spaces, computed = [space for space, _ in kept], [dict(more) for _, more in kept]
     if members.counts:
-        for more, size in zip(computed, await _sizes(realm, spaces, actor), strict=True):
+        for more, size in zip(computed, await _sizes(realm, spaces, context), strict=True):
             more.update(msgspec.to_builtins(size))
     for space, more in zip(spaces, computed, strict=True):
         if members.rights:
-            more["rights"] = await _rights_on(realm, space, actor)
+            more["rights"] = await _rights_on(space, context)
         if members.connectors:
             more["connectors"] = await _connectors(realm, space, actor)
     return [{**space.to_json(), **more} for space, more in zip(spaces, computed, strict=True)]
 
 
-async def _sizes(realm: ServingRealm, spaces: Sequence[Space], actor: Actor) -> list[SpaceSize]:
+async def _sizes(
+    realm: ConfiguredRealm, spaces: Sequence[Space], context: RequestContext
+) -> list[SpaceSize]:
     """Return the sizes of spaces.
 
     The size is UNKNOWN if the actor may not read all features, or if a handler hides some.
     """
-    shown = [space for space in spaces if await _shows_all(realm, space, actor)]
+    shown = [space for space in spaces if await _shows_all(space, context)]
     known = dict(zip([space.id for space in shown], await sizes(realm, shown), strict=True))
     return [known.get(space.id, UNKNOWN) for space in spaces]
 
 
-async def _shows_all(realm: ServingRealm, space: Space, actor: Actor) -> bool:
-    pipeline = await pipeline_of(realm, space.id)
+async def _shows_all(space: Space, context: RequestContext) -> bool:
+    pipeline = await pipeline_of(context.configured, space.id)
     hides = pipeline is None or any(
         getattr(stage.handler, "hides_features", False) for stage in pipeline.stages
     )
-    return not hides and scope_in(pipeline, actor.rights, Right.READ_FEATURES).is_everything
+    return not hides and scope_in(pipeline, context.actor.rights, Right.READ_FEATURES).is_everything
 
 
-async def _rights_on(realm: ServingRealm, space: Space, actor: Actor) -> list[str]:
+async def _rights_on(space: Space, context: RequestContext) -> list[str]:
     """Return the actor's rights on a space or on some of its features."""
-    resource, pipeline = space.resource(), await pipeline_of(realm, space.id)
+    resource, rights = space.resource(), context.actor.rights
+    pipeline = await pipeline_of(context.configured, space.id)
     return [
-        *(right for right in _SPACE_RIGHTS if actor.rights.allows(right, resource)),
-        *(
-            right
-            for right in _FEATURE_RIGHTS
-            if not scope_in(pipeline, actor.rights, right).is_nothing
-        ),
+        *(right for right in _SPACE_RIGHTS if rights.allows(right, resource)),
+        *(right for right in _FEATURE_RIGHTS if not scope_in(pipeline, rights, right).is_nothing),
     ]
 
 

@@ -34,12 +34,15 @@ def published_json(item: FeedTransaction, storage: str) -> bytes:
     if changeset.message is not None:
         head["message"] = changeset.message
     head |= {"part": item.part, "isLast": item.is_last, "collections": _collections(item)}
-    features = b",".join(
-        b'{"action":"%b","collection":"%b","feature":%b}'
-        % (change.action.encode(), change.collection.encode(), change.state.raw)
+    features = [
+        {
+            "action": change.action,
+            "collection": change.collection,
+            "feature": msgspec.Raw(change.state.raw),
+        }
         for change in item.changes
-    )
-    return _encode(head)[:-1] + b',"features":[' + features + b"]}"
+    ]
+    return _encode({**head, "features": features})
 
 
 def _collections(item: FeedTransaction) -> list[dict[str, Any]]:

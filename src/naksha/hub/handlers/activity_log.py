@@ -51,18 +51,23 @@ class ActivityLogHandler:
     async def process(self, event: Event) -> Any:
         request = event.request
         if request.changes:
-            raise ReadOnly(f"The space {event.space.id!r} is an activity log and is read-only")
+            raise ReadOnly(
+                f"The space {event.space.id!r} is an activity log and is read-only; write to the "
+                f"space {self._space_id!r}"
+            )
         match request:
             case ReadFeatures(query=query):
                 found = await event.send_to(self._space_id, _of_all_states(request, query))
-                return await Features.begun(lambda answer: self._logged(answer, event, found))
+                return await Features.with_first_read(
+                    lambda answer: self._logged(answer, event, found)
+                )
             case CountFeatures(query=query):
                 return await event.send_to(self._space_id, _of_all_states(request, query))
             case GetVersion() | FindStorages():
                 return await event.send_to(self._space_id, request)
         raise NotImplementedHere(
-            f"An activity log does not support {type(request).__name__}; send it to the space "
-            f"{self._space_id!r}"
+            f"An activity log does not support the request {type(request).__name__}; send it to "
+            f"the space {self._space_id!r}"
         )
 
     async def _logged(

@@ -35,6 +35,7 @@ class Authorization:
     """Handler that checks the rights a request needs."""
 
     metric_name: ClassVar[str] = "Authorization"
+    keeps_json: ClassVar[bool] = True
 
     def __init__(self, space: Space, features: Resource) -> None:
         self._space = space.resource()
@@ -104,9 +105,9 @@ class Authorization:
     ) -> Forbidden:
         right = Right.READ_FEATURES if readable is not None else next(iter(partial))
         return Forbidden(
-            f"The right {right.value} is granted for only some features of the space "
-            f"{event.space.id!r}, but {type(event.request).__name__} needs it for all of them; "
-            "use a token or a role that grants it for all features",
+            f"The right {right.value!r} is granted for only some features of the space "
+            f"{event.space.id!r}, but the request {type(event.request).__name__} needs it for all "
+            "of them; use a token or a role that grants it for all features",
             right=right.value,
             resource=str(self._features),
         )
@@ -134,8 +135,10 @@ class Authorization:
         own = {*answer.inserted, *answer.updated}
         return msgspec.structs.replace(
             answer,
-            states=tuple(one for one in answer.states if one.id in own or is_in(readable, one)),
-            tombstones=tuple(one for one in answer.tombstones if is_in(readable, one)),
+            states=tuple(
+                one for one in answer.states if one.id in own or is_in_scope(readable, one)
+            ),
+            tombstones=tuple(one for one in answer.tombstones if is_in_scope(readable, one)),
         )
 
     def _reads(self, readable: FeatureScope, head: dict[str, Any]) -> bool:
@@ -146,11 +149,11 @@ def check_active(space: Space) -> None:
     """Raise Inactive if the space is not active."""
     if not space.active:
         raise Inactive(
-            f"The space {space.id!r} is not active; an owner has to activate it", field="space"
+            f"The space {space.id!r} is not active; its owner has to activate it", field="space"
         )
 
 
-def is_in(scope: FeatureScope, state: State) -> bool:
+def is_in_scope(scope: FeatureScope, state: State) -> bool:
     """Whether a state is within a scope."""
     marks = rights_attributes_of(state)
     return scope.allows(
@@ -160,12 +163,14 @@ def is_in(scope: FeatureScope, state: State) -> bool:
 
 def _readable(answer: Features, scope: FeatureScope) -> Features:
     """Keep only the features of a response that are within a scope."""
-    return _changed(answer, lambda states: [state for state in states if is_in(scope, state)])
+    return _map_states(
+        answer, lambda states: [state for state in states if is_in_scope(scope, state)]
+    )
 
 
 def _only_ids(answer: Features) -> Features:
     """Reduce each feature of a response to its id and type."""
-    return _changed(
+    return _map_states(
         answer,
         lambda states: [
             State(state.id, msgspec.json.encode({"id": state.id, "type": "Feature"}))
@@ -174,7 +179,7 @@ def _only_ids(answer: Features) -> Features:
     )
 
 
-def _changed(answer: Features, change: Callable[[Sequence[State]], Sequence[State]]) -> Features:
+def _map_states(answer: Features, change: Callable[[Sequence[State]], Sequence[State]]) -> Features:
     async def read(outer: Features) -> AsyncIterator[Sequence[State]]:
         try:
             async for states in answer:

@@ -22,6 +22,7 @@ import shapely
 from naksha.model.errors import InvalidArgument
 from naksha.model.geo.geometry import encode_geometries
 from naksha.model.geo.geometry_rules import COLLECTION, COUNTS_MIN
+from naksha.model.value_text import value_text
 
 EARTH_RADIUS_M: Final = 6_371_008.8
 _TYPES: Final = frozenset({*COUNTS_MIN, COLLECTION})
@@ -46,7 +47,7 @@ class GeometryRules:
     def __init__(self, rules: object, field: str) -> None:
         if not isinstance(rules, Mapping):
             raise InvalidArgument(
-                f"{field} must be a JSON object of geometry rules, not {type(rules).__name__}",
+                f"{field} must be a JSON object of geometry rules, not {value_text(rules)}",
                 field=field,
             )
         unknown = sorted({*rules} - {*_KINDS})

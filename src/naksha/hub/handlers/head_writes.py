@@ -64,7 +64,10 @@ async def write_over_heads(
                 raise
             continue
         return written
-    raise Retryable("The features are being changed by other writers; retry the request")
+    raise Retryable(
+        "Other writers changed some of the features in every attempt of this write; retry the "
+        "request"
+    )
 
 
 async def check_merges(event: Event, request: WriteFeatures) -> None:
@@ -84,9 +87,9 @@ async def check_merges(event: Event, request: WriteFeatures) -> None:
         head = heads.get(feature["id"])
         if head is not None and not names_state(feature, head):
             raise NotSupported(
-                "The feature was changed since it was read, and this space cannot apply its rules "
-                "to the result of a server-side merge; read the feature again and merge it "
-                "in the client",
+                f"Feature {feature['id']!r:.64} was changed since it was read, and this space "
+                "cannot apply its rules to the result of a server-side merge; read the feature "
+                "again and merge it in the client",
                 feature_id=feature["id"],
             )
 

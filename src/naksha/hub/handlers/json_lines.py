@@ -39,7 +39,9 @@ class JsonLinesHandler:
         files = setup.hub.files
         if files is None:
             raise NotSupported(
-                "This hub has no data directory, so it cannot write files", field="properties.path"
+                "This hub has no data directory, so it cannot write files; its operator can set "
+                "one with --data",
+                field="properties.path",
             )
         exports = files / EXPORTS / setup.hub.realm_id
         self._path = exports / _inner_path(setup.connector.properties.get("path"))
@@ -55,12 +57,14 @@ class JsonLinesHandler:
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     raise Unavailable(
-                        "The file of the deliveries is locked by another process; retry later"
+                        f"The file {self._path.name!r} of the deliveries is locked by another "
+                        "process; retry later"
                     ) from error
                 await asyncio.sleep(_LOCK_PAUSE_SECONDS)
             except OSError as error:
                 raise Unavailable(
-                    f"The delivery could not be written to its file: {error.strerror}"
+                    f"The delivery could not be written to the file {self._path.name!r}: "
+                    f"{error.strerror}; the operator of the hub has to correct it"
                 ) from error
             else:
                 break

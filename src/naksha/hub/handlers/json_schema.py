@@ -21,6 +21,7 @@ from jsonschema_rs import (
 from naksha.model.errors import InvalidArgument
 from naksha.model.limits import JSON_SCHEMA_BYTES_MAX
 from naksha.model.merge import pointer
+from naksha.model.value_text import value_text
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 DRAFT_7: Final = "http://json-schema.org/draft-07/schema"
@@ -59,11 +60,13 @@ def _draft_of(schema: object) -> str:
 def _check(schema: object, field: str) -> None:
     if not isinstance(schema, dict | bool):
         raise InvalidArgument(
-            f"{field} must be a JSON Schema: an object or a boolean, not {type(schema).__name__}",
+            f"{field} must be a JSON Schema: an object or a boolean, not {value_text(schema)}",
             field=field,
         )
     if len(msgspec.json.encode(schema)) > JSON_SCHEMA_BYTES_MAX:
-        raise InvalidArgument(f"The JSON Schema exceeds {JSON_SCHEMA_BYTES_MAX} bytes", field=field)
+        raise InvalidArgument(
+            f"The JSON Schema has more than {JSON_SCHEMA_BYTES_MAX} bytes; shorten it", field=field
+        )
     if isinstance(schema, bool):
         return
     if _draft_of(schema) not in _VALIDATORS:

@@ -41,8 +41,8 @@ def with_query(request: Request[Any], change: Callable[[Query], Query]) -> Reque
     query = getattr(request, "query", None)
     if not isinstance(query, Query):
         raise NotImplementedHere(
-            f"This space shows a filtered or transformed part of its data, so it does not"
-            f" support {type(request).__name__}; use the space that it is derived from"
+            "This space shows a filtered or transformed part of its data, so it does not support "
+            f"the request {type(request).__name__}; use the space that it is derived from"
         )
     return msgspec.structs.replace(request, query=change(query))
 
@@ -70,4 +70,4 @@ async def with_states(found: Features, change: Callable[[State], State]) -> Feat
                 yield [change(state) for state in states]
         answer.cursor = found.cursor
 
-    return await Features.begun(read)
+    return await Features.with_first_read(read)

@@ -42,7 +42,9 @@ def writable_path(value: object, field: str) -> Path:
     path = path_of(value, field)
     if path in KEPT or path[:2] == ("properties", XYZ):
         raise InvalidArgument(
-            f"{field} is {'.'.join(path)!r:.80}, which a connector cannot change", field=field
+            f"{field} is {'.'.join(path)!r:.80}, which a connector cannot change; name a property "
+            "of the feature",
+            field=field,
         )
     return path
 

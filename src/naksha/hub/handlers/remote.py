@@ -53,6 +53,7 @@ class RemoteHandler:
     """Handler that forwards events to a remote server."""
 
     metric_name: ClassVar[str] = "RemoteHandler"
+    keeps_json: ClassVar[bool] = True
 
     def __init__(self, setup: Setup) -> None:
         self._name = setup.connector.id
@@ -76,8 +77,8 @@ class RemoteHandler:
             posted = await self._continuation(event, sent, reply)
             has_sent = has_sent or sent.changes
         raise LimitExceeded(
-            f"The remote handler {self._name!r} exceeded the limit of {limits.REMOTE_STEPS_MAX} "
-            "requests for one event"
+            f"The remote handler {self._name!r} sent more than {limits.REMOTE_STEPS_MAX} requests "
+            "for one event; its developer has to send fewer"
         )
 
     # ---- Events to post --------------------------------------------------------------------------
@@ -149,7 +150,8 @@ class RemoteHandler:
         message = f"The remote handler {self._name!r} failed: {error.message}"
         if has_sent or (event.request.changes and not isinstance(error, ConnectFailed)):
             return OutcomeUnknown(
-                f"{message}; the change may have been made, so check before you retry"
+                f"{message}; the hub does not know whether features were changed, so read them "
+                "before you retry"
             )
         return TimedOut(message) if isinstance(error, ResponseTimeout) else RemoteFailed(message)
 
@@ -159,7 +161,10 @@ class RemoteHandler:
         try:
             return _decode(body)
         except msgspec.DecodeError as error:
-            raise RemoteFailed("The response of its server is not a valid handler reply") from error
+            raise RemoteFailed(
+                "The response of its server is not a valid handler reply; its developer has to "
+                "correct it"
+            ) from error
 
     def _request(self, sent: ForwardedRequest, event: Event) -> Request[Any]:
         if sent.is_same:
@@ -180,7 +185,8 @@ class RemoteHandler:
     def _nonsense(self, what: str, error: NakshaError) -> RemoteFailed:
         _log.warning("Remote handler %s %s: %s", self._name, what, error.message)
         return RemoteFailed(
-            f"The remote handler {self._name!r} {what}; the hub's log has the details"
+            f"The remote handler {self._name!r} {what}; its developer has to correct it (see the "
+            "log of the hub)"
         )
 
     def _error_of(self, reply: HandlerReply) -> NakshaError:

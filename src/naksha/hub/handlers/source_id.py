@@ -37,6 +37,7 @@ class SourceIdHandler:
     """Handler that writes source id tags and uses them in queries."""
 
     metric_name: ClassVar[str] = "SourceIdHandler"
+    keeps_json: ClassVar[bool] = True
 
     def __init__(self, setup: Setup) -> None:
         """Create the handler; it has no configuration."""

@@ -43,6 +43,7 @@ class TagFilterHandler:
     """Handler that changes tags on write and filters by tags on read."""
 
     metric_name: ClassVar[str] = "TagFilterHandler"
+    keeps_json: ClassVar[bool] = True
 
     def __init__(self, setup: Setup) -> None:
         properties = setup.connector.properties

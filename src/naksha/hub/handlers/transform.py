@@ -68,8 +68,8 @@ class TransformHandler:
             return await event.send_upstream()
         if not isinstance(request, _UNDERSTOOD):
             raise NotImplementedHere(
-                f"This space changes features on read, so it does not support"
-                f" {type(request).__name__}; use the space that it is derived from"
+                "This space changes features on read, so it does not support the request "
+                f"{type(request).__name__}; use the space that it is derived from"
             )
         answer = await event.send_upstream(with_query(request, self._stored_query))
         return await with_states(answer, self._shown) if isinstance(answer, Features) else answer

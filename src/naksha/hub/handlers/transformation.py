@@ -24,6 +24,7 @@ from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotSupported
 from naksha.model.json_rules import json_problem
 from naksha.model.merge import ABSENT
+from naksha.model.value_text import value_text
 
 Feature = dict[str, Any]
 _PLACE: Final = re.compile(r"\{([^{}]+)\}")
@@ -180,7 +181,7 @@ def _template(config: Mapping[str, Any], field: str) -> TransformStep:
     text = config.get("template")
     if not isinstance(text, str):
         raise InvalidArgument(
-            f"{field}.template must be a string, not {type(text).__name__}",
+            f"{field}.template must be a string, not {value_text(text)}",
             field=f"{field}.template",
         )
     pieces = _PLACE.split(text)

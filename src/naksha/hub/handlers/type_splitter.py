@@ -22,7 +22,7 @@ from naksha.hub.config.objects import Space
 from naksha.hub.config.references import Reference
 from naksha.hub.config.space_collections import SpaceCollection
 from naksha.hub.handlers.paths import path_of
-from naksha.hub.handlers.stored.storage import ANSWERS, StorageHandler
+from naksha.hub.handlers.stored.storage import StorageHandler
 from naksha.hub.handlers.views import layered_reads
 from naksha.hub.handlers.views.layer_pins import storages_of
 from naksha.hub.handlers.views.layers import LayerStack, SpaceLayer, ViewLayer
@@ -39,7 +39,7 @@ from naksha.hub.pipeline.requests import (
     Request,
     WriteFeatures,
 )
-from naksha.hub.pipeline.responses import Count, Features, Whereabouts, Written
+from naksha.hub.pipeline.responses import Count, Features, FeatureStorages, Written
 from naksha.hub.write import is_news, published, write_in
 from naksha.hub.write.guards import Permits
 from naksha.model import limits
@@ -51,6 +51,7 @@ from naksha.model.errors import (
 )
 from naksha.model.query import Query
 from naksha.model.state import State
+from naksha.model.value_text import value_text
 from naksha.spi.storage import WriteSession
 
 R = TypeVar("R")
@@ -62,8 +63,7 @@ class CollectionLayer(NamedTuple):
     handler: StorageHandler
 
     async def send(self, event: Event, request: Request[R]) -> R:
-        answer: R = await ANSWERS[type(request)](await self.handler.target(), request, event)
-        return answer
+        return await self.handler.answer(request, event)
 
 
 class TypeSplitterConfig(NamedTuple):
@@ -79,6 +79,7 @@ class TypeSplitterHandler:
     """Handler that combines the collections or spaces of all types."""
 
     metric_name: ClassVar[str] = "TypeSplitterHandler"
+    keeps_json: ClassVar[bool] = True
 
     def __init__(self, setup: Setup) -> None:
         config = config_of(setup.connector.properties)
@@ -124,11 +125,12 @@ class TypeSplitterHandler:
                 deletion = await deletion_of(found, request.message)
                 return deleted_by(await self._write(event, deletion))
             case FindStorages():
-                return Whereabouts(await storages_of(event, self._layers))
+                return FeatureStorages(await storages_of(event, self._layers))
             case GetVersion() as request if self._collections:
                 return await self._layers[0].send(event, request)
         raise NotImplementedHere(
-            f"A space that splits features by type does not support {type(event.request).__name__}"
+            "A space that splits features by type does not support the request "
+            f"{type(event.request).__name__}; send it to one of its collections or spaces"
         )
 
     async def _read(self, event: Event, request: ReadFeatures) -> Features:
@@ -248,7 +250,7 @@ def config_of(properties: dict[str, Any]) -> TypeSplitterConfig:
     if otherwise is not None and not isinstance(otherwise, str):
         raise InvalidArgument(
             "properties.otherwise must be the name of a collection or space, not "
-            f"{type(otherwise).__name__}",
+            f"{value_text(otherwise)}",
             field="properties.otherwise",
         )
     names = list(dict.fromkeys([*names_by_type.values(), *([otherwise] if otherwise else [])]))

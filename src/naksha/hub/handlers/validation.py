@@ -63,6 +63,7 @@ class ValidationHandler:
     """Handler that validates every written feature."""
 
     metric_name: ClassVar[str] = "ValidationHandler"
+    keeps_json: ClassVar[bool] = True
 
     def __init__(self, setup: Setup) -> None:
         properties = setup.connector.properties
@@ -133,7 +134,9 @@ class ValidationHandler:
                 for path, message in self._schema.problems(plain):
                     yield RuleViolation(id, "schema", path, message[: limits.VIOLATION_LENGTH_MAX])
             except RecursionError:
-                yield RuleViolation(id, "schema", "", "the feature is nested too deeply")
+                yield RuleViolation(
+                    id, "schema", "", "the feature is nested too deeply to be validated; flatten it"
+                )
         if self._geometry is not None:
             for rule, message in self._geometry.problems(plain):
                 yield RuleViolation(

@@ -14,7 +14,8 @@ def signed_by(event: Event, message: str | None = None) -> Attribution:
     actor = event.context.actor
     if message is not None and len(message) > limits.DESCRIPTION_LENGTH_MAX:
         raise InvalidArgument(
-            f"The description exceeds {limits.DESCRIPTION_LENGTH_MAX} characters",
+            f"The description of the version has more than {limits.DESCRIPTION_LENGTH_MAX} "
+            "characters; shorten it",
             field="description",
         )
     return Attribution(actor.app_id, actor.author, message)

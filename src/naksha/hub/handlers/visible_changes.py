@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from naksha.hub.handlers.stored.feed import only_found
+from naksha.hub.handlers.stored.feed import matching_only
 from naksha.hub.pipeline.version_responses import Changes, Differences, FeatureHistory
 from naksha.model.state import XYZ, State
 from naksha.versioning import FeatureChange, FeatureDiff, FeedTransaction, HistoryStep
@@ -51,7 +51,7 @@ def _seen(state: State | None, sees: Sees) -> State | None:
 
 def _item(item: FeedTransaction, sees: Sees) -> FeedTransaction:
     changes = tuple(change if sees(change.state) else _gone(change) for change in item.changes)
-    return only_found(msgspec.structs.replace(item, changes=changes))
+    return matching_only(msgspec.structs.replace(item, changes=changes))
 
 
 def _gone(change: FeatureChange) -> FeatureChange:

@@ -21,6 +21,7 @@ from naksha.model.errors import Conflict, InvalidArgument, LimitExceeded, Naksha
 from naksha.model.feature_problems import readable_id
 from naksha.model.features import generate_ids
 from naksha.model.state import XYZ, State
+from naksha.model.value_text import value_text
 
 LOCKS: Final = ("uuid", "version")
 """Members of the namespace that name the state a feature is based on."""
@@ -38,13 +39,13 @@ def check_objects(request: WriteFeatures) -> None:
     for position, feature in enumerate(features):
         if not isinstance(feature, dict):
             raise InvalidArgument(
-                f"A feature must be a JSON object, not {type(feature).__name__}",
+                f"A feature must be a JSON object, not {value_text(feature)}",
                 field=f"features[{position}]",
             )
         if not isinstance(feature.get("properties", {}), dict | type(None)):
             raise InvalidArgument(
                 f"The properties of a feature must be a JSON object, not "
-                f"{type(feature['properties']).__name__}",
+                f"{value_text(feature['properties'])}",
                 field="properties",
                 feature_id=readable_id(feature.get("id")),
             )
@@ -172,8 +173,8 @@ def names_state(feature: Feature, state: State) -> bool:
 def changed_since(state: State) -> Conflict:
     """Return the error for a feature that is not based on the current state."""
     return Conflict(
-        "The feature was changed since it was read, or was sent without the uuid or version of its"
-        " base; merge it with the head in this error",
+        f"Feature {state.id!r:.64} was changed since it was read, or was sent without the uuid or "
+        "version of its base; merge it with the head in this error",
         feature_id=state.id,
         head=state.feature,
     )

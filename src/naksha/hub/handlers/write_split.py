@@ -174,8 +174,8 @@ class TypePlan(SplitPlan):
     def _check_move(self, one: Modification, feature: Feature, state: State) -> None:
         if one.if_exists is IfExists.MERGE:
             raise NotSupported(
-                "A merge cannot move a feature to the place of its new type; use patch or "
-                "replace instead",
+                f"Feature {state.id!r:.64} has a new type, and a merge cannot move it to the "
+                "place of that type; use patch or replace instead",
                 field=".".join(self._types.path),
                 feature_id=state.id,
             )

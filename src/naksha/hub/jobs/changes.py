@@ -229,7 +229,7 @@ def _made(job: JobObject, actor: Actor, table: JobTable) -> JobObject:
 async def _keep(realm: RealmHub, job: JobObject, actor: Actor) -> None:
     async def change(edit: EntityEdit) -> None:
         if await edit.ref(job.key) is not None:
-            raise Conflict(f"A job {job.id!r} already exists", field="id")
+            raise Conflict(f"The job {job.id!r} already exists; choose another id", field="id")
         edit.put(job.key, job)
 
     await realm.opened.persistence.ensure_pointers([JOBS])  # realms of former releases have none

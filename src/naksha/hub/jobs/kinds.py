@@ -96,4 +96,6 @@ def check_spec(kind: JobKind, spec: Mapping[str, Any]) -> None:
             raise InvalidArgument(f"The job {kind.name} needs the field {name}", field=field)
     for place, message in FeatureSchema(kind.schema, "job").problems(spec):
         field = ".".join(["spec", *filter(None, place.split("/"))])
-        raise InvalidArgument(f"The job specification is invalid: {message:.300}", field=field)
+        raise InvalidArgument(
+            f"The job specification is invalid at {field}: {message:.300}", field=field
+        )

@@ -21,7 +21,7 @@ from naksha.hub.leases import Leased, LeasedTable, read_objects
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.identity.names import check_collection_id
-from naksha.spi.jobs.messages import Failed
+from naksha.spi.jobs.messages import FailedMessage
 
 JOBS: Final = "jobs"
 """Name of the pointer of jobs."""
@@ -76,7 +76,7 @@ class JobObject(HubObject, frozen=True, kw_only=True, rename="camel"):
             check_collection_id(self.collection, field="collection")
         if len(msgspec.json.encode(self.spec)) > limits.JOB_SPEC_BYTES_MAX:
             raise LimitExceeded(
-                f"The spec of the job exceeds the maximum of {limits.JOB_SPEC_BYTES_MAX} bytes",
+                f"The spec of the job has more than {limits.JOB_SPEC_BYTES_MAX} bytes; shorten it",
                 field="spec",
             )
 
@@ -130,7 +130,7 @@ class JobState(Leased, frozen=True, kw_only=True):
     cancelled_by: str = ""
     """The actor who requested the cancellation, if any."""
     report: dict[str, Any] | None = None
-    error: Failed | None = None
+    error: FailedMessage | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Convert to JSON for clients."""
@@ -151,7 +151,7 @@ class JobState(Leased, frozen=True, kw_only=True):
         return {name: value for name, value in status.items() if value is not None}
 
 
-def _error_json(failed: Failed) -> dict[str, Any]:
+def _error_json(failed: FailedMessage) -> dict[str, Any]:
     status = {
         "code": failed.code,
         "message": failed.message,

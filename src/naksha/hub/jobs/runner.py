@@ -23,7 +23,14 @@ from naksha.hub.jobs.objects import JobObject, JobState, JobStatus, LogLine, add
 from naksha.hub.leases import HeldLease
 from naksha.model import limits
 from naksha.model.errors import Cancelled, CollectionNotFound, NakshaError, OutcomeUnknown
-from naksha.spi.jobs.messages import Done, Failed, Line, Moved, Phase, Said
+from naksha.spi.jobs.messages import (
+    DoneMessage,
+    FailedMessage,
+    JobMessage,
+    LogMessage,
+    PhaseMessage,
+    ProgressMessage,
+)
 from naksha.spi.jobs.process import JobProcess
 from naksha.spi.jobs.reports import fitting
 from naksha.spi.support.cancellation import check_cancelled
@@ -53,7 +60,7 @@ class JobRunner:
         self._how = how
         self._name = f"{realm.realm_id}/{job.id}"
         self._process: JobProcess | None = None
-        self._phase = Phase("")
+        self._phase = PhaseMessage("")
         self._done = 0
         self._unsaved_lines: list[LogLine] = []
         self._ending: asyncio.Task[None] | None = None
@@ -82,19 +89,19 @@ class JobRunner:
         if not saving.cancelled() and (error := saving.exception()) is not None:
             raise error
 
-    async def _was_done(self, running: asyncio.Task[Done | Failed]) -> bool:
+    async def _was_done(self, running: asyncio.Task[DoneMessage | FailedMessage]) -> bool:
         """Whether the job ended when the instance is stopped: before, or during the stop."""
         if not running.done():
             if self._process is None:
                 return False
             await self._process.stop(limits.JOB_STOP_SECONDS_MAX)
             await asyncio.wait([running])
-            if isinstance(running.result(), Failed):
+            if isinstance(running.result(), FailedMessage):
                 return False
         await self._kept(running.result())
         return True
 
-    async def _kept(self, end: Done | Failed) -> None:
+    async def _kept(self, end: DoneMessage | FailedMessage) -> None:
         """Save the outcome exactly once.
 
         A caller that is cancelled meanwhile cannot know whether it was saved, so a later call
@@ -106,17 +113,17 @@ class JobRunner:
 
     # ---- Process -----------------------------------------------------------------------------
 
-    async def _outcome(self) -> Done | Failed:
+    async def _outcome(self) -> DoneMessage | FailedMessage:
         """Return the outcome of the process; errors become a failure."""
         try:
             return await self._listened()
         except NakshaError as error:
-            return Failed.of(error)
+            return FailedMessage.of(error)
         except Exception:  # noqa: BLE001 - reported to the client as the job's failure
             _log.exception("Job %s failed unexpectedly", self._name)
-            return Failed(NakshaError.code, _UNFORESEEN)
+            return FailedMessage(NakshaError.code, _UNFORESEEN)
 
-    async def _listened(self) -> Done | Failed:
+    async def _listened(self) -> DoneMessage | FailedMessage:
         self._say(f"started by the instance {self._holding.value.holder}")
         process = self._process = await JobProcess.start(
             await self._spec(),
@@ -125,16 +132,16 @@ class JobRunner:
             until=self._holding.valid_until,
         )
         _log.info("Job %s runs as process %d", self._name, process.pid)
-        end: Line | None = None
+        end: JobMessage | None = None
         async for line in process.lines():
             self._note(line)
             end = line
-        assert isinstance(end, Done | Failed)
-        if isinstance(end, Failed) and self._holding.value.cancelled_by:
+        assert isinstance(end, DoneMessage | FailedMessage)
+        if isinstance(end, FailedMessage) and self._holding.value.cancelled_by:
             # If it is unknown whether a write was committed, do not report it as cancelled.
             is_known = end.code in (Cancelled.code, OutcomeUnknown.code)
-            return end if is_known else Failed.of(Cancelled("The job was cancelled"))
-        if isinstance(end, Failed) and end.code == NakshaError.code:
+            return end if is_known else FailedMessage.of(Cancelled("The job was cancelled"))
+        if isinstance(end, FailedMessage) and end.code == NakshaError.code:
             _log.error("Job %s failed: %s\n%s", self._name, end.message, "\n".join(process.errors))
         return end
 
@@ -161,14 +168,14 @@ class JobRunner:
         except CollectionNotFound as error:
             raise collection_missing(stored.collection.id) from error
 
-    def _note(self, line: Line) -> None:
-        if isinstance(line, Phase):
+    def _note(self, line: JobMessage) -> None:
+        if isinstance(line, PhaseMessage):
             if line.name != self._phase.name:
                 self._say(line.name)  # a repeated phase only updates the total
             self._phase, self._done = line, 0
-        elif isinstance(line, Moved):
+        elif isinstance(line, ProgressMessage):
             self._done = line.done
-        elif isinstance(line, Said):
+        elif isinstance(line, LogMessage):
             self._say(line.text)
 
     def _say(self, text: str) -> None:
@@ -216,17 +223,17 @@ class JobRunner:
             self._unsaved_lines = lines + self._unsaved_lines
             raise
 
-    async def _end(self, end: Done | Failed) -> None:
+    async def _end(self, end: DoneMessage | FailedMessage) -> None:
         """Save the outcome, with retries until the lease is lost."""
-        if isinstance(end, Failed):
+        if isinstance(end, FailedMessage):
             self._holding.check()  # the process ends silently when the lease is lost
-        state = JobStatus.DONE if isinstance(end, Done) else JobStatus.FAILED
-        if isinstance(end, Failed) and end.code == Cancelled.code:
+        state = JobStatus.DONE if isinstance(end, DoneMessage) else JobStatus.FAILED
+        if isinstance(end, FailedMessage) and end.code == Cancelled.code:
             state = JobStatus.CANCELLED
-        self._say(state.value if isinstance(end, Done) else f"{state}: {end.error()}")
+        self._say(state.value if isinstance(end, DoneMessage) else f"{state}: {end.error()}")
         phase, done = self._phase, self._done
         report = None
-        if isinstance(end, Done):
+        if isinstance(end, DoneMessage):
             report = fitting(end.report, limits.JOB_REPORT_BYTES_MAX)
 
         def changed(old: JobState) -> JobState:
@@ -237,7 +244,7 @@ class JobRunner:
                 done=done,
                 total=phase.total,
                 report=report,
-                error=end if state is JobStatus.FAILED and isinstance(end, Failed) else None,
+                error=end if state is JobStatus.FAILED and isinstance(end, FailedMessage) else None,
                 ended_ms=_now_ms(),
             )
 

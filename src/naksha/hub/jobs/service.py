@@ -21,8 +21,8 @@ from naksha.hub.leases import TIMES, ExpiryDetector, HeldLease, LeaseLost, take
 from naksha.hub.scheduler import RealmScanner
 from naksha.model import limits
 from naksha.model.errors import Cancelled, InvalidArgument, NakshaError, OutcomeUnknown
-from naksha.spi.jobs.messages import Done, Failed
-from naksha.spi.staging import JOB, Applied, applied_before
+from naksha.spi.jobs.messages import DoneMessage, FailedMessage
+from naksha.spi.staging import JOB, AppliedWrite, applied_before
 from naksha.spi.support.cancellation import check_cancelled
 
 _log: Final = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class JobService:
 
     async def _end_of(
         self, realm: RealmHub, job: JobObject, state: JobState
-    ) -> Done | Failed | None:
+    ) -> DoneMessage | FailedMessage | None:
         """Return the outcome of a job without an instance, or None if it is to be started."""
         reason = await self._why_not_again(job, state)
         if not state.started_ms:
@@ -161,10 +161,10 @@ class JobService:
             if reason is None or reason.code == _LOST:
                 return reason
             unsure = "the storage did not confirm whether the job wrote its result"
-            return Failed.of(OutcomeUnknown(f"{reason.message}; {unsure}: {error}"))
-        return reason if applied is None else Done(msgspec.to_builtins(applied))
+            return FailedMessage.of(OutcomeUnknown(f"{reason.message}; {unsure}: {error}"))
+        return reason if applied is None else DoneMessage(msgspec.to_builtins(applied))
 
-    async def _applied(self, realm: RealmHub, job: JobObject) -> Applied | None:
+    async def _applied(self, realm: RealmHub, job: JobObject) -> AppliedWrite | None:
         """Return what the storage recorded about the job's write, or None if it has not written."""
         try:
             kind = await self._how.kinds.get(job.job)
@@ -173,21 +173,27 @@ class JobService:
         if kind.access != WRITE:
             return None
         target = await target_of(await realm.registry.snapshot_now(), job, kind)
-        found = await (await realm.storage(target.storage.id)).kept(JOB, job.own.run_id)
+        found = await (await realm.storage(target.storage.id)).stored_object(JOB, job.own.run_id)
         return None if found is None else applied_before(found.value)
 
-    async def _why_not_again(self, job: JobObject, state: JobState) -> Failed | None:
+    async def _why_not_again(self, job: JobObject, state: JobState) -> FailedMessage | None:
         """Return why a job must not start (again), or None."""
         if state.cancelled_by:
-            return Failed.of(Cancelled("The job was cancelled"))
+            return FailedMessage.of(Cancelled("The job was cancelled"))
         if state.attempt == 0:
             return None
         lost = f"The instance {state.holder or 'that ran it'} is gone"
         if state.attempt >= limits.JOB_ATTEMPTS_MAX:
-            return Failed(_LOST, f"{lost}, and the job was already started {state.attempt} times")
+            return FailedMessage(
+                _LOST,
+                f"{lost}, and the job was already started {state.attempt} times; submit it "
+                "again under a new id",
+            )
         if not await self._is_repeatable(job):
-            return Failed(
-                _LOST, f"{lost}, and a job of this kind must not be started a second time"
+            return FailedMessage(
+                _LOST,
+                f"{lost}, and a job of this kind must not be started a second time; check its "
+                "result and submit it again under a new id",
             )
         return None
 
@@ -198,16 +204,23 @@ class JobService:
             return True  # unknown here; left to an instance that knows the job
 
     async def _end_without(
-        self, realm: RealmHub, table: JobTable, job: JobObject, kept: Kept, end: Done | Failed
+        self,
+        realm: RealmHub,
+        table: JobTable,
+        job: JobObject,
+        kept: Kept,
+        end: DoneMessage | FailedMessage,
     ) -> None:
         state, text = JobStatus.DONE, "the job had written before its instance was gone"
-        if isinstance(end, Failed):
+        if isinstance(end, FailedMessage):
             state, text = _STATES.get(end.code, JobStatus.FAILED), end.message
         ended = msgspec.structs.replace(
             kept.value,
             state=state,
-            report=end.report if isinstance(end, Done) else None,
-            error=end if isinstance(end, Failed) and state is not JobStatus.CANCELLED else None,
+            report=end.report if isinstance(end, DoneMessage) else None,
+            error=end
+            if isinstance(end, FailedMessage) and state is not JobStatus.CANCELLED
+            else None,
             ended_ms=table.now_ms,
         )
         if await table.swap(kept, ended) is not None:
@@ -218,7 +231,9 @@ class JobService:
         try:
             await self._how.kinds.get(job.job)
         except InvalidArgument as error:
-            _log.warning("job %s cannot be run here: %s", job.id, error)
+            _log.warning(
+                "Job %s cannot run on this instance and waits for another one: %s", job.id, error
+            )
             return False
         return True
 

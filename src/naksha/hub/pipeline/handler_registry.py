@@ -48,7 +48,7 @@ def handler_class(name: str) -> Callable[[Setup], Handler]:
     return made
 
 
-def found_class(name: str) -> Callable[[Setup], Handler] | None:
+def find_handler_class(name: str) -> Callable[[Setup], Handler] | None:
     """Return the handler class registered under a name, or None if unknown or not importable."""
     try:
         return handler_class(name)
@@ -61,7 +61,7 @@ def handler_names() -> list[str]:
     return sorted(_known())
 
 
-def look_again() -> None:
+def clear_handler_cache() -> None:
     """Clear the cache, to find entry points installed or removed since the first look-up."""
     _known.cache_clear()
     handler_class.cache_clear()

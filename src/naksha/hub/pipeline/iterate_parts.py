@@ -15,34 +15,36 @@ from naksha.hub.pipeline.requests import ReadFeatures
 from naksha.hub.pipeline.responses import Features
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
-from naksha.model.query import Part
+from naksha.model.query import QueryPart
 from naksha.model.state import State
 
 Send = Callable[[ReadFeatures], Awaitable[Features]]
 _TEXT: Final = re.compile(r"([0-9]{1,6}),([0-9]{1,6})")
 
 
-def parse_part(text: str) -> Part:
+def parse_part(text: str) -> QueryPart:
     """Parse the value of `part=n,total`."""
     found = _TEXT.fullmatch(text)
     if found is None:
         raise InvalidArgument(
             f"part must be n,total with 1 ≤ n ≤ total ≤ {limits.PARTS_MAX}", field="part"
         )
-    return Part(*map(int, found.groups()))
+    return QueryPart(*map(int, found.groups()))
 
 
-def only(part: Part, send: Send) -> Send:
+def restrict_to_part(part: QueryPart, send: Send) -> Send:
     """Wrap a send function to filter out features of other parts."""
 
     async def send_part(read: ReadFeatures) -> Features:
         whole = await send(read)
-        return await Features.begun(lambda answer: _pages(answer, whole, part))
+        return await Features.with_first_read(lambda answer: _pages(answer, whole, part))
 
     return send_part
 
 
-async def _pages(answer: Features, whole: Features, part: Part) -> AsyncIterator[Sequence[State]]:
+async def _pages(
+    answer: Features, whole: Features, part: QueryPart
+) -> AsyncIterator[Sequence[State]]:
     async with aclosing(whole):
         async for states in whole:
             if mine := [state for state in states if part.has(state.id)]:

@@ -56,14 +56,16 @@ class JsonPath(NamedTuple):
         """Parse a path; raise InvalidArgument if it is invalid or not bounded in time."""
         if len(text) > limits.JSON_PATH_LENGTH_MAX:
             raise InvalidArgument(
-                f"The JSONPath is longer than {limits.JSON_PATH_LENGTH_MAX} characters", field=field
+                f"The JSONPath has {len(text)} characters; the maximum is "
+                f"{limits.JSON_PATH_LENGTH_MAX}",
+                field=field,
             )
         try:
             query = _environment.compile(text)
             problem = _problem(query)
         except JSONPathError as error:
             raise InvalidArgument(
-                f"The text is not a valid JSONPath (RFC 9535): {error}", field=field
+                f"{text!r:.80} is not a valid JSONPath (RFC 9535): {error}", field=field
             ) from None
         except (ArithmeticError, RecursionError, ValueError):
             raise InvalidArgument(

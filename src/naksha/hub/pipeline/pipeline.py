@@ -11,8 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
 from naksha.hub.config.objects import Connector, Space
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import Request, WriteFeatures
 from naksha.hub.remote.client import RemoteClient
 from naksha.model import limits
@@ -27,7 +29,7 @@ Observe = Callable[[str, bool], None]
 whether it failed."""
 
 
-def unobserved(handler: str, has_failed: bool) -> None:
+def ignore_event(handler: str, has_failed: bool) -> None:
     """Observer that does nothing."""
 
 
@@ -35,7 +37,8 @@ class Handler(Protocol):
     """Event handler.
 
     One instance serves all events of a space concurrently, so state of an event belongs in local
-    variables, not in the handler.
+    variables, not in the handler. A class may declare `keeps_json = True`: it puts only values into
+    features that were parsed from JSON. Features of other handlers are checked for that.
     """
 
     async def process(self, event: Event) -> Any:
@@ -48,7 +51,7 @@ def metric_name(handler: Handler) -> str:
     return str(vars(kind).get("metric_name", kind.__name__))
 
 
-class Surroundings(Protocol):
+class HubServices(Protocol):
     """Interface of the hub that is available to handlers."""
 
     @property
@@ -66,7 +69,7 @@ class Surroundings(Protocol):
     async def storage(self, id: str) -> Storage:
         """Return an open storage of the realm."""
 
-    async def send(self, space_id: str, request: Request[R], context: Context) -> R:
+    async def send(self, space_id: str, request: Request[R], context: RequestContext) -> R:
         """Send a request to another space, with the rights of the context's actor."""
 
 
@@ -75,7 +78,7 @@ class Setup(NamedTuple):
 
     connector: Connector
     space: Space
-    hub: Surroundings
+    hub: HubServices
 
 
 class Stage(NamedTuple):
@@ -92,15 +95,18 @@ class Pipeline:
         self,
         space: Space,
         stages: Sequence[Stage],
-        hub: Surroundings,
-        observe: Observe = unobserved,
+        hub: HubServices,
+        observe: Observe = ignore_event,
     ) -> None:
         self.space = space
         self.stages: Final = tuple(stages)
         self.hub = hub
         self.observe = observe
+        self._keeps_json = all(
+            getattr(type(stage.handler), "keeps_json", False) for stage in self.stages
+        )
 
-    async def run(self, request: Request[R], context: Context) -> R:
+    async def run(self, request: Request[R], context: RequestContext) -> R:
         """Run a request and return the response.
 
         Raises:
@@ -112,6 +118,8 @@ class Pipeline:
                 f"check for a view that contains itself. The last space is {self.space.id!r}",
                 field="space",
             )
+        if context.is_json and not self._keeps_json:
+            context = msgspec.structs.replace(context, is_json=False)
         sent: Request[Any] = request
         if isinstance(request, WriteFeatures):
             sent = request.with_settled_locks(self.space.uuid_lock)
@@ -125,7 +133,7 @@ class Event:
     __slots__ = ("_index", "_pipeline", "context", "request")
 
     def __init__(
-        self, pipeline: Pipeline, request: Request[Any], context: Context, index: int
+        self, pipeline: Pipeline, request: Request[Any], context: RequestContext, index: int
     ) -> None:
         self.request = request
         self.context = context
@@ -143,7 +151,7 @@ class Event:
         return self._index + 1 == len(self._pipeline.stages)
 
     async def send_upstream(
-        self, request: Request[R] | None = None, *, context: Context | None = None
+        self, request: Request[R] | None = None, *, context: RequestContext | None = None
     ) -> Any:
         """Forward the same or another request to the next handler and return the response."""
         sent = self.request if request is None else request
@@ -175,7 +183,7 @@ class Event:
         """Run the current handler and return its response."""
         if self._index == len(self._pipeline.stages):
             raise NotImplementedHere(
-                f"No handler of the space {self.space.id!r} supports "
+                f"No handler of the space {self.space.id!r} supports the request "
                 f"{type(self.request).__name__}; its handlers are: "
                 f"{', '.join(stage.name for stage in self._pipeline.stages) or 'none'}"
             )
@@ -190,8 +198,8 @@ class Event:
             raise
         except Exception as error:
             failed = HandlerFailed(
-                f"The handler {stage.name!r} of the space {self.space.id!r} failed; "
-                "see the log for the reason"
+                f"The handler {stage.name!r} of the space {self.space.id!r} failed; the operator "
+                "of the hub finds the reason in its log"
             )
             failed.handler = stage.name
             raise failed from error

@@ -14,21 +14,21 @@ import msgspec
 from naksha.hub.auth.rights import Right
 from naksha.hub.auth.row_rights import narrowed
 from naksha.hub.pipeline.responses import (
-    Content,
     Count,
     Deleted,
     Features,
-    Findings,
+    FeatureStorages,
     FixedVersion,
+    FoundFeatures,
     Purged,
+    SpaceStatistics,
     TileBytes,
-    Whereabouts,
     Written,
 )
 from naksha.hub.subscriptions.delivery_fence import DeliveryFence
 from naksha.model.geo.tiles import VectorTile
 from naksha.model.query import Not, Op, Predicate, Query, SortKey, States, Test
-from naksha.model.state import XYZ, Found
+from naksha.model.state import XYZ, MatchingState
 
 R = TypeVar("R")
 MATCH_ALL = Query()
@@ -47,7 +47,7 @@ class Request(msgspec.Struct, Generic[R], frozen=True, kw_only=True, tag_field="
     """Whether the request changes data."""
     guarded: ClassVar[bool] = False
     """Whether the executing handler passes every change of a feature to the guards of the context
-    (`Context.check_change`), so that rights on some features suffice."""
+    (`RequestContext.check_change`), so that rights on some features suffice."""
     tells_features: ClassVar[bool] = True
     """Whether the response reveals features. If not, a right on some of them suffices."""
 
@@ -94,16 +94,17 @@ class ReadFeatures(Request[Features], frozen=True, kw_only=True, tag="ReadFeatur
         return msgspec.structs.replace(self, query=narrowed(self.query, allowed))
 
 
-class FindFeatures(Request[Findings], frozen=True, kw_only=True, tag="FindFeatures"):
+class FindFeatures(Request[FoundFeatures], frozen=True, kw_only=True, tag="FindFeatures"):
     """Find the states of a query without their content, ordered by sort keys and then by id.
 
-    Returns at most `limit` states after the state `after` (see `Reader.found`). Handlers that
-    transform features do not support it; the result is then derived from `ReadFeatures`.
+    Returns at most `limit` states after the state `after`, see `StorageReader.matching_states`.
+    Handlers that transform features do not support it; the result is then derived from
+    `ReadFeatures`.
     """
 
     query: Query = MATCH_ALL
     sort: tuple[SortKey, ...] = ()
-    after: Found | None = None
+    after: MatchingState | None = None
 
     def narrowed(self, allowed: Predicate) -> Self:
         return msgspec.structs.replace(self, query=narrowed(self.query, allowed))
@@ -142,13 +143,13 @@ class ReadTile(Request[TileBytes], frozen=True, kw_only=True, tag="ReadTile"):
         return msgspec.structs.replace(self, query=narrowed(self.query, allowed))
 
 
-class GetStatistics(Request[Content], frozen=True, kw_only=True, tag="GetStatistics"):
+class GetStatistics(Request[SpaceStatistics], frozen=True, kw_only=True, tag="GetStatistics"):
     """Read the storage's statistics of the space; `fast` allows estimates for large collections."""
 
     fast: bool = False
 
 
-class FindStorages(Request[Whereabouts], frozen=True, kw_only=True, tag="FindStorages"):
+class FindStorages(Request[FeatureStorages], frozen=True, kw_only=True, tag="FindStorages"):
     """Find the storages of a space's features. Only features in one storage share versions."""
 
     tells_features: ClassVar[bool] = False

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from naksha.model.state import Found, State
+from naksha.model.state import MatchingState, State
 from naksha.model.statistics import Statistics
 
 T = TypeVar("T")
@@ -27,7 +27,9 @@ class Features:
         self._first: Sequence[State] | None = None
 
     @classmethod
-    async def begun(cls, read: Callable[[Features], AsyncIterator[Sequence[State]]]) -> Features:
+    async def with_first_read(
+        cls, read: Callable[[Features], AsyncIterator[Sequence[State]]]
+    ) -> Features:
         """Return a stream whose first chunk has been read.
 
         Most errors occur before the first chunk, while an error response can still be sent.
@@ -81,8 +83,8 @@ async def _nothing(_: Features) -> AsyncIterator[Sequence[State]]:
     yield
 
 
-async def begun(stream: AsyncIterator[T]) -> AsyncIterator[T]:
-    """Return a stream whose first element has been read, as `Features.begun` does."""
+async def with_first_read(stream: AsyncIterator[T]) -> AsyncIterator[T]:
+    """Return a stream whose first element has been read, as `Features.with_first_read` does."""
     try:
         first = await anext(stream)
     except StopAsyncIteration:
@@ -183,10 +185,10 @@ class FixedVersion(msgspec.Struct, frozen=True):
     seq_number: int
 
 
-class Findings(msgspec.Struct, frozen=True):
+class FoundFeatures(msgspec.Struct, frozen=True):
     """States without their content."""
 
-    found: list[Found]
+    found: list[MatchingState]
 
 
 class TileBytes(msgspec.Struct, frozen=True):
@@ -195,7 +197,7 @@ class TileBytes(msgspec.Struct, frozen=True):
     mvt: bytes
 
 
-class Content(msgspec.Struct, frozen=True, kw_only=True):
+class SpaceStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Statistics and version range of a space. None means unknown."""
 
     statistics: Statistics
@@ -205,7 +207,7 @@ class Content(msgspec.Struct, frozen=True, kw_only=True):
     max_version: int | None = None
 
 
-class Whereabouts(msgspec.Struct, frozen=True):
+class FeatureStorages(msgspec.Struct, frozen=True):
     """The storages that contain features of a space, by id and number."""
 
     storages: tuple[str, ...]

@@ -25,7 +25,10 @@ def tag_query(raw: str | bytes) -> Groups | None:
         return None
     tag_groups = [[normalise_tag(tag) for tag in group.split("+") if tag] for group in groups]
     if sum(map(len, tag_groups)) > TAGS_MAX:
-        raise LimitExceeded(f"The query has more than {TAGS_MAX} tags", field="tags")
+        raise LimitExceeded(
+            f"The query has {sum(map(len, tag_groups))} tags; the maximum is {TAGS_MAX}",
+            field="tags",
+        )
     # A tag that is empty in normal form matches no feature.
     possible = (tuple(dict.fromkeys(group)) for group in tag_groups if all(group))
     return tuple(dict.fromkeys(possible))

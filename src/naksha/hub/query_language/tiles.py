@@ -20,7 +20,7 @@ import numpy as np
 import shapely
 
 from naksha.model.errors import InvalidArgument
-from naksha.model.geo.dateline import mended_geometry
+from naksha.model.geo.dateline import bounded_geometry
 from naksha.model.limits import TILE_LEVEL_MAX, TILE_MARGIN_PIXELS_MAX
 from naksha.model.query import Bbox
 
@@ -139,7 +139,11 @@ def parse_tile(scheme: str, tile_id: str) -> MapTile:
         )
     tile = _of_address(known, tile_id) if "_" in tile_id else _of_key(known, tile_id)
     if not _is_on_earth(tile):
-        raise InvalidArgument(f"The {known} tile {tile_id!r:.64} does not exist", field="tileId")
+        raise InvalidArgument(
+            f"{tile_id!r:.64} is a tile of the type {known} that lies outside of the map; its "
+            "column and row must exist at its level",
+            field="tileId",
+        )
     return tile
 
 
@@ -190,11 +194,13 @@ def hexagon(index: str) -> shapely.Geometry:
     try:
         boundary = h3.cell_to_boundary(index)
     except (h3.H3BaseException, OverflowError, ValueError):
-        raise InvalidArgument(f"{index!r:.64} is not an H3 index", field="h3Index") from None
+        raise InvalidArgument(
+            f"{index!r:.64} is not an H3 index; use for example 8a2a1072b59ffff", field="h3Index"
+        ) from None
     ring = [[lon, lat] for lat, lon in (*boundary, boundary[0])]
     if max(abs(lat) for lat, _ in boundary) > _POLAR_LATITUDE:
         ring = _along_great_circles(ring)
-    mended = mended_geometry({"type": "Polygon", "coordinates": [ring]}, shortest=True)
+    mended = bounded_geometry({"type": "Polygon", "coordinates": [ring]}, shortest=True)
     return shapely.from_geojson(msgspec.json.encode(mended.geometry))
 
 

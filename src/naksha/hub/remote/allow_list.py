@@ -65,7 +65,8 @@ class AllowList:
                 self._networks.append(_network(text))
         if len(self._targets) + len(self._networks) > limits.REMOTE_TARGETS_MAX:
             raise InvalidArgument(
-                f"--remote-handlers can have at most {limits.REMOTE_TARGETS_MAX} entries",
+                f"--remote-handlers has {len(self._targets) + len(self._networks)} entries; the "
+                f"maximum is {limits.REMOTE_TARGETS_MAX}",
                 field="remote_handlers",
             )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from naksha.hub.config.objects import SECRET
 from naksha.hub.pipeline.pipeline import Setup
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.remote.client import CallTimeouts
 from naksha.hub.remote.signatures import HEADER, check_secret, signature
 from naksha.model import limits
@@ -45,7 +45,7 @@ class RemoteCaller:
         self,
         body: bytes,
         headers: Mapping[str, str],
-        context: Context,
+        context: RequestContext,
         *,
         is_delivery: bool = False,
     ) -> bytes:
@@ -64,7 +64,7 @@ class RemoteCaller:
             sent,
             timeouts,
             is_delivery=is_delivery,
-            before_sending=context.check_turn,
+            before_sending=context.check_lease,
         )
 
 

@@ -96,7 +96,7 @@ class RemoteClient:
         except (TimeoutError, httpcore.ReadTimeout, httpcore.WriteTimeout) as error:
             raise ResponseTimeout(f"No response within {timeouts.total_seconds:.1f} s") from error
         except _UNREACHED as error:
-            raise ConnectFailed("The server cannot be reached") from error
+            raise ConnectFailed("The server cannot be reached; retry later") from error
         except _BROKEN as error:
             raise ConnectionBroken(
                 "The connection broke before the response was complete"
@@ -158,11 +158,16 @@ async def _exchange(
             _log.warning(
                 "The remote handler %s responded with status %d", call.url, response.status
             )
-            raise RemoteFailed(f"The server responded with status {response.status}")
+            raise RemoteFailed(
+                f"The server responded with status {response.status}; its log has the reason"
+            )
         headers_told = {name.lower(): value for name, value in response.headers}
         encoding = headers_told.get(b"content-encoding", b"identity")
         if encoding.lower() != b"identity":
-            raise RemoteFailed("The server compressed its response; turn off compression there")
+            raise RemoteFailed(
+                "The server of the remote handler sent a compressed response, which the hub does "
+                "not accept; its operator has to turn off compression"
+            )
         return await _bounded(response)
 
 
@@ -173,7 +178,10 @@ async def _bounded(response: httpcore.Response) -> bytes:
         parts.append(part)
         size += len(part)
         if size > limits.REMOTE_BODY_BYTES_MAX:
-            raise RemoteFailed(f"The response exceeds {limits.REMOTE_BODY_BYTES_MAX} bytes")
+            raise RemoteFailed(
+                f"The response of the server exceeds {limits.REMOTE_BODY_BYTES_MAX} bytes; "
+                "request fewer features"
+            )
     return b"".join(parts)
 
 

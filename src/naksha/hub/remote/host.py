@@ -21,8 +21,8 @@ import msgspec
 
 from naksha.hub.auth.rights import NO_RIGHTS
 from naksha.hub.config.objects import Connector, Space
-from naksha.hub.pipeline.pipeline import Event, Handler, Pipeline, Setup, Surroundings
-from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.pipeline.pipeline import Event, Handler, HubServices, Pipeline, Setup
+from naksha.hub.pipeline.request_context import Actor, RequestContext
 from naksha.hub.pipeline.requests import Request
 from naksha.hub.remote.client import RemoteClient
 from naksha.hub.remote.wire import (
@@ -66,7 +66,7 @@ class _RemoteSurroundings:
             "A remote handler cannot open storages; send requests upstream or to a space instead"
         )
 
-    async def send(self, space_id: str, request: Request[Any], context: Context) -> Any:
+    async def send(self, space_id: str, request: Request[Any], context: RequestContext) -> Any:
         raise NotSupported(
             "A remote handler cannot send requests through the hub object; use event.send_to"
         )
@@ -94,7 +94,9 @@ class _Exchange:
             reply = HandlerReply(error=encode_error(error))
         except Exception:  # noqa: BLE001 - reported to the hub
             _log.exception("The remote handler raised an exception")
-            failed = HandlerFailed("The handler failed; see the log of its host")
+            failed = HandlerFailed(
+                "The remote handler failed; its operator finds the reason in the log of its host"
+            )
             reply = HandlerReply(error=encode_error(failed))
         self._replies.put_nowait(reply)
 
@@ -130,13 +132,17 @@ class HostedEvent(Event):
     __slots__ = ("_exchange",)
 
     def __init__(
-        self, pipeline: Pipeline, request: Request[Any], context: Context, exchange: _Exchange
+        self,
+        pipeline: Pipeline,
+        request: Request[Any],
+        context: RequestContext,
+        exchange: _Exchange,
     ) -> None:
         super().__init__(pipeline, request, context, 0)
         self._exchange = exchange
 
     async def send_upstream(
-        self, request: Request[Any] | None = None, *, context: Context | None = None
+        self, request: Request[Any] | None = None, *, context: RequestContext | None = None
     ) -> Any:
         if context is not None:
             raise NotSupported("A remote handler cannot change the context of an event")
@@ -153,7 +159,9 @@ class HostedEvent(Event):
             raise decode_error(answer.error)
         if not bytes(answer.response):
             raise InvalidArgument(
-                "The hub's event has neither a response nor an error", field="response"
+                "The hub sent an event with neither a response nor an error; use the same "
+                "release for hub and host",
+                field="response",
             )
         return decode_response(answer.response, response_type(type(request)))
 
@@ -185,7 +193,9 @@ class HandlerHost:
     def _exchange(self, event: WireEvent) -> _Exchange:
         if event.protocol != PROTOCOL:
             raise NotSupported(
-                f"This host supports only version {PROTOCOL} of the protocol", field="protocol"
+                f"This host supports only version {PROTOCOL} of the protocol, not "
+                f"{event.protocol}; use the same release for hub and host",
+                field="protocol",
             )
         if event.continuation is None:
             return self._begun(event)
@@ -208,7 +218,7 @@ class HandlerHost:
         request = decode_request(event.request)
         seconds = min(event.seconds_left, limits.REMOTE_SECONDS_MAX)
         actor = Actor(app_id=event.app_id, author=event.author, realm=event.realm, rights=NO_RIGHTS)
-        context = Context.within(actor, event.stream_id, seconds)
+        context = RequestContext.within(actor, event.stream_id, seconds)
         exchange = _Exchange(seconds)
         exchange.start(hosted.handler, HostedEvent(hosted.pipeline, request, context, exchange))
         assert exchange.task is not None
@@ -223,7 +233,9 @@ class HandlerHost:
             self._cancel(exchange)
             if isinstance(error, asyncio.CancelledError):
                 raise
-            raise HandlerFailed("The handler timed out") from None
+            raise HandlerFailed(
+                "The remote handler did not finish in time; its developer has to make it faster"
+            ) from None
         if reply.send is not None:
             self._waiting[exchange.continuation] = exchange
         return reply
@@ -234,7 +246,7 @@ class HandlerHost:
         known = self._hosted.get(key)
         if known is None:
             connector, space = Connector.from_json(event.connector), Space.from_json(event.space)
-            hub: Surroundings = _RemoteSurroundings(event.realm)
+            hub: HubServices = _RemoteSurroundings(event.realm)
             try:
                 handler = self._make_handler(Setup(connector, space, hub))
             except (TypeError, ValueError, LookupError) as error:

@@ -175,7 +175,7 @@ async def joined(found: Features, options: Simplification) -> Features:
                 )
         yield await asyncio.to_thread(join, gathered, options.strength)
 
-    return await Features.begun(read)
+    return await Features.with_first_read(read)
 
 
 def tweaked(found: Features, tweaks: Sequence[Tweak], limit: int) -> Features:

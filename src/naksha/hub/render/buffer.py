@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import shapely
 
-from naksha.model.geo.dateline import mended_geometry
+from naksha.model.geo.dateline import bounded_geometry
 
 Floats = npt.NDArray[np.float64]
 _EARTH_RADIUS_M: Final = 6_371_008.8
@@ -33,7 +33,7 @@ def grown_shape(shape: shapely.Geometry, metres: float) -> shapely.Geometry:
     wide = shapely.buffer(plane, metres, quad_segs=_SEGMENTS)
     back = shapely.transform(wide, lambda at: _from_plane(at, middle))
     geometry: dict[str, Any] = msgspec.json.decode(shapely.to_geojson(back))
-    mended = mended_geometry(geometry, shortest=True).geometry
+    mended = bounded_geometry(geometry, shortest=True).geometry
     return shapely.make_valid(shapely.from_geojson(msgspec.json.encode(mended)))
 
 

@@ -23,7 +23,7 @@ from naksha.hub.render.projection import box_shape, clipped
 from naksha.model.errors import LimitExceeded
 from naksha.model.limits import HEXAGON_COUNTS_MAX, TILE_LEVEL_MAX
 from naksha.model.query import Bbox
-from naksha.spi.support.query_parts import grown
+from naksha.spi.query.areas import grown
 
 Feature = dict[str, Any]
 Shapes = npt.NDArray[np.object_]

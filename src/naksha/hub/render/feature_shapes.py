@@ -13,7 +13,7 @@ import shapely
 
 from naksha.hub.render.projection import shapes_of
 from naksha.model.errors import InvalidArgument
-from naksha.model.geo.dateline import mended_geometry
+from naksha.model.geo.dateline import bounded_geometry
 from naksha.model.geo.geometry import encode_geometries
 from naksha.model.state import State
 
@@ -49,7 +49,7 @@ def sent_shape(geometry: dict[str, Any]) -> shapely.Geometry:
     Raises:
         InvalidArgument: It is not valid; the message says where.
     """
-    mended = mended_geometry(geometry).geometry
+    mended = bounded_geometry(geometry).geometry
     try:
         encoded = encode_geometries([{"geometry": mended}])
     except InvalidArgument as error:

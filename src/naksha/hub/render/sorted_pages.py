@@ -16,16 +16,18 @@ from typing import Any, Final
 import msgspec
 
 from naksha.hub.pipeline.requests import FindFeatures, ReadFeatures
-from naksha.hub.pipeline.responses import Features, Findings
+from naksha.hub.pipeline.responses import Features, FoundFeatures
 from naksha.hub.query_language.properties import property_path
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.model.query import Query, SortKey
-from naksha.model.state import Found, State
-from naksha.spi.support.sort_keys import json_values, rank_of
+from naksha.model.state import MatchingState, State
+from naksha.spi.query.sort_keys import json_values, rank_of
 
 Send = Callable[[ReadFeatures], Awaitable[Features]]
-Find = Callable[[ReadFeatures, Sequence[SortKey], Found | None, int], Awaitable[list[Found]]]
+Find = Callable[
+    [ReadFeatures, Sequence[SortKey], MatchingState | None, int], Awaitable[list[MatchingState]]
+]
 """Returns the first features of a read, up to a number, after a given one."""
 _DIRECTIONS: Final = ("asc", "desc")
 
@@ -34,7 +36,7 @@ class SortCursor(msgspec.Struct, frozen=True, array_like=True):
     """The last feature of a page, and the version that it was read at."""
 
     ref: str
-    last: Found
+    last: MatchingState
 
 
 class _Reversed:
@@ -55,7 +57,7 @@ class _Reversed:
         return hash((_Reversed, self.value))
 
 
-Ranked = tuple[tuple[Any, ...], str, Found]
+Ranked = tuple[tuple[Any, ...], str, MatchingState]
 """The key of a feature, its id, and the found entry; ids are unique."""
 
 
@@ -89,7 +91,8 @@ def decode_after(text: str) -> SortCursor:
         return msgspec.json.decode(text, type=SortCursor)
     except msgspec.DecodeError:
         raise InvalidArgument(
-            "The handle is not one of a sorted iteration; restart without it", field="handle"
+            "The handle does not come from a sorted iteration; restart without a handle",
+            field="handle",
         ) from None
 
 
@@ -104,7 +107,7 @@ async def read_sorted(
     last = None if after is None else after.last
     if last is not None and len(last.values) != len(keys):
         raise InvalidArgument(
-            "The handle belongs to an iteration with another sort; restart without it",
+            "The handle comes from an iteration with another sort; restart without a handle",
             field="handle",
         )
     page_size = read.query.limit or limits.PAGE_DEFAULT
@@ -112,18 +115,20 @@ async def read_sorted(
     read_size = min(page_size + 1, limits.PAGE_MAX)
     best = await find(read, keys, last, read_size)
     more, best = len(best) > page_size or len(best) == limits.PAGE_MAX, best[:page_size]
-    answer = await Features.begun(lambda _: _in_order(send, read, [one.id for one in best]))
+    answer = await Features.with_first_read(
+        lambda _: _in_order(send, read, [one.id for one in best])
+    )
     if more:
         answer.cursor = msgspec.json.encode(SortCursor(read.ref, best[-1])).decode()
     return answer
 
 
-def sort_in_storage(find: Callable[[FindFeatures], Awaitable[Findings]]) -> Find:
+def sort_in_storage(find: Callable[[FindFeatures], Awaitable[FoundFeatures]]) -> Find:
     """Return a function that sorts in the storage."""
 
     async def found(
-        read: ReadFeatures, keys: Sequence[SortKey], after: Found | None, count: int
-    ) -> list[Found]:
+        read: ReadFeatures, keys: Sequence[SortKey], after: MatchingState | None, count: int
+    ) -> list[MatchingState]:
         query = msgspec.structs.replace(read.query, limit=count)
         request = FindFeatures(query=query, ref=read.ref, sort=tuple(keys), after=after)
         return (await find(request)).found
@@ -135,8 +140,8 @@ def sort_in_memory(send: Send) -> Find:
     """Return a function that sorts the features that the pipeline returns."""
 
     async def found(
-        read: ReadFeatures, keys: Sequence[SortKey], after: Found | None, count: int
-    ) -> list[Found]:
+        read: ReadFeatures, keys: Sequence[SortKey], after: MatchingState | None, count: int
+    ) -> list[MatchingState]:
         begin = None if after is None else (_key_of(after, keys), after.id)
         unpaged = msgspec.structs.replace(read.query, limit=None, cursor=None)
         answer = await send(msgspec.structs.replace(read, query=unpaged, paged=False))
@@ -146,7 +151,7 @@ def sort_in_memory(send: Send) -> Find:
                 values = _values(state, keys)
                 key = _key(values, keys)
                 if begin is None or begin < (key, state.id):
-                    best.append((key, state.id, Found(state.id, "", json_values(values))))
+                    best.append((key, state.id, MatchingState(state.id, "", json_values(values))))
             if len(best) > 2 * count:
                 best = _first(best, count)
         return [one for _, _, one in _first(best, count)]
@@ -171,12 +176,13 @@ def _at(value: Any, path: tuple[str, ...]) -> Any:
     return value
 
 
-def _key_of(found: Found, keys: Sequence[SortKey]) -> tuple[Any, ...]:
+def _key_of(found: MatchingState, keys: Sequence[SortKey]) -> tuple[Any, ...]:
     try:
         values = [None if one is None else msgspec.json.decode(one) for one in found.values]
     except (msgspec.DecodeError, UnicodeEncodeError):
         raise InvalidArgument(
-            "The handle is not one of a sorted iteration; restart without it", field="handle"
+            "The handle does not come from a sorted iteration; restart without a handle",
+            field="handle",
         ) from None
     return _key(values, keys)
 

@@ -69,7 +69,9 @@ async def replace_storage(
             changed = with_secrets(old, thing)
             if changed.properties != new.properties:  # these properties were not checked
                 raise Conflict(
-                    "The storage was changed by another request; send it again", field=FIELD
+                    f"The storage {thing.id!r} was changed by another request; read it again and "
+                    "repeat the change",
+                    field=FIELD,
                 )
             return with_identity(changed, made.identity)
 

@@ -89,7 +89,7 @@ def with_location(thing: StorageObject) -> StorageObject:
     readers = thing.properties.get("readers") or []
     if not isinstance(readers, list):
         raise InvalidArgument(
-            f"properties.readers must be a list, not {type(readers).__name__}",
+            "properties.readers must be an array of locations",
             field="properties.readers",
         )
     if readers:

@@ -18,8 +18,8 @@ from naksha.hub.storages.locations import location_of
 from naksha.model import limits
 from naksha.model.errors import NakshaError, Unavailable
 from naksha.spi.locations import FILE, STORAGES, path_of, redacted
-from naksha.spi.opening import open_storage
 from naksha.spi.storage import Storage
+from naksha.spi.storage_factory import open_storage
 
 _log: Final = logging.getLogger(__name__)
 
@@ -99,7 +99,8 @@ class OpenStorages:
     async def _get(self, user: StorageUser, thing: StorageObject) -> Storage:
         if not thing.active:
             raise Unavailable(
-                f"The storage {thing.id!r} is inactive; activate it first", field="storage"
+                f"The storage {thing.id!r} is inactive; its owner has to activate it",
+                field="storage",
             )
         if self._is_closed:
             raise Unavailable("The hub is shutting down; retry later")

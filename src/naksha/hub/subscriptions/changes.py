@@ -200,4 +200,7 @@ async def _change(
 ) -> None:
     await begin(table, subscription)
     if await table.change(subscription.progress_id, changed) is None:
-        raise NotFound(f"The subscription {subscription.id!r} does not exist", field="subscription")
+        raise NotFound(
+            f"The subscription {subscription.id!r} does not exist; correct its id",
+            field="subscription",
+        )

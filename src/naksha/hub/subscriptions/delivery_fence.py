@@ -48,10 +48,12 @@ async def pass_fence(session: WriteSession, fence: DeliveryFence) -> bool:
 
     Returns False if the delivery was written before.
     """
-    kept = await session.kept(KIND, fence.name)
+    kept = await session.stored_object(KIND, fence.name)
     last = None if kept is None else msgspec.convert(kept.value, DeliveryFence)
     if not fence.passes(last):
         return False
     value = msgspec.to_builtins(fence)
-    await session.keep(KIND, fence.name, value, expected=0 if kept is None else kept.revision)
+    await session.store_object(
+        KIND, fence.name, value, expected=0 if kept is None else kept.revision
+    )
     return True

@@ -15,9 +15,9 @@ from naksha.hub.config.objects import Connector, Space
 from naksha.hub.config.registry import ConfiguredRealm
 from naksha.hub.feed.delivery_requests import DeliverChanges
 from naksha.hub.leases import HeldLease, LeaseLost
+from naksha.hub.pipeline.configuration import construct_handler
 from naksha.hub.pipeline.pipeline import Pipeline, Setup, Stage
-from naksha.hub.pipeline.pipeline_cache import made_handler
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.subscriptions.deliveries import DeliveryBuilder
 from naksha.hub.subscriptions.objects import Subscription
 from naksha.hub.subscriptions.pins import SubscriptionPin, pin_name
@@ -173,19 +173,21 @@ class _DeliveryLoop:
         """Build the pipeline of the delivery; handlers expect a space, so it looks like one."""
         component = Space(id=self._subscription.id, title=self._subscription.title)
         stages = [
-            Stage(one.id, made_handler(Setup(one, component, self._hub)))
+            Stage(one.id, construct_handler(Setup(one, component, self._hub)))
             for one in self._connectors
             if one.active
         ]
         return Pipeline(component, stages, self._hub)
 
-    def _context(self) -> Context:
+    def _context(self) -> RequestContext:
         """Return the context with the time limit of one delivery; retries are unlimited."""
         stream_id = f"subscription-{self._subscription.id}"
-        within = Context.within(self._actor, stream_id, limits.SUBSCRIPTION_DELIVERY_SECONDS_MAX)
-        return msgspec.structs.replace(within, check_turn=self._check_turn)
+        within = RequestContext.within(
+            self._actor, stream_id, limits.SUBSCRIPTION_DELIVERY_SECONDS_MAX
+        )
+        return msgspec.structs.replace(within, check_lease=self._check_lease)
 
-    def _check_turn(self) -> None:
+    def _check_lease(self) -> None:
         try:
             self._holding.check()
         except LeaseLost as error:

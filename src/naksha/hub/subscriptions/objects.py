@@ -29,6 +29,7 @@ from naksha.hub.render.feature_shapes import sent_shape
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.model.identity.names import check_collection_id
+from naksha.model.value_text import value_text
 from naksha.versioning.feed.events import ACTIONS, EVENTS, check_events
 
 NOW: Final = "now"
@@ -176,12 +177,12 @@ def _filter_of(filters: object) -> dict[str, Any]:
     """Convert XYZ's filters to our form."""
     if not isinstance(filters, dict):
         raise InvalidArgument(
-            f"filters must be a JSON object, not {type(filters).__name__}", field="filters"
+            f"filters must be a JSON object, not {value_text(filters)}", field="filters"
         )
     found = {name: value for name, value in filters.items() if value is not None}
     if str(found.pop("context", "DEFAULT")).upper() != "DEFAULT":
         raise InvalidArgument(
-            "filters.context has a value that is not supported; omit it, or use DEFAULT",
+            "filters.context must be DEFAULT; correct or omit it",
             field="filters.context",
         )
     if "propertyFilter" in found:

@@ -119,7 +119,10 @@ class DeliveryRunner:
             async with asyncio.timeout(seconds):
                 await self._deliver(delivery)
         except TimeoutError as error:
-            raise Unavailable(f"The destination did not respond within {seconds:.0f} s") from error
+            raise Unavailable(
+                "The handlers of the subscription did not finish the delivery within "
+                f"{seconds:.0f} s; the hub retries it"
+            ) from error
         except Fenced:
             # Saving raises Lost if the lease is lost. Otherwise a foreign writer used the fence, so
             # report it.

@@ -163,10 +163,12 @@ class SubscriptionService:
         # A delivery that does not stop in time must not block the others.
         ended, going_on = await asyncio.wait(tasks, timeout=limits.SUBSCRIPTION_STOP_SECONDS)
         for task in going_on:
-            _log.error("The task %s did not stop in time", task.get_name())
+            _log.error(
+                "The delivery task %s did not stop in time and is abandoned", task.get_name()
+            )
         for task in ended:
             if not task.cancelled() and (error := task.exception()) is not None:
-                _log.error("The task %s failed", task.get_name(), exc_info=error)
+                _log.error("The delivery task %s failed", task.get_name(), exc_info=error)
 
 
 async def _clear_leftovers(realm: RealmHub) -> None:

@@ -13,8 +13,8 @@ from naksha.catalog.entities import EntitySnapshot
 from naksha.hub.config.objects import Space, key_of
 from naksha.hub.config.references import connectors_of, stored_in
 from naksha.hub.config.registry import ConfiguredRealm
-from naksha.hub.pipeline.pipeline import Surroundings
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.pipeline import HubServices
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.version_requests import ReadChanges
 from naksha.hub.query_language.properties import property_query
 from naksha.hub.query_language.tags import tag_query
@@ -83,7 +83,7 @@ async def open_source(
     realm: ConfiguredRealm,
     snapshot: EntitySnapshot,
     subscription: Subscription,
-    context: Callable[[], Context],
+    context: Callable[[], RequestContext],
 ) -> OpenSource:
     """Open the source of a subscription."""
     source, where = subscription.source, feed_filter(subscription.filter)
@@ -96,7 +96,7 @@ async def open_source(
 
 
 def _of_space(
-    realm: Surroundings, space_id: str, where: FeedFilter, context: Callable[[], Context]
+    realm: HubServices, space_id: str, where: FeedFilter, context: Callable[[], RequestContext]
 ) -> Read:
     async def read(after: FeedPosition) -> FeedPage:
         request = ReadChanges(
@@ -123,7 +123,10 @@ def _only_of(
         page = await read(after)
         now = await storage_id_of(await realm.registry.snapshot(), source)
         if now != storage_id or (await realm.storage(now)).number != storage_number:
-            raise Unavailable("The source was just moved to another storage; retrying")
+            raise Unavailable(
+                "The source of the subscription was just moved to another storage; the hub "
+                "retries the delivery"
+            )
         return page
 
     return read_here

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from naksha.hub.pipeline.targets import Target
+from naksha.hub.pipeline.targets import CollectionTarget
 from naksha.model.errors import Conflict
 from naksha.model.state import CONFLICTING, XYZ, State
 from naksha.versioning import Branch, conflicts
@@ -31,7 +31,7 @@ def check_writable(branch: Branch | None) -> None:
         )
 
 
-async def solving_branch(target: Target, branch: Branch) -> Branch | None:
+async def solving_branch(target: CollectionTarget, branch: Branch) -> Branch | None:
     """Return the branch on which the conflicts of a branch are resolved, if it exists."""
     if not branch.conflicts:
         return None

@@ -6,15 +6,15 @@ from typing import Any, Final, NamedTuple
 
 from naksha.hub.config.objects import Dateline
 from naksha.model.errors import InvalidArgument
-from naksha.model.geo.dateline import Change, mended_geometry
+from naksha.model.geo.dateline import DatelineChange, bounded_geometry
 
 _MESSAGES: Final = {
-    Change.WRAPPED: "Longitudes beyond ±180 were shifted by multiples of 360 degrees",
-    Change.SPLIT: "The geometry crosses the date line and was split at ±180",
+    DatelineChange.WRAPPED: "Longitudes beyond ±180 were shifted by multiples of 360 degrees",
+    DatelineChange.SPLIT: "The geometry crosses the date line and was split at ±180",
 }
 _REFUSALS: Final = {
-    Change.WRAPPED: "The geometry has longitudes beyond ±180",
-    Change.SPLIT: "The geometry crosses the date line",
+    DatelineChange.WRAPPED: "The geometry has longitudes beyond ±180",
+    DatelineChange.SPLIT: "The geometry crosses the date line",
 }
 
 
@@ -34,7 +34,7 @@ def wrapped(feature: dict[str, Any], dateline: Dateline) -> Wrapped | None:
     geometry = feature.get("geometry")
     if geometry is None or dateline is Dateline.KEEP:
         return None
-    mended, change = mended_geometry(geometry)
+    mended, change = bounded_geometry(geometry)
     if change is None:
         return None
     if dateline is Dateline.REFUSE:

@@ -71,7 +71,9 @@ class Judge:
     def _absent(self, entry: Entry, known: Known) -> None:
         rule = self._rules.modification.if_not_exists
         if rule is IfNotExists.ERROR:
-            raise FeatureNotFound("The feature does not exist", field="id")
+            raise FeatureNotFound(
+                f"Feature {entry.id!r:.64} does not exist; create it, or correct its id", field="id"
+            )
         if rule is IfNotExists.RETAIN or entry.feature is None:
             self._plan.kept.append((entry, None))
             return
@@ -97,7 +99,11 @@ class Judge:
             self._create(entry, created(sent, said, self._rules.tags, unlocked=True))
         else:
             member = "version" if said.uuid is None else "uuid"
-            raise Conflict("The feature was deleted since it was read", field=f"{PLACE}.{member}")
+            raise Conflict(
+                f"Feature {entry.id!r:.64} was deleted since it was read; send it without "
+                f"{member} to create it again",
+                field=f"{PLACE}.{member}",
+            )
 
     def _create(self, entry: Entry, content: Content) -> None:
         self._plan.creates.append(Planned(entry, content))
@@ -107,7 +113,11 @@ class Judge:
     def _present(self, entry: Entry, head: State, known: Known) -> None:
         rule = self._rules.modification.if_exists
         if rule is IfExists.ERROR:
-            raise FeatureExists("The feature already exists", field="id", head=head.feature)
+            raise FeatureExists(
+                f"Feature {entry.id!r:.64} already exists; update it, or choose another id",
+                field="id",
+                head=head.feature,
+            )
         if rule is IfExists.RETAIN:
             self._plan.kept.append((entry, head))
             return
@@ -146,8 +156,8 @@ class Judge:
         if rule is OnConflict.REPLACE or _says_the_same(sent, head):
             return content
         raise Conflict(
-            "The state that the feature is based on is no longer kept, so the feature cannot be "
-            "merged; merge it into `head`, or send cr=retain or cr=replace",
+            f"The state that feature {head.id!r:.64} is based on is no longer kept, so the "
+            "feature cannot be merged; merge it into `head`, or send cr=retain or cr=replace",
             field=f"{PLACE}.version" if said.uuid is None else f"{PLACE}.uuid",
             head=head.feature,
         )
@@ -178,8 +188,8 @@ def _says_the_same(sent: Feature, head: State) -> bool:
 
 def _changed_since(member: str, head: State) -> Conflict:
     return Conflict(
-        "The feature was changed since it was read, or was sent without its version;"
-        " merge it with the head in this error",
+        f"Feature {head.id!r:.64} was changed since it was read, or was sent without its version; "
+        "merge it with the head in this error",
         field=f"{PLACE}.{member}",
         head=head.feature,
     )

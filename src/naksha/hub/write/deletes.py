@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import MASKS, MATCH_ALL, DeleteFeatures
 from naksha.hub.pipeline.responses import Deleted
-from naksha.hub.pipeline.targets import Target
+from naksha.hub.pipeline.targets import CollectionTarget
 from naksha.hub.write.guards import Permits
 from naksha.hub.write.places import WrittenLine, on_line
 from naksha.hub.write.unmask import unmask
@@ -24,12 +24,14 @@ from naksha.model.errors import (
     Retryable,
 )
 from naksha.model.query import Query, States
-from naksha.model.state import Found
+from naksha.model.state import MatchingState
 from naksha.spi.storage import WriteSession
 from naksha.versioning.changesets import MESSAGE
 
 
-async def delete_features(target: Target, request: DeleteFeatures, context: Context) -> Deleted:
+async def delete_features(
+    target: CollectionTarget, request: DeleteFeatures, context: RequestContext
+) -> Deleted:
     """Delete the features that match a query; none before the first write to the collection."""
     query = _checked(request.query)
 
@@ -102,8 +104,8 @@ class _Delete:
         self, session: WriteSession, query: Query, done: _Done, *, commit: bool = False
     ) -> None:
         """Delete all features of a query; with `commit`, commit with the last page."""
-        last: Found | None = None
-        while found := await session.found(self._collection, query, after=last):
+        last: MatchingState | None = None
+        while found := await session.matching_states(self._collection, query, after=last):
             if self._permits:
                 await self._check(session, query, found)
             is_last = len(found) < limits.READ_CHUNK_FEATURES
@@ -113,7 +115,9 @@ class _Delete:
             if is_last:
                 break
 
-    async def _check(self, session: WriteSession, query: Query, found: Sequence[Found]) -> None:
+    async def _check(
+        self, session: WriteSession, query: Query, found: Sequence[MatchingState]
+    ) -> None:
         """Check permits against whole states. If a state changes afterwards, its lock fails."""
         ids = tuple(one.id for one in found)
         page = await session.page(self._collection, Query(ids=ids, states=query.states))
@@ -121,7 +125,7 @@ class _Delete:
             self._permits.check(state, None)
 
     async def _delete(
-        self, session: WriteSession, query: Query, found: Sequence[Found], commit: bool
+        self, session: WriteSession, query: Query, found: Sequence[MatchingState], commit: bool
     ) -> int:
         """Delete features; retry if one changed, since it may not match the query any more."""
         ids = [one.id for one in found]
@@ -136,5 +140,8 @@ class _Delete:
         except (Conflict, FeatureNotFound) as error:
             if error.feature_id is None:
                 raise
-            raise Retryable("A feature was changed by another writer; retry the request") from error
+            raise Retryable(
+                f"Another writer changed feature {error.feature_id!r:.64} during the deletion; "
+                "retry the request"
+            ) from error
         return sum(outcome.action == "DELETED" for outcome in outcomes)

@@ -48,7 +48,9 @@ class Failures:
         except PER_FEATURE as error:
             self.add(error, entry)
         except RecursionError:
-            self.add(InvalidArgument("The feature is nested too deeply"), entry)
+            self.add(
+                InvalidArgument(f"Feature {entry.id!r:.64} is nested too deeply; flatten it"), entry
+            )
 
     def check_any_left(self, count: int) -> None:
         """Raise the first error, with all others attached, if all `count` features failed."""

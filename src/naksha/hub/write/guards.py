@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from naksha.hub.auth.row_rights import RightsAttributes, rights_attributes_of
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.write.namespaces import Feature, said_in, tags_in
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Forbidden
 from naksha.model.query import Query
 from naksha.model.state import State
-from naksha.spi.storage import Reader
+from naksha.spi.storage import StorageReader
 
 
 class Permits:
     """Permissions of a request on features; false if nothing has to be checked."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: RequestContext) -> None:
         self._context = context
 
     def __bool__(self) -> bool:
@@ -46,7 +46,7 @@ class Permits:
         """
         return self._context.actor.limits.max_features_per_space is not None
 
-    async def check_count(self, reader: Reader, collections: Iterable[str]) -> None:
+    async def check_count(self, reader: StorageReader, collections: Iterable[str]) -> None:
         """Raise Forbidden if a space's collections have more features than the token allows."""
         most = self._context.actor.limits.max_features_per_space
         if most is None:

@@ -13,7 +13,7 @@ from naksha.hub.write.rules import Rules
 from naksha.model.errors import Expired, InvalidArgument, NotFound
 from naksha.model.query import Op, Or, Query, States, Test
 from naksha.model.state import XYZ, State
-from naksha.spi.storage import Reader
+from naksha.spi.storage import StorageReader
 
 VERSION_PATH: Final = ("properties", XYZ, "version")
 CHUNK: Final = 1_000
@@ -22,7 +22,7 @@ Wanted = tuple[Entry, Said]
 
 
 async def find_bases(
-    reader: Reader, asked: Iterable[tuple[Entry, Known]], rules: Rules, failures: Failures
+    reader: StorageReader, asked: Iterable[tuple[Entry, Known]], rules: Rules, failures: Failures
 ) -> dict[str, State]:
     """Return the base of each existing feature that is to be merged.
 
@@ -57,7 +57,7 @@ async def find_bases(
 
 
 async def _states_by_uuid(
-    reader: Reader, wanted: Sequence[Wanted], failures: Failures
+    reader: StorageReader, wanted: Sequence[Wanted], failures: Failures
 ) -> dict[str, State]:
     """Return the states that entries name by uuid, if they are kept.
 
@@ -73,14 +73,16 @@ async def _states_by_uuid(
                 continue
             if state.id != entry.id:
                 raise InvalidArgument(
-                    f"The uuid belongs to the feature {state.id!r}", field=f"{PLACE}.uuid"
+                    f"The uuid of feature {entry.id!r:.64} is that of a state of feature "
+                    f"{state.id!r:.64}; send the uuid that was read with the feature",
+                    field=f"{PLACE}.uuid",
                 )
             found[entry.id] = state
     return found
 
 
 async def _states_by_version(
-    reader: Reader, collection: str, wanted: Sequence[Wanted]
+    reader: StorageReader, collection: str, wanted: Sequence[Wanted]
 ) -> dict[str, State]:
     """Return the states that entries name by feature version, if they are kept."""
     found: dict[str, State] = {}

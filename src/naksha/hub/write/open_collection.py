@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from naksha.hub.config.space_collections import collection_missing
-from naksha.hub.pipeline.targets import Target
+from naksha.hub.pipeline.targets import CollectionTarget
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionExists, CollectionNotFound, Retryable
 from naksha.spi.storage import WriteSession
 
 
 async def open_collection(
-    session: WriteSession, target: Target, *, may_create: bool
+    session: WriteSession, target: CollectionTarget, *, may_create: bool
 ) -> CollectionInfo | None:
     """Return the collection, and create or restore it if needed.
 
@@ -34,5 +34,7 @@ async def open_collection(
         try:
             return await session.create_collection(target.collection)
         except CollectionExists as error:
-            raise Retryable("Another writer created the collection; retry the request") from error
+            raise Retryable(
+                f"Another writer created collection {id!r} during the write; retry the request"
+            ) from error
     return await session.restore_collection(id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
-from naksha.hub.pipeline.targets import Target
+from naksha.hub.pipeline.targets import CollectionTarget
 from naksha.hub.write.conflicted_branches import check_writable
 from naksha.hub.write.entries import Prepared, plain_entries
 from naksha.model import limits
@@ -29,7 +29,7 @@ class WrittenLine(NamedTuple):
     """Version at which the request's features were read, if its `ref` names one."""
 
 
-async def written_line(target: Target, ref: str) -> WrittenLine:
+async def written_line(target: CollectionTarget, ref: str) -> WrittenLine:
     """Resolve a version reference for a write.
 
     Only the head of a line can be written, so a version on the line is the base of the write.
@@ -45,7 +45,9 @@ async def written_line(target: Target, ref: str) -> WrittenLine:
     return WrittenLine(line.storage, line.name == MAIN_BRANCH, base)
 
 
-async def on_line(target: Target, ref: str, write: Callable[[WrittenLine], Awaitable[T]]) -> T:
+async def on_line(
+    target: CollectionTarget, ref: str, write: Callable[[WrittenLine], Awaitable[T]]
+) -> T:
     """Run a write on a line; open the branch again if it was rebased concurrently."""
     for _ in range(limits.RETRY_GATE_COUNT):
         try:
@@ -56,7 +58,7 @@ async def on_line(target: Target, ref: str, write: Callable[[WrittenLine], Await
     return await write(await written_line(target, ref))
 
 
-async def states_at(place: Place, target: Target, prepared: Prepared) -> dict[str, State]:
+async def states_at(place: Place, target: CollectionTarget, prepared: Prepared) -> dict[str, State]:
     """Return the features of a request as they were at a version."""
     id = target.collection.id
     try:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import PurgeFeatures
 from naksha.hub.pipeline.responses import Purged
-from naksha.hub.pipeline.targets import Target
+from naksha.hub.pipeline.targets import CollectionTarget
 from naksha.hub.write.guards import Permits
 from naksha.hub.write.places import WrittenLine, on_line
 from naksha.model.errors import CollectionNotFound, Expired, VersionNotFound
@@ -14,7 +14,9 @@ from naksha.model.version import HEAD
 from naksha.spi.storage import WriteSession
 
 
-async def purge_features(target: Target, request: PurgeFeatures, context: Context) -> Purged:
+async def purge_features(
+    target: CollectionTarget, request: PurgeFeatures, context: RequestContext
+) -> Purged:
     """Purge features by their ids; history keeps their states until it expires."""
     permits, collection = Permits(context), target.collection.id
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
 
 from naksha.hub.pipeline.responses import Failure, Notice, Written
-from naksha.model.state import XYZ, State
+from naksha.model.json_text import with_in_namespace
+from naksha.model.state import State
 
 CREATED: Final = "CREATED"
 UPDATED: Final = "UPDATED"
 DELETED: Final = "DELETED"
 RETAINED: Final = "RETAINED"
-_OPENING: Final = re.compile(rf'"{re.escape(XYZ)}": ?{{'.encode())
 
 
 class _Done(NamedTuple):
@@ -77,19 +76,5 @@ def _states(done: Iterable[_Done]) -> list[State]:
 
 def in_space(states: Iterable[State], space_id: str) -> tuple[State, ...]:
     """Return states that name their space in the namespace."""
-    member = b'"space":' + msgspec.json.encode(space_id) + b","
-    return tuple(State(state.id, _with_member(state, member, space_id)) for state in states)
-
-
-def _with_member(state: State, member: bytes, space_id: str) -> bytes:
-    """Insert a member at the start of the namespace without parsing the feature.
-
-    Within a JSON string the quotes of the pattern would be escaped, so a single match is the
-    namespace. With several matches the feature is parsed.
-    """
-    raw, count = _OPENING.subn(lambda found: found[0] + member, state.raw)
-    if count == 1:
-        return raw
-    properties = state.feature["properties"]
-    namespace = {**properties[XYZ], "space": space_id}
-    return msgspec.json.encode({**state.feature, "properties": {**properties, XYZ: namespace}})
+    name = msgspec.json.encode(space_id)
+    return tuple(State(each.id, with_in_namespace(each.raw, "space", name)) for each in states)

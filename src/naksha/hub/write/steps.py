@@ -30,11 +30,11 @@ from naksha.model.errors import (
 )
 from naksha.model.features import check_features
 from naksha.model.query import Query, States
-from naksha.model.state import Outcome, State
+from naksha.model.state import State, WriteOutcome
 from naksha.model.write_checks import check_points
 from naksha.spi.changes import Change, Delete, Put
+from naksha.spi.query.predicates import holds
 from naksha.spi.storage import WriteSession
-from naksha.spi.support.predicates import holds
 
 Entries = Mapping[str, Entry]
 
@@ -89,7 +89,7 @@ class Steps:
 
     async def _delete(self, rules: Rules, entries: Entries, commit: bool) -> None:
         must_exist = rules.modification.if_not_exists is IfNotExists.ERROR
-        outcomes = [Outcome(id, RETAINED, None, None) for id in entries]
+        outcomes = [WriteOutcome(id, RETAINED, None, None) for id in entries]
         if rules.collection is not None:
             outcomes = await self._session.delete(
                 rules.collection.id,
@@ -103,7 +103,13 @@ class Steps:
             if outcome.action != RETAINED:
                 self._done([outcome], entries)
             elif must_exist:
-                self._failures.add(FeatureNotFound("The feature does not exist", field="id"), entry)
+                self._failures.add(
+                    FeatureNotFound(
+                        f"Feature {entry.id!r:.64} does not exist; create it, or correct its id",
+                        field="id",
+                    ),
+                    entry,
+                )
             else:
                 self._report.add(entry.id, entry.position, RETAINED, None)
 
@@ -132,7 +138,10 @@ class Steps:
         heads = await self._heads(rules.collection, entries)
         asked_for = rules.modification
         if heads and asked_for.never_there and asked_for.if_exists is IfExists.ERROR:
-            raise PreconditionFailed("Another writer created a feature; retry the request")
+            raise PreconditionFailed(
+                f"Another writer created feature {next(iter(heads))!r:.64} during the write; "
+                "retry the request"
+            )
         known = {id: Known(heads.get(id), read=read.get(id)) for id in entries}
         failed_before = len(self._failures.errors)
         if rules.is_merge:
@@ -186,7 +195,9 @@ class Steps:
         query = Query(ids=tuple(ids), states=States.DELETED)
         page = await self._session.page(_id_of(rules), query)
         if any(holds(state.feature, MASKS) for state in page.states):
-            raise PreconditionFailed("Another writer deleted a feature; retry the request")
+            raise PreconditionFailed(
+                "Another writer deleted one of the features during the write; retry the request"
+            )
         return {state.id: state.xyz["version"] for state in page.states}
 
     async def _write(self, rules: Rules, plan: Plan, entries: Entries, commit: bool) -> None:
@@ -231,7 +242,7 @@ class Steps:
             return valid
         return planned
 
-    def _done(self, outcomes: list[Outcome], entries: Entries) -> None:
+    def _done(self, outcomes: list[WriteOutcome], entries: Entries) -> None:
         for outcome in outcomes:
             position = entries[outcome.id].position
             self._report.add(outcome.id, position, outcome.action, outcome.state)
@@ -256,12 +267,15 @@ def _only_deletes(rules: Rules) -> bool:
 
 
 def _check_never_there(
-    outcomes: list[Outcome], after: list[int], tombstones: Mapping[str, int]
+    outcomes: list[WriteOutcome], after: list[int], tombstones: Mapping[str, int]
 ) -> None:
     """Check that no tombstone appeared: versions continue after it, so a gap shows one."""
     for version, outcome in zip(after, outcomes, strict=True):
         if outcome.version != version + tombstones.get(outcome.id, 0) + 1:
-            raise PreconditionFailed("Another writer deleted a feature; retry the request")
+            raise PreconditionFailed(
+                f"Another writer deleted feature {outcome.id!r:.64} during the write; "
+                "retry the request"
+            )
 
 
 def _id_of(rules: Rules) -> str:
@@ -290,5 +304,7 @@ def _overtaken() -> Iterator[None]:
         if error.feature_id is None:
             raise
         raise Retryable(
-            "Another writer changed the feature; retry the request", feature_id=error.feature_id
+            f"Another writer changed feature {error.feature_id!r:.64} during the write; retry the "
+            "request",
+            feature_id=error.feature_id,
         ) from error

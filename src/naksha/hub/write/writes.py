@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import IfNotExists, WriteFeatures
 from naksha.hub.pipeline.responses import Written
-from naksha.hub.pipeline.targets import Target
+from naksha.hub.pipeline.targets import CollectionTarget
 from naksha.hub.subscriptions.delivery_fence import pass_fence
 from naksha.hub.write.entries import Prepared, plain_entries, prepare
 from naksha.hub.write.failures import Failures
@@ -31,7 +31,7 @@ _NOTHING: Final[Mapping[str, State]] = {}
 
 
 async def write_features(
-    target: Target, request: WriteFeatures, context: Context, space_id: str
+    target: CollectionTarget, request: WriteFeatures, context: RequestContext, space_id: str
 ) -> Written:
     """Carry out all modifications; each sees the effects of those before it.
 
@@ -65,9 +65,9 @@ async def is_news(session: WriteSession, request: WriteFeatures) -> bool:
 
 async def write_in(
     session: WriteSession,
-    target: Target,
+    target: CollectionTarget,
     request: WriteFeatures,
-    context: Context,
+    context: RequestContext,
     space_id: str,
 ) -> Written:
     """Write on main within the caller's transaction; the version is still unknown.
@@ -80,7 +80,7 @@ async def write_in(
     return await write.attempt(session, space_id, Permits(context))
 
 
-async def published(target: Target, txn: int) -> int | None:
+async def published(target: CollectionTarget, txn: int) -> int | None:
     """Return the version of a transaction, if it is published within the time limit."""
     version = await target.storage.wait_published(txn, limits.PUBLISH_WAIT_SECONDS)
     return None if version is None else version.seq_number
@@ -91,7 +91,7 @@ class _Write:
 
     def __init__(
         self,
-        target: Target,
+        target: CollectionTarget,
         request: WriteFeatures,
         prepared: Prepared,
         tags: TagChange,
@@ -109,7 +109,7 @@ class _Write:
             for batch in prepared.batches
         )
 
-    async def run(self, context: Context, space_id: str) -> Written:
+    async def run(self, context: RequestContext, space_id: str) -> Written:
         """Carry out the write; the version is still unknown."""
         if self._line.base is not None:
             self._read = await states_at(self._line.base, self._target, self._prepared)

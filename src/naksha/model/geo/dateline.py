@@ -37,29 +37,29 @@ _LONGITUDE_MAX: Final = 540.0
 _NOT_GEOJSON: Final = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
-class Change(StrEnum):
+class DatelineChange(StrEnum):
     """How a geometry was changed."""
 
     WRAPPED = "wrapped"
     SPLIT = "split"
 
 
-class Adjustment(msgspec.Struct, frozen=True, omit_defaults=True):
+class DatelineAdjustment(msgspec.Struct, frozen=True, omit_defaults=True):
     """Report about one changed feature, for the client that wrote it."""
 
     position: int
-    change: Change
+    change: DatelineChange
     id: str | None = None
 
 
-class Mended(NamedTuple):
+class BoundedGeometry(NamedTuple):
     """A geometry within ±180, and how it was changed, if at all."""
 
     geometry: Geometry
-    change: Change | None
+    change: DatelineChange | None
 
 
-def mend(features: Sequence[Feature]) -> tuple[list[Feature], list[Adjustment]]:
+def bounded_features(features: Sequence[Feature]) -> tuple[list[Feature], list[DatelineAdjustment]]:
     """Return the features with all geometries within ±180, and a report of the changed ones."""
     mended: list[Feature] = [*features]
     adjustments = []
@@ -67,14 +67,14 @@ def mend(features: Sequence[Feature]) -> tuple[list[Feature], list[Adjustment]]:
         geometry = feature.get("geometry")
         if geometry is None:
             continue
-        fixed, change = mended_geometry(geometry)
+        fixed, change = bounded_geometry(geometry)
         if change is not None:
             mended[position] = {**feature, "geometry": fixed}
-            adjustments.append(Adjustment(position, change, readable_id(feature.get("id"))))
+            adjustments.append(DatelineAdjustment(position, change, readable_id(feature.get("id"))))
     return mended, adjustments
 
 
-def mended_geometry(geometry: Geometry, *, shortest: bool = False) -> Mended:
+def bounded_geometry(geometry: Geometry, *, shortest: bool = False) -> BoundedGeometry:
     """Bring one geometry within ±180.
 
     Returns the very same object if there is nothing to change, or if it is not a valid geometry.
@@ -84,31 +84,33 @@ def mended_geometry(geometry: Geometry, *, shortest: bool = False) -> Mended:
         shortest: Whether the caller knows that no edge spans more than half of the earth.
     """
     try:
-        if not _needs_a_look(geometry):
-            return Mended(geometry, None)
+        if not _may_cross(geometry):
+            return BoundedGeometry(geometry, None)
         if geometry["type"] == "GeometryCollection":
-            return _mended_collection(geometry, shortest)
-        return _mended_simple(geometry, shortest)
+            return _bounded_collection(geometry, shortest)
+        return _bounded_simple(geometry, shortest)
     except (*_NOT_GEOJSON, shapely.errors.ShapelyError):
-        return Mended(geometry, None)
+        return BoundedGeometry(geometry, None)
 
 
-def _mended_collection(geometry: Geometry, shortest: bool) -> Mended:
-    members = [mended_geometry(member, shortest=shortest) for member in geometry["geometries"]]
+def _bounded_collection(geometry: Geometry, shortest: bool) -> BoundedGeometry:
+    members = [bounded_geometry(member, shortest=shortest) for member in geometry["geometries"]]
     changes = {member.change for member in members} - {None}
     if not changes:
-        return Mended(geometry, None)
+        return BoundedGeometry(geometry, None)
     fixed = {**geometry, "geometries": [member.geometry for member in members]}
-    return Mended(fixed, Change.SPLIT if Change.SPLIT in changes else Change.WRAPPED)
+    return BoundedGeometry(
+        fixed, DatelineChange.SPLIT if DatelineChange.SPLIT in changes else DatelineChange.WRAPPED
+    )
 
 
-def _mended_simple(geometry: Geometry, shortest: bool) -> Mended:
+def _bounded_simple(geometry: Geometry, shortest: bool) -> BoundedGeometry:
     name = geometry["type"]
     single = name.removeprefix("Multi")
     given = geometry["coordinates"] if name != single else [geometry["coordinates"]]
     parts = [part for each in given for part in _CUTS[single](each, shortest)]
     if parts == given:
-        return Mended(geometry, None)
+        return BoundedGeometry(geometry, None)
     many = name != single or len(parts) != 1
     fixed = {
         **geometry,
@@ -116,20 +118,22 @@ def _mended_simple(geometry: Geometry, shortest: bool) -> Mended:
         "coordinates": parts if many else parts[0],
     }
     if geometry_problem(fixed) is not None:
-        return Mended(geometry, None)
-    return Mended(fixed, Change.SPLIT if len(parts) > len(given) else Change.WRAPPED)
+        return BoundedGeometry(geometry, None)
+    return BoundedGeometry(
+        fixed, DatelineChange.SPLIT if len(parts) > len(given) else DatelineChange.WRAPPED
+    )
 
 
 # ---- Fast check ----------------------------------------------------------------------------------
 
 
-def _needs_a_look(geometry: Geometry) -> bool:
+def _may_cross(geometry: Geometry) -> bool:
     """Return whether the geometry reaches beyond ±180, or is so wide that it may have a jump.
 
     Must be fast: it runs for every geometry that is written.
     """
     if geometry["type"] == "GeometryCollection":
-        return any(map(_needs_a_look, geometry["geometries"]))
+        return any(map(_may_cross, geometry["geometries"]))
     wide = outside = False
     for path in _paths(geometry["type"], geometry["coordinates"]):
         lons = [position[0] for position in path]
@@ -234,10 +238,10 @@ def _moved(position: Position, worlds: int, *, bounded: bool = True) -> Position
 
 
 def _cut_polygon(rings: Rings, shortest: bool) -> list[Rings]:
-    if not shortest and _stands_as_it_is(rings):
+    if not shortest and _is_literal(rings):
         return [rings]
     if not all(map(_is_ring, rings)):
-        raise ValueError("a ring of the polygon is not closed")
+        raise ValueError("a ring of the polygon is not closed: its first and last positions differ")
     shell = _closed_over_pole(_unrolled(rings[0], full_turns=False))
     holes = [_beside(_unrolled(ring, full_turns=False), shell) for ring in rings[1:]]
     lons = [position[0] for position in shell]
@@ -253,7 +257,7 @@ def _is_ring(path: Path) -> bool:
     return len(path) >= 4 and first[1:] == last[1:] and (first[0] - last[0]) % 360.0 == 0.0
 
 
-def _stands_as_it_is(rings: Rings) -> bool:
+def _is_literal(rings: Rings) -> bool:
     """Return whether a wide polygon is meant literally (see the module)."""
     if any(abs(position[0]) > 180.0 for ring in rings for position in ring):
         return False

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from numbers import Real
 from typing import Any, Final
 
-from naksha.model.feature_problems import Broken, Problem
+from naksha.model.feature_problems import FeatureProblem, ProblemError
 from naksha.model.limits import GEOMETRY_DEPTH_MAX
 from naksha.model.value_text import value_text
 
@@ -40,11 +40,11 @@ def is_array_type(type_: type) -> bool:
     return issubclass(type_, list | tuple)
 
 
-def geometry_problem(geometry: object) -> Problem | None:
+def geometry_problem(geometry: object) -> FeatureProblem | None:
     """Return the first problem of a geometry, or None."""
     try:
         _Checker().geometry(geometry, "", 1)
-    except Broken as broken:
+    except ProblemError as broken:
         return broken.problem
     return None
 
@@ -57,7 +57,7 @@ class _Checker:
 
     def geometry(self, value: object, path: str, depth: int) -> None:
         if not isinstance(value, Mapping):
-            raise Broken(path, f"must be a GeoJSON geometry object, not {value_text(value)}")
+            raise ProblemError(path, f"must be a GeoJSON geometry object, not {value_text(value)}")
         prefix = f"{path}." if path else ""
         name = value.get("type")
         if name == COLLECTION:
@@ -66,11 +66,11 @@ class _Checker:
             coordinates = value.get("coordinates")
             self._coordinates(coordinates, f"{prefix}coordinates", name, COUNTS_MIN[name])
         else:
-            raise Broken(f"{prefix}type", f"must be {_TYPES}, not {value_text(name)}")
+            raise ProblemError(f"{prefix}type", f"must be {_TYPES}, not {value_text(name)}")
 
     def _collection(self, value: object, path: str, depth: int) -> None:
         if depth > GEOMETRY_DEPTH_MAX:
-            raise Broken(
+            raise ProblemError(
                 path,
                 f"is a geometry collection nested more than {GEOMETRY_DEPTH_MAX} levels deep; "
                 "flatten it",
@@ -88,7 +88,7 @@ class _Checker:
         for index, member in enumerate(members):
             self._coordinates(member, f"{path}[{index}]", name, counts_min[1:])
         if name in RINGED and len(counts_min) == 1 and _differ(members[0], members[-1]):
-            raise Broken(
+            raise ProblemError(
                 path,
                 "is a ring that is not closed: its first and last positions differ; "
                 "repeat the first position at the end",
@@ -97,7 +97,7 @@ class _Checker:
     def _position(self, value: object, path: str) -> None:
         numbers = _array(value, path, 0)
         if len(numbers) not in (2, 3):
-            raise Broken(path, f"must be a position of 2 or 3 numbers, not {len(numbers)}")
+            raise ProblemError(path, f"must be a position of 2 or 3 numbers, not {len(numbers)}")
         for index, number in enumerate(numbers):
             _number(number, f"{path}[{index}]", (180.0, 90.0, math.inf)[index])
         if self._dimension is None:
@@ -107,14 +107,14 @@ class _Checker:
                 f"is a position of {len(numbers)} numbers, but earlier ones have "
                 f"{self._dimension}; use the same dimension in the whole geometry"
             )
-            raise Broken(path, message)
+            raise ProblemError(path, message)
 
 
 def _array(value: object, path: str, count_min: int) -> list[object] | tuple[object, ...]:
     if not isinstance(value, list | tuple):
-        raise Broken(path, f"must be an array, not {value_text(value)}")
+        raise ProblemError(path, f"must be an array, not {value_text(value)}")
     if len(value) < count_min:
-        raise Broken(path, f"must have at least {count_min} members, not {len(value)}")
+        raise ProblemError(path, f"must have at least {count_min} members, not {len(value)}")
     return value
 
 
@@ -125,12 +125,12 @@ def _differ(first: Any, last: Any) -> bool:
 
 def _number(value: object, path: str, most: float) -> None:
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise Broken(path, f"must be a number, not {value_text(value)}")
+        raise ProblemError(path, f"must be a number, not {value_text(value)}")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise Broken(path, f"must be a finite number, not {value_text(value)}")
+        raise ProblemError(path, f"must be a finite number, not {value_text(value)}")
     if abs(number) > most:
-        raise Broken(path, f"must be between -{most:g} and {most:g}, not {number}")
+        raise ProblemError(path, f"must be between -{most:g} and {most:g}, not {number}")

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import shapely
 from shapely.geometry import mapping
 
-from naksha.model.feature_problems import Broken
+from naksha.model.feature_problems import ProblemError
 from naksha.model.geo.geometry import Shapes
 
 SRIDS: Final = (0, 4326)
@@ -63,9 +63,9 @@ def shapes_of(wkbs: Sequence[bytes | None]) -> tuple[Shapes, Mask]:
         & ~shapely.has_m(shapes)
         & ((kinds >= 0) & np.isin(shapely.get_srid(shapes), SRIDS) | missing)
     )
-    _judge_positions(shapes, plain)
-    _judge_parts(shapes, np.flatnonzero(kinds >= _FIRST_MULTI), plain)
-    _judge_rings(shapes, np.flatnonzero(np.isin(kinds, _POLYGONS)), plain)
+    _check_positions(shapes, plain)
+    _check_parts(shapes, np.flatnonzero(kinds >= _FIRST_MULTI), plain)
+    _check_rings(shapes, np.flatnonzero(np.isin(kinds, _POLYGONS)), plain)
     return shapes, plain
 
 
@@ -89,22 +89,22 @@ def geojson_like(wkb: bytes) -> dict[str, Any]:
         with np.errstate(invalid="ignore"):
             shape = shapely.from_wkb(wkb)
     except shapely.errors.GEOSException as error:
-        raise Broken("", f"is not valid WKB: {error}") from None
+        raise ProblemError("", f"is not valid WKB: {error}") from None
     except NotImplementedError:
-        raise Broken("", CURVED) from None
+        raise ProblemError("", CURVED) from None
     srid = shapely.get_srid(shape)
     if srid not in SRIDS:
-        raise Broken("", f"is in the reference system {srid}; transform it to {SRIDS[-1]}")
+        raise ProblemError("", f"is in the reference system {srid}; transform it to {SRIDS[-1]}")
     if shapely.has_m(shape):
-        raise Broken("", MEASURED)
+        raise ProblemError("", MEASURED)
     try:
         found: dict[str, Any] = mapping(shape)
     except IndexError:  # an empty point among others
-        raise Broken("", "has an empty part; remove that part") from None
+        raise ProblemError("", "has an empty part; remove that part") from None
     return found
 
 
-def _judge_positions(shapes: Shapes, plain: Mask) -> None:
+def _check_positions(shapes: Shapes, plain: Mask) -> None:
     numbers, owners = shapely.get_coordinates(shapes, include_z=True, return_index=True)
     bad = ~(np.abs(numbers[:, 0]) <= 180.0) | ~(np.abs(numbers[:, 1]) <= 90.0)
     heights = np.asarray(shapely.has_z(shapes))
@@ -113,14 +113,14 @@ def _judge_positions(shapes: Shapes, plain: Mask) -> None:
     plain[owners[bad]] = False
 
 
-def _judge_parts(shapes: Shapes, places: _Index, plain: Mask) -> None:
+def _check_parts(shapes: Shapes, places: _Index, plain: Mask) -> None:
     """Unmark shapes with empty parts."""
     if len(places):
         parts, owners = shapely.get_parts(shapes[places], return_index=True)
         plain[places[owners[shapely.is_empty(parts)]]] = False
 
 
-def _judge_rings(shapes: Shapes, places: _Index, plain: Mask) -> None:
+def _check_rings(shapes: Shapes, places: _Index, plain: Mask) -> None:
     """Unmark shapes with rings that are too short, or closed in 2D but not in height."""
     if not len(places):
         return

@@ -74,8 +74,8 @@ class StorageIdentity(msgspec.Struct, frozen=True):
         found = Uuid.parse(transaction)
         if found.storage_number != self.number_at(found.txn):
             raise VersionNotFound(
-                f"Transaction {transaction} belongs to another storage than {self.id!r}; "
-                "look it up in the storage that wrote it"
+                f"Transaction {transaction} was not written by storage {self.id!r}; look it up in "
+                "the storage that wrote it"
             )
         return found.txn
 

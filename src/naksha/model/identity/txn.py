@@ -32,14 +32,14 @@ def txn_of(day: date, sequence: int) -> int:
     """Return the number of a day and a sequence."""
     if day.year > YEAR_MAX:
         raise InvalidArgument(
-            f"The year {day.year} is too large for a transaction number; the last one is "
-            f"{YEAR_MAX}",
+            f"The date {day} cannot be part of a transaction number, whose last year is "
+            f"{YEAR_MAX}; correct the date, or the clock of this machine if it is the present one",
             field="txn",
         )
     if not 0 <= sequence <= SEQUENCE_MAX:
         raise InvalidArgument(
-            f"The sequence of a transaction number must be between 0 and {SEQUENCE_MAX}, not "
-            f"{sequence}",
+            "The sequence number of a transaction within its day must be between 0 and "
+            f"{SEQUENCE_MAX}, not {sequence}",
             field="txn",
         )
     return day.year * YEAR_FACTOR + day.month * MONTH_FACTOR + day.day * DAY_FACTOR + sequence
@@ -90,7 +90,8 @@ def check_dated(at_ms: int, now_ms: int = LAST_MS) -> None:
     if at_ms > now_ms:
         when = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(" ", "milliseconds")
         raise InvalidArgument(
-            f"The transaction time {when} (UTC) is in the future; use a time in the past",
+            f"The transaction time {when} (UTC) is in the future; use a past time, or correct the "
+            "clock of this machine",
             field="at_ms",
         )
 

@@ -26,11 +26,11 @@ from naksha.model.errors import (
 )
 from naksha.model.identity.names import check_collection_id
 from naksha.model.query import Query
-from naksha.psql.bulk.fill import TABLES_AT_ONCE, Part, fill
-from naksha.psql.bulk.stage import Attempt, PsqlStage
+from naksha.psql.bulk.fill import TABLES_AT_ONCE, StagedTable, fill
+from naksha.psql.bulk.stage import AttemptContext, PsqlStagingAttempt
 from naksha.psql.connection.driver import acquired
 from naksha.psql.connection.errors import translated
-from naksha.psql.connection.servers import Server
+from naksha.psql.connection.servers import DatabaseServer
 from naksha.psql.read.layers import NO_BRANCH
 from naksha.psql.sql import queries
 from naksha.psql.write.session import PsqlSession
@@ -38,10 +38,10 @@ from naksha.psql.write.sessions import Writing
 from naksha.spi.staging import (
     JOB,
     MESSAGE,
-    Applied,
-    Stage,
+    AppliedWrite,
     StagedPart,
     StagedWrite,
+    StagingAttempt,
     WriteMode,
     applied_there,
     check_job,
@@ -79,26 +79,28 @@ class _NotApplied(Exception):
     """The job is not applied, and no running transaction is about to apply it."""
 
 
-class Applying(Writing):
-    """Staged writes on PostgreSQL; see `naksha.spi.staging.Staging`."""
+class StagedWrites(Writing):
+    """Staged writes on PostgreSQL; see `naksha.spi.staging.StagingStorage`."""
 
     @property
     @abstractmethod
-    def _server(self) -> Server:
+    def _server(self) -> DatabaseServer:
         """Server for connections outside of the pool."""
 
     # ---- Staging -----------------------------------------------------------------------------
 
-    async def stage(self, job: str, info: CollectionInfo) -> Stage:
+    async def stage(self, job: str, info: CollectionInfo) -> StagingAttempt:
         check_job(job)
         check_collection_id(info.id, field="id")
         if self._branch == NO_BRANCH:
-            found, _ = await self._look(info.id)
+            found, _ = await self._existing(info.id)
             info = found or info
         else:
             info = await self.collection(info.id)
         await self._sweep_staged()
-        return await PsqlStage.open(self._server, Attempt(job, info, self._info, self._clock))
+        return await PsqlStagingAttempt.open(
+            self._server, AttemptContext(job, info, self._info, self._clock)
+        )
 
     async def drop_staged(self, job: str) -> None:
         check_job(job)
@@ -106,7 +108,7 @@ class Applying(Writing):
             await connection.fetchval(queries()["staged_release"], job, None)
         await self._sweep_staged()
 
-    async def _look(self, collection: str) -> tuple[CollectionInfo | None, bool]:
+    async def _existing(self, collection: str) -> tuple[CollectionInfo | None, bool]:
         """Return the collection, if it exists, and whether it is empty."""
         async with self._connection() as connection:
             row = await connection.fetchrow(queries()["staged_look"], collection)
@@ -121,7 +123,7 @@ class Applying(Writing):
 
     # ---- Applying ----------------------------------------------------------------------------
 
-    async def apply_staged(self, write: StagedWrite, parts: Sequence[StagedPart]) -> Applied:
+    async def apply_staged(self, write: StagedWrite, parts: Sequence[StagedPart]) -> AppliedWrite:
         check_write(write, parts)
         applied = await self._applied(write)
         if applied is None:
@@ -131,8 +133,8 @@ class Applying(Writing):
                 await self.drop_staged(write.job)
         return applied
 
-    async def _apply(self, write: StagedWrite, parts: Sequence[StagedPart]) -> Applied:
-        applying = _Applying(self, write, parts)
+    async def _apply(self, write: StagedWrite, parts: Sequence[StagedPart]) -> AppliedWrite:
+        applying = _StagedApply(self, write, parts)
         try:
             return await self.run(applying.work, write.app_id, write.author)
         except _AppliedBefore:
@@ -142,19 +144,19 @@ class Applying(Writing):
         except Unavailable as error:
             if not applying.is_unsure:
                 raise
-            return await self._settled(write, error)
+            return await self._determine_outcome(write, error)
         finally:
             await self._tidy_up()
 
-    async def _settled(self, write: StagedWrite, error: Unavailable) -> Applied:
+    async def _determine_outcome(self, write: StagedWrite, error: Unavailable) -> AppliedWrite:
         """Determine the outcome of a write after the response to its commit was lost."""
         try:
             async with asyncio.timeout(limits.STAGED_OUTCOME_SECONDS_MAX):
                 applied = await self._outcome(write)
         except (NakshaError, TimeoutError) as reason:
             raise OutcomeUnknown(
-                f"{error.message}; the storage did not report whether the job "
-                f"{write.job!r} was applied; read its result before you repeat it",
+                f"The storage did not report whether job {write.job!r} was applied; read its "
+                f"result before you repeat it ({error.message})",
                 field="job",
                 collection_id=write.info.id,
             ) from reason
@@ -162,7 +164,7 @@ class Applying(Writing):
             raise error
         return msgspec.structs.replace(applied, repeated=False)
 
-    async def _outcome(self, write: StagedWrite) -> Applied | None:
+    async def _outcome(self, write: StagedWrite) -> AppliedWrite | None:
         """Return the result of a write whose transaction has ended or will end soon.
 
         None if it was not applied, and no running transaction is about to apply it.
@@ -170,7 +172,7 @@ class Applying(Writing):
 
         async def ask(session: WriteSession) -> None:
             # This waits for a transaction that is still running although its client is gone.
-            await session.keep(JOB, write.job, {}, expected=0)
+            await session.store_object(JOB, write.job, {}, expected=0)
             raise _NotApplied
 
         while True:
@@ -183,8 +185,8 @@ class Applying(Writing):
             except Unavailable:
                 await asyncio.sleep(limits.RETRY_DELAY_MS_MAX / 1000)
 
-    async def _applied(self, write: StagedWrite) -> Applied | None:
-        kept = await self.kept(JOB, write.job)
+    async def _applied(self, write: StagedWrite) -> AppliedWrite | None:
+        kept = await self.stored_object(JOB, write.job)
         if kept is None:
             return None
         overlay = self._branch[0].overlay
@@ -198,10 +200,12 @@ class Applying(Writing):
                 await connection.fetchval(queries()["sweep_staging"])
 
 
-class _Applying:
+class _StagedApply:
     """One staged write, in as many sessions as it takes."""
 
-    def __init__(self, storage: Applying, write: StagedWrite, parts: Sequence[StagedPart]) -> None:
+    def __init__(
+        self, storage: StagedWrites, write: StagedWrite, parts: Sequence[StagedPart]
+    ) -> None:
         self._storage = storage
         self._write = write
         self._given = parts
@@ -213,13 +217,13 @@ class _Applying:
         """Whether its last session was committing, so that the commit may have taken place."""
         return self._session is not None and self._session.is_unsure
 
-    async def work(self, session: WriteSession) -> Applied:
+    async def work(self, session: WriteSession) -> AppliedWrite:
         assert isinstance(session, PsqlSession)
         self._session = session
         write = self._write
         try:
             # A second process that applies the job waits here for the first.
-            await session.keep(JOB, write.job, {}, expected=0)
+            await session.store_object(JOB, write.job, {}, expected=0)
         except Conflict as error:
             raise _AppliedBefore from error
         counts = await self._do(session)
@@ -227,7 +231,7 @@ class _Applying:
             await session.message(JOB, write.job)
             if write.message is not None:
                 await session.message(MESSAGE, write.message)
-        applied = Applied(
+        applied = AppliedWrite(
             session.txn,
             counts["CREATED"],
             counts["UPDATED"],
@@ -237,16 +241,16 @@ class _Applying:
         clock = self._storage._clock
         at_ms = int(time.time() * 1000) if clock is None else clock.now_ms()
         record = record_of(write.info.id, self._storage._branch[0].overlay, applied, at_ms)
-        await session.keep(JOB, write.job, record, expected=1)
+        await session.store_object(JOB, write.job, record, expected=1)
         await session.call("staged_release", None, write.job, None)
         return applied
 
     async def _do(self, session: PsqlSession) -> Counter[str]:
         """Write all features the way that fits the collection; return the count of each action."""
         rows = await self._rows(session)
-        parts = [Part(row["name"], row["counts"]) for row in rows]
+        parts = [StagedTable(row["name"], row["counts"]) for row in rows]
         collection = self._write.info.id
-        info, is_empty = await self._look(session)
+        info, is_empty = await self._existing(session)
         wanted = info or self._write.info
         for row in rows:
             staged = CollectionInfo(
@@ -284,7 +288,7 @@ class _Applying:
                 )
         return rows
 
-    async def _look(self, session: PsqlSession) -> tuple[CollectionInfo | None, bool]:
+    async def _existing(self, session: PsqlSession) -> tuple[CollectionInfo | None, bool]:
         """Return the collection, if it exists, and whether the bulk path may be taken."""
         collection = self._write.info.id
         if self._storage._branch != NO_BRANCH:
@@ -296,12 +300,14 @@ class _Applying:
         try:
             await session.create_collection(self._write.info)
         except CollectionExists as error:
-            raise Retryable("Another transaction created the collection; retry") from error
+            raise Retryable(
+                f"Another transaction created collection {self._write.info.id!r}; repeat the write"
+            ) from error
 
     # ---- Collections that have features ------------------------------------------------------
 
     async def _write_to(
-        self, session: PsqlSession, parts: Sequence[Part], features: int, is_large: bool
+        self, session: PsqlSession, parts: Sequence[StagedTable], features: int, is_large: bool
     ) -> Counter[str]:
         collection, mode = self._write.info.id, self._write.mode
         await session._open(collection)
@@ -319,14 +325,14 @@ class _Applying:
         session.features_written.update({collection: features})
         if sum(counts.values()) != features:
             raise NotFound(
-                f"Only {sum(counts.values())} of {features} staged features still exist; stage the "
-                "job again"
+                f"Only {sum(counts.values())} of the {features} features staged by job "
+                f"{self._write.job!r} still exist; stage them again"
             )
         if deletes:
             counts["DELETED"] += await self._delete(session, tables)
         return counts
 
-    async def _tables(self, parts: Sequence[Part]) -> list[str]:
+    async def _tables(self, parts: Sequence[StagedTable]) -> list[str]:
         """Return the tables of the staged features, gathered into one if there are too many.
 
         A single transaction locks each of them.
@@ -337,9 +343,9 @@ class _Applying:
             self._gathered = await self._gather(parts)
         return [self._gathered]
 
-    async def _gather(self, parts: Sequence[Part]) -> str:
+    async def _gather(self, parts: Sequence[StagedTable]) -> str:
         storage, write = self._storage, self._write
-        attempt = Attempt(write.job, write.info, storage._info, storage._clock)
+        attempt = AttemptContext(write.job, write.info, storage._info, storage._clock)
         names = [part.table for part in parts]
         async with acquired(storage._connections) as connection:
             with translated():

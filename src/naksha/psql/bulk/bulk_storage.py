@@ -14,19 +14,19 @@ from naksha.model.errors import NakshaError, Retryable
 from naksha.model.geo.tiles import VectorTile
 from naksha.model.identity.names import check_app_id, check_author, check_collection_id, check_text
 from naksha.model.query import Query, SortKey
-from naksha.model.state import Found, State
+from naksha.model.state import MatchingState, State
 from naksha.model.statistics import Statistics
 from naksha.model.version import HEAD, VersionSelector
 from naksha.psql.bulk import splits
-from naksha.psql.bulk.bulk_writer import LANES, PsqlBulkWriter, Request
+from naksha.psql.bulk.bulk_writer import LANES, LoadAttributes, PsqlBulkWriter
 from naksha.psql.connection.driver import Connection
 from naksha.psql.connection.errors import translated
 from naksha.psql.connection.servers import Servers
 from naksha.psql.read import versions
 from naksha.psql.read.reader import PsqlReader
 from naksha.spi.arrow import STATES, schema_of
-from naksha.spi.storage import Page, Split
-from naksha.spi.support.query_parts import check_hidden
+from naksha.spi.query.plan import check_hidden
+from naksha.spi.storage import Split, StatePage
 
 
 class BulkStorage(PsqlReader):
@@ -65,7 +65,7 @@ class BulkStorage(PsqlReader):
                 replica.rest()
                 raise
 
-    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> Page:
+    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> StatePage:
         for _ in self._servers.replicas:
             try:
                 return await super().page(collection, query, at)
@@ -73,21 +73,21 @@ class BulkStorage(PsqlReader):
                 continue  # Retry on the next server; the failed one is skipped for a while.
         return await super().page(collection, query, at)
 
-    async def found(
+    async def matching_states(
         self,
         collection: str,
         query: Query,
         at: VersionSelector = HEAD,
         *,
         sort: Sequence[SortKey] = (),
-        after: Found | None = None,
-    ) -> list[Found]:
+        after: MatchingState | None = None,
+    ) -> list[MatchingState]:
         for _ in self._servers.replicas:
             try:
-                return await super().found(collection, query, at, sort=sort, after=after)
+                return await super().matching_states(collection, query, at, sort=sort, after=after)
             except Retryable:
                 continue
-        return await super().found(collection, query, at, sort=sort, after=after)
+        return await super().matching_states(collection, query, at, sort=sort, after=after)
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         for _ in self._servers.replicas:
@@ -163,7 +163,7 @@ class BulkStorage(PsqlReader):
     ) -> AsyncIterator[pa.RecordBatch]:
         schema = STATES if columns is None else schema_of(columns)
         split.check_storage(self._storage.key)
-        part = splits.part_of(split)
+        part = splits.payload_of(split)
         await self._check_floor(split, part)
         begun = False
         for last in (*(False for _ in self._servers.replicas), True):
@@ -185,7 +185,7 @@ class BulkStorage(PsqlReader):
                 self._servers.leave_out(server)
         await self._check_floor(split, part)
 
-    async def _check_floor(self, split: Split, part: splits.Part) -> None:
+    async def _check_floor(self, split: Split, part: splits.SplitPayload) -> None:
         async with self._connection() as connection:
             await versions.check_histories(connection, part.needs(split.collection))
 
@@ -211,7 +211,7 @@ class BulkStorage(PsqlReader):
         check_author(author)
         if message is not None:
             check_text(message, limits.MESSAGE_TEXT_BYTES_MAX, field="message")
-        request = Request(app_id, author, self._now_ms(), message)
+        request = LoadAttributes(app_id, author, self._now_ms(), message)
         writer = await PsqlBulkWriter.open(
             self._servers.primary, self._storage, info, request, exclusive=exclusive, lanes=lanes
         )

@@ -26,7 +26,7 @@ from naksha.psql.bulk import staged_rows
 from naksha.psql.bulk.splits import LEAVES
 from naksha.psql.connection.driver import Direct
 from naksha.psql.connection.errors import translated
-from naksha.psql.connection.servers import Server
+from naksha.psql.connection.servers import DatabaseServer
 from naksha.psql.sql import ident, queries, sql
 from naksha.spi.storage import Feature
 
@@ -45,7 +45,7 @@ SETTINGS: Final = {
 }
 
 
-class Request(msgspec.Struct, frozen=True):
+class LoadAttributes(msgspec.Struct, frozen=True):
     """Attributes of the transaction of a load."""
 
     app_id: str
@@ -62,16 +62,16 @@ class Lanes:
         self._locks: list[asyncio.Lock] = []
 
     @classmethod
-    async def open(cls, server: Server, count: int) -> Self:
+    async def open(cls, server: DatabaseServer, count: int) -> Self:
         lanes = cls()
         try:
-            await together(lanes._add(server) for _ in range(count))
+            await gather_all(lanes._add(server) for _ in range(count))
         except BaseException:
             await lanes.close()
             raise
         return lanes
 
-    async def _add(self, server: Server) -> None:
+    async def _add(self, server: DatabaseServer) -> None:
         self._connections.append(await server.connect(**SETTINGS))
         self._locks.append(asyncio.Lock())
 
@@ -111,7 +111,7 @@ class Lanes:
                     results[leaf] = await work(self._connections[number], leaf)
 
         with translated():
-            await together(lane(number) for number in range(len(self._connections)))
+            await gather_all(lane(number) for number in range(len(self._connections)))
         return results
 
     async def call(self, query: str, *values: Any) -> None:
@@ -139,7 +139,7 @@ class Lanes:
                         )
 
         with translated():
-            await together(lane(number) for number in range(len(self._connections)))
+            await gather_all(lane(number) for number in range(len(self._connections)))
 
 
 class PsqlBulkWriter:
@@ -152,7 +152,7 @@ class PsqlBulkWriter:
         job: int,
         storage: StorageIdentity,
         info: CollectionInfo,
-        request: Request,
+        request: LoadAttributes,
         *,
         is_new: bool,
     ) -> None:
@@ -174,10 +174,10 @@ class PsqlBulkWriter:
     @classmethod
     async def open(
         cls,
-        server: Server,
+        server: DatabaseServer,
         storage: StorageIdentity,
         info: CollectionInfo,
-        request: Request,
+        request: LoadAttributes,
         *,
         exclusive: bool,
         lanes: int = LANES,
@@ -185,7 +185,7 @@ class PsqlBulkWriter:
         """Begin a load into a collection that is new or empty."""
         if not 1 <= lanes <= staged_rows.LEAF_COUNT:
             raise InvalidArgument(
-                f"lanes must be 1 to {staged_rows.LEAF_COUNT}, not {lanes}", field="lanes"
+                f"lanes must be between 1 and {staged_rows.LEAF_COUNT}, not {lanes}", field="lanes"
             )
         control = await server.connect()
         working: Lanes | None = None
@@ -243,9 +243,13 @@ class PsqlBulkWriter:
 
     def _check_open(self) -> None:
         if self._over or self._failed:
-            why = "an earlier call failed; abort it" if self._failed else "it is over"
+            why = (
+                "failed in an earlier call; abort it and open another one"
+                if self._failed
+                else "was already committed or aborted; open another one"
+            )
             raise InvalidArgument(
-                f"The bulk writer accepts no more calls: {why}", field="bulk_writer"
+                f"The bulk writer of collection {self._info.id!r} {why}", field="bulk_writer"
             )
 
     async def _add(self, features: Iterable[Feature]) -> int:
@@ -371,7 +375,7 @@ class PsqlBulkWriter:
         self._control.terminate()
 
 
-async def together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def gather_all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Run coroutines side by side; if one fails, cancel the others and wait for them."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:

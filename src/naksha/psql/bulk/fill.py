@@ -19,7 +19,7 @@ from naksha.model.errors import Conflict, Retryable
 from naksha.psql.bulk.bulk_writer import LANES, Lanes
 from naksha.psql.bulk.splits import LEAVES
 from naksha.psql.connection.driver import Direct
-from naksha.psql.connection.servers import Server
+from naksha.psql.connection.servers import DatabaseServer
 from naksha.psql.sql import queries
 from naksha.psql.write.session import PsqlSession
 
@@ -30,7 +30,7 @@ FEATURES_PER_LANE: Final = 20_000
 
 
 @dataclass(frozen=True)
-class Part:
+class StagedTable:
     """A staged part: its table, and its number of features in each leaf."""
 
     table: str
@@ -39,9 +39,9 @@ class Part:
 
 async def fill(
     session: PsqlSession,
-    server: Server,
+    server: DatabaseServer,
     info: CollectionInfo,
-    parts: Sequence[Part],
+    parts: Sequence[StagedTable],
     *,
     is_new: bool,
 ) -> int:
@@ -53,18 +53,18 @@ async def fill(
     lanes = await Lanes.open(server, _lanes_for(parts))
     try:
         load = await lanes.own()
-        return await _Filling(session, lanes, load, info, parts).run(is_new)
+        return await _CollectionFill(session, lanes, load, info, parts).run(is_new)
     finally:
         # Tables that are not attached by then have no owner any more, and are swept.
         await lanes.close()
 
 
-def _lanes_for(parts: Sequence[Part]) -> int:
+def _lanes_for(parts: Sequence[StagedTable]) -> int:
     features = sum(sum(part.counts) for part in parts)
     return max(1, min(LANES, features // FEATURES_PER_LANE))
 
 
-class _Filling:
+class _CollectionFill:
     """One load; its number is part of the names of its tables."""
 
     def __init__(
@@ -73,7 +73,7 @@ class _Filling:
         lanes: Lanes,
         load: int,
         info: CollectionInfo,
-        parts: Sequence[Part],
+        parts: Sequence[StagedTable],
     ) -> None:
         self._session = session
         self._lanes = lanes
@@ -110,7 +110,8 @@ class _Filling:
             )
         except Conflict as error:
             raise Retryable(
-                "Another transaction wrote to the collection during the load; retry the load",
+                f"Another transaction wrote to collection {self._info.id!r} during the load; "
+                "repeat the load",
                 collection_id=self._info.id,
             ) from error
         return begun

@@ -23,18 +23,18 @@ from naksha.model.query import Query, States
 from naksha.model.version import VersionSelector
 from naksha.psql.connection.driver import Connection
 from naksha.psql.read import versions
+from naksha.psql.read.printer import Statement
 from naksha.psql.read.statements import (
     HISTORY,
-    Source,
-    Statement,
-    filters_of,
-    ids_of,
+    LayerTables,
+    id_condition,
     in_part,
     layer_tables,
     leaf_of,
     needs,
 )
 from naksha.psql.sql import ident, inlined, queries, sql
+from naksha.spi.query.plan import Plan, plan_of
 from naksha.spi.storage import Split
 
 LEAVES: Final = "0123456789abcdef"
@@ -49,19 +49,19 @@ ONE_LEAF_SPLITS_MAX: Final = 4
 """Most splits of HEAD while it is one table, since each of them reads all of it."""
 
 _TESTS: Final = {
-    States.LIVE: "split_live",
-    States.DELETED: "split_dead",
-    States.ALL: "split_visible",
+    States.LIVE: "alive",
+    States.DELETED: "dead",
+    States.ALL: "visible",
 }
 
 _KINDS: Final = {"": States.LIVE, "_del": States.DELETED, "_hst": States.ALL}
 """The kind of states in each table of a collection."""
 
-_SEEN_AT: Final = ("feature", "txn_next")
+_VERSIONED_COLUMNS: Final = ("feature", "txn_next")
 """Columns of states in the history that depend on the transaction that ended them."""
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True):
+class SplitPayload(msgspec.Struct, frozen=True, array_like=True):
     """The work of a split: states of some leaves at version `at`, filtered by the query.
 
     `source` is HEAD ("") or the deletion table ("_del"), each together with the states that moved
@@ -77,7 +77,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     query: Query
     after: int = 0
     until: int = 0
-    sources: tuple[Source, ...] = ()
+    sources: tuple[LayerTables, ...] = ()
     hidden: bool = False
     partitions: int = 16
 
@@ -91,12 +91,16 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
         return [(collection, None if self.hidden else self.at)]
 
 
-def part_of(split: Split) -> Part:
+def payload_of(split: Split) -> SplitPayload:
     """Decode the work of a split of this storage."""
     try:
-        return msgspec.msgpack.decode(split.payload, type=Part)
+        return msgspec.msgpack.decode(split.payload, type=SplitPayload)
     except msgspec.DecodeError as error:
-        raise InvalidArgument("The split was not planned by this storage", field="split") from error
+        raise InvalidArgument(
+            "The split was not planned by a PostgreSQL storage; read it with the storage that "
+            "planned it",
+            field="split",
+        ) from error
 
 
 async def plan(
@@ -109,7 +113,7 @@ async def plan(
     hidden: bool,
 ) -> list[Split]:
     """Plan a bulk read; see `Storage.plan`. The caller has published what can be."""
-    _check_whole(query)
+    _check_query(query)
     info = await connection.fetchval(queries()["collection"], collection, False, limits.INT8_MAX)
     if info is None:
         raise CollectionNotFound(
@@ -121,23 +125,23 @@ async def plan(
     # More may have been published since; P may be later, but not earlier than the version.
     published = max(published, version.txn)
     partitions = msgspec.json.decode(info, type=CollectionInfo).partitions
-    whole = Part(
+    payload = SplitPayload(
         "", version.txn, published, _leaves(query), query, hidden=hidden, partitions=partitions
     )
     if query.replaced_since is not None:
         # Like a read at that transaction, but only of states that have ended since.
-        whole = msgspec.structs.replace(whole, at=query.replaced_since, published=version.txn)
-        await versions.check_history(connection, collection, whole.at)
-    parts = await _parts(connection, collection, whole) if whole.leaves else []
-    return [_split(storage, collection, part) for part in parts]
+        payload = msgspec.structs.replace(payload, at=query.replaced_since, published=version.txn)
+        await versions.check_histories(connection, [(collection, payload.at)])
+    payloads = await _parts(connection, collection, payload) if payload.leaves else []
+    return [_split(storage, collection, payload) for payload in payloads]
 
 
-def _split(storage: tuple[str, int], collection: str, part: Part) -> Split:
-    payload = msgspec.msgpack.encode(part)
-    if part.sources:
-        return Split(storage, collection, payload)
-    leaf = part.leaves if part.source == "" and len(part.leaves) == 1 else None
-    return Split(storage, collection, payload, _KINDS[part.source], leaf)
+def _split(storage: tuple[str, int], collection: str, payload: SplitPayload) -> Split:
+    encoded = msgspec.msgpack.encode(payload)
+    if payload.sources:
+        return Split(storage, collection, encoded)
+    leaf = payload.leaves if payload.source == "" and len(payload.leaves) == 1 else None
+    return Split(storage, collection, encoded, _KINDS[payload.source], leaf)
 
 
 async def plan_layers(
@@ -146,7 +150,7 @@ async def plan_layers(
     collection: str,
     query: Query,
     at: int,
-    sources: Sequence[Source],
+    sources: Sequence[LayerTables],
     *,
     hidden: bool,
 ) -> list[Split]:
@@ -156,11 +160,14 @@ async def plan_layers(
     moves to a layer above, so layers that are read one after the other might both contain it, or
     neither.
     """
-    _check_whole(query)
-    whole = Part("", at, at, _leaves(query), query, sources=tuple(sources), hidden=hidden)
+    _check_query(query)
+    payload = SplitPayload("", at, at, _leaves(query), query, sources=tuple(sources), hidden=hidden)
     tables = [source.table + suffix for source in sources for suffix in ("", "_del", "_hst")]
     size = await _size(connection, *tables)
-    return [_split(storage, collection, part) for part in _by_leaves(whole, size, HEAD_SPLIT_BYTES)]
+    return [
+        _split(storage, collection, payload)
+        for payload in _by_leaves(payload, size, HEAD_SPLIT_BYTES)
+    ]
 
 
 def _leaves(query: Query) -> str:
@@ -172,47 +179,56 @@ async def _size(connection: Connection, *tables: str) -> int:
     return found
 
 
-def _check_whole(query: Query) -> None:
+def _check_query(query: Query) -> None:
     if query.limit is not None or query.cursor is not None:
-        raise InvalidArgument("A bulk read supports neither limit nor cursor", field="limit")
+        raise InvalidArgument(
+            "A bulk read supports neither limit nor cursor; remove them from the query",
+            field="limit",
+        )
     if query.space is not None:
         raise InvalidArgument(
             "A bulk read does not support a space; omit it from the query", field="space"
         )
 
 
-async def _parts(connection: Connection, collection: str, whole: Part) -> list[Part]:
-    kind = whole.query.states
-    parts: list[Part] = []
-    replaced = whole.query.replaced_since is not None
+async def _parts(
+    connection: Connection, collection: str, payload: SplitPayload
+) -> list[SplitPayload]:
+    kind = payload.query.states
+    payloads: list[SplitPayload] = []
+    replaced = payload.query.replaced_since is not None
     if kind is not States.DELETED and not replaced:
-        parts += await _of_head(connection, collection, whole)
+        payloads += await _of_head(connection, collection, payload)
     if kind is not States.LIVE and not replaced:
         size = await _size(connection, collection + "_del")
-        parts += _by_leaves(msgspec.structs.replace(whole, source="_del"), size, SPLIT_BYTES)
-    start = whole.at
+        payloads += _by_leaves(msgspec.structs.replace(payload, source="_del"), size, SPLIT_BYTES)
+    start = payload.at
     if kind is States.ALL and not replaced:
         # A state ends after the transaction that created it, or with it if it was never visible.
-        first = (whole.query.txn_from or 0) - whole.hidden
+        first = (payload.query.txn_from or 0) - payload.hidden
         start = min(max(first, 0), limits.INT8_MAX)
-    if start < whole.published:
+    if start < payload.published:
         rows = await connection.fetch(queries()["history_sizes"], ident(collection + "_hst"), start)
         sizes = [(row["until"], row["bytes"]) for row in rows]
-        parts += _history(msgspec.structs.replace(whole, source="_hst"), start, sizes)
-    return parts
+        payloads += _history(msgspec.structs.replace(payload, source="_hst"), start, sizes)
+    return payloads
 
 
-async def _of_head(connection: Connection, collection: str, whole: Part) -> Iterator[Part]:
+async def _of_head(
+    connection: Connection, collection: str, payload: SplitPayload
+) -> Iterator[SplitPayload]:
     """Yield the splits of HEAD. With hidden states each leaf is a split of its own."""
-    if whole.hidden:
-        return _by_leaves(whole, None if whole.partitions > 1 else 0, HEAD_SPLIT_BYTES)
+    if payload.hidden:
+        return _by_leaves(payload, None if payload.partitions > 1 else 0, HEAD_SPLIT_BYTES)
     size = await _size(connection, collection)
-    if whole.partitions == 1:
+    if payload.partitions == 1:
         size = min(size, ONE_LEAF_SPLITS_MAX * HEAD_SPLIT_BYTES)
-    return _by_leaves(whole, size, HEAD_SPLIT_BYTES)
+    return _by_leaves(payload, size, HEAD_SPLIT_BYTES)
 
 
-def _history(part: Part, start: int, sizes: Sequence[tuple[int, int]]) -> Iterator[Part]:
+def _history(
+    payload: SplitPayload, start: int, sizes: Sequence[tuple[int, int]]
+) -> Iterator[SplitPayload]:
     """Cut the history (start, published] into ranges of about the same size.
 
     A range that is still too large is cut into leaves.
@@ -220,38 +236,41 @@ def _history(part: Part, start: int, sizes: Sequence[tuple[int, int]]) -> Iterat
     after, gathered = start, 0
     for until, size in sizes:
         # The partition [.., until) ends with the range (.., until - 1].
-        until = min(until - 1, part.published)
+        until = min(until - 1, payload.published)
         gathered += size
-        if after < until < part.published and gathered >= SPLIT_BYTES:
-            cut = msgspec.structs.replace(part, after=after, until=until)
+        if after < until < payload.published and gathered >= SPLIT_BYTES:
+            cut = msgspec.structs.replace(payload, after=after, until=until)
             yield from _by_leaves(cut, gathered, SPLIT_BYTES)
             after, gathered = until, 0
-    rest = msgspec.structs.replace(part, after=after, until=part.published)
+    rest = msgspec.structs.replace(payload, after=after, until=payload.published)
     yield from _by_leaves(rest, gathered, SPLIT_BYTES)
 
 
-def _by_leaves(part: Part, size: int | None, unit: int) -> Iterator[Part]:
+def _by_leaves(payload: SplitPayload, size: int | None, unit: int) -> Iterator[SplitPayload]:
     """Distribute the leaves, which a hash makes equal, over splits of about `unit` bytes.
 
     Without a size each leaf is a split of its own.
     """
-    count = len(part.leaves)
+    count = len(payload.leaves)
     if size is not None:
         count = min(max(-(-size // unit), 1), count)
     for n in range(count):
-        yield msgspec.structs.replace(part, leaves=part.leaves[n::count])
+        yield msgspec.structs.replace(payload, leaves=payload.leaves[n::count])
 
 
 def statements(
-    search_path: str, collection: str, part: Part, columns: Sequence[str]
+    search_path: str, collection: str, payload: SplitPayload, columns: Sequence[str]
 ) -> tuple[list[str], str]:
     """Return the statements that prepare a connection, and the query of some columns of a split."""
-    statement = Statement()
-    filters = list(filters_of(statement, part.query))
+    statement, query = Statement(), plan_of(payload.query)
+    filters = statement.filters(query)
     sources = []
-    for table, at, conditions in _tables(statement, collection, part):
-        every = [*conditions, *filters, *in_part(statement, part.query)]
-        every += ids_of(statement, part.query, False)
+    for table, at, conditions in _tables(statement, collection, payload, query):
+        every = [*conditions, *filters]
+        if query.hashes is not None:
+            every += in_part(statement, query.hashes)
+        if query.ids is not None:
+            every.append(id_condition(statement, query.ids, False))
         sources.append(
             sql(
                 "split_source",
@@ -260,7 +279,7 @@ def statements(
                 conditions="\n   AND ".join(every),
             )
         )
-    names = [source.table for source in part.sources] or [collection]
+    names = [source.table for source in payload.sources] or [collection]
     tables = ", ".join(ident(name + suffix) for name in names for suffix in ("", "_del", "_hst"))
     before = [
         sql("split_begin"),
@@ -273,48 +292,48 @@ def statements(
 
 def _column(name: str, at: str | None) -> str:
     """Return a column; its value depends on the version `at` for some columns of the history."""
-    if at is not None and name in _SEEN_AT:
+    if at is not None and name in _VERSIONED_COLUMNS:
         return sql(f"column_{name}_at", at=at)
     return sql(f"column_{name}")
 
 
 def _tables(
-    statement: Statement, collection: str, part: Part
+    statement: Statement, collection: str, payload: SplitPayload, query: Plan
 ) -> Iterator[tuple[str, str | None, list[str]]]:
     """Yield the tables of a split with their conditions.
 
     Each comes with the version that its states are seen from, if that matters.
     """
     of_leaves: list[str] = []
-    if len(part.leaves) < len(LEAVES):
-        leaves = statement.value(list(part.leaves), "text[]")
+    if len(payload.leaves) < len(LEAVES):
+        leaves = statement.texts(payload.leaves)
         of_leaves = [sql("split_leaves", leaves=leaves)]
-    if part.sources:
-        for source in part.sources:
+    if payload.sources:
+        for source in payload.sources:
             # Replaced states are returned as they were before.
-            replaced = part.query.replaced_since
+            replaced = query.replaced_since
             seen = statement.value(source.at if replaced is None else replaced, "int8")
-            for table in layer_tables(statement, source, part.query, hidden=part.hidden):
+            for table in layer_tables(statement, source, query, hidden=payload.hidden):
                 past_at = seen if table.suffix == HISTORY else None
-                yield source.table + table.suffix, past_at, [*table.conditions, *of_leaves]
+                yield table.name, past_at, [*table.conditions, *of_leaves]
         return
-    at = statement.value(part.at, "int8")
-    current = sql("split_current", at=at)
+    at = statement.number(payload.at)
+    current = sql("begun_at", at=at)
     history = collection + "_hst"
-    if part.source == "_hst":
-        past = sql("split_past", at=at, after=statement.value(part.after, "int8"))
-        until = sql("split_until", until=statement.value(part.until, "int8"))
-        kind = [] if part.hidden else [sql(_TESTS[part.query.states])]
+    if payload.source == "_hst":
+        past = sql("split_past", at=at, after=statement.number(payload.after))
+        until = sql("split_until", until=statement.number(payload.until))
+        kind = [] if payload.hidden else [sql(_TESTS[payload.query.states])]
         yield history, at, [past, until, *of_leaves, *kind]
         return
-    since = sql("split_past", at=at, after=statement.value(part.published, "int8"))
-    if part.source == "_del":
+    since = sql("split_past", at=at, after=statement.number(payload.published))
+    if payload.source == "_del":
         yield collection + "_del", None, [current, *of_leaves]
-        yield history, at, [since, *of_leaves, sql("split_dead")]
+        yield history, at, [since, *of_leaves, sql("dead")]
         return
-    if part.partitions == 1:
+    if payload.partitions == 1:
         yield collection, None, [current, *of_leaves]
     else:
-        for leaf in part.leaves:
+        for leaf in payload.leaves:
             yield f"{collection}_p{leaf}", None, [current]
-    yield history, at, [since, *of_leaves, sql("split_live")]
+    yield history, at, [since, *of_leaves, sql("alive")]

@@ -1,4 +1,4 @@
-"""Staging attempt (see `naksha.spi.staging.Stage`): one table, one connection."""
+"""Staging attempt (see `naksha.spi.staging.StagingAttempt`): one table, one connection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from naksha.psql.bulk import staged_rows
 from naksha.psql.bulk.bulk_writer import CLOSE_S, SETTINGS
 from naksha.psql.connection.driver import Direct
 from naksha.psql.connection.errors import DRIVER_ERRORS, translated
-from naksha.psql.connection.servers import Server
+from naksha.psql.connection.servers import DatabaseServer
 from naksha.psql.sql import queries
 from naksha.spi.clock import Clock
 from naksha.spi.staging import StagedPart, checked, not_staged
@@ -36,7 +36,7 @@ COLUMNS: Final = ["leaf", "given", "lock", "id", "geo", "head", "tail"]
 
 
 @dataclass(frozen=True)
-class Attempt:
+class AttemptContext:
     """Job, collection, storage and clock of an attempt."""
 
     job: str
@@ -55,14 +55,14 @@ class Attempt:
         return time.monotonic() * 1000 if self.clock is None else self.clock.now_ms()
 
 
-class PsqlStage:
-    """Staging attempt on PostgreSQL; see `naksha.spi.staging.Stage`.
+class PsqlStagingAttempt:
+    """Staging attempt on PostgreSQL; see `naksha.spi.staging.StagingAttempt`.
 
     Features are checked at once, and copied in chunks of some thousand while the next ones are
     checked.
     """
 
-    def __init__(self, connection: Direct, attempt: Attempt, table: str) -> None:
+    def __init__(self, connection: Direct, attempt: AttemptContext, table: str) -> None:
         self._connection = connection
         self._attempt = attempt
         self._table = table
@@ -75,7 +75,7 @@ class PsqlStage:
         self._over = ""
 
     @classmethod
-    async def open(cls, server: Server, attempt: Attempt) -> Self:
+    async def open(cls, server: DatabaseServer, attempt: AttemptContext) -> Self:
         connection = await server.connect(**SETTINGS)
         try:
             info = attempt.info
@@ -103,12 +103,12 @@ class PsqlStage:
                     await self._take(partial(checked, some, self._attempt.info, self._rows))
             await self._renew()
         except BaseException:
-            self._over = "an earlier call failed; abort it"
+            self._over = "failed in an earlier call; abort it and start a new attempt"
             raise
 
     async def close(self) -> StagedPart:
         self._check_open()
-        self._over = "it is over"
+        self._over = "was already closed or aborted; start a new attempt"
         try:
             with translated():
                 await self._flush()
@@ -130,7 +130,7 @@ class PsqlStage:
 
     async def abort(self) -> None:
         if not self._connection.is_closed():
-            self._over = "it is over"
+            self._over = "was already closed or aborted; start a new attempt"
             await self._forget()
 
     @property
@@ -140,7 +140,7 @@ class PsqlStage:
     def _check_open(self) -> None:
         if self._over:
             raise InvalidArgument(
-                f"The staging attempt accepts no more calls: {self._over}; start a new attempt",
+                f"The staging attempt of job {self._attempt.job!r} {self._over}",
                 field="stage",
             )
 

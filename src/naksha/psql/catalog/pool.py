@@ -63,7 +63,7 @@ class CatalogPool:
                 max_queries=QUERIES_MAX,
                 timeout=CONNECT_S,
                 init=lambda connection: connection.execute(set_up),
-                reset=_nothing,
+                reset=_no_reset,
             )
         return cls(pool, call_s)
 
@@ -95,7 +95,7 @@ class CatalogPool:
                 except asyncpg.DeadlockDetectedError:
                     continue
                 except DRIVER_ERRORS as error:
-                    raise _as_ours(error, lost) from error
+                    raise _naksha_error(error, lost) from error
         raise Unavailable(
             f"The statement was aborted by a deadlock {DEADLOCKS_MAX} times in a row; retry later"
         )
@@ -104,16 +104,16 @@ class CatalogPool:
     async def _acquired(self) -> AsyncIterator[Connection]:
         """Acquire a connection for a block; errors raised inside the block pass unchanged."""
         if self._is_closed:
-            raise Unavailable("The catalog is closed")
+            raise Unavailable("The catalog is closed; open it again")
         try:
             connection = await self._pool.acquire(timeout=ACQUIRE_S)
         except TimeoutError as error:
             raise Unavailable(
-                f"No database connection was available within {ACQUIRE_S:g} s; all "
-                f"{self._pool.get_max_size()} connections of the catalog may be in use"
+                f"No connection to the catalog's database was available within {ACQUIRE_S:g} s, "
+                f"because all {self._pool.get_max_size()} may be in use; retry later"
             ) from error
         except DRIVER_ERRORS as error:
-            raise Unavailable(f"The database cannot be reached: {error}") from error
+            raise Unavailable(f"The catalog's database cannot be reached: {error}") from error
         try:
             yield connection
         finally:
@@ -123,7 +123,7 @@ class CatalogPool:
                 await self._pool.release(connection, timeout=RELEASE_S)
 
 
-async def _nothing(connection: Connection) -> None:
+async def _no_reset(connection: Connection) -> None:
     """Do nothing, instead of the driver's reset.
 
     The reset would double the duration of each call, and no statement of the catalog leaves
@@ -131,13 +131,15 @@ async def _nothing(connection: Connection) -> None:
     """
 
 
-def _as_ours(error: BaseException, lost: type[NakshaError]) -> NakshaError:
+def _naksha_error(error: BaseException, lost: type[NakshaError]) -> NakshaError:
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
         if state.startswith(_LOST):
             return lost(f"The connection to the database was lost: {error}")
         if state == _READ_ONLY:
-            return Unavailable(f"The database is read-only: {error}")
+            return Unavailable(
+                f"The catalog's database is read-only; use the location of its primary: {error}"
+            )
         ours = of(error)
         return Unavailable(ours.message) if isinstance(ours, Retryable) else ours
     if isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):

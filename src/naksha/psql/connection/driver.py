@@ -5,7 +5,7 @@ These types are generic only for the type checker.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -20,23 +20,27 @@ if TYPE_CHECKING:
     Pool: TypeAlias = asyncpg.Pool[Any]
     Connection: TypeAlias = Direct | Pooled
     Rows: TypeAlias = asyncpg.cursor.Cursor[Any]
+    Prepared: TypeAlias = asyncpg.prepared_stmt.PreparedStatement[Any]
 else:
     Pooled = asyncpg.pool.PoolConnectionProxy
     Direct = asyncpg.Connection
     Pool = asyncpg.Pool
     Connection = asyncpg.Connection
     Rows = asyncpg.cursor.Cursor
+    Prepared = asyncpg.prepared_stmt.PreparedStatement
 
 __all__ = [
     "Connection",
     "Connections",
     "Direct",
     "Pool",
+    "Prepared",
     "Rows",
     "acquired",
     "connect",
     "create_pool",
     "is_lost",
+    "planned_for_values",
     "reading",
     "settings_statement",
 ]
@@ -109,6 +113,14 @@ def is_lost(connection: Connection) -> bool:
         return connection.is_closed()
     except asyncpg.InterfaceError:  # The pool has taken it back because it was closed.
         return True
+
+
+async def planned_for_values(connection: Connection, text: str, values: Sequence[Any]) -> Prepared:
+    """Prepare a statement that is planned for its values.
+
+    Without parameters it needs no setting for that, and without a name it is not kept.
+    """
+    return await connection.prepare(inlined(text, values), name="")
 
 
 async def create_pool(
@@ -186,8 +198,8 @@ class Connections:
             return await self.pool.acquire(timeout=POOL_WAIT_S)
         except TimeoutError as error:
             raise PoolExhausted(
-                f"No database connection was available within {POOL_WAIT_S:g} s; all "
-                f"{self.pool.get_max_size()} connections of the storage are in use"
+                f"No database connection was available within {POOL_WAIT_S:g} s, because all "
+                f"{self.pool.get_max_size()} of the storage are in use; retry later"
             ) from error
         finally:
             self._waiting -= 1

@@ -104,6 +104,8 @@ def of(error: asyncpg.PostgresError) -> errors.NakshaError:
     message = str(error.args[0]) if error.args else str(error)
     if state == "2BP01" and getattr(error, "detail", None):
         message += f": {error.detail}"  # It lists the objects that depend on the table.
+    if hint := getattr(error, "hint", None):
+        message += f"; {hint[0].lower()}{hint[1:]}" if hint[1:2].islower() else f"; {hint}"
     kind = _BY_STATE.get(state)
     if kind is None:
         return of_state(state, message)

@@ -50,9 +50,9 @@ class LockWatch:
             ) from error
 
     def _start(self) -> None:
-        self._task = asyncio.create_task(self._ask(), name="naksha-lock-watch")
+        self._task = asyncio.create_task(self._find_holders(), name="naksha-lock-watch")
 
-    async def _ask(self) -> None:
+    async def _find_holders(self) -> None:
         with suppress(*DRIVER_ERRORS):
             connection = await self._connect()
             try:

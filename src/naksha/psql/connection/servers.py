@@ -20,6 +20,7 @@ from naksha.psql.connection.errors import translated
 from naksha.psql.connection.poolers import connect_checked
 from naksha.psql.read.arrow_stream import ArrowServer
 from naksha.psql.sql import queries
+from naksha.spi.locations import redacted
 
 CONNECT_S: Final = 2.0
 """Timeout for connecting to a replica before it counts as dead."""
@@ -27,7 +28,7 @@ REST_S: Final = 5.0
 """How long a dead replica is skipped."""
 
 
-class Server:
+class DatabaseServer:
     """One server, and how to connect to it."""
 
     def __init__(self, dsn: str, settings: Mapping[str, str]) -> None:
@@ -49,7 +50,7 @@ class Server:
             connection.terminate()
 
 
-class Replica(Server):
+class Replica(DatabaseServer):
     """Server that follows the primary."""
 
     def __init__(self, dsn: str, settings: Mapping[str, str], pool_max: int) -> None:
@@ -101,7 +102,9 @@ class Replica(Server):
             return
         if found is not None and found != storage_id:
             raise InvalidArgument(
-                f"A server in readers holds storage {found!r}, not {storage_id!r}", field="readers"
+                f"The read replica {redacted(self.dsn)} holds storage {found!r}, not "
+                f"{storage_id!r}; correct the option readers",
+                field="readers",
             )
 
     async def _storage_on(self, connection: Connection) -> str | None:
@@ -112,7 +115,9 @@ class Replica(Server):
             if await connection.fetchval(queries()["is_replica"]):
                 return None
             raise InvalidArgument(
-                "A server in readers holds no storage and is not a replica", field="readers"
+                f"{redacted(self.dsn)} in the option readers is not a replica of the storage's "
+                "server; name replicas only",
+                field="readers",
             ) from None
 
     async def close(self) -> None:
@@ -124,7 +129,7 @@ class Replica(Server):
 class Servers:
     """The primary and its replicas."""
 
-    def __init__(self, primary: Server, replicas: Sequence[Replica] = ()) -> None:
+    def __init__(self, primary: DatabaseServer, replicas: Sequence[Replica] = ()) -> None:
         self.primary = primary
         self.replicas = list(replicas)
         self._turn = 0
@@ -143,18 +148,18 @@ class Servers:
         async with AsyncExitStack() as stack:
             yield await self._enter(stack, txn)
 
-    async def server_at(self, txn: int) -> Server:
+    async def server_at(self, txn: int) -> DatabaseServer:
         """Return a replica that knows the version, else the primary."""
         async with self.replica_at(txn) as found:
             return self.primary if found is None else found[0]
 
-    def leave_out(self, server: Server) -> None:
+    def leave_out(self, server: DatabaseServer) -> None:
         """Skip a failed replica for a while."""
         if isinstance(server, Replica):
             server.rest()
 
     async def _enter(self, stack: AsyncExitStack, txn: int) -> tuple[Replica, Connection] | None:
-        for replica in self._in_turn():
+        for replica in self._round_robin():
             async with AsyncExitStack() as attempt:
                 try:
                     with translated():
@@ -168,7 +173,7 @@ class Servers:
                     return replica, connection
         return None
 
-    def _in_turn(self) -> Iterator[Replica]:
+    def _round_robin(self) -> Iterator[Replica]:
         count = len(self.replicas)
         self._turn += 1
         for n in range(count):

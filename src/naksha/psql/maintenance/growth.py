@@ -24,10 +24,10 @@ import asyncpg
 from naksha.model.errors import NakshaError, Retryable
 from naksha.psql.bulk.bulk_writer import CLOSE_S, LANES, Lanes
 from naksha.psql.bulk.splits import LEAVES
-from naksha.psql.connection.background import Background
+from naksha.psql.connection.background_task import BackgroundTask
 from naksha.psql.connection.driver import Direct
 from naksha.psql.connection.errors import translated
-from naksha.psql.connection.servers import Server
+from naksha.psql.connection.servers import DatabaseServer
 from naksha.psql.sql import ident, queries, sql
 
 GROW_ROWS: Final = 100_000
@@ -66,7 +66,7 @@ async def index_tables(connection: Any, collection: str | None = None) -> list[s
     return done
 
 
-async def grow(server: Server, collection: str) -> bool:
+async def grow(server: DatabaseServer, collection: str) -> bool:
     """Split a collection into sixteen leaves; return False if it has them already.
 
     Raises:
@@ -74,11 +74,11 @@ async def grow(server: Server, collection: str) -> bool:
         InUse: An object that a user created needs the only leaf.
     """
     with translated():
-        return await _Growing(server, collection).run()
+        return await _GrowthRun(server, collection).run()
 
 
-class _Growing:
-    def __init__(self, server: Server, collection: str) -> None:
+class _GrowthRun:
+    def __init__(self, server: DatabaseServer, collection: str) -> None:
         self._server = server
         self._collection = collection
 
@@ -166,7 +166,7 @@ class _Growing:
             await asyncio.sleep(PAUSE_S * (1 + _random.random()))
 
 
-async def grow_due(server: Server, rows_min: int | None = None) -> bool:
+async def grow_due(server: DatabaseServer, rows_min: int | None = None) -> bool:
     """Grow all collections that are large enough; return False if one must be retried.
 
     Raises:
@@ -196,12 +196,12 @@ async def grow_due(server: Server, rows_min: int | None = None) -> bool:
     return is_done
 
 
-class Growth(Background):
+class GrowthTask(BackgroundTask):
     """Background task that checks the tables of collections after many writes to them."""
 
     title = "Growing collections"
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: DatabaseServer) -> None:
         super().__init__()
         self._server = server
         self._written: Counter[str] = Counter()

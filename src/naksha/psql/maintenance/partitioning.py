@@ -69,19 +69,22 @@ class CellReader:
         async with self._free:
             source = next(self._turn)
             try:
-                number = await self._ask(source, query, *values)
+                number = await self._count(source, query, *values)
             except Retryable as error:  # unreachable, or a conflict with its replay
                 if source is self._primary:
                     raise
                 _log.warning("Could not count cells on a replica; using the primary: %s", error)
                 number = None
             if number is None:
-                number = await self._ask(self._primary, query, *values)
+                number = await self._count(self._primary, query, *values)
         if number is None:
-            raise Expired("The version being partitioned was removed from the transaction log")
+            raise Expired(
+                "The version whose partitioning is computed was removed from the transaction "
+                "log; compute it for a later version"
+            )
         return number
 
-    async def _ask(self, source: Source, query: str, *values: str | int | None) -> int | None:
+    async def _count(self, source: Source, query: str, *values: str | int | None) -> int | None:
         """Run a counting query; return None if the server does not know the version."""
         with translated():
             async with source(self._txn) as connection, connection.transaction(readonly=True):
@@ -91,7 +94,7 @@ class CellReader:
         return row["n"] if row["known"] else None
 
 
-class Partitionings:
+class PartitioningStore:
     """The stored partitionings of a storage's collections, computed when missing or outdated."""
 
     def __init__(
@@ -159,7 +162,7 @@ class Partitionings:
                 return await _byte_size(connection, await _info(connection, collection))
 
     async def keep(self, collection: str, kept: Partitioning) -> None:
-        """Store a partitioning; see `Storage.keep_partitioning`.
+        """Store a partitioning; see `Storage.store_partitioning`.
 
         A partitioning of a later version is not replaced.
         """

@@ -98,13 +98,13 @@ async def maintain(
     """
     async with alone(connection):
         now: int = await connection.fetchval(queries()["maintain_now"], now_ms)
-        await Round(connection, now, memory).run()
+        await MaintenanceRound(connection, now, memory).run()
 
 
 async def expire(connection: Connection, collection: str, cutoff: int) -> None:
     """Expire the history of a collection; see `Storage.expire`."""
     async with alone(connection):
-        await Round(connection, 0).expire_before(collection, cutoff)
+        await MaintenanceRound(connection, 0).expire_before(collection, cutoff)
 
 
 @asynccontextmanager
@@ -126,7 +126,7 @@ async def alone(connection: Connection) -> Any:
             await connection.fetchval(queries()["unlock"], MAINTENANCE)
 
 
-class Round:
+class MaintenanceRound:
     """One round on one connection, which holds the maintenance lock."""
 
     def __init__(
@@ -151,7 +151,10 @@ class Round:
         await self._try("preparing the log", lambda: self._prepare(LOG_TABLE))
         if self._failures:
             reasons = "; ".join(f"{what}: {error}" for what, error in self._failures)
-            raise type(self._failures[0][1])(f"Maintenance is incomplete: {reasons}")
+            raise type(self._failures[0][1])(
+                "Maintenance of the storage is incomplete and continues in the next round: "
+                f"{reasons}"
+            )
 
     async def _collection(self, collection: Any) -> None:
         name: str = collection["id"]

@@ -21,7 +21,7 @@ from naksha.psql.connection.errors import DRIVER_ERRORS, translated
 from naksha.psql.read.versions import by_txn
 from naksha.psql.sql import queries
 from naksha.spi.support.cancellation import check_cancelled
-from naksha.spi.support.version_signal import News
+from naksha.spi.support.version_signal import VersionSignal
 
 ELECTED: Final = 5
 ASLEEP: Final = 3
@@ -63,7 +63,9 @@ class Sequencer:
         self._running: asyncio.Task[PublicationRound] | None = None
         self._wanted: set[int] = set()
         self._elected = False
-        self.news: Final = News(LOOK_S)
+        self.last = (0, 0)
+        """Number and transaction of the last version that a round has seen."""
+        self.version_signal: Final = VersionSignal(LOOK_S)
 
     @property
     def is_elected(self) -> bool:
@@ -107,12 +109,12 @@ class Sequencer:
             self._running = asyncio.create_task(self._publish_all())
         return await asyncio.shield(self._running)
 
-    async def wait_for_news(self, seconds: float) -> None:
+    async def wait_for_version(self, seconds: float) -> None:
         """Wait until any process publishes something, or until the timeout."""
-        coming = self.news.coming
+        next_version = self.version_signal.next_version
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await coming.wait()
+                await next_version.wait()
 
     async def status(self) -> PublicationStatus:
         """Return how far publication is, and what holds it back."""
@@ -134,7 +136,8 @@ class Sequencer:
         while True:
             row = await self._published(wanted)
             assert row is not None
-            self.news.tell(row["last_seq"])
+            self.last = max(self.last, (row["last_seq"], row["last_txn"]))
+            self.version_signal.notify(row["last_seq"])
             # Stop after an incomplete batch instead of looping until nothing is left: with
             # continuous commits that would never end.
             if row["published"] < PUBLISH_MAX:
@@ -168,22 +171,22 @@ class Sequencer:
         while True:
             try:
                 self._wake.clear()
-                before = self.news.last
+                before = self.version_signal.last
                 waiting = await self.publish()
-                is_stuck = waiting and self.news.last == before
+                is_stuck = waiting and self.version_signal.last == before
                 pause = min(pause * 2, RETRY_S_MAX) if is_stuck else RETRY_S
-                if self.news.last > before:
+                if self.version_signal.last > before:
                     await self._listen()
                     await asyncio.sleep(GATHER_S)
                     if self._wake.is_set():
                         continue
-                await self._rest(pause if waiting else None)
+                await self._wait_for_work(pause if waiting else None)
             except (*DRIVER_ERRORS, NakshaError):
                 check_cancelled()
                 await self._drop_listener()
                 await asyncio.sleep(LOOK_S)
 
-    async def _rest(self, pause: float | None) -> None:
+    async def _wait_for_work(self, pause: float | None) -> None:
         """Wait for work.
 
         While something waits for publication this is a short pause. Otherwise the elected storage
@@ -193,21 +196,21 @@ class Sequencer:
         if pause is not None:
             await self._wait(pause)
         elif not self._elected:
-            self._elected = await self._asked(listener, "try_lock", ELECTED)
+            self._elected = await self._call(listener, "try_lock", ELECTED)
             if not self._elected:
                 await self._wait(LOOK_S)
-        elif await self._asked(listener, "try_lock", ASLEEP):
+        elif await self._call(listener, "try_lock", ASLEEP):
             try:
                 if not await self.publish():
                     await self._wait(None)
             finally:
-                await self._asked(listener, "unlock", ASLEEP)
+                await self._call(listener, "unlock", ASLEEP)
         else:
             # A writer that saw this storage awake, and so will not notify it, has not committed
             # yet.
             await self._wait(RETRY_S)
 
-    async def _asked(self, listener: Direct, query: str, *values: int) -> bool:
+    async def _call(self, listener: Direct, query: str, *values: int) -> bool:
         async with self._turn:
             return bool(await listener.fetchval(queries()[query], *values))
 
@@ -232,7 +235,7 @@ class Sequencer:
             def published(_: object, __: int, ___: str, payload: object) -> None:
                 whose, _, last = str(payload).partition(":")
                 if whose == key and last.isdecimal():
-                    self.news.tell(int(last))
+                    self.version_signal.notify(int(last))
 
             async with self._turn:
                 await listener.add_listener("naksha_written", written)
@@ -240,7 +243,7 @@ class Sequencer:
                 listener.add_termination_listener(lambda _: self._wake.set())
                 # Versions published before LISTEN are not notified, so read the last one.
                 last = await listener.fetchrow(queries()["last_version"])
-            self.news.correct(0 if last is None else last["seq_number"])
+            self.version_signal.reset(0 if last is None else last["seq_number"])
         return self._listener
 
     async def _drop_listener(self) -> None:
@@ -264,7 +267,8 @@ class Follower(Sequencer):
         """Look up the last published version."""
         async with acquired(self._connections, leaves_nothing=True) as connection:
             last = await connection.fetchrow(queries()["last_version"])
-        self.news.tell(0 if last is None else last["seq_number"])
+        self.last = (0, 0) if last is None else (last["seq_number"], last["txn"])
+        self.version_signal.notify(self.last[0])
         return False
 
     async def version_of(self, txn: int) -> Version | None:

@@ -43,7 +43,7 @@ class ArrowServer:
         self, before: Sequence[str], query: str, schema: pa.Schema
     ) -> AsyncIterator[pa.RecordBatch]:
         """Run the statements `before` and then the query, in a transaction of their own."""
-        stream = _Stream(self._spare_one, self._connect)
+        stream = _ArrowStream(self._spare_one, self._connect)
         try:
             with _translated():
                 await stream.step(lambda: stream.start(before, query))
@@ -87,7 +87,7 @@ class ArrowServer:
         return first.adbc_clone()
 
 
-class _Stream:
+class _ArrowStream:
     """A connection with one running query; used by one thread at a time."""
 
     def __init__(

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from naksha.model.transaction import MAIN, LogFilter, Transaction
-from naksha.psql.connection.driver import Connection
+from naksha.psql.connection.driver import Connection, planned_for_values
 from naksha.psql.read import versions
 from naksha.psql.read.layers import is_overlay
-from naksha.psql.read.reader import planned_for_values
-from naksha.psql.read.statements import Statement
+from naksha.psql.read.printer import Statement
 from naksha.psql.sql import queries, sql
+from naksha.spi.query.areas import Box
+from naksha.spi.query.printer import joined
 from naksha.spi.support.log_rows import check_log_query, first_txn, transactions_of
-from naksha.spi.support.query_parts import Box, joined
 
 _MS_MIN = -62_135_596_800_000
 """Milliseconds of the first day of the year 1."""
@@ -31,8 +31,8 @@ async def transactions(
     assert window is not None
     first = max(window["first"], first_txn(where))
     text, values = found_statement((first, window["until"]), limit, where, boxes, newest_first)
-    async with planned_for_values(connection):
-        found = [row["txn"] for row in await connection.fetch(text, *values)]
+    statement = await planned_for_values(connection, text, values)
+    found = [row["txn"] for row in await statement.fetch()]
     rows: Sequence[Any] = ()
     if found:
         rows = await connection.fetch(

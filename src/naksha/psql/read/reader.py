@@ -3,70 +3,101 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import asyncpg
 import msgspec
 
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import CollectionNotFound, NotFound, NotYetPublished
+from naksha.model.errors import CollectionNotFound, NotFound, NotYetPublished, Retryable
 from naksha.model.geo.tiles import VectorTile
 from naksha.model.identity.guid import Guid
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.identity.uuids import Uuid, parse_state_id
 from naksha.model.query import Query, SortKey, States
-from naksha.model.state import Found, State
+from naksha.model.state import MatchingState, State
 from naksha.model.statistics import Statistics
 from naksha.model.version import HEAD, AtSeq, AtTxn, Head, Version, VersionSelector
 from naksha.psql.connection.driver import Connection, Rows
-from naksha.psql.connection.errors import translated
-from naksha.psql.read import statements
+from naksha.psql.connection.errors import translate
+from naksha.psql.read import layers, statements
+from naksha.psql.read.checked_statement import (
+    Check,
+    CheckedStatement,
+    KnownCollection,
+    KnownFacts,
+    ObstacleError,
+)
 from naksha.psql.read.id_queries import found_statement
-from naksha.psql.read.layers import NO_BRANCH, Branch, sources_of
-from naksha.psql.read.partition_retry import SteadyHistory
-from naksha.psql.read.statements import Source
-from naksha.psql.read.statistics import part_to_read, statistics_of, statistics_statement
+from naksha.psql.read.layers import (
+    NO_BRANCH,
+    Branch,
+    overlays_of,
+    sources_of,
+    state_statement,
+    visible,
+)
+from naksha.psql.read.statements import LayerTables
+from naksha.psql.read.statistics import sample_fraction, statistics_of, statistics_statement
 from naksha.psql.read.tiles import tile_statement
-from naksha.psql.read.versions import check_histories, check_history, check_log, resolve
-from naksha.psql.sql import ident, queries, sql
-from naksha.spi.cursor import Cursor, decode_cursor
-from naksha.spi.storage import KeptObject, Page
+from naksha.psql.read.versions import check_histories, check_log, resolve
+from naksha.psql.sql import queries
+from naksha.spi.cursor import PageCursor, decode_cursor
+from naksha.spi.query.sort_keys import check_matching_query
+from naksha.spi.query.values import end_of_prefix
+from naksha.spi.storage import StatePage, StoredObject
 from naksha.spi.support import chunks
-from naksha.spi.support.query_parts import end_of_prefix
-from naksha.spi.support.sort_keys import check_found
-from naksha.spi.support.write_input import check_kept
+from naksha.spi.support.write_input import check_stored_object
 
-T = TypeVar("T")
 PREFETCH: Final = 500
 """Rows fetched ahead while states are streamed."""
+LEAVES_MAX: Final = 16
+"""Leaves of a grown collection, which never shrinks."""
+STATISTICS_COLUMNS: Final = ("kind", "key", "count", "bytes", "west", "south", "east", "north")
+_CHANGING: Final = "The tables of collection {!r} were changed during the read; retry later"
+
+Columns: TypeAlias = Sequence[str]
+STATE: Final[Columns] = ("id", "feature")
 
 
-class Moment(NamedTuple):
-    """Time of a read: a transaction (None for HEAD), and the sources to read there."""
+class CollectionRead(NamedTuple):
+    """A read of a collection, before the version and the tables to read are known."""
 
-    txn: int | None
-    sources: list[Source]
-    if_there: str | None = None
-    """The collection, if its existence has not been checked yet."""
+    collection: str
+    query: Query
+    at: VersionSelector
+    columns: Columns
+    build: Callable[[Sequence[LayerTables]], tuple[str, list[Any]]]
+    """Return the statement that selects the columns from some tables."""
+    cursor: PageCursor | None = None
+    pins_head: bool = False
+    """Whether HEAD means the last published version."""
+    needs_history: bool = True
+    """Whether a version must not have expired."""
 
-    def reads_history(self, query: Query) -> bool:
-        """Whether the query reads history.
+    def history(self, sources: Sequence[LayerTables]) -> list[tuple[str, int | None]]:
+        """Return the tables whose history is read, each with the transaction it is needed from.
 
         The layers below the top of a branch are read at a version even if the branch is read at
-        HEAD.
+        HEAD. A plan notices the partitions of these histories only, so no others can be checked.
         """
-        return (
-            query.states is not States.LIVE
-            or query.replaced_since is not None
-            or any(source.at is not None for source in self.sources)
-        )
+        query = self.query
+        every = query.states is States.ALL or query.replaced_since is not None
+        read = [source for source in sources if every or source.at is not None]
+        if self.needs_history:
+            return statements.needs(read, query)
+        return [(source.table, None) for source in read]
 
-    def needs(self, query: Query) -> list[tuple[str, int | None]]:
-        """Return the tables, each with the transaction from which its history must be kept."""
-        return statements.needs(self.sources, query)
+
+class PositionedRead(NamedTuple):
+    """A read at a transaction (None for HEAD), its tables and its statement."""
+
+    txn: int | None
+    sources: list[LayerTables]
+    statement: CheckedStatement
 
 
 class PsqlReader(ABC):
@@ -75,8 +106,8 @@ class PsqlReader(ABC):
     _branch: Branch = NO_BRANCH
     """The layers that are read: those of the branch, or main alone."""
 
-    def __init__(self) -> None:
-        self._history = SteadyHistory()
+    def __init__(self, facts: KnownFacts | None = None) -> None:
+        self._facts = KnownFacts() if facts is None else facts
 
     @abstractmethod
     def _connection(self) -> AbstractAsyncContextManager[Connection]:
@@ -97,18 +128,6 @@ class PsqlReader(ABC):
         """Return the transaction that a cursor lives in."""
         return connection.transaction()
 
-    async def _steady(
-        self,
-        connection: Connection,
-        query: Query,
-        moment: Moment,
-        read: Callable[[], Awaitable[T]],
-    ) -> T:
-        """Run `read` such that it has seen all partitions of the history, and return its result."""
-        if not moment.reads_history(query):
-            return await read()
-        return await self._history.read(connection, moment.needs(query), read)
-
     @abstractmethod
     async def _publish(self) -> None:
         """Publish all that can be published, before a version is looked up."""
@@ -120,13 +139,21 @@ class PsqlReader(ABC):
 
     @property
     def _may_fail(self) -> bool:
-        """Whether main is read outside any transaction, so that a failed statement is harmless."""
-        return False
+        """Whether a failed statement does no harm, since it is not part of a transaction."""
+        return True
+
+    def _is_known(self, collection: str) -> bool:
+        """Whether the collection exists, as far as is known."""
+        return self._facts.partitions_of(collection) is not None
 
     @property
     def _pins_head(self) -> bool:
         """Whether paging at HEAD is pinned to the last published version."""
         return True
+
+    async def _last_published(self) -> int:
+        """Return the last transaction, after publishing all that can be published."""
+        return (await self.resolve(HEAD)).txn
 
     async def collections(self, *, dropped: bool = False) -> list[CollectionInfo]:
         async with self._connection() as connection:
@@ -135,12 +162,27 @@ class PsqlReader(ABC):
 
     async def collection(self, collection: str, *, dropped: bool = False) -> CollectionInfo:
         async with self._connection() as connection:
-            info = await self._info_of(connection, collection, dropped)
-        if info is None:
-            raise CollectionNotFound(
-                f"The collection {collection!r} does not exist", collection_id=collection
-            )
-        return msgspec.json.decode(info, type=CollectionInfo)
+            known = await self._read_collection(connection, collection, dropped)
+        if known is None:
+            raise _missing(collection)
+        if not known.info.dropped_at:
+            self._learn(known)
+        return known.info
+
+    def _learn(self, known: KnownCollection) -> None:
+        """Remember a collection that exists."""
+        self._facts.add_collection(known)
+
+    async def _are_current(self, known: Collection[KnownCollection]) -> bool:
+        """Whether none of the collections has been changed since."""
+        if not known:
+            return True
+        async with self._connection() as connection:
+            for each in known:
+                now = await self._read_collection(connection, each.info.id)
+                if now is None or now.txn != each.txn:
+                    return False
+        return True
 
     @property
     def _last_seen(self) -> int:
@@ -148,278 +190,341 @@ class PsqlReader(ABC):
         txn = self._branch[-1].txn
         return limits.INT8_MAX if txn is None else txn
 
-    async def _info_of(
+    async def _read_collection(
         self, connection: Connection, collection: str, dropped: bool = False
-    ) -> str | None:
-        info: str | None = await connection.fetchval(
+    ) -> KnownCollection | None:
+        row = await connection.fetchrow(
             queries()["collection"], collection, dropped, self._last_seen
         )
-        return info
+        if row is None:
+            return None
+        return KnownCollection(msgspec.json.decode(row["info"], type=CollectionInfo), row["txn"])
 
-    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> Page:
-        cursor = decode_cursor(query.cursor)
-        moment = await self._moment(collection, query, at, cursor)
-        text, values = statements.layered_states(moment.sources, query, cursor)
-        found = _states(await self._fetched(query, moment, text, values))
+    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> StatePage:
+        read = self._paged(collection, query, at)
+        txn, rows = await self._rows(read)
+        found = _states(rows)
         if query.limit is None or len(found) <= query.limit:
-            return Page(found, None)
+            return StatePage(found, None)
         del found[query.limit :]
         last = found[-1]
-        return Page(found, Cursor(moment.txn or 0, last.id, last.txn).encoded())
+        return StatePage(found, PageCursor(txn or 0, last.id, last.txn).encoded())
 
     async def states(
         self, collection: str, query: Query, at: VersionSelector = HEAD
     ) -> AsyncIterator[State]:
+        left = limits.INT8_MAX if query.limit is None else query.limit
+        read = self._paged(collection, query, at)
+        async with self._opened(read, min(PREFETCH, left)) as (found, rows):
+            while found:
+                for state in _states(found):
+                    yield state
+                left -= len(found)
+                found = await rows.fetch(min(PREFETCH, left)) if left else []
+
+    def _paged(self, collection: str, query: Query, at: VersionSelector) -> CollectionRead:
         cursor = decode_cursor(query.cursor)
-        moment = await self._moment(collection, query, at, cursor)
-        text, values = statements.layered_states(moment.sources, query, cursor)
-        left = query.limit
-        async with self._opened(query, moment, text, values) as rows:
-            while left != 0:
-                found = await rows.fetch(PREFETCH if left is None else min(PREFETCH, left))
-                if not found:
-                    break
-                for row in found:
-                    yield State(row["id"], row["feature"])
-                left = None if left is None else left - len(found)
+        return CollectionRead(
+            collection,
+            query,
+            at,
+            STATE,
+            lambda sources: statements.layered_states(sources, query, cursor),
+            cursor,
+            pins_head=self._pins_head and query.limit is not None,
+        )
 
     async def chunks(
         self, collection: str, query: Query, at: VersionSelector = HEAD
     ) -> AsyncIterator[list[State]]:
-        moment = await self._present(collection, query, at)
-        first = await self._first(query, moment)
+        limit = chunks.FIRST + 1 if query.limit is None else min(chunks.FIRST + 1, query.limit)
+        txn, rows = await self._rows(_some(collection, query, at, limit))
+        first = _states(rows)
         if len(first) <= chunks.FIRST:
             if first:
                 yield first
             return
         # The read starts over: a cursor needs a transaction, whose cost small results should not
         # bear.
-        text, values = statements.some_states(moment.sources, query, query.limit)
+        if txn is not None:
+            at = AtTxn(txn)
         size = chunks.size_after(first)
-        async with self._opened(query, moment, text, values) as rows:
-            while found := _states(await rows.fetch(size)):
-                yield found
-                size = chunks.size_after(found)
+        async with self._opened(_some(collection, query, at, query.limit), size) as (found, left):
+            while found:
+                states = _states(found)
+                yield states
+                size = chunks.size_after(states)
+                found = await left.fetch(size)
 
-    async def _first(self, query: Query, moment: Moment) -> list[State]:
-        """Return the first states: the limit of a single read, and one more if there are more."""
-        limit = chunks.FIRST + 1 if query.limit is None else min(chunks.FIRST + 1, query.limit)
-        text, values = statements.some_states(
-            moment.sources, query, limit, if_there=moment.if_there
-        )
-        return _states(await self._fetched(query, moment, text, values))
-
-    async def _present(self, collection: str, query: Query, at: VersionSelector) -> Moment:
-        """Return the time of a read that needs no consistent paging.
-
-        For a plain query at HEAD the existence of the collection is not checked beforehand: the
-        query itself does that, and finds nothing if the collection does not exist.
-        """
-        is_plain = (
-            query.states is States.LIVE and query.replaced_since is None and query.part is None
-        )
-        if self._may_fail and is_plain and isinstance(at, Head):
-            return Moment(None, [Source(collection, None)], if_there=collection)
-        whole = msgspec.structs.replace(query, limit=None, cursor=None)
-        return await self._moment(collection, whole, at, None)
-
-    async def _check_there(self, moment: Moment, connection: Connection) -> None:
-        """Raise CollectionNotFound if an empty result means that the collection does not exist."""
-        id = moment.if_there
-        if id is not None and await self._info_of(connection, id) is None:
-            raise CollectionNotFound(f"The collection {id!r} does not exist", collection_id=id)
-
-    async def _fetched(
-        self, query: Query, moment: Moment, text: str, values: Sequence[Any]
-    ) -> list[Any]:
-        """Fetch the rows of a statement.
-
-        An empty result, or 0 in the last column of the first row, means that nothing was found.
-        """
-        async with self._connection_at(moment.txn) as connection:
-
-            async def fetch() -> list[Any]:
-                async with planned(connection, query):
-                    return await self._steady(
-                        connection, query, moment, lambda: connection.fetch(text, *values)
-                    )
-
+    async def _rows(self, read: CollectionRead) -> tuple[int | None, list[Any]]:
+        """Return the transaction that was read, None for HEAD, and the rows."""
+        for attempt in range(limits.RETRY_COUNT_MAX):
+            at = await self._positioned(read)
             try:
-                rows = await fetch()
-                if not rows or rows[0][-1] == 0:
-                    await self._check_there(moment, connection)
-                return rows
-            except asyncpg.SyntaxOrAccessError:
-                # The table does not exist, or is not a collection's, or was created only since.
-                if moment.if_there is None:
-                    raise
-                await self._check_there(moment, connection)
-                return await fetch()
+                async with self._connection_at(at.txn) as connection:
+                    return at.txn, await at.statement.fetch(connection)
+            except ObstacleError as obstacle:
+                await self._handle(obstacle, read, at, is_first=attempt == 0)
+        raise Retryable(_CHANGING.format(read.collection))
 
     @asynccontextmanager
     async def _opened(
-        self, query: Query, moment: Moment, text: str, values: Sequence[Any]
-    ) -> AsyncIterator[Rows]:
-        """Open a cursor over the rows of a statement."""
-        async with (
-            self._turn_to_stream(query),
-            self._connection_at(moment.txn) as connection,
-            self._streaming(connection),
-        ):
-            # The snapshot and the plan of a cursor are fixed when it is opened.
-            async with planned(connection, query):
-                rows = await self._steady(
-                    connection, query, moment, lambda: _open(connection, text, values)
-                )
-            yield rows
+        self, read: CollectionRead, size: int
+    ) -> AsyncIterator[tuple[list[Any], Rows]]:
+        """Open a cursor, and yield its first rows and the cursor."""
+        for attempt in range(limits.RETRY_COUNT_MAX):
+            at = await self._positioned(read)
+            try:
+                async with (
+                    self._turn_to_stream(read.query),
+                    self._connection_at(at.txn) as connection,
+                    self._streaming(connection),
+                ):
+                    yield await at.statement.open(connection, size)
+                return
+            except ObstacleError as obstacle:
+                await self._handle(obstacle, read, at, is_first=attempt == 0)
+        raise Retryable(_CHANGING.format(read.collection))
 
-    async def found(
+    async def _positioned(self, read: CollectionRead) -> PositionedRead:
+        """Return the read at its version, with its statement."""
+        txn, version = await self._position(read)
+        overlays = overlays_of(visible(self._branch, txn))
+        tables = await self._overlay_tables(read, overlays)
+        sources = layers.sources(self._branch, read.collection, txn, tables)
+        if read.query.part is not None:
+            partitions = self._facts.partitions_of(read.collection) or 1
+            sources[-1] = sources[-1]._replace(partitions=partitions)
+        check = Check(read.collection, self._last_seen, version, read.history(sources), tables)
+        statement = CheckedStatement.of(
+            read.build(sources),
+            read.columns,
+            check,
+            plans_for_values=statements.depends_on_values(read.query),
+        )
+        return PositionedRead(txn, sources, statement)
+
+    async def _position(self, read: CollectionRead) -> tuple[int | None, int | None]:
+        """Return the transaction to read at, and the one that must be published; None for HEAD."""
+        if read.cursor is not None and read.cursor.at != 0:
+            return read.cursor.at, None
+        match read.at:
+            case Head():
+                return (await self._last_published() if read.pins_head else None), None
+            case AtTxn(txn):
+                return txn, txn
+            case AtSeq(seq_number):
+                known = self._facts.txn_of(seq_number)
+                txn = (await self.resolve(read.at)).txn if known is None else known
+            case _:
+                txn = (await self.resolve(read.at)).txn
+        return txn, txn or None
+
+    async def _overlay_tables(
+        self, read: CollectionRead, overlays: Sequence[int]
+    ) -> dict[int, str]:
+        """Return the tables of the collection in overlays, and look up what is not known."""
+        collection, facts = read.collection, self._facts
+        is_cut = read.query.part is not None and facts.partitions_of(collection) != LEAVES_MAX
+        if is_cut or not (self._may_fail or self._is_known(collection)):
+            await self.collection(collection)
+        tables = facts.overlay_tables(collection, overlays)
+        if tables is None:
+            async with self._connection() as connection:
+                tables = await layers.overlay_tables(connection, collection, overlays)
+            facts.add_overlay_tables(collection, tables)
+        return tables
+
+    async def _handle(
+        self, obstacle: ObstacleError, read: CollectionRead, at: PositionedRead, *, is_first: bool
+    ) -> None:
+        """Raise the error that an obstacle stands for, unless the read is to be repeated."""
+        match obstacle.reason:
+            case "collection":
+                self._facts.forget(read.collection)
+                raise _missing(read.collection)
+            case "tables":
+                # They do not exist, or are not a collection's, or were created only since.
+                self._facts.forget(read.collection)
+                error = obstacle.__cause__ or obstacle
+                if not self._may_fail:
+                    if isinstance(error, asyncpg.UndefinedTableError):
+                        raise Retryable(_CHANGING.format(read.collection)) from error
+                    translate(error)
+                await self.collection(read.collection)
+                if not is_first:
+                    translate(error)
+            case "version":
+                await self.resolve(read.at)
+            case "overlays":
+                self._facts.forget(read.collection)
+            case "partitions":
+                async with self._connection() as connection:
+                    await connection.fetchval(queries()["notice_partitions"])
+            case "floor":
+                async with self._connection() as connection:
+                    await check_histories(connection, read.history(at.sources))
+
+    async def matching_states(
         self,
         collection: str,
         query: Query,
         at: VersionSelector = HEAD,
         *,
         sort: Sequence[SortKey] = (),
-        after: Found | None = None,
-    ) -> list[Found]:
-        check_found(query, sort, after)
-        moment = await self._present(collection, query, at)
-        text, values = found_statement(moment.sources, query, sort, after, if_there=moment.if_there)
-        rows = await self._fetched(query, moment, text, values)
+        after: MatchingState | None = None,
+    ) -> list[MatchingState]:
+        check_matching_query(query, sort, after)
+        columns = ("id", "uuid", *(f"value_{n}" for n in range(len(sort))))
+        _, rows = await self._rows(
+            CollectionRead(
+                collection,
+                query,
+                at,
+                columns,
+                lambda sources: found_statement(sources, query, sort, after),
+            )
+        )
         return [
-            Found(id, uuid, tuple(None if value == "null" else value for value in found))
-            for id, uuid, *found in rows
+            MatchingState(id, uuid, tuple(None if value == "null" else value for value in values))
+            for _, id, uuid, *values in rows
         ]
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
-        moment = await self._present(collection, query, at)
-        text, values = statements.layered_count(moment.sources, query, if_there=moment.if_there)
-        ((number,),) = await self._fetched(query, moment, text, values)
+        _, ((_, number),) = await self._rows(
+            CollectionRead(
+                collection,
+                query,
+                at,
+                ("count",),
+                lambda sources: statements.layered_count(sources, query),
+            )
+        )
         counted: int = number
         return counted
 
     async def tile(
         self, collection: str, query: Query, at: VersionSelector, tile: VectorTile
     ) -> bytes:
-        moment = await self._present(collection, query, at)
-        made, found = await self._tile(moment, query, tile, ordered=False)
+        made, found = await self._tile(collection, query, at, tile, ordered=False)
         if query.limit is not None and found > query.limit:
             # Sort only if needed, since it is expensive: not if all features are within the limit.
-            made, _ = await self._tile(moment, query, tile, ordered=True)
+            made, _ = await self._tile(collection, query, at, tile, ordered=True)
         return made
 
     async def _tile(
-        self, moment: Moment, query: Query, tile: VectorTile, *, ordered: bool
+        self,
+        collection: str,
+        query: Query,
+        at: VersionSelector,
+        tile: VectorTile,
+        *,
+        ordered: bool,
     ) -> tuple[bytes, int]:
-        text, values = tile_statement(
-            moment.sources, query, tile, ordered=ordered, if_there=moment.if_there
+        _, ((_, made, found),) = await self._rows(
+            CollectionRead(
+                collection,
+                query,
+                at,
+                ("tile", "found"),
+                lambda sources: tile_statement(sources, query, tile, ordered=ordered),
+            )
         )
-        ((made, found),) = await self._fetched(query, moment, text, values)
         return made, found
 
     async def statistics(
         self, collection: str, at: VersionSelector = HEAD, *, fast: bool = False
     ) -> Statistics:
-        query = Query()
-        moment = await self._moment(collection, query, at, None)
-        async with self._connection_at(moment.txn) as connection:
-            part = await part_to_read(connection, moment.sources) if fast else 1.0
-            text, values = statistics_statement(moment.sources, part)
-            rows = await self._steady(
-                connection, query, moment, lambda: connection.fetch(text, *values)
-            )
+        part = 1.0
+        read = CollectionRead(
+            collection,
+            Query(),
+            at,
+            STATISTICS_COLUMNS,
+            lambda sources: statistics_statement(sources, part),
+        )
+        if fast:
+            position = await self._positioned(read)
+            async with self._connection_at(position.txn) as connection:
+                part = await sample_fraction(connection, position.sources)
+        _, rows = await self._rows(read)
         return statistics_of(rows, part)
 
     async def state(self, state_id: str) -> State:
         reference = parse_state_id(state_id)
-        async with self._connection() as connection:
-            collection = await self._collection_of(connection, reference, state_id)
-            with translated():
-                row = await self._find_state(connection, collection, reference)
-                if row is None:
-                    # The state may just have moved into a new partition of the history.
-                    await check_history(connection, collection, None)
-                    row = await self._find_state(connection, collection, reference)
-        if row is None:
-            raise NotFound(f"The state {state_id!r} does not exist", collection_id=collection)
-        return State(row["id"], row["feature"])
-
-    async def _find_state(
-        self, connection: Connection, collection: str, reference: Guid | Uuid
-    ) -> Any:
-        """Find a state in the layers that are read, topmost first, then in all other overlays.
-
-        A state that a branch took from below ends there when the branch replaced it; what ended it
-        below since then is not visible on the branch.
-        """
-        place = (reference.i, reference.txn_min)
-        for source in await sources_of(connection, self._branch, collection, None):
-            seen = sql("feature")
-            if source.at is not None:
-                seen = sql("state_seen_at", at=str(source.at))
-            text = sql(
-                "state_by_i",
-                head=ident(source.table),
-                del_=ident(source.table + "_del"),
-                hst=ident(source.table + "_hst"),
-                seen=seen,
+        collection = await self._collection_of(reference, state_id)
+        read = CollectionRead(
+            collection,
+            Query(states=States.ALL),
+            HEAD,
+            STATE,
+            lambda sources: state_statement(sources, reference.i, reference.txn_min),
+            needs_history=False,
+        )
+        try:
+            _, rows = await self._rows(read)
+        except CollectionNotFound:
+            raise self._not_in_storage(state_id) from None
+        if not rows:
+            # Other overlays than those that are read may have it.
+            async with self._connection() as connection:
+                rows = await connection.fetch(
+                    queries()["overlay_state"], collection, reference.i, reference.txn_min
+                )
+        if not rows:
+            raise NotFound(
+                f"The state {state_id!r} does not exist or has expired; correct its id",
+                collection_id=collection,
             )
-            row = await connection.fetchrow(text, *place)
-            if row is not None:
-                return row
-        return await connection.fetchrow(queries()["overlay_state"], collection, *place)
+        return State(rows[0]["id"], rows[0]["feature"])
 
-    async def _collection_of(
-        self, connection: Connection, reference: Guid | Uuid, state_id: str
-    ) -> str:
+    async def _collection_of(self, reference: Guid | Uuid, state_id: str) -> str:
         storage, known = self._storage, None
         if isinstance(reference, Guid):
             known = reference.collection_id
         elif storage.knows(reference):
-            known = await connection.fetchval(
-                queries()["collection_by_number"], reference.collection_number
-            )
-        is_ours = known is not None and storage.wrote(reference, known)
-        if known is None or not is_ours or not await self._info_of(connection, known):
-            raise NotFound(f"The state {state_id!r} does not exist in storage {storage.id!r}")
+            async with self._connection() as connection:
+                known = await connection.fetchval(
+                    queries()["collection_by_number"], reference.collection_number
+                )
+        if known is None or not storage.wrote(reference, known):
+            raise self._not_in_storage(state_id)
         return known
 
+    def _not_in_storage(self, state_id: str) -> NotFound:
+        return NotFound(
+            f"The state {state_id!r} was not written by storage {self._storage.id!r}, or its "
+            "collection was dropped; correct its id"
+        )
+
     async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
-        return await self._published(at, lambda: self._resolve(at, collection))
-
-    async def _published(self, at: VersionSelector, read: Callable[[], Awaitable[T]]) -> T:
-        """Run a read at a version after publishing it if needed.
-
-        A published version never changes: a read at a known version need not wait for publication.
-        """
-        if isinstance(at, AtSeq | AtTxn):
-            try:
-                return await read()
-            except NotYetPublished:
-                pass
+        if not isinstance(at, Head):
+            with suppress(NotYetPublished):
+                return await self._resolve(at, collection, has_published=False)
         await self._publish()
-        return await read()
+        return await self._resolve(at, collection, has_published=True)
 
-    async def _resolve(self, at: VersionSelector, collection: str | None) -> Version:
+    async def _resolve(
+        self, at: VersionSelector, collection: str | None, *, has_published: bool
+    ) -> Version:
         async with self._connection() as connection:
-            version = await resolve(connection, at)
+            version = await resolve(connection, at, has_published=has_published)
+            self._facts.add_version(version.seq_number, version.txn)
             if collection is not None:
-                if await self._info_of(connection, collection, dropped=True) is None:
-                    raise CollectionNotFound(
-                        f"The collection {collection!r} does not exist", collection_id=collection
-                    )
+                if await self._read_collection(connection, collection, dropped=True) is None:
+                    raise _missing(collection)
                 sources = await sources_of(connection, self._branch, collection, version.txn)
                 await check_histories(connection, [(s.table, s.at) for s in sources])
             return version
 
-    async def kept(self, kind: str, id: str) -> KeptObject | None:
-        check_kept(kind, id)
+    async def stored_object(self, kind: str, id: str) -> StoredObject | None:
+        check_stored_object(kind, id)
         async with self._connection() as connection:
             row = await connection.fetchrow(queries()["kept"], kind, id)
         return None if row is None else _kept(row)
 
-    async def all_kept(self, kind: str, prefix: str = "") -> list[KeptObject]:
-        check_kept(kind, prefix or "any")
+    async def stored_objects(self, kind: str, prefix: str = "") -> list[StoredObject]:
+        check_stored_object(kind, prefix or "any")
         end = end_of_prefix(prefix)
         values = (kind, prefix) if end is None else (kind, prefix, end)
         name = "all_kept" if end is None else "kept_between"
@@ -436,70 +541,23 @@ class PsqlReader(ABC):
             await check_histories(connection, [(s.table, s.at) for s in sources])
         await check_log(connection, version.txn)
 
-    async def _moment(
-        self, collection: str, query: Query, at: VersionSelector, cursor: Cursor | None
-    ) -> Moment:
-        """Return the time of a read, after checking that the collection and its history exist."""
-        if cursor is not None and cursor.at == 0:
-            cursor = None
-        if cursor is not None or (isinstance(at, Head) and self._reads_head(query)):
-            return await self._moment_now(collection, query, at, cursor)
-        return await self._published(at, lambda: self._moment_now(collection, query, at, None))
 
-    async def _moment_now(
-        self, collection: str, query: Query, at: VersionSelector, cursor: Cursor | None
-    ) -> Moment:
-        async with self._connection() as connection:
-            info = await self._info_of(connection, collection)
-            if info is None:
-                raise CollectionNotFound(
-                    f"The collection {collection!r} does not exist", collection_id=collection
-                )
-            if cursor is not None:
-                txn: int | None = cursor.at
-            elif isinstance(at, Head) and self._reads_head(query):
-                txn = None
-            else:
-                txn = (await resolve(connection, at)).txn
-            sources = await sources_of(connection, self._branch, collection, txn)
-            if query.part is not None:
-                partitions = msgspec.json.decode(info, type=CollectionInfo).partitions
-                sources[-1] = sources[-1]._replace(partitions=partitions)
-            moment = Moment(txn, sources)
-            if txn is not None or query.replaced_since is not None:
-                await check_histories(connection, moment.needs(query))
-            return moment
-
-    def _reads_head(self, query: Query) -> bool:
-        return query.limit is None or not self._pins_head
+def _some(collection: str, query: Query, at: VersionSelector, limit: int | None) -> CollectionRead:
+    """Return the read of up to `limit` states, in any order."""
+    return CollectionRead(
+        collection, query, at, STATE, lambda sources: statements.some_states(sources, query, limit)
+    )
 
 
-@asynccontextmanager
-async def planned(connection: Connection, query: Query) -> AsyncIterator[None]:
-    """Plan the statements of a block for their values, if the query's plan depends on them."""
-    if not statements.depends_on_values(query):
-        yield
-        return
-    async with planned_for_values(connection):
-        yield
-
-
-@asynccontextmanager
-async def planned_for_values(connection: Connection) -> AsyncIterator[None]:
-    """Plan the statements of a block for their values."""
-    async with connection.transaction():
-        await connection.execute(queries()["plan_for_values"], True)
-        yield
-        await connection.execute(queries()["plan_for_values"], False)
-
-
-async def _open(connection: Connection, text: str, values: Sequence[Any]) -> Rows:
-    return await connection.cursor(text, *values)
+def _missing(collection: str) -> CollectionNotFound:
+    return CollectionNotFound(
+        f"The collection {collection!r} does not exist", collection_id=collection
+    )
 
 
 def _states(rows: Sequence[Any]) -> list[State]:
-    return [State(id, feature) for id, feature in rows]
+    return [State(id, feature) for _, id, feature in rows]
 
 
-def _kept(row: Any) -> KeptObject:
-    return KeptObject(row["kind"], row["id"], msgspec.json.decode(row["value"]), row["revision"])
+def _kept(row: Any) -> StoredObject:
+    return StoredObject(row["kind"], row["id"], msgspec.json.decode(row["value"]), row["revision"])

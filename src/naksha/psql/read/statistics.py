@@ -9,12 +9,14 @@ from naksha.model import limits
 from naksha.model.query import Bbox, Query
 from naksha.model.statistics import Figure, KeyCount, Statistics
 from naksha.psql.connection.driver import Connection
-from naksha.psql.read.statements import HISTORY, Source, Statement, rows_of, sampled_rows
+from naksha.psql.read.printer import Statement
+from naksha.psql.read.statements import HISTORY, LayerTables, source_rows
 from naksha.psql.sql import ident, queries, sql
-from naksha.spi.support.query_parts import union_of
+from naksha.spi.query.areas import union_of
+from naksha.spi.query.plan import plan_of
 
 
-async def part_to_read(connection: Connection, sources: Sequence[Source]) -> float:
+async def sample_fraction(connection: Connection, sources: Sequence[LayerTables]) -> float:
     """Return the fraction of the tables to read for fast statistics, at most 1."""
     names = [ident(source.table) for source in sources]
     names += [ident(source.table + HISTORY) for source in sources if source.at is not None]
@@ -22,13 +24,11 @@ async def part_to_read(connection: Connection, sources: Sequence[Source]) -> flo
     return min(limits.STATISTICS_BYTES_MAX / size, 1.0) if size else 1.0
 
 
-def statistics_statement(sources: Sequence[Source], part: float) -> tuple[str, list[Any]]:
+def statistics_statement(sources: Sequence[LayerTables], part: float) -> tuple[str, list[Any]]:
     """Return the statement that counts live features in the sources, or in a fraction of them."""
-    statement, query = Statement(), Query()
-    if part < 1:
-        rows = sampled_rows(statement, sources, query, "row", percent=part * 100)
-    else:
-        rows, _ = rows_of(statement, sources, query, "row")
+    statement, plan = Statement(), plan_of(Query())
+    source = "source_sample" if part < 1 else "source"
+    rows = source_rows(statement, sources, plan, source, "row", percent=f"{part * 100:.9f}")
     # One more than the limit, to detect whether there are more.
     most = str(limits.STATISTICS_KEYS_MAX + 1)
     text = sql("select_statistics", sources=rows, document=sql("document"), most=most)

@@ -10,8 +10,10 @@ import msgspec
 from naksha.model.geo.tiles import VectorTile
 from naksha.model.query import Query
 from naksha.model.state import XYZ
-from naksha.psql.read.statements import Source, Statement, box_of, rows_of, there
+from naksha.psql.read.printer import Statement
+from naksha.psql.read.statements import LayerTables, rows_of
 from naksha.psql.sql import sql
+from naksha.spi.query.plan import plan_of
 
 _NUMBERS: Final = ("version", "createdAt", "updatedAt", "rtcts", "rtuts")
 _TEXTS: Final = (
@@ -31,28 +33,27 @@ _TEXTS: Final = (
 
 
 def tile_statement(
-    layers: Sequence[Source],
+    layers: Sequence[LayerTables],
     query: Query,
     tile: VectorTile,
     *,
     ordered: bool,
-    if_there: str | None = None,
 ) -> tuple[str, list[Any]]:
     """Return the statement that selects a tile and the number of features found for it.
 
     Unless `ordered`, any features within the limit are used, and one more is read to detect that
-    the limit was exceeded. With `if_there` nothing is found unless that collection exists.
+    the limit was exceeded.
     """
     statement = Statement()
-    within = [] if if_there is None else [there(statement, if_there)]
+    within = []
     if query.spatial is None:
         query = msgspec.structs.replace(query, spatial=tile.box())
     else:
-        within.append(box_of(statement, tile.box()))
+        within.append(statement.box(tile.box()))
     limit = query.limit if ordered else None
-    sources, order = rows_of(statement, layers, query, "row", *within, limit=limit)
+    sources, order = rows_of(statement, layers, plan_of(query), "row", *within, limit=limit)
     if query.limit is not None and not ordered:
-        order = sql("cut", limit=statement.value(query.limit + 1, "int8"))
+        order = sql("cut", limit=statement.number(query.limit + 1))
     properties = (
         sql("tile_flattened")
         if tile.flattened
@@ -66,10 +67,10 @@ def tile_statement(
         seen=sql("tile_seen" if tile.namespace else "tile_document"),
         namespace="".join(_namespace(tile)),
         properties=properties,
-        taken=statement.value(list(_taken(tile)), "text[]"),
+        taken=statement.texts(_taken(tile)),
         shape=sql("tile_shape_flat" if flat else "tile_shape"),
         envelope=_envelope(statement, tile, flat),
-        layer=statement.value(tile.layer, "text"),
+        layer=statement.text(tile.layer),
         extent=statement.value(tile.extent, "int4"),
         buffer=statement.value(tile.buffer, "int4"),
         clip="true" if tile.clip else "false",

@@ -58,17 +58,24 @@ async def search_path(connection: Connection, schema: str) -> str:
     """
     postgis = await connection.fetchval(queries()["postgis_schema"])
     if postgis is None:
-        raise NotSupported("PostGIS is not installed in the database; run CREATE EXTENSION postgis")
+        raise NotSupported(
+            "PostGIS is not installed in the database; its administrator has to run CREATE "
+            "EXTENSION postgis"
+        )
     return f"{ident(schema)}, {ident(postgis)}, pg_temp"
 
 
 async def check_installed(connection: Connection, schema: str, place: str) -> None:
     """Raise NotFound if the schema holds no storage; `place` names the database in the message."""
     if not await connection.fetchval(queries()["schema_installed_in"], schema):
-        raise NotFound(f"Schema {schema!r} of {place} holds no storage", field="storage")
+        raise NotFound(
+            f"Schema {schema!r} of {place} holds no storage; correct the location, or open it "
+            "without must_exist",
+            field="storage",
+        )
 
 
-class Access(NamedTuple):
+class SchemaPrivileges(NamedTuple):
     """Privileges of a connection's role on an existing storage."""
 
     owner: str
@@ -81,10 +88,10 @@ class Access(NamedTuple):
         return self.is_owner and self.may_write
 
 
-async def access_to(connection: Connection, schema: str) -> Access | None:
+async def privileges_on(connection: Connection, schema: str) -> SchemaPrivileges | None:
     """Return the privileges on the storage in a schema; None if it holds no storage."""
     row = await connection.fetchrow(queries()["schema_access"], schema)
-    return None if row is None else Access(*row)
+    return None if row is None else SchemaPrivileges(*row)
 
 
 async def use_installed(connection: Connection, schema: str, storage_id: str | None) -> str:
@@ -112,7 +119,9 @@ async def use_installed(connection: Connection, schema: str, storage_id: str | N
 def _check_id(found: str, storage_id: str | None) -> None:
     if storage_id is not None and found != storage_id:
         raise InvalidArgument(
-            f"The schema holds storage {found!r}, not {storage_id!r}", field="storage_id"
+            f"The schema holds storage {found!r}, not {storage_id!r}; correct the location or the "
+            "id",
+            field="storage_id",
         )
 
 
@@ -131,7 +140,7 @@ async def install(
     `new_id` is the id of a new storage; by default it is derived from the name of the schema or the
     database.
     """
-    access = await access_to(connection, schema)
+    access = await privileges_on(connection, schema)
     if access is not None and not access.may_write:
         raise ReadOnly(
             f"The storage in schema {schema!r} is read-only for this role or server; open it with "
@@ -199,7 +208,8 @@ async def _need_postgis(connection: Connection) -> None:
             await connection.execute(queries()["postgis_create"])
     except asyncpg.PostgresError as error:
         raise NotSupported(
-            f"PostGIS is not installed in the database and cannot be created: {error}"
+            "PostGIS is not installed in the database and this role cannot create it; the "
+            f"administrator has to run CREATE EXTENSION postgis: {error}"
         ) from error
 
 

@@ -75,10 +75,10 @@ async def build_indices(connection: Connection, step: str) -> None:
     The caller ensures that no other session adds or merges partitions permanently meanwhile.
     """
     for index, table, columns in _CREATE_INDEX.findall(step):
-        await Index(connection, table, index, columns).build()
+        await IndexBuild(connection, table, index, columns).build()
 
 
-class Index:
+class IndexBuild:
     """Build of one index of a partitioned table, on a connection outside of any transaction."""
 
     def __init__(self, connection: Connection, table: str, index: str, columns: str) -> None:

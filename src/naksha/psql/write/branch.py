@@ -13,21 +13,21 @@ from naksha.model.errors import CollectionNotFound
 from naksha.model.query import Query
 from naksha.model.version import HEAD, VersionSelector
 from naksha.psql.bulk import splits
-from naksha.psql.bulk.apply_staged import Applying
-from naksha.psql.connection.servers import Server
+from naksha.psql.bulk.apply_staged import StagedWrites
+from naksha.psql.connection.servers import DatabaseServer
 from naksha.psql.maintenance.partitioning import sampled_size
 from naksha.psql.read import versions
 from naksha.psql.read.layers import Branch, sources_of
 from naksha.psql.read.statements import needs
 from naksha.spi.branches import BranchView
+from naksha.spi.query.plan import check_hidden
 from naksha.spi.storage import Split
-from naksha.spi.support.query_parts import check_hidden
 
 if TYPE_CHECKING:
     from naksha.psql.storage import PsqlStorage
 
 
-class PsqlBranch(BranchView, Applying):
+class PsqlBranch(BranchView, StagedWrites):
     """Storage as seen from a branch; see `Storage.on_branch`.
 
     Replicas are not used: one that knows a version may still lack the tables of an overlay.
@@ -36,7 +36,7 @@ class PsqlBranch(BranchView, Applying):
     def __init__(
         self, main: PsqlStorage, branch: Branch, collections: Collection[str] | None
     ) -> None:
-        super().__init__()
+        super().__init__(main._facts)
         self._main: PsqlStorage = main
         self._branch = branch
         self._scope = collections
@@ -48,7 +48,6 @@ class PsqlBranch(BranchView, Applying):
         self._connect = main._connect
         self._days = main._days
         self._growth = main._growth
-        self._collections = main._collections
 
     async def close(self) -> None:
         """Do nothing: the storage is closed by its owner."""
@@ -58,7 +57,7 @@ class PsqlBranch(BranchView, Applying):
         return self._branch[0].overlay
 
     @property
-    def _server(self) -> Server:
+    def _server(self) -> DatabaseServer:
         return self._main._server
 
     async def _byte_size(self, collection: str, txn: int) -> int:
@@ -72,7 +71,7 @@ class PsqlBranch(BranchView, Applying):
         check_hidden(query, hidden)
         await self._publish()
         async with self._connection() as connection:
-            if await self._info_of(connection, collection) is None:
+            if await self._read_collection(connection, collection) is None:
                 raise CollectionNotFound(
                     f"The collection {collection!r} does not exist", collection_id=collection
                 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import (
@@ -13,24 +14,26 @@ from contextlib import (
 )
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import asyncpg
 import msgspec
 from asyncpg.transaction import Transaction
 
 from naksha.model.collection import CollectionChange, CollectionInfo
-from naksha.model.errors import CollectionNotFound, NotSupported
+from naksha.model.errors import NotSupported, Retryable
 from naksha.model.identity.names import check_collection_id
 from naksha.model.identity.storage_identity import StorageIdentity
-from naksha.model.state import Outcome, State
+from naksha.model.state import State, WriteOutcome
 from naksha.model.version import Version
 from naksha.psql.connection.driver import Connection, Direct, is_lost
 from naksha.psql.connection.errors import DRIVER_ERRORS, translated
 from naksha.psql.connection.lock_watch import LockWatch
+from naksha.psql.read.checked_statement import KnownCollection, KnownFacts
 from naksha.psql.read.layers import NO_BRANCH, Branch, check_layers, is_overlay
 from naksha.psql.read.reader import PsqlReader
 from naksha.psql.sql import queries
 from naksha.psql.write.batch import Rows, write_values
-from naksha.spi.storage import Layer, Reader
-from naksha.spi.support.write_input import Batch, CheckedSession, Message
+from naksha.spi.storage import BranchLayer, StorageReader
+from naksha.spi.support.write_input import Batch, CheckedSession, TransactionMessage
 
 _INFO: Final = msgspec.json.Decoder(CollectionInfo)
 Prepare: TypeAlias = Callable[[Connection, str], Awaitable[None]]
@@ -43,13 +46,6 @@ class Start(NamedTuple):
     author: str | None
     at_ms: int | None
     is_import: bool
-
-
-class ResolvedCollection(NamedTuple):
-    """The info of a collection, and the transaction of its last change."""
-
-    info: CollectionInfo
-    txn: int
 
 
 class PsqlSession(PsqlReader, CheckedSession):
@@ -68,15 +64,16 @@ class PsqlSession(PsqlReader, CheckedSession):
         branch: Branch = NO_BRANCH,
         prepare: Prepare | None = None,
         scope: Collection[str] | None = None,
-        known: dict[str, ResolvedCollection] | None = None,
+        facts: KnownFacts | None = None,
+        trusts_facts: bool = False,
     ) -> None:
         """Wrap a connection.
 
         `connect` opens further connections; `prepare` creates the tables that a write to a
-        collection needs; `scope` lists the collections that may be written to; `known` are
-        collections that need not be read again.
+        collection needs; `scope` lists the collections that may be written to. With `trusts_facts`
+        collections that are known are not read again.
         """
-        PsqlReader.__init__(self)
+        PsqlReader.__init__(self, facts)
         CheckedSession.__init__(self)
         self._scope = scope
         self._branch = branch
@@ -89,8 +86,10 @@ class PsqlSession(PsqlReader, CheckedSession):
         self._transaction: Transaction | None = None
         self._is_started = False
         self._txn: int | None = None
-        self.resolved: dict[str, ResolvedCollection] = {}
-        self._known = {} if known is None else known
+        self._trusts_facts = trusts_facts
+        self.resolved: dict[str, KnownCollection] = {}
+        self.unverified: dict[str, KnownCollection] = {}
+        """Collections that are known from before, and that no write has compared yet."""
         self.collections_written: set[str] = set()
         self.features_written: Counter[str] = Counter()
         self.is_unsure = False
@@ -115,15 +114,31 @@ class PsqlSession(PsqlReader, CheckedSession):
     @asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
         self.check_usable()
-        with translated():
-            yield self._own
-
-    async def _publish(self) -> None:
-        """Do nothing: inside a transaction the published versions do not change."""
+        try:
+            with translated():
+                yield self._own
+        except BaseException as error:
+            is_failed = isinstance(error.__cause__, asyncpg.PostgresError)
+            if is_failed and not self._may_fail:
+                self._break(error)  # The server has ended the transaction.
+            elif isinstance(error.__cause__, asyncio.CancelledError):
+                self._break(error)
+            raise
 
     @property
     def _may_fail(self) -> bool:
-        return self._branch == NO_BRANCH and self._transaction is None
+        return self._transaction is None
+
+    def _is_known(self, collection: str) -> bool:
+        is_own = collection in self._prepared or collection in self.resolved
+        return is_own or super()._is_known(collection)
+
+    def _learn(self, known: KnownCollection) -> None:
+        """Remember it in the session only: its transaction may have created the collection."""
+        self.resolved.setdefault(known.info.id, known)
+
+    async def _publish(self) -> None:
+        """Do nothing: inside a transaction the published versions do not change."""
 
     @asynccontextmanager
     async def _streaming(self, connection: Connection) -> AsyncIterator[None]:
@@ -238,25 +253,25 @@ class PsqlSession(PsqlReader, CheckedSession):
     # ---- Collections -------------------------------------------------------------------------
 
     async def resolve_collection(self, collection: str) -> CollectionInfo:
-        found = self.resolved.get(collection) or self._known.get(collection)
-        if found is None:
-            async with self._connection() as connection:
-                row = await connection.fetchrow(
-                    queries()["collection"], collection, False, self._last_seen
-                )
-            if row is None:
-                raise CollectionNotFound(
-                    f"The collection {collection!r} does not exist", collection_id=collection
-                )
-            found = ResolvedCollection(_INFO.decode(row[0]), row[1])
-        self.resolved[collection] = found
-        return found.info
+        if collection not in self.resolved and self._trusts_facts:
+            known = self._facts.collection(collection)
+            if known is not None:
+                self.resolved[collection] = self.unverified[collection] = known
+        if collection not in self.resolved:
+            await self.collection(collection)
+        return self.resolved[collection].info
+
+    async def check_resolved(self) -> None:
+        """Check the collections that are known from before, unless a write has done so."""
+        if not self._is_committed and not await self._are_current(self.unverified.values()):
+            raise Retryable("A collection was changed since it was read; repeat the transaction")
 
     def _changed(self, rows: list[Any]) -> CollectionInfo:
         """Return the info of a changed collection, which has to be resolved again."""
         info = _INFO.decode(rows[0]["info"])
         self.resolved.pop(info.id, None)
-        self._known = {}
+        self.unverified.pop(info.id, None)
+        self._trusts_facts = False
         return info
 
     async def create_collection(self, info: CollectionInfo) -> CollectionInfo:
@@ -280,17 +295,17 @@ class PsqlSession(PsqlReader, CheckedSession):
         for collection in sorted(collections):
             await self.call_features("close_gate", collection, collection)
 
-    def on_branch(self, layers: Sequence[Layer]) -> Reader:
+    def on_branch(self, layers: Sequence[BranchLayer]) -> StorageReader:
         return InSession(self, check_layers(layers))
 
-    async def branch_off(self, below: Sequence[Layer]) -> int:
+    async def branch_off(self, below: Sequence[BranchLayer]) -> int:
         if self._branch != NO_BRANCH or self.collections_written or self._txn is not None:
             raise NotSupported(
                 "A branch can only be created by a session on main that has not written yet",
                 field="below",
             )
         overlay = await self.new_overlay()
-        branch = check_layers((Layer(overlay, None), *below))
+        branch = check_layers((BranchLayer(overlay, None), *below))
         overlays, txns = [each.overlay for each in branch], [each.txn for each in branch]
         await self.call("tx_branch", None, overlays, txns)
         # This session creates the overlay's tables itself: no other session can wait for them.
@@ -316,12 +331,13 @@ class PsqlSession(PsqlReader, CheckedSession):
 
     async def _write(
         self, collection: str, batches: Sequence[Batch], *, returning: bool, commit: bool
-    ) -> list[list[Outcome]]:
+    ) -> list[list[WriteOutcome]]:
         values = write_values(batches, self.resolved[collection].txn, returning=returning)
         if self._is_started:
             rows = await self.call_features("write", collection, collection, *values)
         else:
             rows = await self._write_first(collection, values, commit=commit)
+        self.unverified.pop(collection, None)
         if commit and not self._is_committed:
             await self._commit()
         by_id = {row["id"]: _outcome(row) for row in rows}
@@ -354,12 +370,13 @@ class PsqlSession(PsqlReader, CheckedSession):
         self.features_written[collection] += len(rows)
         return self._noted(rows)
 
-    async def _purge(self, collection: str, ids: list[str]) -> list[Outcome]:
+    async def _purge(self, collection: str, ids: list[str]) -> list[WriteOutcome]:
         rows = Rows.of(ids)
         resolved = self.resolved[collection].txn
         found = await self.call_features(
             "purge", collection, collection, rows.counts, rows.pick(ids), resolved
         )
+        self.unverified.pop(collection, None)
         by_id = {row["id"]: _outcome(row) for row in found}
         return [by_id[i] for i in ids]
 
@@ -370,15 +387,15 @@ class PsqlSession(PsqlReader, CheckedSession):
             "lock_rows", collection, collection, rows.pick(ids), rows.counts, resolved
         )
 
-    async def _message(self, id: str, message: Message) -> None:
+    async def _message(self, id: str, message: TransactionMessage) -> None:
         await self.call("tx_message", None, id, message.text, message.json, message.binary)
 
-    async def _keep(self, kind: str, id: str, json: str, expected: int | None) -> int:
+    async def _store_object(self, kind: str, id: str, json: str, expected: int | None) -> int:
         rows = await self.call("keep", None, kind, id, json, expected)
         revision: int = rows[0][0]
         return revision
 
-    async def _forget(self, kind: str, id: str, expected: int | None) -> None:
+    async def _remove_object(self, kind: str, id: str, expected: int | None) -> None:
         await self.call("forget", None, kind, id, expected)
 
     async def _pin(self, name: str, at: Version, collection: str | None, guards: bool) -> None:
@@ -399,11 +416,9 @@ class InSession(PsqlReader):
     """Reader of other layers on the connection of a session."""
 
     def __init__(self, session: PsqlSession, branch: Branch) -> None:
-        super().__init__()
+        super().__init__(session._facts)
         self._session = session
         self._branch = branch
-        # Partitions are known per transaction, so all reads in it share that knowledge.
-        self._history = session._history
 
     @property
     def _storage(self) -> StorageIdentity:
@@ -416,6 +431,16 @@ class InSession(PsqlReader):
     def _connection(self) -> AbstractAsyncContextManager[Connection]:
         return self._session._connection()
 
+    @property
+    def _may_fail(self) -> bool:
+        return self._session._may_fail
+
+    def _is_known(self, collection: str) -> bool:
+        return self._session._is_known(collection)
+
+    def _learn(self, known: KnownCollection) -> None:
+        self._session._learn(known)
+
     def _streaming(self, connection: Connection) -> AbstractAsyncContextManager[object]:
         return self._session._streaming(connection)
 
@@ -423,7 +448,7 @@ class InSession(PsqlReader):
         """Do nothing: inside a transaction the published versions do not change."""
 
 
-def _outcome(row: Any) -> Outcome:
+def _outcome(row: Any) -> WriteOutcome:
     feature = row["feature"]
     state = None if feature is None else State(row["id"], feature)
-    return Outcome(row["id"], row["action"], row["uuid"], row["version"], state)
+    return WriteOutcome(row["id"], row["action"], row["uuid"], row["version"], state)

@@ -10,10 +10,10 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from naksha.model import limits
-from naksha.model.errors import Retryable
+from naksha.model.errors import NakshaError, Retryable
 from naksha.model.identity.names import check_app_id, check_author, check_text
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.identity.txn import LAST_MS, check_dated
@@ -21,21 +21,18 @@ from naksha.model.query import Query
 from naksha.model.version import Version
 from naksha.psql.connection.driver import Connection, Connections, Direct, acquired, reading
 from naksha.psql.connection.errors import LockTimeout, PoolExhausted, translated
-from naksha.psql.maintenance.days import Days
-from naksha.psql.maintenance.growth import Growth
+from naksha.psql.maintenance.daily_partitions import DailyPartitions
+from naksha.psql.maintenance.growth import GrowthTask
 from naksha.psql.maintenance.sequencer import Sequencer
-from naksha.psql.read.layers import NO_BRANCH
 from naksha.psql.read.reader import PsqlReader
 from naksha.psql.sql import queries
-from naksha.psql.write.session import PsqlSession, ResolvedCollection, Start
+from naksha.psql.write.session import PsqlSession, Start
 from naksha.spi.clock import Clock
 from naksha.spi.storage import WriteSession
-from naksha.spi.support.stream_limit import Streams
+from naksha.spi.support.stream_limit import StreamLimit
 from naksha.spi.support.write_input import check_days
 
 T = TypeVar("T")
-COLLECTIONS_MAX: Final = 10_000
-"""Number of collections whose info is remembered."""
 _random = random.SystemRandom()
 
 
@@ -43,19 +40,14 @@ class Writing(PsqlReader):
     """Reader and writer on a pool of connections."""
 
     _connections: Connections
-    _streams: Streams
+    _streams: StreamLimit
     _info: StorageIdentity
     _sequencer: Sequencer
     _clock: Clock | None
     _connect: Callable[[], Awaitable[Direct]]
-    _days: Days
-    _growth: Growth
-    _collections: dict[str, ResolvedCollection]
+    _days: DailyPartitions
+    _growth: GrowthTask
     _scope: Collection[str] | None = None
-
-    @property
-    def _may_fail(self) -> bool:
-        return self._branch == NO_BRANCH
 
     @property
     def identity(self) -> StorageIdentity:
@@ -77,11 +69,17 @@ class Writing(PsqlReader):
         return reading(self._connections)
 
     def _turn_to_stream(self, query: Query) -> AbstractAsyncContextManager[object]:
-        return self._streams.turn(query)
+        return self._streams.slot(query)
 
     async def _publish(self) -> None:
         with translated():
             await self._sequencer.publish()
+
+    async def _last_published(self) -> int:
+        await self._publish()
+        seq_number, txn = self._sequencer.last
+        self._facts.add_version(seq_number, txn)
+        return txn
 
     @asynccontextmanager
     async def write(
@@ -96,7 +94,8 @@ class Writing(PsqlReader):
         app_id: str,
         author: str | None,
         at_ms: int | None,
-        known: dict[str, ResolvedCollection] | None = None,
+        *,
+        trusts_facts: bool = False,
     ) -> AsyncIterator[PsqlSession]:
         check_app_id(app_id)
         check_author(author)
@@ -110,9 +109,16 @@ class Writing(PsqlReader):
         async with acquired(self._connections, leaves_nothing=True) as connection:
             prepare = partial(self._prepare, now_ms)
             session = PsqlSession(
-                connection, self._connect, self._info, start, self._branch, prepare, self._scope,
-                known,
-            )  # fmt: skip
+                connection,
+                self._connect,
+                self._info,
+                start,
+                self._branch,
+                prepare,
+                self._scope,
+                self._facts,
+                trusts_facts,
+            )
             try:
                 # Errors of the caller's own code are not translated.
                 yield session
@@ -121,14 +127,13 @@ class Writing(PsqlReader):
             except BaseException:
                 await session.rollback()
                 for collection in session.resolved:  # What was known of them may be the reason.
-                    self._collections.pop(collection, None)
+                    self._facts.forget(collection)
                 raise
             finally:
                 if session.is_committed:
                     self._sequencer.poke()
-        if len(self._collections) > COLLECTIONS_MAX:
-            self._collections.clear()
-        self._collections.update(session.resolved)
+        for known in session.resolved.values():
+            self._facts.add_collection(known)
         self._growth.written(session.features_written)
 
     async def _prepare(self, now_ms: int | None, connection: Connection, collection: str) -> None:
@@ -172,19 +177,16 @@ class Writing(PsqlReader):
         for attempt in range(limits.RETRY_COUNT_MAX):
             session: PsqlSession | None = None
             try:
-                known = self._collections if attempt == 0 else None
-                async with self._session(app_id, author, at_ms, known) as session:
+                is_first = attempt == 0
+                async with self._session(app_id, author, at_ms, trusts_facts=is_first) as session:
                     if attempt >= limits.RETRY_GATE_COUNT:
                         await session.close_gates(sorted(touched))
-                    return await work(session)
-            except Retryable as error:
-                # A commit without a response may have taken place, so it must not be repeated.
-                if session is not None and (session.is_unsure or session.is_committed):
-                    raise
-                if (
-                    isinstance(error, PoolExhausted | LockTimeout)
-                    or attempt + 1 == limits.RETRY_COUNT_MAX
-                ):
+                    result = await work(session)
+                    await session.check_resolved()
+                    return result
+            except NakshaError as error:
+                is_last = attempt + 1 == limits.RETRY_COUNT_MAX
+                if is_last or not await self._may_repeat(error, session):
                     raise
             finally:
                 if session is not None:
@@ -192,6 +194,16 @@ class Writing(PsqlReader):
             pause = limits.RETRY_DELAY_MS_MIN * 2**attempt * _random.random()
             await asyncio.sleep(min(pause, limits.RETRY_DELAY_MS_MAX) / 1000)
         raise AssertionError("unreachable")
+
+    async def _may_repeat(self, error: NakshaError, session: PsqlSession | None) -> bool:
+        """Whether a transaction has surely not taken place, and may succeed if it is repeated."""
+        if session is not None and (session.is_unsure or session.is_committed):
+            return False
+        if isinstance(error, Retryable):
+            return not isinstance(error, PoolExhausted | LockTimeout)
+        # The reason may be a collection that has been changed since it was read.
+        is_current = session is None or await self._are_current(session.unverified.values())
+        return not is_current
 
     async def pin(
         self, name: str, at: Version, collection: str | None = None, *, guards: bool = False

@@ -8,7 +8,7 @@ from importlib import resources
 from typing import NamedTuple
 
 
-class Script(NamedTuple):
+class LuaScript(NamedTuple):
     """The text of a script and the SHA-1 digest under which Redis caches it."""
 
     text: str
@@ -16,7 +16,7 @@ class Script(NamedTuple):
 
 
 @cache
-def script(name: str) -> Script:
+def script(name: str) -> LuaScript:
     """Return the script in the file `name`.lua."""
     text = (resources.files(__package__) / f"{name}.lua").read_text("utf-8")
-    return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+    return LuaScript(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())

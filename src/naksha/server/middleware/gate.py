@@ -31,11 +31,11 @@ from naksha.server.middleware.request_record import RequestRecord, record_of
 from naksha.server.process.settings import ServerSettings
 
 _log: Final = logging.getLogger(__name__)
-OPEN: Final = frozenset({"/hub", "/hub/health-status", "/openapi.json"})
+PUBLIC_PATHS: Final = frozenset({"/hub", "/hub/health-status", "/openapi.json"})
 """Public paths: always served, with or without a token, and outside the admission limits."""
 TOKEN_API: Final = "/token-api/"  # noqa: S105 - a path
 METRICS: Final = "/metrics"
-READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Gate:
@@ -58,14 +58,14 @@ class Gate:
             await self._app(scope, receive, send)
             return
         record = record_of(scope)
-        _without_last_slash(scope)
+        _strip_last_slash(scope)
         try:
             await self._admitted(scope, receive, send, record)
         except NakshaError as error:
-            await _answer(error, scope, receive, send)
+            await _respond(error, scope, receive, send)
         except asyncio.CancelledError:
             # The server shuts down; the client gets a 503 if its response has not begun.
-            await _answer(Busy("The server is shutting down; retry later"), scope, receive, send)
+            await _respond(Busy("The server is shutting down; retry later"), scope, receive, send)
         except Exception as error:  # noqa: BLE001 - the outermost error handler
             log_failure(error, record.stream_id)
             if not record.status:
@@ -95,7 +95,7 @@ class Gate:
             if is_open:
                 await self._in_time(scope, received, send)
                 return
-            record.slot = AdmissionSlot(self._admission, line_of(record))
+            record.slot = AdmissionSlot(self._admission, admission_key(record))
             await record.slot.enter()
             try:
                 record.seconds_queued = time.perf_counter() - record.began
@@ -106,7 +106,7 @@ class Gate:
     def _is_open(self, path: str) -> bool:
         if path == METRICS:
             return self._settings.open_metrics
-        return path in OPEN or path.startswith(TOKEN_API)
+        return path in PUBLIC_PATHS or path.startswith(TOKEN_API)
 
     def _note_actor(self, scope: Scope, record: RequestRecord) -> None:
         """Set the actor, if known: a public path may return more to an authenticated client."""
@@ -137,19 +137,23 @@ class Gate:
         except TimeoutError:
             if not time_left.expired():
                 raise
-            raise _too_slow(scope["method"], seconds) from None
+            raise _timed_out(scope["method"], seconds) from None
 
 
-async def _answer(error: NakshaError, scope: Scope, receive: Receive, send: Send) -> None:
+async def _respond(error: NakshaError, scope: Scope, receive: Receive, send: Send) -> None:
     record = record_of(scope)
     if record.status:
-        _log.warning("Response to request %s was cut off: %s", record.stream_id, error)
+        _log.warning(
+            "The response to request %s was cut off after its status was sent: %s",
+            record.stream_id,
+            error,
+        )
     else:
         await error_response(error, record.stream_id)(scope, receive, send)
 
 
-def _too_slow(method: str, seconds: float) -> NakshaError:
-    if method in READING:
+def _timed_out(method: str, seconds: float) -> NakshaError:
+    if method in SAFE_METHODS:
         return TimedOut(
             f"Request timed out: no response within {seconds:g} seconds, so it was cancelled; "
             "request less data at once"
@@ -160,7 +164,7 @@ def _too_slow(method: str, seconds: float) -> NakshaError:
     )
 
 
-def line_of(record: RequestRecord) -> tuple[str, str, str | None] | None:
+def admission_key(record: RequestRecord) -> tuple[str, str, str | None] | None:
     """Return the admission queue of a request: one per realm, app id and author."""
     actor = record.actor
     return None if actor is None else (actor.realm, actor.app_id, actor.author)
@@ -171,7 +175,7 @@ def _head_bytes(scope: Scope) -> int:
     return fields + len(scope["raw_path"]) + len(scope["query_string"])
 
 
-def _without_last_slash(scope: Scope) -> None:
+def _strip_last_slash(scope: Scope) -> None:
     """Strip one trailing slash: `/hub/spaces/` is `/hub/spaces`.
 
     An encoded slash is a part of a name and stays.

@@ -62,11 +62,10 @@ class JsonLogFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        text = msgspec.json.encode(line)
         request = getattr(record, _FIELDS, None)
         if request is not None:
-            text = text[:-1] + b"," + msgspec.json.encode(request)[1:]
-        return text.decode()
+            line |= msgspec.to_builtins(request)
+        return msgspec.json.encode(line).decode()
 
 
 class PlainLogFormatter(logging.Formatter):

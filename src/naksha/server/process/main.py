@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from naksha.model.errors import InvalidArgument, NakshaError, Unavailable
-from naksha.model.status_codes import EXIT_INTERRUPTED, outward
+from naksha.model.status_codes import EXIT_INTERRUPTED, status_codes_of
 from naksha.server.process.lock_file import files_locked
 from naksha.server.process.logs import set_up_logs
 from naksha.server.process.settings import ServerSettings
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         serve(sys.argv[1:] if arguments is None else arguments, program="python -m naksha.server")
     except NakshaError as error:
         sys.stderr.write(f"naksha: {error}\n")
-        return outward(error).exit_code
+        return status_codes_of(error).exit_code
     except KeyboardInterrupt:  # before the server was ready
         return EXIT_INTERRUPTED
     return 0

@@ -9,7 +9,7 @@ from naksha.catalog.catalog import Tuning
 from naksha.hub.config.objects import StorageObject
 from naksha.hub.config.realm_setup import DEFAULT_REALM, DEFAULT_STORAGE
 from naksha.hub.hub import Hub
-from naksha.hub.pipeline.pipeline import Observe, unobserved
+from naksha.hub.pipeline.pipeline import Observe, ignore_event
 from naksha.model.errors import NakshaError
 from naksha.server.process.settings import ServerSettings
 from naksha.spi.locations import redacted
@@ -18,7 +18,7 @@ _log: Final = logging.getLogger(__name__)
 _LOOPBACK: Final = "127.0.0.1"
 
 
-async def open_hub(settings: ServerSettings, *, observe: Observe = unobserved) -> Hub:
+async def open_hub(settings: ServerSettings, *, observe: Observe = ignore_event) -> Hub:
     """Open the hub with the given settings."""
     peers = settings.peers or (_LOOPBACK if settings.workers > 1 else "")
     tuning = Tuning(pointer_seconds=settings.config_seconds, listen=peers)

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from naksha.model import limits
 from naksha.model.errors import NakshaError, Unavailable
-from naksha.model.status_codes import outward
+from naksha.model.status_codes import status_codes_of
 from naksha.server.metrics import forget_worker
 from naksha.server.process.heartbeat import Heartbeat, WorkerWatch, look_seconds
 from naksha.server.process.logs import set_up_logs
@@ -107,7 +107,10 @@ class Supervisor:
         worker = self._start(its)
         its.close()
         if not mine.poll(limits.WORKER_START_SECONDS_MAX):
-            raise Unavailable("The first worker did not start in time; see the log")
+            raise Unavailable(
+                f"The first worker did not start within {limits.WORKER_START_SECONDS_MAX} s; see "
+                "the log of the server"
+            )
         try:
             failure = mine.recv()
         except EOFError:
@@ -141,7 +144,8 @@ class Supervisor:
         for worker, known in self._workers.items():
             if known.watch.look(now - self._looked):
                 _log.error(
-                    "Worker %s hangs: no heartbeat for %g seconds; killing it",
+                    "Worker %s has sent no heartbeat for %g seconds; the supervisor kills it "
+                    "and, unless the server is stopping, starts another one",
                     worker.pid,
                     self._settings.worker_seconds,
                 )
@@ -190,7 +194,7 @@ def work(
         _log.error("Worker cannot serve: %s", error)
         if ready is not None and not ready.closed:
             ready.send(str(error))
-        sys.exit(outward(error).exit_code)
+        sys.exit(status_codes_of(error).exit_code)
 
 
 def _end_with_parent() -> None:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from naksha.hub.pipeline.requests import IfExists, IfNotExists, Modification, OnConflict
 from naksha.model.errors import InvalidArgument
 from naksha.model.identity.names import check_feature_id
+from naksha.model.value_text import value_text
 
 E = TypeVar("E", bound=StrEnum)
 LIST = "FeatureModificationList"
@@ -41,7 +42,10 @@ def _kind_of(body: dict[str, Any]) -> Any:
 def feature_of(body: Any, id: str) -> dict[str, Any]:
     """Return the one feature of a body; the id of the path replaces its own."""
     if not isinstance(body, dict) or body.get("type", "Feature") != "Feature":
-        raise InvalidArgument("The request body must be one GeoJSON Feature", field="body.type")
+        raise InvalidArgument(
+            "The request body must be one GeoJSON Feature; write several features with POST",
+            field="body.type",
+        )
     return {"type": "Feature", **body, "id": id}
 
 
@@ -61,7 +65,7 @@ def _modification(one: dict[str, Any], field: str) -> Modification:
     ids = one.get("featureIds") or []
     if not isinstance(ids, list):
         raise InvalidArgument(
-            f"{field}.featureIds must be an array of feature ids, not {type(ids).__name__}",
+            f"{field}.featureIds must be an array of feature ids, not {value_text(ids)}",
             field=f"{field}.featureIds",
         )
     return Modification(
@@ -87,10 +91,15 @@ def _with_features(rules: Modification, features: tuple[dict[str, Any], ...]) ->
 
 def _objects(value: Any, field: str) -> tuple[dict[str, Any], ...]:
     if not isinstance(value, list):
-        raise InvalidArgument(f"{field} must be an array of objects", field=field)
+        raise InvalidArgument(
+            f"{field} must be an array of objects, not {value_text(value)}", field=field
+        )
     for place, one in enumerate(value):
         if not isinstance(one, dict):
-            raise InvalidArgument(f"{field}[{place}] must be an object", field=f"{field}[{place}]")
+            raise InvalidArgument(
+                f"{field}[{place}] must be an object, not {value_text(one)}",
+                field=f"{field}[{place}]",
+            )
     return tuple(value)
 
 

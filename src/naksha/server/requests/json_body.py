@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 
 from naksha.model.errors import InvalidArgument
+from naksha.model.value_text import value_text
 
 
 async def json_body(request: Request) -> Any:
@@ -28,7 +29,9 @@ async def json_object(request: Request) -> dict[str, Any]:
     """Parse the body, which must be a JSON object."""
     body = await json_body(request)
     if not isinstance(body, dict):
-        raise InvalidArgument("The body must be a JSON object", field="body")
+        raise InvalidArgument(
+            f"The body must be a JSON object, not {value_text(body)}", field="body"
+        )
     return body
 
 

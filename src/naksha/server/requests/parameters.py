@@ -35,6 +35,7 @@ Limit = Annotated[
     int,
     Field(ge=1, le=limits.PAGE_MAX, description="Maximum number of features to return."),
 ]
+Time = Annotated[int, Field(ge=0, le=limits.INT8_MAX)]
 Longitude = Annotated[float, Field(ge=-180, le=180, allow_inf_nan=False)]
 Latitude = Annotated[float, Field(ge=-90, le=90, allow_inf_nan=False)]
 Radius = Annotated[
@@ -114,7 +115,20 @@ class AuthorParameters(SelectionParameters):
     author: list[str] = Field([], description="Only features last changed by these authors.")
 
 
-class FilterParameters(AuthorParameters):
+class NamespaceParameters(Parameters):
+    """Filters of every search; each has the name of its field in `Query`."""
+
+    created_from: Time | None = Field(
+        None,
+        alias="createdFrom",
+        description="Only features created at this time (epoch milliseconds) or later.",
+    )
+    created_to: Time | None = Field(
+        None, alias="createdTo", description="Only features created before this time."
+    )
+
+
+class FilterParameters(AuthorParameters, NamespaceParameters):
     """Filter and page size."""
 
     tags: list[str] = Field(
@@ -129,7 +143,7 @@ class IdParameters(AuthorParameters):
     id: list[str] = Field([], description="Feature ids, separated by commas or repeated.")
 
 
-class CountParameters(ReadParameters):
+class CountParameters(ReadParameters, NamespaceParameters):
     """Filter of a count."""
 
     tags: list[str] = Field([], description="As in a search.")
@@ -248,7 +262,7 @@ class EdgeParameters(Parameters):
         return Bbox(edges["west"], south, edges["east"], north)
 
 
-class ChangeFilterParameters(EdgeParameters):
+class ChangeFilterParameters(EdgeParameters, NamespaceParameters):
     """Filter on changes: by the feature before or after the change, by author, and by time."""
 
     id: list[str] = Field([], description="Feature ids, separated by commas or repeated.")
@@ -276,6 +290,7 @@ class ChangeFilterParameters(EdgeParameters):
             raise InvalidArgument(f"endTime {end} is before startTime {start}", field="endTime")
         return query_of(
             request,
+            self,
             ids=id_list(raw_query(request)),
             spatial=None if box is None else features_in(box),
             updated_from=None if start is None else start + 1,
@@ -486,7 +501,9 @@ def once(request: Request, *names: str) -> None:
     """Reject parameters that are given more than once."""
     for name in names:
         if len(raw_values(raw_query(request), name)) > 1:
-            raise InvalidArgument(f'Parameter "{name}" is given more than once', field=name)
+            raise InvalidArgument(
+                f'Parameter "{name}" is given more than once; pass it once', field=name
+            )
 
 
 def list_of(request: Request, name: str) -> tuple[str, ...]:
@@ -495,12 +512,13 @@ def list_of(request: Request, name: str) -> tuple[str, ...]:
     return tuple(filter(None, (piece for text in texts for piece in text.split(","))))
 
 
-def query_of(request: Request, **more: Any) -> Query:
-    """Build the query common to all endpoints: properties, tags and authors."""
+def query_of(request: Request, parameters: NamespaceParameters, **more: Any) -> Query:
+    """Build the query common to all endpoints: properties, tags, authors and the namespace."""
     raw = raw_query(request)
     return Query(
         where=property_query(raw),
         tags=tag_query(raw),
         authors=list_of(request, "author") or None,
+        **{name: getattr(parameters, name) for name in NamespaceParameters.model_fields},
         **more,
     )

@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from naksha.hub.hub import Hub, RealmHub
 from naksha.hub.jobs.service import JobService
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.model import limits
 from naksha.model.errors import Unauthorized
 from naksha.server.middleware.admission import AdmissionController, AdmissionLimits
@@ -48,29 +48,33 @@ def server_of(request: Request) -> ServerState:
     return state
 
 
-async def context_of(request: Request) -> Context:
-    """Return the context of a request, with its authenticated actor and their roles."""
-    record = record_of(request)
-    if record.actor is None:
+async def realm_of(request: Request) -> RealmHub:
+    """Return the realm of the authenticated actor."""
+    actor = record_of(request).actor
+    if actor is None:
         raise Unauthorized("Missing or invalid token: this endpoint requires one")
-    server = server_of(request)
-    realm = await server.hub.realm(record.actor.realm)
-    record.actor = await realm.with_roles(record.actor)
-    return Context.within(record.actor, record.stream_id, server.settings.request_seconds)
-
-
-Ctx = Annotated[Context, Depends(context_of)]
-
-
-async def realm_of(request: Request, context: Ctx) -> RealmHub:
-    """Return the realm of the actor."""
-    return await server_of(request).hub.realm(context.actor.realm)
+    return await server_of(request).hub.realm(actor.realm)
 
 
 RealmDep = Annotated[RealmHub, Depends(realm_of)]
 
 
-def prolonged(request: Request, context: Context) -> Context:
-    """Restart the request timeout, because the work makes progress; return the new context."""
+async def context_of(request: Request, realm: RealmDep) -> RequestContext:
+    """Resolve a request: its actor with their roles, its configuration and its deadline."""
+    record = record_of(request)
+    assert record.actor is not None, "checked with the realm"
+    seconds = server_of(request).settings.request_seconds
+    context = RequestContext.within(record.actor, record.stream_id, seconds, is_json=True)
+    return await realm.resolved(context)
+
+
+Ctx = Annotated[RequestContext, Depends(context_of)]
+
+
+async def renewed(request: Request, realm: RealmHub) -> RequestContext:
+    """Restart the request timeout, because the work makes progress, and resolve the request again.
+
+    So work in many parts sees changes of the configuration and of the actor's roles.
+    """
     record_of(request).prolong()
-    return context.prolonged(server_of(request).settings.request_seconds)
+    return await context_of(request, realm)

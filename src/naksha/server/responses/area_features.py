@@ -38,18 +38,18 @@ from naksha.hub.render.projection import box_shape
 from naksha.model.errors import Forbidden
 from naksha.model.query import Bbox
 from naksha.server.requests.parameters import AreaParameters, query_of
-from naksha.server.responses.encoding import GEO_JSON, whole
-from naksha.server.responses.feature_collections import Asked, shaping_of
+from naksha.server.responses.encoding import GEO_JSON, complete_response
+from naksha.server.responses.feature_collections import SpaceRequest, projection_of
 
 Option = Sampling | Simplification | Ensure
 
 
-class Area:
+class AreaRequest:
     """The features of a box, rendered for a zoom level."""
 
     def __init__(
         self,
-        asked: Asked,
+        request: SpaceRequest,
         parameters: AreaParameters,
         box: Bbox,
         level: int,
@@ -57,12 +57,12 @@ class Area:
         clip: bool = False,
         tweaks: Sequence[Option] = (),
     ) -> None:
-        self.asked = asked
+        self.request = request
         self.parameters = parameters
         self.box = box
         self.level = level
         self.clip = clip if parameters.clip is None else parameters.clip
-        given = asked.request.query_params
+        given = request.http.query_params
         self.clustering = parse_clustering(given)
         option = parse_tweaks(given)
         self.tweaks = tweaks if option is None else (option,)
@@ -76,19 +76,21 @@ class Area:
         """Respond with GeoJSON."""
         if self.clustering is not None:
             found = await self.cells(self.clustering)
-            return whole(self.asked.request, msgspec.json.encode(_collection(found)), GEO_JSON)
+            return complete_response(
+                self.request.http, msgspec.json.encode(_collection(found)), GEO_JSON
+            )
         clip = box_shape(self.box) if self.clip else None
-        shaping = shaping_of(self.asked.request, self.parameters, clip)
+        shaping = projection_of(self.request.http, self.parameters, clip)
         if not self.tweaks:
-            return await self.asked.features(self._read(self.box, limited=True), shaping)
-        return self.asked.stream(await self.features(), shaping)
+            return await self.request.features(self._read(self.box, limited=True), shaping)
+        return self.request.stream(await self.features(), shaping)
 
     async def features(self) -> Features:
         """Read the features, with tweaks applied."""
         if not self.tweaks:
-            return await self.asked.send(self._read(self.box, limited=True))
+            return await self.request.send(self._read(self.box, limited=True))
         steps = await tweaks_of(self.tweaks, self.box, self._count)
-        found = await self.asked.send(self._read(self.box, limited=False))
+        found = await self.request.send(self._read(self.box, limited=False))
         for option in self.tweaks:
             if isinstance(option, Simplification) and option.algorithm.joins:
                 found = await joined(found, option)
@@ -99,7 +101,7 @@ class Area:
         await self._check_capability(options)
         gathered = gathering(options)
         wide = clustered_box(self.box, self.level, options)
-        await gathered.read(await self.asked.send(self._read(wide, limited=False)))
+        await gathered.read(await self.request.send(self._read(wide, limited=False)))
         total = await self._total() if isinstance(options, Quadbin) else None
         return await asyncio.to_thread(
             partial(
@@ -115,25 +117,27 @@ class Area:
 
     async def _check_capability(self, options: Hexbin | Quadbin) -> None:
         """Check the clustering capability, a right in XYZ; shared spaces do not require it."""
-        space = await self.asked.realm.registry.get(Space, self.asked.space_id)
+        space = await self.request.realm.registry.get(Space, self.request.space_id)
         if not space.shared:
             name = resources.capability(options.capability)
-            self.asked.context.actor.rights.check(Right.USE_CAPABILITIES, name)
+            self.request.context.actor.rights.check(Right.USE_CAPABILITIES, name)
 
     async def _total(self) -> int:
         """Return the number of features in the space, from statistics where they are available."""
         ref, context = self.parameters.ref, self.parameters.context
-        if await self.asked.is_plain():
+        if await self.request.is_plain():
             # An actor with rights on some features only may still count these.
             with suppress(Forbidden):
-                content = await self.asked.send(GetStatistics(ref=ref, fast=True))
+                content = await self.request.send(GetStatistics(ref=ref, fast=True))
                 return content.statistics.count.value
-        return (await self.asked.send(CountFeatures(ref=ref, context=context))).count
+        return (await self.request.send(CountFeatures(ref=ref, context=context))).count
 
     def _read(self, box: Bbox, *, limited: bool) -> ReadFeatures:
         limit = self.parameters.limit if limited else None
         return ReadFeatures(
-            query=query_of(self.asked.request, spatial=features_in(box), limit=limit),
+            query=query_of(
+                self.request.http, self.parameters, spatial=features_in(box), limit=limit
+            ),
             ref=self.parameters.ref,
             context=self.parameters.context,
         )
@@ -141,7 +145,7 @@ class Area:
     async def _count(self) -> int:
         read = self._read(self.box, limited=False)
         count = CountFeatures(query=read.query, ref=read.ref, context=read.context)
-        return (await self.asked.send(count)).count
+        return (await self.request.send(count)).count
 
 
 def _collection(features: list[dict[str, Any]]) -> dict[str, Any]:

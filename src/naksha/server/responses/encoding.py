@@ -18,6 +18,7 @@ from starlette.responses import Response, StreamingResponse
 
 from naksha.hub.pipeline.responses import Deleted, Features, Written
 from naksha.hub.render.projection import StateProjection, shaped
+from naksha.model.json_text import close_object
 from naksha.model.state import XYZ, State
 from naksha.server.middleware.spool import unhurried
 
@@ -31,22 +32,22 @@ FAILED: Final = "Failed-Features"
 
 _BEGIN: Final = b'{"type":"FeatureCollection","features":[\n'
 _ETAG_BYTES: Final = 16
-ALL_OF_IT: Final = StateProjection()
+UNCHANGED: Final = StateProjection()
 
 
 def feature_collection(
     features: Features,
-    shaping: StateProjection = ALL_OF_IT,
+    shaping: StateProjection = UNCHANGED,
     *,
     etag: str | None = None,
     handle: Callable[[str], str] | None = None,
 ) -> Response:
     """Stream a FeatureCollection of any size; `handle` formats the token of the next page."""
     headers = {} if etag is None else {"ETag": etag}
-    return streamed(_collection(features, shaping, handle), GEO_JSON, headers)
+    return streaming_response(_collection(features, shaping, handle), GEO_JSON, headers)
 
 
-def streamed(
+def streaming_response(
     body: AsyncIterator[bytes], media_type: str, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Stream a response of any size, spooled for slow clients."""
@@ -59,7 +60,7 @@ async def _collection(
     begin = _BEGIN
     try:
         async for states in features:
-            given = joined(shaped(states, shaping))
+            given = join_states(shaped(states, shaping))
             if given:
                 yield begin + given
                 begin = b",\n"
@@ -69,31 +70,31 @@ async def _collection(
     if handle is not None and features.cursor is not None:
         next_page = handle(features.cursor)
         tail = {"handle": next_page, "nextPageToken": next_page}
-    yield (_BEGIN if begin is _BEGIN else b"") + _ended(tail)
+    yield (_BEGIN if begin is _BEGIN else b"") + _collection_end(tail)
 
 
-def joined(states: Sequence[State]) -> bytes:
+def join_states(states: Sequence[State]) -> bytes:
     """Join features into the content of a JSON array."""
     return b",\n".join([state.raw for state in states])
 
 
-def _ended(tail: Mapping[str, Any]) -> bytes:
-    return b"\n]" + (b"," + msgspec.json.encode(tail)[1:] if tail else b"}")
+def _collection_end(tail: Mapping[str, Any]) -> bytes:
+    return b"\n]" + close_object(tail)
 
 
-def whole(
+def complete_response(
     request: Request, content: bytes, media_type: str, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Build a response from memory, or 304 if the client's copy is current."""
     etag = etag_of(content)
-    if is_known(request, etag):
+    if is_current(request, etag):
         return Response(status_code=304, headers={"ETag": etag})
     return Response(content, media_type=media_type, headers={**(headers or {}), "ETag": etag})
 
 
-def json_answer(request: Request, value: Any) -> Response:
+def json_response(request: Request, value: Any) -> Response:
     """Build a JSON response with an ETag."""
-    return whole(request, msgspec.json.encode(value), JSON)
+    return complete_response(request, msgspec.json.encode(value), JSON)
 
 
 def etag_of(*parts: bytes) -> str:
@@ -108,7 +109,7 @@ def etag_of(*parts: bytes) -> str:
     return f'W/"{digest.hexdigest()[: 2 * _ETAG_BYTES]}"'
 
 
-def is_known(request: Request, etag: str) -> bool:
+def is_current(request: Request, etag: str) -> bool:
     """Return whether `If-None-Match` contains the tag."""
     given = request.headers.get("If-None-Match")
     if given is None:
@@ -131,7 +132,7 @@ def wants_json(request: Request) -> bool:
     return GEO_JSON in accepted or JSON in accepted
 
 
-def written(result: Written, *, empty: bool) -> Response:
+def write_response(result: Written, *, empty: bool) -> Response:
     """Build the response to a write. If something failed, it always has a body."""
     headers = notices_header(result)
     if result.failed:
@@ -139,7 +140,7 @@ def written(result: Written, *, empty: bool) -> Response:
     if empty and not result.failed:
         return Response(status_code=204, headers=headers)
     states = () if empty else result.states
-    body = _BEGIN + joined(states) + _ended(_envelope(result))
+    body = _BEGIN + join_states(states) + _collection_end(_envelope(result))
     return Response(body, media_type=GEO_JSON, headers=headers)
 
 
@@ -148,7 +149,7 @@ def notices_header(result: Written) -> dict[str, str]:
     return {NOTICES: str(len(result.notices))} if result.notices else {}
 
 
-def written_feature(result: Written) -> Response:
+def feature_response(result: Written) -> Response:
     """Return the written feature.
 
     Notices are in its namespace, so that a client that sends the feature back does not write them.
@@ -164,13 +165,13 @@ def written_feature(result: Written) -> Response:
     return Response(content, media_type=GEO_JSON, headers=notices_header(result))
 
 
-def deleted(result: Deleted, *, empty: bool) -> Response:
+def delete_response(result: Deleted, *, empty: bool) -> Response:
     """Build the response to a deletion by query; lists only the first ids of a very large one."""
     if empty:
         return Response(status_code=204)
     told = Written(deleted=result.ids, version=result.version)
     count = {} if result.count == len(result.ids) else {"deletedCount": result.count}
-    return Response(_BEGIN + _ended(_envelope(told) | count), media_type=GEO_JSON)
+    return Response(_BEGIN + _collection_end(_envelope(told) | count), media_type=GEO_JSON)
 
 
 def _envelope(result: Written) -> dict[str, Any]:

@@ -21,8 +21,8 @@ from naksha.hub.pipeline.version_responses import Changes
 from naksha.model import limits
 from naksha.model.errors import Expired, NakshaError
 from naksha.server.errors import error_json
-from naksha.server.middleware.gate import line_of
-from naksha.server.responses.feed_pages import Feed
+from naksha.server.middleware.gate import admission_key
+from naksha.server.responses.feed_pages import FeedRequest
 from naksha.versioning import FeedPosition, FeedTransaction
 
 EVENTS: Final = "text/event-stream"
@@ -30,7 +30,7 @@ _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _RETRY: Final = b"retry: %d\n\n" % (limits.FEED_RETRY_SECONDS * 1000)
 
 
-async def event_stream(feed: Feed, asked: ReadChanges) -> Response:
+async def event_stream(feed: FeedRequest, asked: ReadChanges) -> Response:
     """Respond with a stream.
 
     Errors of the request get an error response, as usual; expired history is reported by an event,
@@ -38,60 +38,62 @@ async def event_stream(feed: Feed, asked: ReadChanges) -> Response:
     """
     known = feed.request.headers.get("Last-Event-ID")
     asked = msgspec.structs.replace(asked, after=known or asked.after, wait_seconds=0.0)
-    return _Stream(feed, asked, await _first(feed, asked))
+    return _EventStreamResponse(feed, asked, await _first_page(feed, asked))
 
 
-class _Stream(StreamingResponse):
+class _EventStreamResponse(StreamingResponse):
     """A streaming response that counts as a waiting request while it is open."""
 
-    def __init__(self, feed: Feed, asked: ReadChanges, first: Changes | Expired) -> None:
+    def __init__(self, feed: FeedRequest, asked: ReadChanges, first: Changes | Expired) -> None:
         super().__init__(_events(feed, asked, first), media_type=EVENTS, headers=_HEADERS)
         self._feed = feed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         feed = self._feed
-        with feed.server.long_polls.place(line_of(feed.record)):
+        with feed.server.long_polls.place(admission_key(feed.record)):
             feed.leave_turn()
             await super().__call__(scope, receive, send)
 
 
-async def _first(feed: Feed, asked: ReadChanges) -> Changes | Expired:
+async def _first_page(feed: FeedRequest, asked: ReadChanges) -> Changes | Expired:
     try:
         return await feed.now(asked)
     except Expired as error:
         return error
 
 
-async def _events(feed: Feed, asked: ReadChanges, first: Changes | Expired) -> AsyncIterator[bytes]:
+async def _events(
+    feed: FeedRequest, asked: ReadChanges, first: Changes | Expired
+) -> AsyncIterator[bytes]:
     yield _RETRY
     if isinstance(first, Expired):
-        yield _failure(feed, first)
+        yield _error_event(feed, first)
         return
     page: Changes | None = first
     asked = msgspec.structs.replace(asked, wait_seconds=limits.FEED_HEARTBEAT_SECONDS)
     while page is not None:
-        for event in _told(page):
+        for event in _page_events(page):
             yield event
         try:
             page = await feed.server.long_polls.unless_ending(feed.later(asked, page.position))
         except NakshaError as error:
-            yield _failure(feed, error)
+            yield _error_event(feed, error)
             return
 
 
-def _told(page: Changes) -> list[bytes]:
+def _page_events(page: Changes) -> list[bytes]:
     """Build the events of a page; an empty page gives a heartbeat with the position."""
     if not page.items:
         return [b"id: %b\n:\n\n" % page.position.encode()]
     # A client that reconnects with the id of an event continues after it, without duplicates.
-    positions = [_behind(item) for item in page.items[:-1]] + [page.position]
+    positions = [_position_after(item) for item in page.items[:-1]] + [page.position]
     return [
         _event("changes", published_json(item, page.storage), position)
         for item, position in zip(page.items, positions, strict=True)
     ]
 
 
-def _behind(item: FeedTransaction) -> str:
+def _position_after(item: FeedTransaction) -> str:
     """Return the position after an item that is not the last one of its page.
 
     Its version is complete: only a page's last item can be followed by another part of the same
@@ -100,7 +102,7 @@ def _behind(item: FeedTransaction) -> str:
     return str(FeedPosition(item.changeset.version.seq_number))
 
 
-def _failure(feed: Feed, error: NakshaError) -> bytes:
+def _error_event(feed: FeedRequest, error: NakshaError) -> bytes:
     _, body = error_json(error, feed.record.stream_id)
     return _event("expired" if isinstance(error, Expired) else "failed", _encode(body), None)
 

@@ -9,15 +9,15 @@ from starlette.requests import Request
 
 from naksha.hub.feed.storage_feed import read_storage_changes
 from naksha.hub.hub import RealmHub
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.version_requests import ReadChanges
 from naksha.hub.pipeline.version_responses import Changes
-from naksha.server.middleware.gate import line_of
+from naksha.server.middleware.gate import admission_key
 from naksha.server.middleware.request_record import record_of
-from naksha.server.requests.state import context_of, server_of
+from naksha.server.requests.state import context_of, realm_of, server_of
 
 
-class Feed(ABC):
+class FeedRequest(ABC):
     """The change feed of a request."""
 
     def __init__(self, request: Request) -> None:
@@ -26,7 +26,7 @@ class Feed(ABC):
         self.record = record_of(request)
 
     @abstractmethod
-    async def read(self, realm: RealmHub, asked: ReadChanges, context: Context) -> Changes:
+    async def read(self, realm: RealmHub, asked: ReadChanges, context: RequestContext) -> Changes:
         """Read a page."""
 
     async def page(self, asked: ReadChanges) -> Changes:
@@ -42,7 +42,7 @@ class Feed(ABC):
         if found.items or not asked.wait_seconds:
             return found
         long_polls = self.server.long_polls
-        with long_polls.place(line_of(self.record)):
+        with long_polls.place(admission_key(self.record)):
             self.leave_turn()
             later = await long_polls.unless_ending(self.later(asked, found.position))
         return found if later is None else later
@@ -58,11 +58,9 @@ class Feed(ABC):
         Raises:
             Unauthorized: The token is no longer valid.
         """
-        server = self.server
-        self.record.actor = server.authenticator.actor(self.request.scope, self.record)
-        context = await context_of(self.request)
-        realm = await server.hub.realm(context.actor.realm)
-        return await self.read(realm, asked, context)
+        self.record.actor = self.server.authenticator.actor(self.request.scope, self.record)
+        realm = await realm_of(self.request)
+        return await self.read(realm, asked, await context_of(self.request, realm))
 
     async def later(self, asked: ReadChanges, position: str) -> Changes:
         """Read the page after a position.
@@ -73,18 +71,18 @@ class Feed(ABC):
         return await self.now(msgspec.structs.replace(asked, after=position, wait_seconds=seconds))
 
 
-class SpaceFeed(Feed):
+class SpaceFeedRequest(FeedRequest):
     """The change feed of a space."""
 
     def __init__(self, request: Request, space_id: str) -> None:
         super().__init__(request)
         self._space_id = space_id
 
-    async def read(self, realm: RealmHub, asked: ReadChanges, context: Context) -> Changes:
+    async def read(self, realm: RealmHub, asked: ReadChanges, context: RequestContext) -> Changes:
         return await realm.send(self._space_id, asked, context)
 
 
-class StorageFeed(Feed):
+class StorageFeedRequest(FeedRequest):
     """The change feed of a storage."""
 
     def __init__(self, request: Request, storage_id: str, collections: tuple[str, ...]) -> None:
@@ -92,7 +90,7 @@ class StorageFeed(Feed):
         self._storage_id = storage_id
         self._collections = collections
 
-    async def read(self, realm: RealmHub, asked: ReadChanges, context: Context) -> Changes:
+    async def read(self, realm: RealmHub, asked: ReadChanges, context: RequestContext) -> Changes:
         return await read_storage_changes(
             realm, self._storage_id, self._collections, asked, context.actor
         )

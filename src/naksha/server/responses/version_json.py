@@ -16,6 +16,7 @@ from naksha.hub.pipeline.version_responses import (
     Differences,
     Rewritten,
 )
+from naksha.model.json_text import open_object
 from naksha.versioning import DiffAction, FeatureDiff, HistoryStep, Tag, UndecidedFeature
 from naksha.versioning.version_refs import MAIN_BRANCH
 
@@ -90,18 +91,15 @@ def step_json(step: HistoryStep) -> bytes:
         "at": step.started_ms,
         "patch": step.patch(),
     }
-    return _encode(about)[:-1] + b',"feature":' + step.state.raw + b"}"
+    return _encode({**about, "feature": msgspec.Raw(step.state.raw)})
 
 
 def change_json(change: FeatureDiff) -> bytes:
     """Encode a feature that differs, with both sides as they are stored."""
     about = {"id": change.id, "action": change.action.value, "paths": change.paths()}
-    sides = [(b"old", change.old), (b"new", change.new)]
-    return (
-        _encode(about)[:-1]
-        + b"".join(b',"%b":%b' % (name, side.raw) for name, side in sides if side is not None)
-        + b"}"
-    )
+    sides = {"old": change.old, "new": change.new}
+    raw = {name: msgspec.Raw(side.raw) for name, side in sides.items() if side is not None}
+    return _encode({**about, **raw})
 
 
 async def changesets_bytes(page: Changesets) -> AsyncIterator[bytes]:
@@ -113,7 +111,7 @@ async def changesets_bytes(page: Changesets) -> AsyncIterator[bytes]:
     }
     if page.after is not None:
         head["nextPageToken"] = page.after
-    yield _encode(head)[:-1] + b',"versions":{'
+    yield open_object(head) + b',"versions":{'
     separator = b""
     for changed in page.changesets:
         yield separator + b'\n"%d":' % changed.changeset.version.seq_number
@@ -141,7 +139,7 @@ async def changeset_bytes(
         head["message"] = found.message
     if next_page_token is not None:
         head["nextPageToken"] = next_page_token
-    yield _encode(head)[:-1]
+    yield open_object(head)
     for name in ("inserted", "updated", "deleted"):
         yield b',"%b":' % name.encode()
         async for part in collection_bytes(getattr(changed, name)):
@@ -166,7 +164,7 @@ async def differences_bytes(found: Differences) -> AsyncIterator[bytes]:
         "startVersion": found.start_version,
         "endVersion": found.end_version,
     }
-    yield _encode(head)[:-1] + b',"changes":['
+    yield open_object(head) + b',"changes":['
     separator = b"\n"
     async for change in found.changes:
         yield separator + change_json(change)
@@ -187,7 +185,7 @@ async def squashed_bytes(
     head = {"type": kind, "startVersion": found.start_version, "endVersion": found.end_version}
     with SpooledTemporaryFile(SPOOL_BYTES) as updated, SpooledTemporaryFile(SPOOL_BYTES) as deleted:
         later = {DiffAction.UPDATED: updated, DiffAction.DELETED: deleted}
-        yield _encode(head)[:-1] + b',"inserted":{"type":"FeatureCollection","features":['
+        yield open_object(head) + b',"inserted":{"type":"FeatureCollection","features":['
         separator = b""
         async for change in found.changes:
             if operations and _LETTERS[change.action] not in operations:

@@ -82,7 +82,7 @@ async def _check_results(server: ServerState, actor: Actor) -> dict[str, dict[st
     if found["catalog"]["result"] != "OK":
         return found
     realm = await server.hub.realm(actor.realm)
-    actor = await realm.with_roles(actor)
+    actor = await (await realm.configuration()).granted(actor)
     listed = await realm.registry.list(StorageObject)
     things = [thing for thing in listed if thing.active and is_visible(thing, actor)]
     results = await asyncio.gather(*(_result(_check_storage(realm, thing.id)) for thing in things))

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from naksha.server.openapi.config_schemas import answers
 from naksha.server.requests.state import Ctx, server_of
-from naksha.server.responses.encoding import json_answer
+from naksha.server.responses.encoding import json_response
 from naksha.server.routes.operation import check_operator
 from naksha.server.routing.declarations import Router
 
@@ -47,4 +47,4 @@ async def list_instances(request: Request, context: Ctx) -> Response:
         }
         for lease in await node.living()
     ]
-    return json_answer(request, found)
+    return json_response(request, found)

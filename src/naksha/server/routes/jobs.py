@@ -24,7 +24,7 @@ from naksha.hub.jobs.objects import JobObject, JobStatus
 from naksha.server.openapi.config_schemas import ID_PATTERN, answers, changes
 from naksha.server.openapi.job_schemas import JobDocument, JobKindDocument, JobLogDocument
 from naksha.server.requests.state import server_of
-from naksha.server.responses.encoding import JSON, etag_of, is_known, json_answer
+from naksha.server.responses.encoding import JSON, etag_of, is_current, json_response
 from naksha.server.routes.config._crud import ConfigRequestDep, ConfigRoutes, Tags, removed
 from naksha.server.routing.declarations import PathParam, QueryParam, Router
 from naksha.spi.jobs.messages import JobKind
@@ -50,7 +50,7 @@ def _shown(request: Request, seen: JobWithState, status: int = 200) -> Response:
     body = _job_json(seen)
     suffix = etag_of(msgspec.json.encode(body["status"])).strip('"')
     headers = {"ETag": f'"{seen.job.etag()}.{suffix}"'}
-    if request.method == "GET" and is_known(request, headers["ETag"]):
+    if request.method == "GET" and is_current(request, headers["ETag"]):
         return Response(status_code=304, headers=headers)
     return Response(msgspec.json.encode(body), status, headers, media_type=JSON)
 
@@ -77,9 +77,9 @@ def _kind_json(kind: JobKind) -> dict[str, Any]:
 async def list_job_kinds(request: ConfigRequestDep) -> Response:
     """List the kinds of jobs with their parameters; empty without the right to use jobs."""
     if not request.actor.rights.grants.get(Right.USE_JOBS):
-        return json_answer(request.http, [])
+        return json_response(request.http, [])
     known = await server_of(request.http).jobs.kinds.all()
-    return json_answer(request.http, [_kind_json(kind) for _, kind in sorted(known.items())])
+    return json_response(request.http, [_kind_json(kind) for _, kind in sorted(known.items())])
 
 
 @router.get(JOBS, **_jobs.lists)
@@ -89,7 +89,7 @@ async def list_jobs(
 ) -> Response:
     """List the jobs of the realm."""
     seen = await jobs_of(request.realm, request.actor, state)
-    return json_answer(request.http, [_job_json(one) for one in seen])
+    return json_response(request.http, [_job_json(one) for one in seen])
 
 
 @router.post(JOBS, **_MAKES)
@@ -120,7 +120,7 @@ async def get_job_log(job_id: Id, request: ConfigRequestDep, after: After = 0) -
         "first": first,
         "next": log.dropped + len(log.lines),
     }
-    return json_answer(request.http, body)
+    return json_response(request.http, body)
 
 
 @router.post(

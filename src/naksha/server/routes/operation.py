@@ -15,7 +15,7 @@ from naksha.hub.pipeline.request_context import DEFAULT_REALM, Actor
 from naksha.model.errors import Forbidden, Unauthorized
 from naksha.server.metrics import CONTENT_TYPE_LATEST, exposition
 from naksha.server.openapi.feature_schemas import some_errors
-from naksha.server.requests.state import context_of, server_of
+from naksha.server.requests.state import context_of, realm_of, server_of
 from naksha.server.responses.encoding import JSON
 from naksha.server.routing.declarations import Responses, Router
 
@@ -60,7 +60,7 @@ async def metrics(request: Request) -> Response:
     """
     settings = server_of(request).settings
     if not settings.open_metrics:
-        check_operator((await context_of(request)).actor)
+        check_operator((await context_of(request, await realm_of(request))).actor)
     is_one_of_many = settings.workers > 1
     return Response(exposition(is_one_of_many), media_type=CONTENT_TYPE_LATEST)
 

@@ -203,7 +203,7 @@ def open_manifest(folder: Path, storage: StorageIdentity, info: CollectionInfo) 
     if any(_SEGMENT.fullmatch(each.name) for each in folder.iterdir()):
         # Their content is unknown without it, and the storage may have dropped these states.
         raise InvalidArgument(
-            f"The archive in {folder} has segments, but no {MANIFEST}; restore the file",
+            f"The archive in {folder} has segments, but the file {MANIFEST} is missing; restore it",
             field="archive",
         )
     made = Manifest(storage.id, info.id, info.number)
@@ -234,7 +234,8 @@ def locked_archive(folder: Path) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Busy(
-                f"The archive in {folder} is locked by another job; retry later", field="archive"
+                f"Another job is using the archive in {folder}; retry when it has ended",
+                field="archive",
             ) from None
         yield
 
@@ -311,7 +312,9 @@ def read_files(spark: SparkSession, files: Iterable[Path], schema: StructType) -
     try:
         return rows_of_parquet(spark, map(str, files), schema)
     except InvalidArgument as error:
-        raise StorageCorrupt(f"The archive is damaged: {error.message}") from error
+        raise StorageCorrupt(
+            f"The archive is damaged; restore its files from a backup: {error.message}"
+        ) from error
 
 
 async def _manifest(storage: Storage, folder: Path, collection: str) -> Manifest:
@@ -360,7 +363,8 @@ async def _planned(
         return await storage.plan(manifest.collection, Query(), found.at), []
     if txn < since.floor:
         raise Expired(
-            f"History before version {since.oldest} was dropped before it could be archived",
+            f"History before version {since.oldest} was dropped before it could be archived; read "
+            f"version {since.oldest} or a later one",
             oldest=since.oldest,
             collection_id=manifest.collection,
         )

@@ -392,7 +392,9 @@ def _write(
         back = read_files(spark, [work / file for file in files], states.schema)
         found = watched(spark, progress, "read back", lambda: _checksum(back))
         if found != expected and oldest != plan.oldest:
-            raise Retryable("History expired while it was archived; nothing was dropped, retry")
+            raise Retryable(
+                "History expired while it was archived; nothing was dropped, start the job again"
+            )
         _check_same(found, expected)
         for left in work.iterdir():
             if left.name not in files:

@@ -16,11 +16,11 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.state import XYZ
 from naksha.spark.jobs.loading.check import REJECTED, RecordChecker
 from naksha.spark.jobs.state_pairs import STATE
-from naksha.spi.arrow import GIVEN
+from naksha.spi.arrow import INPUT
 
 BEFORE: Final = ("properties", "members", "tags", "crid")
 """Columns of the version for a quick test whether a feature is unchanged."""
-_READ: Final = pa.schema([*GIVEN, *(field for field in REJECTED if field.name not in GIVEN.names)])
+_READ: Final = pa.schema([*INPUT, *(field for field in REJECTED if field.name not in INPUT.names)])
 READ_ROWS: Final[StructType] = from_arrow_schema(_READ)
 """Rows that `Reading` returns: features, and rejected records, which have a `reason`."""
 _EMPTY: Final = r"^\s*\{\s*\}\s*$"
@@ -110,7 +110,7 @@ def _is_same() -> Column:
 
 
 def _document() -> Column:
-    """Build the JSON of a feature without geometry from columns of `naksha.spi.arrow.GIVEN`."""
+    """Build the JSON of a feature without geometry from columns of `naksha.spi.arrow.INPUT`."""
     properties = f.coalesce("properties", f.lit("{}"))
     given = f.to_json(f.struct("tags", "crid"))
     own = f.when(f.col("tags").isNotNull() | f.col("crid").isNotNull(), given)

@@ -30,7 +30,7 @@ from naksha.spark.jobs.watched_actions import watched
 from naksha.spark.runtime.sessions import in_utc
 from naksha.spark.runtime.storage_cache import SharedStorage, shared_storage
 from naksha.spark.source.write import applied_job
-from naksha.spi.staging import Applied, StagedWrite, WriteMode, check_key
+from naksha.spi.staging import AppliedWrite, StagedWrite, WriteMode, check_key
 
 _DELETING: Final = (WriteMode.REPLACE, WriteMode.MIRROR)
 
@@ -157,7 +157,7 @@ def _report_missing_columns(rows: list[Any], staged: int, progress: JobProgress)
             )
 
 
-def _loaded(spec: Load, applied: Applied) -> Loaded:
+def _loaded(spec: Load, applied: AppliedWrite) -> Loaded:
     """Build the report of a load from the recorded result."""
     return Loaded(
         collection=spec.collection,

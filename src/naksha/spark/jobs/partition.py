@@ -99,7 +99,7 @@ def partition(spark: SparkSession, spec: Partition, progress: JobProgress) -> Pa
     kept = spec.keep and at.version.seq_number > 0
     if kept:
         found = Partitioning.of(cells, at.version, most, size)
-        storage.call(lambda it: it.keep_partitioning(spec.collection, found))
+        storage.call(lambda it: it.store_partitioning(spec.collection, found))
     report = Partitioned(
         by_qrid=dict(islice(cells.items(), limits.CELLS_TOLD_MAX)),
         cells=len(cells),

@@ -23,7 +23,7 @@ from naksha.model import limits
 from naksha.model.errors import CollectionNotFound, Expired, Retryable, StorageCorrupt
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.query import Query, States
-from naksha.model.status_codes import outward
+from naksha.model.status_codes import status_codes_of
 from naksha.model.transaction import MAIN, LogFilter, Signal, Transaction
 from naksha.model.version import AtSeq, Version
 from naksha.spark.jobs import invariants
@@ -372,7 +372,7 @@ def _counted(log: DataFrame, first: int | None) -> DataFrame:
 
 
 def _exit_code(report: Verified) -> int:
-    return outward(StorageCorrupt).exit_code if report.violations else 0
+    return status_codes_of(StorageCorrupt).exit_code if report.violations else 0
 
 
 JOB = Job(

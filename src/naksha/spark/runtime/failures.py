@@ -16,7 +16,7 @@ import msgspec
 
 from naksha.model import errors
 from naksha.model.errors import InvalidArgument, NakshaError
-from naksha.spi.jobs.messages import Failed, errors_by_code
+from naksha.spi.jobs.messages import FailedMessage, errors_by_code
 
 MARK: Final = "naksha-error:"
 """Prefix of a note."""
@@ -99,10 +99,10 @@ def ours(error: BaseException) -> BaseException:
     return found
 
 
-def failure_of(error: BaseException) -> Failed | None:
-    """Convert an exception to a `Failed` line; None if it does not contain a Naksha error."""
+def failure_of(error: BaseException) -> FailedMessage | None:
+    """Convert an exception to a `FailedMessage`; None if it contains no Naksha error."""
     found = ours(error)
-    return Failed.of(found) if isinstance(found, NakshaError) else None
+    return FailedMessage.of(found) if isinstance(found, NakshaError) else None
 
 
 def _noted(text: str) -> _Failure | None:

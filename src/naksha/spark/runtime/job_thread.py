@@ -34,7 +34,7 @@ from naksha.model.errors import (
     TimedOut,
     Unavailable,
 )
-from naksha.model.status_codes import outward
+from naksha.model.status_codes import status_codes_of
 from naksha.spark.jobs.frame import JobAccess
 from naksha.spark.jobs.registry import JobRequest
 from naksha.spark.runtime.failures import failure_of
@@ -49,7 +49,7 @@ from naksha.spark.runtime.storage_cache import (
 )
 from naksha.spark.source.options import StorageRef
 from naksha.spark.source.write import applied_job
-from naksha.spi.jobs.messages import Done, Failed, Line
+from naksha.spi.jobs.messages import DoneMessage, FailedMessage, JobMessage
 
 STARTING: Final = "starting Spark"
 UNFORESEEN: Final = "The job failed unexpectedly; see its log for the reason"
@@ -85,7 +85,7 @@ class JobRun:
         line = self._news.get()
         if line is _CANCEL:
             line = self._wait_for_cancelled()
-        assert isinstance(line, Done | Failed)
+        assert isinstance(line, DoneMessage | FailedMessage)
         self._progress.end(line)
         return _exit_code(line)
 
@@ -101,7 +101,7 @@ class JobRun:
         if self._progress.cancel():
             self._news.put(_CANCEL)
 
-    def _wait_for_cancelled(self) -> Line:
+    def _wait_for_cancelled(self) -> JobMessage:
         """Wait for the end of a cancelled job; it may have succeeded in the meantime."""
         end_calls()
         # In a thread of its own: the process must end even if Spark does not respond.
@@ -114,18 +114,18 @@ class JobRun:
             sys.stderr.flush()
             _terminate_group()
             os._exit(_exit_code(line))
-        assert isinstance(line, Done | Failed)
+        assert isinstance(line, DoneMessage | FailedMessage)
         return line
 
-    def _recorded_result(self) -> Done | Failed:
+    def _recorded_result(self) -> DoneMessage | FailedMessage:
         """Determine the result of a job that does not end.
 
         Its calls are disabled, so it cannot write any more. It may block its storage object, so
         another one is opened.
         """
         end_calls(for_good=True)
-        answers: queue.SimpleQueue[Done | Failed] = queue.SimpleQueue()
-        stuck = Failed.of(Cancelled("The job was cancelled but did not end in time"))
+        answers: queue.SimpleQueue[DoneMessage | FailedMessage] = queue.SimpleQueue()
+        stuck = FailedMessage.of(Cancelled("The job was cancelled but did not end in time"))
 
         def ask() -> None:
             answers.put(self._settled(stuck, lambda place: OpenStorage(place, must_exist=True)))
@@ -148,7 +148,7 @@ class JobRun:
     def _work(self) -> None:
         """Run in the thread of the job."""
         try:
-            line: Line = self._done()
+            line: JobMessage = self._done()
         except BaseException as error:  # noqa: BLE001 - every failure is reported
             failed = self._failure(error)
             line = _unknown_outcome(failed)
@@ -156,7 +156,7 @@ class JobRun:
                 line = self._settled(failed, existing_storage)
         self._news.put(line)
 
-    def _done(self) -> Done:
+    def _done(self) -> DoneMessage:
         progress, job = self._progress, self._request.job
         if job.access is not JobAccess.WRITE:
             existing_storage(
@@ -172,21 +172,21 @@ class JobRun:
         spark: Any = self._spark  # None for a job that does not use Spark
         report = job.run(spark, self._request.spec, progress)
         code = 0 if job.exit_code is None else job.exit_code(report)
-        return Done(msgspec.to_builtins(report), code)
+        return DoneMessage(msgspec.to_builtins(report), code)
 
-    def _failure(self, error: BaseException) -> Failed:
+    def _failure(self, error: BaseException) -> FailedMessage:
         if self._progress.is_cancelled:
             # Any error after a cancellation is taken for a consequence of it.
-            return Failed.of(Cancelled("The job was cancelled"))
+            return FailedMessage.of(Cancelled("The job was cancelled"))
         found = failure_of(error)
         if found is None:
             traceback.print_exception(error, file=sys.stderr)
-            found = Failed(NakshaError.code, UNFORESEEN)
+            found = FailedMessage(NakshaError.code, UNFORESEEN)
         return found
 
     def _settled(
-        self, failed: Failed, storage_at: Callable[[StorageRef], OpenStorage | SharedStorage]
-    ) -> Done | Failed:
+        self, failed: FailedMessage, storage_at: Callable[[StorageRef], OpenStorage | SharedStorage]
+    ) -> DoneMessage | FailedMessage:
         """Determine the result of a job after an error.
 
         If its transaction was applied nevertheless, the job is done, even when it was cancelled.
@@ -201,7 +201,7 @@ class JobRun:
             is_asked = failed.code in _UNSURE or failed.code == _WRITTEN_BY_ANOTHER
             applied = applied_job(storage, job_id, spec.collection) if is_asked else None
             if applied is not None:
-                return Done(msgspec.to_builtins(applied))
+                return DoneMessage(msgspec.to_builtins(applied))
         except (NotFound, Conflict):
             return failed  # the storage or collection does not exist, or another job has this id
         except NakshaError:
@@ -211,17 +211,22 @@ class JobRun:
         return failed
 
 
-def _unknown_outcome(failed: Failed) -> Failed:
+def _unknown_outcome(failed: FailedMessage) -> FailedMessage:
     """Convert a failure for a storage that cannot report whether the write was applied."""
     if failed.code not in _UNSURE:
         return failed
-    return Failed.of(
-        OutcomeUnknown(f"{failed.message}; the storage did not report whether it was written")
+    return FailedMessage.of(
+        OutcomeUnknown(
+            f"{failed.message}; the storage did not report whether the job's result was written, "
+            "so check before you repeat the job"
+        )
     )
 
 
-def _exit_code(line: Done | Failed) -> int:
-    return line.exit_code if isinstance(line, Done) else outward(line.error()).exit_code
+def _exit_code(line: DoneMessage | FailedMessage) -> int:
+    return (
+        line.exit_code if isinstance(line, DoneMessage) else status_codes_of(line.error()).exit_code
+    )
 
 
 def _terminate_group() -> None:

@@ -18,14 +18,14 @@ from typing import BinaryIO, Final
 import msgspec
 
 from naksha.model.errors import InvalidArgument, NakshaError
-from naksha.model.status_codes import outward
+from naksha.model.status_codes import status_codes_of
 from naksha.spark.jobs.loading import gdal
 from naksha.spark.jobs.registry import describe_jobs, read_spec
 from naksha.spark.runtime.job_thread import JobRun
 from naksha.spark.runtime.parent_pipe import ParentPipe
 from naksha.spark.runtime.progress import LineProgress
 from naksha.spark.runtime.sessions import LOCAL
-from naksha.spi.jobs.messages import MODULE, Failed
+from naksha.spi.jobs.messages import MODULE, FailedMessage
 
 _STDIN: Final = "-"
 
@@ -41,8 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = dict(_setting(text) for text in options.settings)
         request = read_spec(_spec_from_parent() if options.attached else _read(options.spec))
     except NakshaError as error:
-        out.write(msgspec.json.encode(Failed.of(error)) + b"\n")
-        return outward(error).exit_code
+        out.write(msgspec.json.encode(FailedMessage.of(error)) + b"\n")
+        return status_codes_of(error).exit_code
     finally:
         out.flush()
     gdal.hold()
@@ -104,7 +104,8 @@ def _read(name: str) -> bytes:
         return Path(name).read_bytes()
     except OSError as error:
         raise InvalidArgument(
-            f"The specification {name!r} cannot be read: {error.strerror}", field="spec"
+            f"The file {name!r} with the specification of the job cannot be read: {error.strerror}",
+            field="spec",
         ) from error
 
 

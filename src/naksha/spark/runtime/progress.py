@@ -10,7 +10,14 @@ import msgspec
 
 from naksha.model import limits
 from naksha.model.errors import Cancelled
-from naksha.spi.jobs.messages import Done, Late, Line, Moved, Phase, Said
+from naksha.spi.jobs.messages import (
+    DoneMessage,
+    JobMessage,
+    LogMessage,
+    PhaseMessage,
+    ProgressMessage,
+    UncancellableMessage,
+)
 from naksha.spi.jobs.reports import fitting
 
 PAUSE_SECONDS: Final = 0.2
@@ -39,7 +46,7 @@ class LineProgress:
         with self._lock:
             self._report_progress()
             self._done = self._told = 0
-            self._write_line(Phase(name, total))
+            self._write_line(PhaseMessage(name, total))
         self.check()
 
     def advance(self, count: int = 1) -> None:
@@ -53,7 +60,7 @@ class LineProgress:
     def say(self, text: str) -> None:
         """Report a text for the log."""
         with self._lock:
-            self._write_line(Said(text[: limits.JOB_SAID_LENGTH_MAX]))
+            self._write_line(LogMessage(text[: limits.JOB_SAID_LENGTH_MAX]))
         self.check()
 
     def disable_cancellation(self) -> None:
@@ -68,7 +75,7 @@ class LineProgress:
         if self.is_cancelled:
             raise Cancelled("The job was cancelled")
         with self._lock:
-            self._write_line(Late())
+            self._write_line(UncancellableMessage())
 
     def cancel(self) -> bool:
         """Cancel the job with its next call; False if it was cancelled before or is too late."""
@@ -79,12 +86,12 @@ class LineProgress:
             self.is_cancelled = False
         return self.is_cancelled
 
-    def end(self, line: Line) -> None:
+    def end(self, line: JobMessage) -> None:
         """Write the last line, with the report cut to the maximum size of a line.
 
         The reader rejects longer lines and would take the job for one that ended without a result.
         """
-        if isinstance(line, Done):
+        if isinstance(line, DoneMessage):
             report = fitting(line.report, limits.JOB_LINE_BYTES_MAX - _AROUND_BYTES)
             line = msgspec.structs.replace(line, report=report)
         with self._lock:
@@ -99,8 +106,8 @@ class LineProgress:
     def _report_progress(self) -> None:
         if self._done != self._told:
             self._told, self._told_at = self._done, time.monotonic()
-            self._write_line(Moved(self._done))
+            self._write_line(ProgressMessage(self._done))
 
-    def _write_line(self, line: Line) -> None:
+    def _write_line(self, line: JobMessage) -> None:
         self._out.write(msgspec.json.encode(line) + b"\n")
         self._out.flush()

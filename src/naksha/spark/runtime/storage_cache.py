@@ -17,9 +17,9 @@ from naksha.model import limits
 from naksha.model.errors import Cancelled
 from naksha.spark.source.options import StorageRef
 from naksha.spi.locations import FILE, STORAGES, path_of
-from naksha.spi.loop_thread import Background
-from naksha.spi.opening import open_storage
+from naksha.spi.loop_thread import LoopThread
 from naksha.spi.storage import Storage
+from naksha.spi.storage_factory import open_storage
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class OpenStorage:
 
     def __init__(self, place: StorageRef, *, must_exist: bool = False) -> None:
         self._place = place
-        self._background = Background()
+        self._background = LoopThread()
         self._context: AbstractAsyncContextManager[Storage] = open_storage(
             place.location, **place.settings, must_exist=must_exist
         )
@@ -64,7 +64,7 @@ class OpenStorage:
         return self._background.iterate(work(self._held.inside), 1)
 
     def end_calls(self, *, for_good: bool = False) -> None:
-        """Cancel pending calls of other threads, see `Background.end_calls`."""
+        """Cancel pending calls of other threads, see `LoopThread.end_calls`."""
         self._background.end_calls(for_good=for_good)
 
     def close(self) -> None:

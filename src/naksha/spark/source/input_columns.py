@@ -1,4 +1,4 @@
-"""Conversion of the columns of a written DataFrame to features (`naksha.spi.arrow.GIVEN`)."""
+"""Conversion of the columns of a written DataFrame to features (`naksha.spi.arrow.INPUT`)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 )
 
 from naksha.model.errors import InvalidArgument
-from naksha.spi.arrow import GIVEN, as_given
+from naksha.spi.arrow import INPUT, as_input
 
 SRIDS: Final = (4326, 0)
 """Accepted SRIDs: WGS 84, or unspecified, which means WGS 84."""
@@ -82,8 +82,8 @@ def feature_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     if geometry is not None and pa.types.is_struct(geometry.type):
         columns["geometry"] = _wkb(geometry)
     if not columns:
-        return pa.RecordBatch.from_pylist([{}] * batch.num_rows, schema=GIVEN)
-    return as_given(pa.RecordBatch.from_pydict(columns))
+        return pa.RecordBatch.from_pylist([{}] * batch.num_rows, schema=INPUT)
+    return as_input(pa.RecordBatch.from_pydict(columns))
 
 
 def _wkb(geometry: pa.StructArray) -> pa.Array:

@@ -29,34 +29,41 @@ from pyspark.sql.datasource import Not as NotFilter
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
-from naksha.model.query import And, Bbox, Not, Op, Or, Predicate, Query
+from naksha.model.query import (
+    MEMBERS,
+    ONE_OF,
+    PREFIXES,
+    RANGES,
+    And,
+    Bbox,
+    Not,
+    Op,
+    Or,
+    Predicate,
+    Query,
+)
 from naksha.model.query import Test as PropertyTest
 from naksha.model.state import XYZ
 from naksha.spi.arrow import COLUMNS
-from naksha.spi.support.query_parts import check_text
+from naksha.spi.query.values import check_text
 
 Path = tuple[str, ...]
 _EVERYTHING: Final = And(())
 _NOTHING: Final = Or(())
 _TEXTS: Final[dict[str, Path]] = {
     "id": ("id",),
-    "app_id": ("properties", XYZ, "appId"),
     **{
-        name: ("properties", XYZ, name)
-        for name in ("uuid", "puuid", "muuid", "action", "author", "crid", "qrid", "mrid")
+        name: ("properties", XYZ, MEMBERS.get(name, name))
+        for name in ("uuid", "puuid", "muuid", *ONE_OF, "crid", *PREFIXES)
     },
 }
 """String columns and their paths in a feature."""
 _NUMBERS: Final[dict[str, Path]] = {
-    "created_at": ("properties", XYZ, "createdAt"),
-    "updated_at": ("properties", XYZ, "updatedAt"),
-    **{name: ("properties", XYZ, name) for name in ("version", "rtcts", "rtuts")},
+    name: ("properties", XYZ, MEMBERS.get(name, name))
+    for name in ("created_at", "updated_at", "version", "rtcts", "rtuts")
 }
-_AMONG: Final = {"id": "ids", "author": "authors", "app_id": "app_ids", "action": "actions"}
+_AMONG: Final = {"id": "ids", **ONE_OF}
 """Columns that a query restricts by a set of values."""
-_PREFIXES: Final = {"mrid": "mrid_prefix", "qrid": "qrid_prefix"}
-_RANGES: Final = {"txn": ("txn_from", "txn_to"), "updated_at": ("updated_from", "updated_to")}
-"""Columns that a query restricts by a half-open range: from the first bound to below the second."""
 _ORDERS: Final[dict[type[Filter], Op]] = {
     EqualTo: Op.EQ,
     LessThan: Op.LT,
@@ -108,13 +115,13 @@ class _QueryBuilder:
             return False
         if name in _AMONG and self._among(_AMONG[name], filter_):
             return True
-        if name in _RANGES and isinstance(filter_, (*_ORDERS, In, EqualNullSafe)):
-            return self._range(*_RANGES[name], filter_)
+        if name in RANGES and isinstance(filter_, (*_ORDERS, In, EqualNullSafe)):
+            return self._range(*RANGES[name], filter_)
         predicate = _predicate(filter_, name)
         if predicate is None:
             return False
-        if name in _PREFIXES and isinstance(filter_, EqualTo | StringStartsWith):
-            self._prefix(_PREFIXES[name], filter_.value)
+        if name in PREFIXES and isinstance(filter_, EqualTo | StringStartsWith):
+            self._prefix(PREFIXES[name], filter_.value)
         if predicate != _EVERYTHING:
             self._where.append(predicate)
         return True

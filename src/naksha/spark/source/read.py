@@ -16,7 +16,7 @@ from naksha.spark.source.columns import Projection
 from naksha.spark.source.pushdown import pushed
 from naksha.spark.source.read_options import ReadOptions, check_file_exists
 from naksha.spi.arrow import COLUMNS
-from naksha.spi.storage import Layer, Split, Storage
+from naksha.spi.storage import BranchLayer, Split, Storage
 from naksha.versioning.lines import Place, line_on, place_of
 from naksha.versioning.version_refs import MAIN_BRANCH, SingleRef, parse_ref
 
@@ -24,7 +24,7 @@ from naksha.versioning.version_refs import MAIN_BRANCH, SingleRef, parse_ref
 class ResolvedVersion(msgspec.Struct, frozen=True):
     """Resolved version, which later writes, tags and renames do not change."""
 
-    layers: tuple[Layer, ...]
+    layers: tuple[BranchLayer, ...]
     at: VersionSelector
 
 

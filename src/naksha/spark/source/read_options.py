@@ -3,7 +3,8 @@
     storage, schema, collection          location
     version, states                      which states: live, deleted or all of a version
     bbox, tile, intersects, radius       spatial filter
-    tags, where, updatedFrom, updatedTo  other filters
+    tags, where                          other filters
+    createdFrom, createdTo               times, like updatedFrom and updatedTo
     geometry                             format of geometries
     pushFilters                          whether the storage evaluates Spark's filters
 
@@ -35,7 +36,8 @@ STARTING: Final = "startingVersion"
 READ: Final = (
     *PLACE,
     *("version", "states", "bbox", "tile", "intersects", "radius", "tags", "where"),
-    *("updatedFrom", "updatedTo", "geometry", "properties", "pushFilters"),
+    *("createdFrom", "createdTo", "updatedFrom", "updatedTo"),
+    *("geometry", "properties", "pushFilters"),
 )
 """All options of a read."""
 COLUMNS: Final = "columns"
@@ -171,6 +173,8 @@ def query_of(options: Mapping[str, str]) -> Query:
         spatial=_spatial(options),
         where=_where(options),
         tags=_tags(options),
+        created_from=_time(options, "createdFrom"),
+        created_to=_time(options, "createdTo"),
         updated_from=_time(options, "updatedFrom"),
         updated_to=_time(options, "updatedTo"),
         states=_one_of(options, "states", States, States.LIVE),

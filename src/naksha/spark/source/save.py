@@ -31,7 +31,7 @@ from naksha.spark.source.json_numbers import (
 from naksha.spark.source.options import StorageRef, storage_ref_of
 from naksha.spark.source.write import applied_job
 from naksha.spark.source.write_options import WriteOptions, options_of
-from naksha.spi.staging import Applied, StagedWrite, WriteMode, check_write
+from naksha.spi.staging import AppliedWrite, StagedWrite, WriteMode, check_write
 from naksha.versioning.version_refs import MAIN_BRANCH
 
 JSON_COLUMNS: Final = ("properties", "members")
@@ -52,7 +52,7 @@ def write(
     job: str | None = None,
     branch: str = MAIN_BRANCH,
     schema: str | None = None,
-) -> Applied:
+) -> AppliedWrite:
     """Write a DataFrame as features of a collection with one transaction, and return the result.
 
     `df.write.format("naksha")` does the same without a result.
@@ -91,13 +91,16 @@ def write(
     done = applied_job(shared_storage(place), staged.job, info.id, branch)
     if done is None:
         raise OutcomeUnknown(
-            "Spark reported a successful write, but the storage has no record of the job",
+            "Spark reported a successful write, but the storage has no record of job "
+            f"{staged.job!r}; check the collection before you repeat the write",
             field="job",
         )
     return msgspec.structs.replace(done, repeated=False)
 
 
-def _written(place: StorageRef, write: StagedWrite, branch: str, error: BaseException) -> Applied:
+def _written(
+    place: StorageRef, write: StagedWrite, branch: str, error: BaseException
+) -> AppliedWrite:
     """Determine the result of a write that Spark reported as failed: it may have been applied.
 
     Raises:
@@ -110,7 +113,9 @@ def _written(place: StorageRef, write: StagedWrite, branch: str, error: BaseExce
         if isinstance(error, NakshaError) and not isinstance(error, Unavailable):
             raise error from error.__cause__
         raise OutcomeUnknown(
-            f"{error!s:.500}; the storage did not report whether it was written", field="job"
+            f"{error!s:.500}; the storage did not report whether the features were written, so "
+            "check before you repeat the write",
+            field="job",
         ) from reason
     if done is None:
         raise error from error.__cause__

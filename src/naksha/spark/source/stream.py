@@ -39,7 +39,7 @@ from naksha.spark.runtime.storage_cache import close, existing_storage
 from naksha.spark.source.columns import CHANGES, Projection
 from naksha.spark.source.read import place_at
 from naksha.spark.source.read_options import StreamOptions, check_file_exists
-from naksha.spi.storage import Layer, Split, Storage
+from naksha.spi.storage import BranchLayer, Split, Storage
 from naksha.versioning.lines import Line, line_of, line_of_branch
 from naksha.versioning.version_refs import MAIN_BRANCH
 
@@ -55,7 +55,7 @@ class ChangeSplits(msgspec.Struct, frozen=True):
     """
 
     splits: tuple[Split, ...]
-    layers: tuple[Layer, ...]
+    layers: tuple[BranchLayer, ...]
     first: int
 
 
@@ -262,8 +262,9 @@ async def _checked(storage: Storage, offset: Offset) -> Version | None:
     for name in here.keys() & offset.keys():
         if here[name] != offset[name]:
             raise VersionNotFound(
-                f"The stream is at version {number} with {name} {offset[name]}, but the storage has"
-                f" {here[name]}; it is a different storage, or was restored from an older copy",
+                f"The stream is at version {number} with {name} {offset[name]!r}, but the storage "
+                f"has {here[name]!r}; the storage is a different one or was restored from an "
+                "older copy, so start the stream again with a new checkpoint",
                 field="storage",
             )
     return version
@@ -278,8 +279,9 @@ async def _known(storage: Storage, seq_number: int) -> Version | None:
 
 def _too_far(position: int, last: int) -> NotYetPublished:
     return NotYetPublished(
-        f"The stream is at version {position}, but the last version of the storage is {last}; it is"
-        " a different storage, or was restored from an older copy",
+        f"The stream is at version {position}, but the last version of the storage is {last}; the "
+        "storage is a different one or was restored from an older copy, so start the stream "
+        "again with a new checkpoint",
         field="storage",
     )
 

@@ -25,7 +25,14 @@ from naksha.spark.runtime.failures import noting
 from naksha.spark.runtime.storage_cache import OpenStorage, SharedStorage, shared_storage
 from naksha.spark.source.input_columns import check_columns, feature_batch
 from naksha.spark.source.write_options import WriteOptions
-from naksha.spi.staging import JOB, Applied, Stage, StagedPart, Staging, applied_there
+from naksha.spi.staging import (
+    JOB,
+    AppliedWrite,
+    StagedPart,
+    StagingAttempt,
+    StagingStorage,
+    applied_there,
+)
 from naksha.spi.storage import Storage
 from naksha.versioning.lines import line_of
 from naksha.versioning.version_refs import MAIN_BRANCH
@@ -103,7 +110,8 @@ def _local_property(name: str) -> str:
     value = None if context is None else context.getLocalProperty(name)
     if value is None:
         raise NotSupported(
-            f"Spark does not provide the local property {name!r}, which streaming writes require",
+            f"This Spark does not provide the local property {name!r}, which streaming writes "
+            "require; use a supported version of Spark",
             field="job",
         )
     return value
@@ -130,7 +138,7 @@ def stage(options: WriteOptions, batches: Iterator[pa.RecordBatch]) -> StagedPar
     if first is None:
         return None
 
-    async def begin(found: Storage) -> Stage:
+    async def begin(found: Storage) -> StagingAttempt:
         return await (await _line(found, options)).stage(write.job, write.info)
 
     with noting(), shared_storage(options.place).using() as storage:
@@ -151,12 +159,12 @@ def _chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield batch.slice(start, STAGED_CHUNK_FEATURES)
 
 
-def apply(options: WriteOptions, parts: Sequence[StagedPart]) -> Applied:
+def apply(options: WriteOptions, parts: Sequence[StagedPart]) -> AppliedWrite:
     """Apply exactly these parts, in the process of the driver; idempotent."""
 
-    async def do(found: Storage) -> Applied:
+    async def do(found: Storage) -> AppliedWrite:
         write, line = options.write, await line_of(found, options.branch)
-        record = await found.kept(JOB, write.job)
+        record = await found.stored_object(JOB, write.job)
         if record is None:
             return await line.storage.apply_staged(write, parts)
         # The branch may have had another base then, so all its overlays count.
@@ -170,15 +178,15 @@ def apply(options: WriteOptions, parts: Sequence[StagedPart]) -> Applied:
 
 def applied_job(
     storage: OpenStorage | SharedStorage, job: str, collection: str, branch: str = MAIN_BRANCH
-) -> Applied | None:
+) -> AppliedWrite | None:
     """Return the recorded result of an applied job; None if it was not applied.
 
     Raises:
         Conflict: The job was applied to another collection or on another branch.
     """
 
-    async def ask(found: Storage) -> Applied | None:
-        record = await found.kept(JOB, job)
+    async def ask(found: Storage) -> AppliedWrite | None:
+        record = await found.stored_object(JOB, job)
         if record is None:
             return None
         line = await line_of(found, branch)
@@ -193,5 +201,5 @@ def drop(options: WriteOptions) -> None:
         shared_storage(options.place).call(lambda s: s.drop_staged(options.write.job))
 
 
-async def _line(storage: Storage, options: WriteOptions) -> Staging:
+async def _line(storage: Storage, options: WriteOptions) -> StagingStorage:
     return (await line_of(storage, options.branch)).storage

@@ -22,34 +22,34 @@ MODULE: Final = "naksha.spark"
 """Module of the job process: `python -m naksha.spark`."""
 
 
-class _Line(msgspec.Struct, frozen=True, tag_field="event"):
+class _BaseMessage(msgspec.Struct, frozen=True, tag_field="event"):
     """Base of all messages; the tag is the event."""
 
 
-class Phase(_Line, frozen=True, tag="phase"):
+class PhaseMessage(_BaseMessage, frozen=True, tag="phase"):
     """A new phase begins; `total` is its number of items, if known."""
 
     name: str
     total: int | None = None
 
 
-class Moved(_Line, frozen=True, tag="moved"):
+class ProgressMessage(_BaseMessage, frozen=True, tag="moved"):
     """Number of items of the phase that are done."""
 
     done: int
 
 
-class Said(_Line, frozen=True, tag="said"):
+class LogMessage(_BaseMessage, frozen=True, tag="said"):
     """Log message for people."""
 
     text: str
 
 
-class Late(_Line, frozen=True, tag="late"):
+class UncancellableMessage(_BaseMessage, frozen=True, tag="late"):
     """The job can no longer be cancelled: it begins a step that cannot be undone, and finishes."""
 
 
-class Done(_Line, frozen=True, tag="done", omit_defaults=True):
+class DoneMessage(_BaseMessage, frozen=True, tag="done", omit_defaults=True):
     """The job succeeded.
 
     `exit_code` is that of the process, for scripts: a job that checks for errors may have found
@@ -60,7 +60,7 @@ class Done(_Line, frozen=True, tag="done", omit_defaults=True):
     exit_code: int = 0
 
 
-class Failed(_Line, frozen=True, tag="failed", omit_defaults=True):
+class FailedMessage(_BaseMessage, frozen=True, tag="failed", omit_defaults=True):
     """The job failed; the code is that of an error of Naksha."""
 
     code: str
@@ -70,7 +70,7 @@ class Failed(_Line, frozen=True, tag="failed", omit_defaults=True):
     collection_id: str | None = None
 
     @classmethod
-    def of(cls, error: NakshaError) -> Failed:
+    def of(cls, error: NakshaError) -> FailedMessage:
         """Build the message for an error."""
         message = error.message[: limits.JOB_MESSAGE_LENGTH_MAX]
         return cls(error.code, message, error.field, error.feature_id, error.collection_id)
@@ -89,11 +89,13 @@ class Failed(_Line, frozen=True, tag="failed", omit_defaults=True):
         return made
 
 
-Line: TypeAlias = Phase | Moved | Said | Late | Done | Failed
-_decoder: Final[msgspec.json.Decoder[Line]] = msgspec.json.Decoder(Line)
+JobMessage: TypeAlias = (
+    PhaseMessage | ProgressMessage | LogMessage | UncancellableMessage | DoneMessage | FailedMessage
+)
+_decoder: Final[msgspec.json.Decoder[JobMessage]] = msgspec.json.Decoder(JobMessage)
 
 
-def read_line(text: bytes) -> Line | None:
+def read_message(text: bytes) -> JobMessage | None:
     """Parse a line; None for other output, which libraries may write."""
     try:
         return _decoder.decode(text)

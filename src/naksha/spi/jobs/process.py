@@ -15,7 +15,16 @@ import msgspec
 
 from naksha.model import limits
 from naksha.model.errors import Cancelled, NakshaError, NotSupported
-from naksha.spi.jobs.messages import MODULE, Done, Failed, JobKind, Late, Line, Said, read_line
+from naksha.spi.jobs.messages import (
+    MODULE,
+    DoneMessage,
+    FailedMessage,
+    JobKind,
+    JobMessage,
+    LogMessage,
+    UncancellableMessage,
+    read_message,
+)
 
 _DRAIN_SECONDS: Final = 1.0
 """Timeout for the last output of processes that outlive the job's process."""
@@ -33,7 +42,7 @@ class JobProcess:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self._killing: asyncio.TimerHandle | None = None
-        self._end: Done | Failed | None = None
+        self._end: DoneMessage | FailedMessage | None = None
         self._is_killed = False
         self._is_late = False
         self.errors: deque[str] = deque(maxlen=limits.JOB_ERROR_LINES_MAX)
@@ -70,8 +79,8 @@ class JobProcess:
         """Id of the process."""
         return self._process.pid
 
-    async def lines(self) -> AsyncIterator[Line]:
-        """Yield the messages of the job; the last one is `Done` or `Failed` in any case.
+    async def lines(self) -> AsyncIterator[JobMessage]:
+        """Yield the messages of the job; the last is a `DoneMessage` or a `FailedMessage`.
 
         After an interruption another call continues.
         """
@@ -80,24 +89,24 @@ class JobProcess:
             try:
                 text = await self._process.stdout.readline()
             except ValueError:
-                yield Said(
+                yield LogMessage(
                     f"A line of the job's output has more than {limits.JOB_LINE_BYTES_MAX} bytes "
                     "and was omitted"
                 )
                 continue
             if not text:
                 break
-            line = read_line(text)
-            if isinstance(line, Done | Failed):
+            line = read_message(text)
+            if isinstance(line, DoneMessage | FailedMessage):
                 self._end = line
-            elif isinstance(line, Late):
+            elif isinstance(line, UncancellableMessage):
                 self._let_it_end()
             elif line is not None:
                 yield line
         code = await self._gone(limits.JOB_KILL_SECONDS)
         await asyncio.wait([self._listening], timeout=_DRAIN_SECONDS)
         if self._end is None:
-            cancelled = Failed.of(Cancelled("The job was cancelled"))
+            cancelled = FailedMessage.of(Cancelled("The job was cancelled"))
             self._end = cancelled if self._killing is not None else _sudden(code)
         yield self._end
 
@@ -210,11 +219,11 @@ async def _started(arguments: list[str], *, stdin: int) -> asyncio.subprocess.Pr
     )
 
 
-def _sudden(code: int) -> Failed:
+def _sudden(code: int) -> FailedMessage:
     """Build the message for a process that ended without a final message."""
     said = f"The process of the job ended with exit code {code} without a result"
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
         hint = "; it may have run out of memory" if -code == signal.SIGKILL else ""
         said = f"The process of the job was killed by the signal {name}{hint}"
-    return Failed(NakshaError.code, said)
+    return FailedMessage(NakshaError.code, said)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
 
 from naksha.model import limits
-from naksha.spi.support.query_parts import end_of_prefix
+from naksha.spi.query.values import end_of_prefix
 
 T = TypeVar("T")
 

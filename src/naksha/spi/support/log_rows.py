@@ -14,7 +14,7 @@ from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.identity.names import check_text
 from naksha.model.identity.txn import txn_of
 from naksha.model.transaction import LogFilter, Signal, Transaction
-from naksha.spi.support.query_parts import Box, boxes_of
+from naksha.spi.query.areas import Box, boxes_of
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -61,11 +61,13 @@ def check_log_query(after: int, limit: int, where: LogFilter) -> list[Box]:
     """
     if not 1 <= limit <= limits.PAGE_MAX:
         raise InvalidArgument(
-            f"limit must be between 1 and {limits.PAGE_MAX}, not {limit}", field="limit"
+            f"The limit of a log page must be between 1 and {limits.PAGE_MAX}, not {limit}",
+            field="limit",
         )
     if not 0 <= after <= limits.INT8_MAX:
         raise InvalidArgument(
-            f"after must be a version from 0 to {limits.INT8_MAX}, not {after}", field="after"
+            f"The parameter after must be a version from 0 to {limits.INT8_MAX}, not {after}",
+            field="after",
         )
     for name in ("collections", "authors", "app_ids", "overlays"):
         among = getattr(where, name)

@@ -5,8 +5,8 @@
 
     await server.call(swap)
 
-`Server` keeps a bounded pool of sessions, runs each call in a session of its own with a timeout,
-and classifies every failure: `Unavailable` when no change was in flight, `OutcomeUnknown` when one
+`SessionPool` bounds the number of sessions, runs each call in its own session with a timeout, and
+classifies every failure: `Unavailable` when no change was in flight, `OutcomeUnknown` when one
 was. A session that was interrupted during a call, by an error, a timeout or cancellation, is closed
 and never used again, so that no call reads the response to another.
 """
@@ -25,7 +25,7 @@ IDLE_SECONDS_MAX: Final = 0.05
 not make a call fail."""
 
 
-class Session(Protocol):
+class ServerSession(Protocol):
     """Connection to a server, used by one call at a time.
 
     Errors of a driver are converted to two kinds: OSError means that the connection is lost,
@@ -42,11 +42,11 @@ class Session(Protocol):
         """Close the connection at once, whatever its state, without waiting for the server."""
 
 
-S = TypeVar("S", bound=Session)
+S = TypeVar("S", bound=ServerSession)
 R = TypeVar("R")
 
 
-class Server(Generic[S]):
+class SessionPool(Generic[S]):
     """Pool of sessions with one server."""
 
     def __init__(
@@ -103,7 +103,7 @@ class Server(Generic[S]):
         self._check_open()
         while self._idle:
             session, since = self._idle.pop()
-            if time.monotonic() - since < IDLE_SECONDS_MAX or await _lives(session):
+            if time.monotonic() - since < IDLE_SECONDS_MAX or await _is_alive(session):
                 return session
         session = await self._connect()
         if self._is_closed:
@@ -122,7 +122,7 @@ class Server(Generic[S]):
             raise Unavailable(f"The catalog on {self._name} is closed; open it again")
 
 
-async def _lives(session: Session) -> bool:
+async def _is_alive(session: ServerSession) -> bool:
     """Return whether a session is usable; close it if not."""
     alive = False
     try:
@@ -139,7 +139,7 @@ def _reason(error: OSError) -> str:
     return str(error) or ("timeout" if isinstance(error, TimeoutError) else type(error).__name__)
 
 
-class Progress:
+class CallProgress:
     """Error classification of a call that runs in several steps.
 
     Once a step has changed something, a later step that fails without a change no longer means that
@@ -155,8 +155,8 @@ class Progress:
         except Unavailable as error:
             if self._has_changed:
                 raise OutcomeUnknown(
-                    "The call to the catalog was executed only in part; check its result before "
-                    f"repeating it: {error}"
+                    "The call to the catalog was executed only in part; read the object back "
+                    f"before you repeat the call: {error}"
                 ) from error
             raise
         self._has_changed = True

@@ -19,16 +19,16 @@ _PART: Final = 0.75
 """Part of all connections that streams may hold."""
 
 
-class Streams:
+class StreamLimit:
     """Concurrent streams of one storage."""
 
     def __init__(self, connections: int, wait_s: float) -> None:
         self._most = max(1, int(connections * _PART))
-        self._places = asyncio.Semaphore(self._most)
+        self._slots = asyncio.Semaphore(self._most)
         self._wait_s = wait_s
 
     @asynccontextmanager
-    async def turn(self, query: Query) -> AsyncIterator[None]:
+    async def slot(self, query: Query) -> AsyncIterator[None]:
         """Wait for a slot.
 
         Queries by ids need none: other streams wait for them, and they are read quickly.
@@ -38,7 +38,7 @@ class Streams:
             return
         try:
             async with asyncio.timeout(self._wait_s):
-                await self._places.acquire()
+                await self._slots.acquire()
         except TimeoutError:
             raise Unavailable(
                 f"The storage is busy: {self._most} streams are open, and none of them ended "
@@ -47,4 +47,4 @@ class Streams:
         try:
             yield
         finally:
-            self._places.release()
+            self._slots.release()

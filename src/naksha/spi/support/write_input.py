@@ -19,12 +19,12 @@ from naksha.model.features import PreparedFeatures, check_features
 from naksha.model.identity.names import check_feature_id, check_text
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.json_rules import json_problem
-from naksha.model.state import Outcome
+from naksha.model.state import WriteOutcome
 from naksha.model.version import Version
 from naksha.model.write_checks import check_points, lock_of
 from naksha.spi.changes import Change, Delete, Put, PutMode, Restore
-from naksha.spi.storage import Feature, KeptObject
-from naksha.spi.support.write_merge import Source, merge_into_head
+from naksha.spi.storage import Feature, StoredObject
+from naksha.spi.support.write_merge import StateReader, merge_into_head
 
 Locks: TypeAlias = list[int | None]
 """State numbers (`i`) that HEAD must have, one per feature, or None."""
@@ -63,7 +63,7 @@ Batch: TypeAlias = WriteBatch | IdBatch
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class TransactionMessage:
     """Checked message of a transaction; `json` is encoded."""
 
     text: str | None
@@ -80,7 +80,7 @@ class CheckedSession(ABC):
     """The only collections that may be written to; None for all."""
 
     def __init__(self) -> None:
-        self._messages_if_changed: dict[str, Message] = {}
+        self._messages_if_changed: dict[str, TransactionMessage] = {}
 
     def check_usable(self) -> None:
         """Refuse any call after a failure or the commit; the session can then only be left."""
@@ -117,7 +117,7 @@ class CheckedSession(ABC):
         """Id and number of the storage."""
 
     @abstractmethod
-    def _reader(self) -> Source:
+    def _reader(self) -> StateReader:
         """Return the reader of HEAD and states, as the session sees them."""
 
     @abstractmethod
@@ -127,25 +127,25 @@ class CheckedSession(ABC):
     @abstractmethod
     async def _write(
         self, collection: str, batches: Sequence[Batch], *, returning: bool, commit: bool
-    ) -> list[list[Outcome]]:
+    ) -> list[list[WriteOutcome]]:
         """Write the batches, whose ids differ, in a resolved collection."""
 
     @abstractmethod
-    async def _purge(self, collection: str, ids: list[str]) -> list[Outcome]: ...
+    async def _purge(self, collection: str, ids: list[str]) -> list[WriteOutcome]: ...
 
     @abstractmethod
     async def _commit(self) -> None:
         """Commit, and refuse further calls."""
 
     @abstractmethod
-    async def _message(self, id: str, message: Message) -> None: ...
+    async def _message(self, id: str, message: TransactionMessage) -> None: ...
 
     @abstractmethod
-    async def _keep(self, kind: str, id: str, json: str, expected: int | None) -> int:
+    async def _store_object(self, kind: str, id: str, json: str, expected: int | None) -> int:
         """Store an object and return its new revision."""
 
     @abstractmethod
-    async def _forget(self, kind: str, id: str, expected: int | None) -> None: ...
+    async def _remove_object(self, kind: str, id: str, expected: int | None) -> None: ...
 
     @abstractmethod
     async def _pin(self, name: str, at: Version, collection: str | None, guards: bool) -> None: ...
@@ -166,7 +166,7 @@ class CheckedSession(ABC):
         *,
         returning: bool = False,
         commit: bool = False,
-    ) -> list[list[Outcome]]:
+    ) -> list[list[WriteOutcome]]:
         info = await self._open(collection)
         batches = [await self._batch(info, change) for change in changes]
         check_distinct(batches)
@@ -181,7 +181,7 @@ class CheckedSession(ABC):
         after: Sequence[int] | None = None,
         returning: bool = False,
         commit: bool = False,
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         change = Put("create", features, lock=lock, after=after)
         return (await self.apply(collection, [change], returning=returning, commit=commit))[0]
 
@@ -194,7 +194,7 @@ class CheckedSession(ABC):
         lock: bool = True,
         returning: bool = False,
         commit: bool = False,
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         change = Put("update", features, lock=lock, merge=merge)
         return (await self.apply(collection, [change], returning=returning, commit=commit))[0]
 
@@ -208,7 +208,7 @@ class CheckedSession(ABC):
         lock: bool = True,
         returning: bool = False,
         commit: bool = False,
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         change = Put("upsert", features, lock=lock, merge=merge, muuids=muuids)
         return (await self.apply(collection, [change], returning=returning, commit=commit))[0]
 
@@ -221,7 +221,7 @@ class CheckedSession(ABC):
         masks: bool = True,
         returning: bool = False,
         commit: bool = False,
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         change = Delete(ids, uuids, masks)
         return (await self.apply(collection, [change], returning=returning, commit=commit))[0]
 
@@ -232,13 +232,13 @@ class CheckedSession(ABC):
         *,
         returning: bool = False,
         commit: bool = False,
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         change = Restore(ids)
         return (await self.apply(collection, [change], returning=returning, commit=commit))[0]
 
     async def purge(
         self, collection: str, ids: Sequence[str], *, commit: bool = False
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         plain = plain_ids(ids, (await self._open(collection)).id_prefix)
         outcomes = await self._purge(collection, plain)
         if commit:
@@ -267,21 +267,21 @@ class CheckedSession(ABC):
                 field="message.binary",
             )
         if if_changed:
-            self._messages_if_changed[id] = Message(text, attachment, binary)
+            self._messages_if_changed[id] = TransactionMessage(text, attachment, binary)
         else:
-            await self._message(id, Message(text, attachment, binary))
+            await self._message(id, TransactionMessage(text, attachment, binary))
 
-    async def keep(
+    async def store_object(
         self, kind: str, id: str, value: Any, *, expected: int | None = None
-    ) -> KeptObject:
-        check_kept(kind, id, expected)
+    ) -> StoredObject:
+        check_stored_object(kind, id, expected)
         json = checked_json(value, limits.KEPT_JSON_BYTES_MAX, field="value")
-        revision = await self._keep(kind, id, json, expected)
-        return KeptObject(kind, id, msgspec.json.decode(json), revision)
+        revision = await self._store_object(kind, id, json, expected)
+        return StoredObject(kind, id, msgspec.json.decode(json), revision)
 
-    async def forget(self, kind: str, id: str, *, expected: int | None = None) -> None:
-        check_kept(kind, id, expected)
-        await self._forget(kind, id, expected)
+    async def remove_object(self, kind: str, id: str, *, expected: int | None = None) -> None:
+        check_stored_object(kind, id, expected)
+        await self._remove_object(kind, id, expected)
 
     async def pin(
         self, name: str, at: Version, collection: str | None = None, *, guards: bool = False
@@ -447,7 +447,7 @@ def check_versions(after: Sequence[int], count: int) -> None:
             )
 
 
-def check_kept(kind: str, id: str, expected: int | None = None) -> None:
+def check_stored_object(kind: str, id: str, expected: int | None = None) -> None:
     """Check the kind, id and expected revision of a stored object."""
     check_text(kind, limits.KEPT_KIND_BYTES_MAX, field="kind")
     check_text(id, limits.KEPT_ID_BYTES_MAX, field="id")

@@ -10,18 +10,18 @@ from naksha.model.merge import merge3
 from naksha.model.query import Query
 from naksha.model.state import XYZ, State
 from naksha.model.tags import normalise_tags
-from naksha.spi.storage import Feature, Page
+from naksha.spi.storage import Feature, StatePage
 
 
-class Source(Protocol):
+class StateReader(Protocol):
     """Reader of HEAD and of single states."""
 
-    async def page(self, collection: str, query: Query) -> Page: ...
+    async def page(self, collection: str, query: Query) -> StatePage: ...
 
     async def state(self, state_id: str) -> State: ...
 
 
-class Merge(NamedTuple):
+class MergedFeature(NamedTuple):
     """Merged feature, to be written over `head` in place of the sent one."""
 
     feature: Feature
@@ -30,8 +30,8 @@ class Merge(NamedTuple):
 
 
 async def merge_into_head(
-    reader: Source, collection: str, features: Sequence[Feature]
-) -> dict[str, Merge]:
+    reader: StateReader, collection: str, features: Sequence[Feature]
+) -> dict[str, MergedFeature]:
     """Merge the features whose `uuid` is not HEAD's; returns the merges by id.
 
     The rows must be locked. A feature that is deleted at HEAD is left out: its lock then fails as a
@@ -48,7 +48,7 @@ async def merge_into_head(
         base = await reader.state(uuid)
         if base.uuid == head.uuid:
             continue
-        merges[head.id] = Merge(_merge(collection, base, head, sent), head, base.uuid)
+        merges[head.id] = MergedFeature(_merge(collection, base, head, sent), head, base.uuid)
     return merges
 
 

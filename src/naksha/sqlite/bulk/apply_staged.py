@@ -26,7 +26,7 @@ from naksha.spi.changes import PutMode
 from naksha.spi.staging import (
     JOB,
     MESSAGE,
-    Applied,
+    AppliedWrite,
     StagedPart,
     StagedWrite,
     WriteMode,
@@ -35,19 +35,19 @@ from naksha.spi.staging import (
     not_staged,
     record_of,
 )
-from naksha.spi.support.write_input import Message
+from naksha.spi.support.write_input import TransactionMessage
 from naksha.sqlite.bulk.bulk_writer import batch_of
-from naksha.sqlite.bulk.stage import about
+from naksha.sqlite.bulk.stage import stage_owner
 from naksha.sqlite.connection.errors import translated
 from naksha.sqlite.connection.functions import add_functions, key
 from naksha.sqlite.read import objects
 from naksha.sqlite.read import queries as reading
 from naksha.sqlite.read.layers import Layers, collection_on
-from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.sql import queries
 from naksha.sqlite.write import collections, writes
 from naksha.sqlite.write.states import as_json
-from naksha.sqlite.write.transaction import Transaction
+from naksha.sqlite.write.transaction import WriteTransaction
 
 Row = tuple[Any, ...]
 DAY_MS: Final = 24 * 3_600_000
@@ -55,7 +55,7 @@ DAY_MS: Final = 24 * 3_600_000
 
 def find_applied(
     connection: sqlite3.Connection, write: StagedWrite, overlay: int
-) -> Applied | None:
+) -> AppliedWrite | None:
     """Return the result of a write that was applied before, else None."""
     found = objects.find(connection, JOB, write.job)
     if found is None:
@@ -83,7 +83,8 @@ def known_info(connection: sqlite3.Connection, layers: Layers, name: str) -> Col
         return None
     if found.dropped_at:
         raise CollectionExists(
-            "The collection is dropped but not yet deleted; restore it or wait until it is deleted",
+            f"Collection {name!r} is dropped but not yet deleted; restore it, or write to it after "
+            "maintenance has deleted it",
             collection_id=name,
         )
     return found.info
@@ -112,17 +113,19 @@ class StagedLoad:
 
     def _gather(self, part: StagedPart, path: Path) -> None:
         self._ids.execute(queries()["staged_attach"], (_read_only(path),))
-        number, info = about(self._ids)
+        number, info = stage_owner(self._ids)
         self._abouts.append(info)
         if number != self._storage.number:
             # Staged files stay next to the storage file when that is replaced by another one.
             raise InvalidArgument(
-                f"The part {part.table!r} was staged for another storage that had this path before",
+                f"The staged part {part.table!r} belongs to another storage, which had this path "
+                "before; stage it again",
                 field="parts",
             )
         if info.id != self._write.info.id:
             raise InvalidArgument(
-                f"The part {part.table!r} was staged for another collection, {info.id!r}",
+                f"The staged part {part.table!r} belongs to collection {info.id!r}, not "
+                f"{self._write.info.id!r}; stage it again",
                 field="parts",
             )
         try:
@@ -130,7 +133,8 @@ class StagedLoad:
         except sqlite3.IntegrityError:
             (twice,) = self._ids.execute(queries()["staged_ids_twice"]).fetchone()
             raise InvalidArgument(
-                "The feature is staged twice; stage each id once",
+                f"Feature {twice!r:.64} is staged twice by job {self._write.job!r}; stage each id "
+                "once",
                 field="id",
                 feature_id=twice,
                 collection_id=self._write.info.id,
@@ -145,7 +149,7 @@ class StagedLoad:
 
     # ---- In the writer's thread --------------------------------------------------------------
 
-    def apply(self, transaction: Transaction) -> Applied:
+    def apply(self, transaction: WriteTransaction) -> AppliedWrite:
         """Apply the write unless it was applied before."""
         connection, write = transaction.connection, self._write
         before = find_applied(connection, write, transaction.overlay)
@@ -158,10 +162,10 @@ class StagedLoad:
             collections.create(transaction, write.info)
         done = self._written(transaction, is_new=known is None)
         if transaction.logged is not None:
-            transaction.add_message(JOB, Message(write.job, None, None))
+            transaction.add_message(JOB, TransactionMessage(write.job, None, None))
             if write.message is not None:
-                transaction.add_message(MESSAGE, Message(write.message, None, None))
-        applied = Applied(
+                transaction.add_message(MESSAGE, TransactionMessage(write.message, None, None))
+        applied = AppliedWrite(
             txn=transaction.logged,
             created=done["CREATED"],
             updated=done["UPDATED"],
@@ -172,7 +176,7 @@ class StagedLoad:
         objects.keep(connection, JOB, write.job, as_json(record), 0)
         return applied
 
-    def _written(self, transaction: Transaction, *, is_new: bool) -> Counter[str]:
+    def _written(self, transaction: WriteTransaction, *, is_new: bool) -> Counter[str]:
         name, done = self._write.info.id, Counter[str]()
         collection = collection_on(transaction.connection, transaction.layers, name)
         if self._write.mode in (WriteMode.REPLACE, WriteMode.MIRROR) and not is_new:
@@ -181,7 +185,7 @@ class StagedLoad:
         for rows in self._chunks():
             batch, shapes = batch_of([row[:-1] for row in rows], mode)
             batch.locks[:] = [lock_of(row[-1], self._storage, collection.info) for row in rows]
-            outcomes = writes.put(transaction, name, batch, shapes, want=False)
+            outcomes = writes.put(transaction, name, batch, shapes, returning=False)
             done.update(each.action for each in outcomes)
         return done
 
@@ -202,7 +206,9 @@ class StagedLoad:
 
     # ---- Deletions ---------------------------------------------------------------------------
 
-    def _delete_others(self, transaction: Transaction, collection: Collection) -> Counter[str]:
+    def _delete_others(
+        self, transaction: WriteTransaction, collection: CollectionRow
+    ) -> Counter[str]:
         """Delete features that are not staged: all of them, or those that share a staged key."""
         path = None
         self._fill_tables(transaction.connection)
@@ -216,7 +222,7 @@ class StagedLoad:
         done = Counter[str]()
         for ids in _absent(transaction.connection):
             locks = [None] * len(ids)
-            outcomes = writes.delete(transaction, collection.id, ids, locks, want=False)
+            outcomes = writes.delete(transaction, collection.id, ids, locks, returning=False)
             done.update(each.action for each in outcomes)
         _clear_tables(transaction.connection)
         return done
@@ -251,7 +257,9 @@ def _absent(connection: sqlite3.Connection) -> Iterator[list[str]]:
         (last,) = rows[-1]
 
 
-def _find_on_main(connection: sqlite3.Connection, collection: Collection, path: str | None) -> None:
+def _find_on_main(
+    connection: sqlite3.Connection, collection: CollectionRow, path: str | None
+) -> None:
     """Record the ids to delete, on main."""
     if path is None:
         connection.execute(queries()["unstaged"], (collection.t,))
@@ -259,10 +267,12 @@ def _find_on_main(connection: sqlite3.Connection, collection: Collection, path: 
         connection.execute(queries()["unstaged_of_keys"], (collection.t, path))
 
 
-def _find_on_branch(transaction: Transaction, collection: Collection, path: str | None) -> None:
+def _find_on_branch(
+    transaction: WriteTransaction, collection: CollectionRow, path: str | None
+) -> None:
     """Record the ids to delete among all features visible on a branch, in chunks."""
     connection = transaction.connection
-    request = reading.Request(
+    request = reading.CollectionQuery(
         connection, transaction.layers, collection.id, Query(), HEAD, pins_head=False
     )
     question = queries()["unstaged_among" if path is None else "unstaged_among_keys"]

@@ -6,12 +6,12 @@ from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.identity.names import check_app_id, check_author, check_collection_id, check_text
 from naksha.spi.partitioning import Partitioning
-from naksha.sqlite.bulk.bulk_writer import SqliteBulkWriter, known_empty, message_step
+from naksha.sqlite.bulk.bulk_writer import SqliteBulkWriter, empty_collection, message_step
 from naksha.sqlite.bulk.staged_storage import StagedStorage
 from naksha.sqlite.maintenance import partitioning
 from naksha.sqlite.read.rows import collection_of
-from naksha.sqlite.write.transaction import Transaction
-from naksha.sqlite.write.writer import Entry
+from naksha.sqlite.write.transaction import WriteTransaction
+from naksha.sqlite.write.writer import QueuedTransaction
 
 
 class BulkStorage(StagedStorage):
@@ -32,11 +32,11 @@ class BulkStorage(StagedStorage):
         check_author(author)
         if message is not None:
             check_text(message, limits.MESSAGE_TEXT_BYTES_MAX, field="message")
-        known = await self._read(lambda c: known_empty(c, info.id))
-        transaction = Transaction(
+        known = await self._read(lambda c: empty_collection(c, info.id))
+        transaction = WriteTransaction(
             self.id, self._writer.counters, app_id, author, self._now_ms(), dated=False
         )
-        entry = Entry(transaction)
+        entry = QueuedTransaction(transaction)
         loader = SqliteBulkWriter(self._file.info, self._writer, entry, info, known)
         try:
             if message is not None:
@@ -56,11 +56,11 @@ class BulkStorage(StagedStorage):
         async with self._readers.snapshot() as snapshot:
             computed, found = await partitioning.compute(snapshot, collection)
         if computed is not None:
-            await self.keep_partitioning(collection, computed)
+            await self.store_partitioning(collection, computed)
         return found
 
     async def feature_size(self, collection: str) -> int:
         return await self._read(lambda c: partitioning.byte_size(c, collection_of(c, collection)))
 
-    async def keep_partitioning(self, collection: str, found: Partitioning) -> None:
+    async def store_partitioning(self, collection: str, found: Partitioning) -> None:
         await self._writer.task(lambda c: partitioning.keep(c, collection, found))

@@ -21,19 +21,19 @@ from naksha.model.limits import RETRY_COUNT_MAX, WRITE_FEATURES_MAX
 from naksha.model.write_checks import check_points, check_unlocked
 from naksha.spi.changes import PutMode
 from naksha.spi.storage import Feature
-from naksha.spi.support.write_input import Message, WriteBatch
+from naksha.spi.support.write_input import TransactionMessage, WriteBatch
 from naksha.sqlite.connection.errors import translated
-from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.sql import queries
 from naksha.sqlite.write import collections, writes
-from naksha.sqlite.write.states import Shapes, shapes_of
-from naksha.sqlite.write.transaction import Transaction
-from naksha.sqlite.write.writer import Entry, Writer
+from naksha.sqlite.write.states import StoredGeometries, stored_geometries_of
+from naksha.sqlite.write.transaction import WriteTransaction
+from naksha.sqlite.write.writer import QueuedTransaction, WriterThread
 
 CHUNK: Final = 10_000
 
 
-class Changed(Retryable):
+class SettingsChanged(Retryable):
     """The collection's settings changed after the features were checked against them."""
 
 
@@ -46,8 +46,8 @@ class SqliteBulkWriter:
     def __init__(
         self,
         storage: StorageIdentity,
-        writer: Writer,
-        entry: Entry,
+        writer: WriterThread,
+        entry: QueuedTransaction,
         info: CollectionInfo,
         known: CollectionInfo | None,
     ) -> None:
@@ -84,7 +84,7 @@ class SqliteBulkWriter:
             prepared = check_features(chunk, id_prefix=self._info.id_prefix, generate_ids=True)
             check_points(prepared, self._info)
             check_unlocked(prepared, self._storage, self._info)
-            return list(rows_of(prepared, shapes_of(prepared)))
+            return list(rows_of(prepared, stored_geometries_of(prepared)))
 
         rows = await asyncio.to_thread(prepare)
         async with self._turn:
@@ -114,7 +114,7 @@ class SqliteBulkWriter:
 
     async def _written(self) -> int:
         # A large transaction: repeating it would cost more than making other writers wait.
-        self._entry.keeps_place = True
+        self._entry.holds_writer = True
         for attempt in range(RETRY_COUNT_MAX):
             try:
                 txn = await self._writer.step(self._entry, self._load)
@@ -122,7 +122,7 @@ class SqliteBulkWriter:
                 return txn
             except Retryable as error:
                 # The features are still staged, so the transaction can be repeated.
-                if isinstance(error, Changed) or attempt + 1 == RETRY_COUNT_MAX:
+                if isinstance(error, SettingsChanged) or attempt + 1 == RETRY_COUNT_MAX:
                     raise
             await self._writer.rollback(self._entry)
             self._entry = self._again()
@@ -141,45 +141,52 @@ class SqliteBulkWriter:
         self._is_open = False
         await asyncio.to_thread(self._stage.close)
 
-    def _again(self) -> Entry:
+    def _again(self) -> QueuedTransaction:
         """Return a new transaction that replaces one that conflicted with other writers."""
         message = self._entry.transaction.messages
-        entry = Entry(self._entry.transaction.fresh(), keeps_place=True)
+        entry = QueuedTransaction(self._entry.transaction.fresh(), holds_writer=True)
         entry.transaction.messages = dict(message)
         return entry
 
     def _check_open(self) -> None:
         if not self._is_open or self._failed:
-            why = "an earlier call failed; abort it" if self._failed else "it is over"
-            raise InvalidArgument(f"The bulk writer cannot be used: {why}", field="bulk_writer")
+            why = (
+                "failed in an earlier call; abort it and open another one"
+                if self._failed
+                else "was already committed or aborted; open another one"
+            )
+            raise InvalidArgument(
+                f"The bulk writer of collection {self._info.id!r} {why}", field="bulk_writer"
+            )
 
     # ---- In the writer's thread --------------------------------------------------------------
 
-    def _load(self, transaction: Transaction) -> int:
+    def _load(self, transaction: WriteTransaction) -> int:
         if self._is_new:
             collections.create(transaction, self._info)
         else:
             self._check_unchanged(transaction.connection)
         for batch, shapes in self._batches():
-            writes.put(transaction, self._info.id, batch, shapes, want=False)
+            writes.put(transaction, self._info.id, batch, shapes, returning=False)
         transaction.changes_of(self._info.id)  # An empty load is logged, too.
         return transaction.txn
 
     def _check_unchanged(self, connection: sqlite3.Connection) -> None:
-        found = known_empty(connection, self._info.id)
+        found = empty_collection(connection, self._info.id)
         if found is None or _settings(found) != _settings(self._info):
-            raise Changed(
-                "The settings of the collection changed during the load; repeat the load",
+            raise SettingsChanged(
+                f"The settings of collection {self._info.id!r} changed during the load; repeat "
+                "the load",
                 collection_id=self._info.id,
             )
 
-    def _batches(self) -> Iterator[tuple[WriteBatch, Shapes]]:
+    def _batches(self) -> Iterator[tuple[WriteBatch, StoredGeometries]]:
         rows = self._stage.execute(queries()["stage_all"])
         while chunk := rows.fetchmany(WRITE_FEATURES_MAX // 4):
             yield batch_of(chunk, "create")
 
 
-def known_empty(connection: sqlite3.Connection, name: str) -> CollectionInfo | None:
+def empty_collection(connection: sqlite3.Connection, name: str) -> CollectionInfo | None:
     """Return the empty collection to load into; None if it does not exist.
 
     Raises:
@@ -189,15 +196,16 @@ def known_empty(connection: sqlite3.Connection, name: str) -> CollectionInfo | N
     row = connection.execute(queries()["collection"], (name,)).fetchone()
     if row is None:
         return None
-    found = Collection(*row)
+    found = CollectionRow(*row)
     if found.dropped_at:
         raise CollectionExists(
-            "The collection is dropped but not yet deleted; restore it or wait until it is deleted",
+            f"Collection {name!r} is dropped but not yet deleted; restore it, or load it after "
+            "maintenance has deleted it",
             collection_id=name,
         )
     if connection.execute(queries()["has_features"], (found.t,)).fetchone()[0]:
         raise Conflict(
-            "The collection is not empty; a bulk load needs a new or empty collection",
+            f"Collection {name!r} is not empty; a bulk load needs a new or empty collection",
             collection_id=name,
         )
     return found.info
@@ -208,7 +216,7 @@ def _settings(info: CollectionInfo) -> CollectionInfo:
     return msgspec.structs.replace(info, estimated_feature_count=0, byte_size=0, compressed_size=0)
 
 
-def rows_of(prepared: PreparedFeatures, shapes: Shapes) -> Iterator[tuple[Any, ...]]:
+def rows_of(prepared: PreparedFeatures, shapes: StoredGeometries) -> Iterator[tuple[Any, ...]]:
     """Convert features to rows of a stage."""
     for k, id_ in enumerate(prepared.ids):
         tags = prepared.tags[k]
@@ -224,7 +232,7 @@ def rows_of(prepared: PreparedFeatures, shapes: Shapes) -> Iterator[tuple[Any, .
         )
 
 
-def batch_of(rows: list[tuple[Any, ...]], mode: PutMode) -> tuple[WriteBatch, Shapes]:
+def batch_of(rows: list[tuple[Any, ...]], mode: PutMode) -> tuple[WriteBatch, StoredGeometries]:
     """Convert rows of a stage to features to write."""
     count = len(rows)
     ids, json, wkb, geometry, west, south, east, north, qrid, tags, crid = map(
@@ -247,14 +255,14 @@ def batch_of(rows: list[tuple[Any, ...]], mode: PutMode) -> tuple[WriteBatch, Sh
         lock_version=[None] * count,
     )
     nothing = [None] * count
-    return WriteBatch(mode, prepared, [*nothing], [*nothing]), Shapes(geometry, boxes)
+    return WriteBatch(mode, prepared, [*nothing], [*nothing]), StoredGeometries(geometry, boxes)
 
 
-def message_step(text: str, *, draws: bool) -> Callable[[Transaction], object]:
+def message_step(text: str, *, draws: bool) -> Callable[[WriteTransaction], object]:
     """Return a step that adds the message of a load; with `draws` it also draws the txn."""
 
-    def add(transaction: Transaction) -> None:
-        transaction.add_message("load", Message(text, None, None))
+    def add(transaction: WriteTransaction) -> None:
+        transaction.add_message("load", TransactionMessage(text, None, None))
         if draws:
             _ = transaction.txn
 

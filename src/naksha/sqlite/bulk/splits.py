@@ -24,22 +24,16 @@ from naksha.model.geo.wkb_rules import stored_shapes
 from naksha.model.query import Intersects, Query, States
 from naksha.model.version import VersionSelector
 from naksha.spi.arrow import schema_of
+from naksha.spi.query.plan import Plan, Scan, Table, check_hidden, plan_of
+from naksha.spi.query.printer import joined
 from naksha.spi.storage import Split
 from naksha.spi.support.batches import batches as in_batches
-from naksha.spi.support.query_parts import boxes_of, check_hidden, joined
 from naksha.sqlite.read import layers, versions
 from naksha.sqlite.read.exact_tests import tester_of
-from naksha.sqlite.read.layers import MAIN_ONLY, Layers, Level
-from naksha.sqlite.read.rows import Collection
-from naksha.sqlite.read.statements import (
-    TAGS,
-    Statement,
-    TableName,
-    filters_of,
-    is_unselective,
-    sources_of,
-    tags_of,
-)
+from naksha.sqlite.read.layers import MAIN_ONLY, LayerRows, Layers
+from naksha.sqlite.read.printer import Statement
+from naksha.sqlite.read.rows import CollectionRow
+from naksha.sqlite.read.statements import indices_of, is_unselective, sources_of
 from naksha.sqlite.sql import queries, sql
 
 SPLIT_ROWS: Final = 50_000
@@ -52,7 +46,7 @@ Row = tuple[Any, ...]
 _KINDS: Final = {"head": States.LIVE, "del": States.DELETED, "hst": States.ALL}
 
 
-class Part(msgspec.Struct, frozen=True, array_like=True):
+class SplitPayload(msgspec.Struct, frozen=True, array_like=True):
     """Payload of a split: which states it reads at version `at`, filtered by the query.
 
     `source` is one of:
@@ -77,10 +71,10 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     hidden: bool = False
 
 
-def part_of(split: Split) -> Part:
+def payload_of(split: Split) -> SplitPayload:
     """Decode the payload of a split."""
     try:
-        return msgspec.msgpack.decode(split.payload, type=Part)
+        return msgspec.msgpack.decode(split.payload, type=SplitPayload)
     except msgspec.DecodeError as error:
         raise InvalidArgument(
             "The split was not planned by an SQLite storage; use one that plan() returned",
@@ -91,7 +85,7 @@ def part_of(split: Split) -> Part:
 def plan(
     connection: sqlite3.Connection,
     storage: tuple[str, int],
-    seen: Layers,
+    branch_layers: Layers,
     collection: str,
     query: Query,
     at: VersionSelector,
@@ -109,80 +103,88 @@ def plan(
         raise InvalidArgument(
             "A bulk read does not support space; remove it from the query", field="space"
         )
-    c = layers.collection_on(connection, seen, collection)
+    c = layers.collection_on(connection, branch_layers, collection)
     last = versions.find(connection, "last_version") or versions.BEGINNING
-    version = layers.resolve(connection, seen, at, None if _is_all(seen, hidden) else c.id)
-    whole = Part("head", version.txn, last.txn, query, hidden=hidden)
+    version = layers.resolve(
+        connection, branch_layers, at, None if _is_all(branch_layers, hidden) else c.id
+    )
+    payload = SplitPayload("head", version.txn, last.txn, query, hidden=hidden)
     if query.replaced_since is not None:
-        levels = layers.levels(connection, seen, c, version.txn)
+        levels = layers.levels(connection, branch_layers, c, version.txn)
         layers.check_kept_since(connection, levels, query.replaced_since)
     if query.ids == ():
         return []
-    if seen == MAIN_ONLY:
-        parts = list(_parts(connection, c, whole))
+    if branch_layers == MAIN_ONLY:
+        payloads = list(_parts(connection, c, payload))
     else:
-        whole = msgspec.structs.replace(whole, source="layers", layers=seen)
-        parts = list(_layered(connection, c, whole))
+        payload = msgspec.structs.replace(payload, source="layers", layers=branch_layers)
+        payloads = list(_layered(connection, c, payload))
     return [
-        Split(storage, collection, msgspec.msgpack.encode(part), _KINDS.get(part.source))
-        for part in parts
+        Split(storage, collection, msgspec.msgpack.encode(payload), _KINDS.get(payload.source))
+        for payload in payloads
     ]
 
 
-def _is_all(seen: Layers, hidden: bool) -> bool:
+def _is_all(branch_layers: Layers, hidden: bool) -> bool:
     """Return whether everything stored on main is read, without a check for expired history."""
-    return hidden and seen == MAIN_ONLY
+    return hidden and branch_layers == MAIN_ONLY
 
 
-def _layered(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterator[Part]:
+def _layered(
+    connection: sqlite3.Connection, c: CollectionRow, payload: SplitPayload
+) -> Iterator[SplitPayload]:
     """Split a branch into ranges of ids; each layer may have many ids."""
-    found = layers.levels(connection, whole.layers, c, whole.at)
+    found = layers.levels(connection, payload.layers, c, payload.at)
     ends: set[str] = set()
-    if whole.query.ids is None:
+    if payload.query.ids is None:
         for level in found:
             t = level.collection.t
-            if _is_few(connection, "naksha_head", t, whole.query):
+            if _is_few(connection, "naksha_head", t, payload.query):
                 continue
             text = sql("split_ids", table="naksha_head")
             ends.update(row[0] for row in connection.execute(text, (t, SPLIT_ROWS)))
     first = None
     for end in sorted(ends):
-        yield msgspec.structs.replace(whole, first=first, end=end)
+        yield msgspec.structs.replace(payload, first=first, end=end)
         first = end
-    yield msgspec.structs.replace(whole, first=first)
+    yield msgspec.structs.replace(payload, first=first)
 
 
-def _parts(connection: sqlite3.Connection, c: Collection, whole: Part) -> Iterator[Part]:
-    kind, since = whole.query.states, whole.query.replaced_since
+def _parts(
+    connection: sqlite3.Connection, c: CollectionRow, payload: SplitPayload
+) -> Iterator[SplitPayload]:
+    kind, since = payload.query.states, payload.query.replaced_since
     if since is not None:
         # Like a read at that transaction, but only of the states that have ended since.
-        if since < whole.at:
-            part = msgspec.structs.replace(whole, source="hst", at=since, published=whole.at)
-            yield from _history(connection, c, part, since)
+        if since < payload.at:
+            payload = msgspec.structs.replace(payload, source="hst", at=since, published=payload.at)
+            yield from _history(connection, c, payload, since)
         return
     if kind is not States.DELETED:
-        yield from _ranges(connection, c, whole)
+        yield from _ranges(connection, c, payload)
     if kind is not States.LIVE:
-        yield from _ranges(connection, c, msgspec.structs.replace(whole, source="del"))
-    after = whole.at
+        yield from _ranges(connection, c, msgspec.structs.replace(payload, source="del"))
+    after = payload.at
     if kind is States.ALL:
         # States end after the transaction that wrote them, or (hidden states) in it.
-        first = (whole.query.txn_from or 0) - whole.hidden
+        first = (payload.query.txn_from or 0) - payload.hidden
         after = min(max(first, 0), limits.INT8_MAX)
-    if after < whole.published:
-        yield from _history(connection, c, msgspec.structs.replace(whole, source="hst"), after)
+    if after < payload.published:
+        yield from _history(connection, c, msgspec.structs.replace(payload, source="hst"), after)
 
 
-def _ranges(connection: sqlite3.Connection, c: Collection, part: Part) -> Iterator[Part]:
+def _ranges(
+    connection: sqlite3.Connection, c: CollectionRow, payload: SplitPayload
+) -> Iterator[SplitPayload]:
     """Split a table into ranges of ids of about the same size."""
     first = None
-    table = f"naksha_{part.source}"
-    if part.query.ids is None and not _is_few(connection, table, c.t, part.query):
+    table = f"naksha_{payload.source}"
+    if payload.query.ids is None and not _is_few(connection, table, c.t, payload.query):
         text = sql("split_ids", table=table)
         for (end,) in connection.execute(text, (c.t, SPLIT_ROWS)):
-            yield msgspec.structs.replace(part, first=first, end=end)
+            yield msgspec.structs.replace(payload, first=first, end=end)
             first = end
-    yield msgspec.structs.replace(part, first=first)
+    yield msgspec.structs.replace(payload, first=first)
 
 
 def _is_few(connection: sqlite3.Connection, table: str, t: int, query: Query) -> bool:
@@ -196,35 +198,37 @@ def _is_few(connection: sqlite3.Connection, table: str, t: int, query: Query) ->
 
 
 def _history(
-    connection: sqlite3.Connection, c: Collection, part: Part, after: int
-) -> Iterator[Part]:
+    connection: sqlite3.Connection, c: CollectionRow, payload: SplitPayload, after: int
+) -> Iterator[SplitPayload]:
     """Split the history by the end of its states into ranges of about the same size."""
-    bounds = (c.t, after, part.published, SPLIT_ROWS)
+    bounds = (c.t, after, payload.published, SPLIT_ROWS)
     for (until,) in connection.execute(queries()["split_ends"], bounds).fetchall():
-        if after < until < part.published:
-            yield msgspec.structs.replace(part, after=after, until=until)
+        if after < until < payload.published:
+            yield msgspec.structs.replace(payload, after=after, until=until)
             after = until
-    yield msgspec.structs.replace(part, after=after, until=part.published)
+    yield msgspec.structs.replace(payload, after=after, until=payload.published)
 
 
 def batches(
-    connection: sqlite3.Connection, collection: str, part: Part, columns: Sequence[str]
+    connection: sqlite3.Connection, collection: str, payload: SplitPayload, columns: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the states of a split as record batches with the given columns."""
     schema = schema_of(columns)
-    c = layers.collection_on(connection, part.layers, collection)
-    look = layers.levels if _is_all(part.layers, part.hidden) else layers.readable
-    levels = look(connection, part.layers, c, part.at)
-    test = tester_of(part.query.spatial) if isinstance(part.query.spatial, Intersects) else None
+    c = layers.collection_on(connection, payload.layers, collection)
+    levels_of = layers.levels if _is_all(payload.layers, payload.hidden) else layers.readable
+    levels = levels_of(connection, payload.layers, c, payload.at)
+    test = (
+        tester_of(payload.query.spatial) if isinstance(payload.query.spatial, Intersects) else None
+    )
     names = list(columns)
     if test is not None and "geometry" not in names:
         names.append("geometry")
-    if part.source == "layers":
+    if payload.source == "layers":
         # Two boxes may find the same state twice, which UNION removes; `i` keeps it from also
         # removing different states with equal columns.
-        text, values = _of_layers(levels, part, _columns([*names, "i"]))
+        text, values = _of_layers(levels, payload, _columns([*names, "i"]))
     else:
-        text, values = _statement(c, part, _columns(names))
+        text, values = _statement(c, payload, _columns(names))
     for chunk in _chunks(connection.execute(text, values), names):
         if test is not None:
             place = names.index("geometry")
@@ -233,7 +237,7 @@ def batches(
         if chunk:
             found = list(zip(*chunk, strict=True))[: len(schema)]
             columns_of = zip(found, schema, strict=True)
-            arrays = [_array(each, field, part.hidden) for each, field in columns_of]
+            arrays = [_array(each, field, payload.hidden) for each, field in columns_of]
             yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -261,47 +265,46 @@ def _array(values: Sequence[Any], field: pa.Field, hidden: bool) -> pa.Array:
     return pa.array(lists, field.type)
 
 
-def _of_layers(levels: list[Level], part: Part, columns: str) -> tuple[str, list[Any]]:
+def _of_layers(
+    levels: list[LayerRows], payload: SplitPayload, columns: str
+) -> tuple[str, list[Any]]:
     statement = Statement()
-    ids = _range(statement, part)
+    ids = _range(statement, payload)
     sources = sources_of(
         statement,
         levels,
-        part.query,
-        None,
+        plan_of(payload.query),
         "split_source",
         *ids,
-        hidden=part.hidden,
-        slots={"columns": columns},
+        hidden=payload.hidden,
+        columns=columns,
     )
     return sources, statement.values
 
 
-def _range(statement: Statement, part: Part) -> list[str]:
+def _range(statement: Statement, payload: SplitPayload) -> list[str]:
     """Return the conditions that restrict a statement to the ids of a split."""
     ids = []
-    if part.first is not None:
-        ids.append(sql("split_first", id=statement.value(part.first)))
-    if part.end is not None:
-        ids.append(sql("split_end", id=statement.value(part.end)))
+    if payload.first is not None:
+        ids.append(sql("split_first", id=statement.value(payload.first)))
+    if payload.end is not None:
+        ids.append(sql("split_end", id=statement.value(payload.end)))
     return ids
 
 
-def _statement(c: Collection, part: Part, columns: str) -> tuple[str, list[Any]]:
-    statement = Statement()
-    at = statement.value(part.at)
-    filters = list(filters_of(statement, part.query))
-    boxes = [sql("box", **statement.edges(box)) for box in boxes_of(part.query.spatial)]
-    if boxes:
+def _statement(c: CollectionRow, payload: SplitPayload, columns: str) -> tuple[str, list[Any]]:
+    statement, query = Statement(), plan_of(payload.query)
+    at = statement.value(payload.at)
+    filters = statement.filters(query)
+    if query.area is not None:
+        boxes = [sql("box", **statement.edges(box)) for box in query.area.boxes]
         filters.append(joined(boxes, " OR ", "false"))
     sources = []
     t = statement.value(c.t)
-    for table, conditions in _tables(statement, part, at, t):
+    for table, conditions in _tables(statement, payload, query, at, t):
         is_past = table == "hst"
-        # The tag index of the history does not contain tombstones.
-        is_live = not is_past or part.query.states is States.LIVE
-        tagged = TAGS[table] if is_live else None
-        every = [*conditions, *filters, *tags_of(statement, t, part.query, tagged)]
+        tags = indices_of(Scan(table, "begun", query.states)).tags
+        every = [*conditions, *filters, *statement.tags(query, t, tags)]
         sources.append(
             sql(
                 "split_source",
@@ -316,24 +319,26 @@ def _statement(c: Collection, part: Part, columns: str) -> tuple[str, list[Any]]
 
 
 def _tables(
-    statement: Statement, part: Part, at: str, t: str
-) -> Iterator[tuple[TableName, list[str]]]:
+    statement: Statement, payload: SplitPayload, query: Plan, at: str, t: str
+) -> Iterator[tuple[Table, list[str]]]:
     """Yield the tables that a split reads and the conditions on each."""
-    ids, of_table = _range(statement, part), sql("of_table", t=t)
-    kinds = {States.LIVE: "hst_live", States.DELETED: "hst_dead", States.ALL: "all_hst"}
-    if part.source == "hst":
+    ids, of_table = _range(statement, payload), sql("of_table", t=t)
+    kinds = {States.LIVE: "hst_live", States.DELETED: "hst_deleted", States.ALL: "visible"}
+    if payload.source == "hst":
         bounds = {
             "after": statement.value(
-                max(part.after, part.at) if part.query.states is not States.ALL else part.after
+                max(payload.after, payload.at)
+                if payload.query.states is not States.ALL
+                else payload.after
             ),
-            "until": statement.value(part.until),
+            "until": statement.value(payload.until),
         }
-        kind = [] if part.hidden else [sql("all_hst"), sql(kinds[part.query.states])]
-        yield "hst", [of_table, sql("at_head", at=at), sql("split_ended", **bounds), *kind]
+        kind = [] if payload.hidden else [sql("visible"), sql(kinds[payload.query.states])]
+        yield "hst", [of_table, sql("begun_at", at=at), sql("split_ended", **bounds), *kind]
         return
-    left = "hst_live" if part.source == "head" else "hst_dead"
-    since = sql("split_since", after=statement.value(part.published))
-    current: TableName = "head" if part.source == "head" else "del"
-    whole = not ids and is_unselective(part.query) and part.query.ids is None
-    yield current, [sql("within", t=t) if whole else of_table, sql("at_head", at=at), *ids]
-    yield "hst", [of_table, sql("at_head", at=at), since, sql(left), *ids]
+    left = "hst_live" if payload.source == "head" else "hst_deleted"
+    since = sql("split_since", after=statement.value(payload.published))
+    current: Table = "head" if payload.source == "head" else "del"
+    scans_all = not ids and is_unselective(query) and query.ids is None
+    yield current, [sql("within", t=t) if scans_all else of_table, sql("begun_at", at=at), *ids]
+    yield "hst", [of_table, sql("begun_at", at=at), since, sql(left), *ids]

@@ -17,17 +17,17 @@ from naksha.model.features import PreparedFeatures
 from naksha.model.limits import STAGING_LEASE_SECONDS
 from naksha.spi.staging import StagedPart, checked, not_staged
 from naksha.sqlite.bulk.bulk_writer import rows_of
-from naksha.sqlite.bulk.stage_files import StageFiles
+from naksha.sqlite.bulk.stage_files import StagingFiles
 from naksha.sqlite.connection.errors import translated
 from naksha.sqlite.sql import queries
-from naksha.sqlite.write.states import shapes_of
+from naksha.sqlite.write.states import stored_geometries_of
 
 RENEWED_MS: Final = STAGING_LEASE_SECONDS * 1000 // 10
 """Time after which an addition renews the lease of its job."""
 
 
-class SqliteStage:
-    """Staging attempt in one file; see `naksha.spi.staging.Stage`.
+class SqliteStagingAttempt:
+    """Staging attempt in one file; see `naksha.spi.staging.StagingAttempt`.
 
     `number` is the number of the storage, `info` has the settings that features are checked
     against; `clock` returns the time in ms.
@@ -35,7 +35,7 @@ class SqliteStage:
 
     def __init__(
         self,
-        files: StageFiles,
+        files: StagingFiles,
         job: str,
         number: int,
         info: CollectionInfo,
@@ -73,7 +73,9 @@ class SqliteStage:
         prepared = features
         if isinstance(prepared, pa.RecordBatch):
             prepared = checked(prepared, self._info, self._count)
-        rows = zip(rows_of(prepared, shapes_of(prepared)), prepared.lock_uuid, strict=True)
+        rows = zip(
+            rows_of(prepared, stored_geometries_of(prepared)), prepared.lock_uuid, strict=True
+        )
         self._check_there()
         with translated():
             self._connection.execute(queries()["begin"])
@@ -131,8 +133,12 @@ class SqliteStage:
 
     def _check_open(self) -> None:
         if not self._is_open or self._failed:
-            why = "an earlier call failed; abort it" if self._failed else "it is over"
-            raise InvalidArgument(f"The stage cannot be used: {why}", field="stage")
+            why = (
+                "failed in an earlier call; abort it and start a new attempt"
+                if self._failed
+                else "was already closed or aborted; start a new attempt"
+            )
+            raise InvalidArgument(f"The staging attempt of job {self._job!r} {why}", field="stage")
 
 
 def _new_stage(path: Path, number: int, info: CollectionInfo) -> sqlite3.Connection:
@@ -143,15 +149,15 @@ def _new_stage(path: Path, number: int, info: CollectionInfo) -> sqlite3.Connect
                 connection.execute(queries()[pragma])
             connection.execute(queries()["staged_create"])
             connection.execute(queries()["staged_about_create"])
-            about = (number, info.id, info.id_prefix or None, info.points_only)
-            connection.execute(queries()["staged_about_put"], about)
+            stage_owner = (number, info.id, info.id_prefix or None, info.points_only)
+            connection.execute(queries()["staged_about_put"], stage_owner)
         except BaseException:
             connection.close()
             raise
     return connection
 
 
-def about(connection: sqlite3.Connection) -> tuple[int, CollectionInfo]:
+def stage_owner(connection: sqlite3.Connection) -> tuple[int, CollectionInfo]:
     """Return the storage number and the collection that features were staged for.
 
     The collection has the settings that the features were checked against.

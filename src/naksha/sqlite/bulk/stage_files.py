@@ -27,7 +27,7 @@ _ATTEMPTS_MAX: Final = 10
 """Attempts to create a file: the directory may be removed in between, with its last file."""
 
 
-class StageFiles:
+class StagingFiles:
     """All staging files of one storage; times are the storage's, in ms."""
 
     def __init__(self, storage: Path) -> None:
@@ -44,7 +44,10 @@ class StageFiles:
                 file = path.open("xb")
                 fcntl.flock(file, fcntl.LOCK_EX)
                 return path, file
-        raise Unavailable(f"No staging file could be created in {self._directory}")
+        raise Unavailable(
+            f"No staging file could be created in {self._directory}, because it is deleted again "
+            "and again; retry later"
+        )
 
     def path_of(self, part: StagedPart, now_ms: int) -> Path:
         """Return the file of a part and renew its lease."""

@@ -11,35 +11,35 @@ from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import NakshaError
 from naksha.model.identity.names import check_collection_id
-from naksha.spi.staging import Applied, StagedPart, StagedWrite, check_job, check_write
+from naksha.spi.staging import AppliedWrite, StagedPart, StagedWrite, check_job, check_write
 from naksha.spi.storage import WriteSession
 from naksha.sqlite.bulk.apply_staged import StagedLoad, find_applied, forget_applied, known_info
-from naksha.sqlite.bulk.stage import SqliteStage
-from naksha.sqlite.connection.errors import Locked
-from naksha.sqlite.read.views import View
+from naksha.sqlite.bulk.stage import SqliteStagingAttempt
+from naksha.sqlite.connection.errors import WriteLockTimeout
+from naksha.sqlite.read.layered_storage import LayeredStorage
 from naksha.sqlite.write.session import SqliteSession
 
 
-class StagedStorage(View):
+class StagedStorage(LayeredStorage):
     """Base of a storage with staged writes, which many processes prepare together."""
 
-    async def stage(self, job: str, info: CollectionInfo) -> SqliteStage:
-        """See `naksha.spi.staging.Staging`."""
+    async def stage(self, job: str, info: CollectionInfo) -> SqliteStagingAttempt:
+        """See `naksha.spi.staging.StagingStorage`."""
         check_job(job)
         check_collection_id(info.id, field="id")
         known = await self._read(lambda c: known_info(c, self._layers, info.id))
         files = self._file.stages
 
-        def begin() -> SqliteStage:
+        def begin() -> SqliteStagingAttempt:
             now_ms = self._time_ms()
             files.renew(job, now_ms)
             files.sweep(now_ms)
-            return SqliteStage(files, job, self.number, known or info, self._time_ms)
+            return SqliteStagingAttempt(files, job, self.number, known or info, self._time_ms)
 
         return await asyncio.to_thread(begin)
 
-    async def apply_staged(self, write: StagedWrite, parts: Sequence[StagedPart]) -> Applied:
-        """See `naksha.spi.staging.Staging`."""
+    async def apply_staged(self, write: StagedWrite, parts: Sequence[StagedPart]) -> AppliedWrite:
+        """See `naksha.spi.staging.StagingStorage`."""
         check_write(write, parts)
         applied = await self._find_applied(write)
         if applied is None:
@@ -48,11 +48,11 @@ class StagedStorage(View):
             await self.drop_staged(write.job)
         return applied
 
-    async def _find_applied(self, write: StagedWrite) -> Applied | None:
+    async def _find_applied(self, write: StagedWrite) -> AppliedWrite | None:
         overlay = self._layers[0].overlay
         return await self._read(lambda c: find_applied(c, write, overlay))
 
-    async def _applied(self, write: StagedWrite, parts: Sequence[StagedPart]) -> Applied:
+    async def _applied(self, write: StagedWrite, parts: Sequence[StagedPart]) -> AppliedWrite:
         def gather() -> StagedLoad:
             now_ms = self._time_ms()
             found = [(part, self._file.stages.path_of(part, now_ms)) for part in parts]
@@ -67,7 +67,7 @@ class StagedStorage(View):
                 raise
             return applied
 
-        async def apply(session: WriteSession) -> Applied:
+        async def apply(session: WriteSession) -> AppliedWrite:
             assert isinstance(session, SqliteSession)
             return await session.load(write.info.id, load.apply)
 
@@ -75,7 +75,7 @@ class StagedStorage(View):
             for attempt in range(limits.RETRY_COUNT_MAX):
                 try:
                     return await self.run(apply, write.app_id, write.author)
-                except Locked:
+                except WriteLockTimeout:
                     # Another process may be committing an equally large write. Waiting for it is
                     # cheaper than failing, which would make the whole job run again.
                     if attempt + 1 == limits.RETRY_COUNT_MAX:
@@ -85,7 +85,7 @@ class StagedStorage(View):
             load.close()
 
     async def drop_staged(self, job: str) -> None:
-        """See `naksha.spi.staging.Staging`."""
+        """See `naksha.spi.staging.StagingStorage`."""
         check_job(job)
         await asyncio.to_thread(self._file.stages.drop, job)
 

@@ -41,25 +41,25 @@ _NOTHING_WRITTEN: Final = ("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_READONLY")
 
 
 def closed() -> Unavailable:
-    return Unavailable("The catalog is closed")
+    return Unavailable("The catalog is closed; open it again")
 
 
 @dataclass(slots=True, eq=False)
-class _Job(Generic[T]):
+class _CatalogCall(Generic[T]):
     work: Work[T]
     loop: asyncio.AbstractEventLoop
-    answer: asyncio.Future[T]
+    future: asyncio.Future[T]
     result: Any = None
     error: BaseException | None = None
 
-    def tell(self) -> None:
+    def complete(self) -> None:
         """Complete the caller's future; runs in the caller's event loop."""
-        if self.answer.done():
+        if self.future.done():
             return  # cancelled
         if self.error is not None:
-            self.answer.set_exception(self.error)
+            self.future.set_exception(self.error)
         else:
-            self.answer.set_result(self.result)
+            self.future.set_result(self.result)
 
 
 class CatalogWriter:
@@ -69,7 +69,7 @@ class CatalogWriter:
         connection.execute(sql("busy_timeout_none"))
         self._connection = connection
         self._busy_s = busy_s
-        self._queue: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[_CatalogCall[Any] | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name="naksha-catalog-writer", daemon=True)
@@ -82,12 +82,12 @@ class CatalogWriter:
         the queue is carried out all the same.
         """
         loop = asyncio.get_running_loop()
-        job = _Job(work, loop, loop.create_future())
+        job = _CatalogCall(work, loop, loop.create_future())
         with self._lock:
             if self._is_closed:
                 raise closed()
             self._queue.put(job)
-        return job.answer
+        return job.future
 
     async def close(self) -> None:
         """Stop the thread after all operations that are already queued."""
@@ -105,13 +105,13 @@ class CatalogWriter:
             jobs, is_last = self._take()
             if jobs:
                 self._carry_out(jobs)
-                _tell_all(jobs)
+                _complete_all(jobs)
         self._connection.close()
 
-    def _take(self) -> tuple[list[_Job[Any]], bool]:
+    def _take(self) -> tuple[list[_CatalogCall[Any]], bool]:
         """Take the queued jobs, waiting for the first; also return whether they are the last."""
         job = self._queue.get()
-        jobs: list[_Job[Any]] = []
+        jobs: list[_CatalogCall[Any]] = []
         while job is not None:
             jobs.append(job)
             if len(jobs) >= GROUP_MAX:
@@ -122,8 +122,8 @@ class CatalogWriter:
                 return jobs, False
         return jobs, True
 
-    def _carry_out(self, jobs: Sequence[_Job[Any]]) -> None:
-        jobs = [job for job in jobs if not job.answer.cancelled()]
+    def _carry_out(self, jobs: Sequence[_CatalogCall[Any]]) -> None:
+        jobs = [job for job in jobs if not job.future.cancelled()]
         if not jobs:
             return
         try:
@@ -133,7 +133,7 @@ class CatalogWriter:
             self._commit()
         except BaseException as error:  # noqa: BLE001 - the thread must not die
             for job in jobs:
-                job.error = job.error or _as_ours(error)
+                job.error = job.error or _naksha_error(error)
             self._roll_back()
 
     def _begin(self) -> None:
@@ -151,7 +151,7 @@ class CatalogWriter:
             time.sleep(pause_s * (0.5 + random.random()))  # noqa: S311 - jitter
             pause_s = min(pause_s * 1.5, POLL_S_MAX)
 
-    def _carry_out_one(self, job: _Job[Any], *, is_alone: bool) -> None:
+    def _carry_out_one(self, job: _CatalogCall[Any], *, is_alone: bool) -> None:
         """Run one job; keep its own error in the job.
 
         Raises only what ends the whole group.
@@ -161,7 +161,7 @@ class CatalogWriter:
         try:
             job.result = job.work(self._connection)
         except BaseException as error:
-            job.error = _as_ours(error)
+            job.error = _naksha_error(error)
             if is_alone or not self._connection.in_transaction:
                 raise  # After some errors SQLite rolls back the whole transaction.
             self._connection.execute(sql("undo"))
@@ -175,7 +175,8 @@ class CatalogWriter:
             if getattr(error, "sqlite_errorname", "").startswith(_NOTHING_WRITTEN):
                 raise
             raise OutcomeUnknown(
-                f"The disk failed during a commit, which may or may not be stored: {error}"
+                "The disk failed during a commit, which may or may not be stored; read the "
+                f"object back before you repeat the write: {error}"
             ) from error
 
     def _roll_back(self) -> None:
@@ -184,7 +185,7 @@ class CatalogWriter:
                 self._connection.execute(sql("rollback"))
 
 
-def _as_ours(error: BaseException) -> BaseException:
+def _naksha_error(error: BaseException) -> BaseException:
     try:
         with translated():
             raise error
@@ -192,19 +193,19 @@ def _as_ours(error: BaseException) -> BaseException:
         return ours
 
 
-def _tell_all(jobs: Sequence[_Job[Any]]) -> None:
+def _complete_all(jobs: Sequence[_CatalogCall[Any]]) -> None:
     """Complete the jobs' futures, with one wake-up per event loop."""
-    by_loop: defaultdict[asyncio.AbstractEventLoop, list[_Job[Any]]] = defaultdict(list)
+    by_loop: defaultdict[asyncio.AbstractEventLoop, list[_CatalogCall[Any]]] = defaultdict(list)
     for job in jobs:
         by_loop[job.loop].append(job)
     for loop, waiting in by_loop.items():
         with suppress(RuntimeError):  # The loop is closed; no caller waits any more.
-            loop.call_soon_threadsafe(_tell, waiting)
+            loop.call_soon_threadsafe(_complete, waiting)
 
 
-def _tell(jobs: Sequence[_Job[Any]]) -> None:
+def _complete(jobs: Sequence[_CatalogCall[Any]]) -> None:
     for job in jobs:
-        job.tell()
+        job.complete()
 
 
 class CatalogReaders:

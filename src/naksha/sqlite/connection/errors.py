@@ -10,12 +10,12 @@ from typing import Final
 from naksha.model import errors
 
 
-class Locked(errors.Unavailable):
+class WriteLockTimeout(errors.Unavailable):
     """Another process held the write lock for longer than the timeout, so do not retry at once."""
 
 
 _MESSAGES: Final[dict[str, tuple[type[errors.NakshaError], str]]] = {
-    "SQLITE_BUSY": (Locked, "Another process is writing to the file; retry later"),
+    "SQLITE_BUSY": (WriteLockTimeout, "Another process is writing to the file; retry later"),
     "SQLITE_LOCKED": (errors.Retryable, "Another connection is changing the file; repeat the call"),
     "SQLITE_FULL": (errors.Unavailable, "The disk is full; nothing was written"),
     "SQLITE_READONLY": (errors.NotSupported, "The file or its disk is read-only"),
@@ -40,10 +40,14 @@ def translated() -> Iterator[None]:
     except sqlite3.Error as error:
         raise of(error) from error
     except OverflowError as error:
-        raise errors.InvalidArgument(f"A number is too large for SQLite: {error}") from error
+        raise errors.InvalidArgument(
+            "A number of the request is too large for SQLite, which stores 64-bit integers: "
+            f"{error}"
+        ) from error
     except UnicodeEncodeError as error:
         raise errors.InvalidArgument(
-            f"A text cannot be encoded as UTF-8: {error.reason}"
+            f"A text of the request cannot be encoded as UTF-8: {error.reason}; remove unpaired "
+            "surrogates"
         ) from error
 
 
@@ -62,5 +66,5 @@ def of(error: sqlite3.Error) -> errors.NakshaError:
     if str(error).startswith(_TOO_MUCH):
         return errors.LimitExceeded(f"The query is too complex for SQLite; simplify it ({error})")
     if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
-        return errors.Unavailable("The storage is closed")
+        return errors.Unavailable("The storage is closed; open it again")
     return errors.StorageCorrupt(f"Unexpected SQLite error {name or type(error).__name__}: {error}")

@@ -18,8 +18,8 @@ from naksha.model.features import is_deep
 from naksha.model.merge import ABSENT
 from naksha.model.query import Test as PropertyTest
 from naksha.model.query import id_hash
-from naksha.spi.support.predicates import holds as holds_of
-from naksha.spi.support.predicates import member_at
+from naksha.spi.query.predicates import holds as holds_of
+from naksha.spi.query.predicates import member_at
 
 _decode_test = msgspec.json.Decoder(PropertyTest).decode
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from naksha.model.errors import Unavailable
-from naksha.spi.support.stream_limit import Streams
+from naksha.spi.support.stream_limit import StreamLimit
 from naksha.sqlite.connection.errors import translated
 from naksha.sqlite.schema.file import connect
 from naksha.sqlite.schema.shell import is_incomplete
@@ -25,11 +25,11 @@ WAIT_S: Final = 30.0
 INTERRUPT_AGAIN_S: Final = 0.05
 
 
-class NoReaderFree(Unavailable):
+class PoolExhausted(Unavailable):
     """All connections are in use, perhaps by the caller itself, so an immediate retry is futile."""
 
 
-class Snapshot:
+class ReadSnapshot:
     """A connection in a read transaction, so that all of its reads see the same snapshot."""
 
     def __init__(self, connection: sqlite3.Connection, threads: ThreadPoolExecutor) -> None:
@@ -67,7 +67,7 @@ class Snapshot:
             raise
 
 
-class Readers:
+class ReaderPool:
     """The pool of reading connections."""
 
     def __init__(
@@ -86,27 +86,27 @@ class Readers:
         self._busy_s = busy_s
         self._free: list[sqlite3.Connection] = []
         self._places = asyncio.Semaphore(most)
-        self.streams: Final = Streams(most, WAIT_S)
+        self.streams: Final = StreamLimit(most, WAIT_S)
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="naksha-sqlite-reader")
         self._closed = False
 
     @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[Snapshot]:
+    async def snapshot(self) -> AsyncIterator[ReadSnapshot]:
         """Open a snapshot of the committed state."""
         if self._closed:
-            raise Unavailable("The storage is closed")
+            raise Unavailable("The storage is closed; open it again")
         try:
             async with asyncio.timeout(WAIT_S):
                 await self._places.acquire()
         except TimeoutError:
-            raise NoReaderFree(
+            raise PoolExhausted(
                 f"No connection for reading was available within {WAIT_S:g} s; retry later"
             ) from None
         try:
             connection = self._free.pop() if self._free else self._open()
             try:
                 await self._begin(connection)
-                yield Snapshot(connection, self._threads)
+                yield ReadSnapshot(connection, self._threads)
             finally:
                 self._give_back(connection)
         finally:

@@ -14,9 +14,9 @@ from naksha.spi.partitioning import (
     features_max,
     partition,
 )
-from naksha.sqlite.connection.readers import Snapshot
+from naksha.sqlite.connection.readers import ReadSnapshot
 from naksha.sqlite.read import versions
-from naksha.sqlite.read.rows import Collection, collection_of
+from naksha.sqlite.read.rows import CollectionRow, collection_of
 from naksha.sqlite.sql import queries
 
 
@@ -31,7 +31,7 @@ def kept(connection: sqlite3.Connection, name: str) -> dict[str, int] | None:
     return None if int(found.txn) < max(written, c.txn) else found.by_qrid
 
 
-async def compute(snapshot: Snapshot, name: str) -> tuple[Partitioning | None, dict[str, int]]:
+async def compute(snapshot: ReadSnapshot, name: str) -> tuple[Partitioning | None, dict[str, int]]:
     """Compute the partitioning of the last published version.
 
     Returns (None, {}) before the first version.
@@ -71,7 +71,7 @@ def keep(connection: sqlite3.Connection, name: str, found: Partitioning) -> None
         connection.execute(queries()["meta_put"], (c.t, FEATURE_ID, found.encoded()))
 
 
-def byte_size(connection: sqlite3.Connection, c: Collection) -> int:
+def byte_size(connection: sqlite3.Connection, c: CollectionRow) -> int:
     """Return the size of the largest known feature, estimated from a sample if unknown."""
     if c.byte_size > 0:
         return c.byte_size

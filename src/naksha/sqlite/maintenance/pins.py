@@ -8,7 +8,7 @@ from naksha.model.errors import InUse
 from naksha.model.version import Version
 from naksha.sqlite.read import versions
 from naksha.sqlite.read.layers import Layers, collection_on, readable
-from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.sql import queries
 
 
@@ -38,7 +38,7 @@ def unpin(connection: sqlite3.Connection, name: str) -> None:
     connection.execute(queries()["unpin"], (name,))
 
 
-def check_unguarded(connection: sqlite3.Connection, c: Collection) -> None:
+def check_unguarded(connection: sqlite3.Connection, c: CollectionRow) -> None:
     """Check that no pin forbids dropping the collection or switching its history off.
 
     Raises:
@@ -47,5 +47,6 @@ def check_unguarded(connection: sqlite3.Connection, c: Collection) -> None:
     row = connection.execute(queries()["guarding_pin"], (c.id, c.created)).fetchone()
     if row is not None:
         raise InUse(
-            f"The collection is in use by {row[0]!r}; delete that first", collection_id=c.id
+            f"Collection {c.id!r} is protected by pin {row[0]!r}; remove the pin first",
+            collection_id=c.id,
         )

@@ -16,13 +16,13 @@ from naksha.model.errors import NakshaError
 from naksha.model.identity.txn import first_kept, txn_of
 from naksha.model.limits import INT8_MAX
 from naksha.model.transaction import MAIN
-from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.read.versions import floor_of
 from naksha.sqlite.schema.planner_statistics import is_changed, restore_statistics
 from naksha.sqlite.sql import queries, sql
 from naksha.sqlite.write import overlays
 from naksha.sqlite.write.collections import remove
-from naksha.sqlite.write.writer import Writer
+from naksha.sqlite.write.writer import WriterThread
 
 T = TypeVar("T")
 ROWS_MAX: Final = 10_000
@@ -39,13 +39,13 @@ SAMPLE_MAX: Final = 20_000
 """Number of features whose sizes are sampled."""
 
 
-class Read(Protocol):
+class SnapshotRead(Protocol):
     """Function that runs a read on a snapshot."""
 
     def __call__(self, work: Callable[[sqlite3.Connection], T]) -> Awaitable[T]: ...
 
 
-async def maintain(writer: Writer, read: Read, now_ms: int) -> None:
+async def maintain(writer: WriterThread, read: SnapshotRead, now_ms: int) -> None:
     """See `Storage.maintain`. Errors of single steps are collected and raised at the end."""
     failures: list[tuple[str, NakshaError]] = []
 
@@ -72,22 +72,24 @@ async def maintain(writer: Writer, read: Read, now_ms: int) -> None:
     await attempt("expiry of the log", expire_log)
     if failures:
         reasons = "; ".join(f"{what}: {error}" for what, error in failures)
-        raise type(failures[0][1])(f"Maintenance is incomplete: {reasons}")
+        raise type(failures[0][1])(
+            f"Maintenance of the storage is incomplete and continues in the next round: {reasons}"
+        )
 
 
-async def _restore_statistics(writer: Writer, read: Read) -> None:
+async def _restore_statistics(writer: WriterThread, read: SnapshotRead) -> None:
     """Undo ANALYZE; nothing is written if there was none."""
     if await read(is_changed):
         await writer.task(restore_statistics)
 
 
-async def _repeat(writer: Writer, work: Callable[[sqlite3.Connection], bool]) -> None:
+async def _repeat(writer: WriterThread, work: Callable[[sqlite3.Connection], bool]) -> None:
     """Call `work` until it returns False (no more to do)."""
     while await writer.task(work):
         pass
 
 
-async def expire(writer: Writer, name: str, before: date) -> None:
+async def expire(writer: WriterThread, name: str, before: date) -> None:
     """See `Storage.expire`."""
 
     def some(connection: sqlite3.Connection) -> bool:
@@ -97,8 +99,8 @@ async def expire(writer: Writer, name: str, before: date) -> None:
     await _repeat(writer, some)
 
 
-def _collections(connection: sqlite3.Connection) -> list[Collection]:
-    return [Collection(*row) for row in connection.execute(queries()["collections"], (True,))]
+def _collections(connection: sqlite3.Connection) -> list[CollectionRow]:
+    return [CollectionRow(*row) for row in connection.execute(queries()["collections"], (True,))]
 
 
 def _overlays(connection: sqlite3.Connection, name: str) -> list[int]:
@@ -107,9 +109,9 @@ def _overlays(connection: sqlite3.Connection, name: str) -> list[int]:
     return [] if c is None else [MAIN, *(each.overlay for each in overlays.of(connection, c))]
 
 
-def _find(connection: sqlite3.Connection, name: str, overlay: int) -> Collection | None:
+def _find(connection: sqlite3.Connection, name: str, overlay: int) -> CollectionRow | None:
     row = connection.execute(queries()["collection"], (name,)).fetchone()
-    c = None if row is None else Collection(*row)
+    c = None if row is None else CollectionRow(*row)
     if c is None or overlay == MAIN:
         return c
     return next((each for each in overlays.of(connection, c) if each.overlay == overlay), None)
@@ -133,7 +135,7 @@ def _expire(connection: sqlite3.Connection, name: str, overlay: int, now_ms: int
     return c is not None and _expire_before(connection, c, first_kept(now_ms, c.max_age))
 
 
-def _expire_before(connection: sqlite3.Connection, c: Collection, cutoff: int) -> bool:
+def _expire_before(connection: sqlite3.Connection, c: CollectionRow, cutoff: int) -> bool:
     below = min(cutoff, _lowest_pin(connection, c.id) + 1)
     rows = connection.execute(queries()["history_too_old"], (c.t, below, ROWS_MAX)).fetchall()
     if not rows:
@@ -218,7 +220,7 @@ def _shrink(connection: sqlite3.Connection) -> bool:
     return 0 < left < before
 
 
-async def _refresh(writer: Writer, read: Read, name: str) -> None:
+async def _refresh(writer: WriterThread, read: SnapshotRead, name: str) -> None:
     """Refresh the estimates of a collection; they are computed on a snapshot, beside the writer."""
     found = await read(partial(_estimates, name=name))
     if found is not None:

@@ -16,29 +16,29 @@ from naksha.model import limits
 from naksha.model.errors import CollectionNotFound, InvalidArgument, LimitExceeded, NotFound
 from naksha.model.transaction import MAIN
 from naksha.model.version import Version, VersionSelector
-from naksha.spi.storage import Layer
+from naksha.spi.storage import BranchLayer
 from naksha.sqlite.read import versions
-from naksha.sqlite.read.rows import Collection, collection_of
+from naksha.sqlite.read.rows import CollectionRow, collection_of
 from naksha.sqlite.sql import queries
 
-Layers = tuple[Layer, ...]
-MAIN_ONLY: Final[Layers] = (Layer(MAIN, None),)
+Layers = tuple[BranchLayer, ...]
+MAIN_ONLY: Final[Layers] = (BranchLayer(MAIN, None),)
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class LayerRows:
     """A layer of one collection.
 
     It has the collection's rows in that layer, the transaction they are read at (None: HEAD), and
     the table numbers of the layers above, whose ids mask the rows of this one.
     """
 
-    collection: Collection
+    collection: CollectionRow
     at: int | None
     masks: tuple[int, ...] = ()
 
 
-def checked(layers: Sequence[Layer]) -> Layers:
+def checked_layers(layers: Sequence[BranchLayer]) -> Layers:
     """Validate the layers of a branch, topmost first.
 
     Raises:
@@ -46,26 +46,35 @@ def checked(layers: Sequence[Layer]) -> Layers:
         LimitExceeded: There are too many.
     """
     if not layers or layers[-1].overlay != MAIN:
-        raise InvalidArgument("The last layer of a branch must be main", field="layers")
+        raise InvalidArgument(
+            "The layers of a branch must end with main; pass main once, as the last layer",
+            field="layers",
+        )
     if len(layers) > limits.LAYERS_MAX:
         raise LimitExceeded(
-            f"The branch has {len(layers)} layers; at most {limits.LAYERS_MAX} are supported",
+            f"The branch has {len(layers)} layers, but at most {limits.LAYERS_MAX} are accepted; "
+            "merge it into its parent first",
             field="layers",
         )
     numbers = [layer.overlay for layer in layers]
     if min(numbers[:-1], default=1) <= MAIN or len(set(numbers)) < len(numbers):
         raise InvalidArgument(
-            "The layers of a branch above main must be distinct overlays", field="layers"
+            "The layers of a branch above main must have overlay numbers of 1 or more, each of "
+            f"them once, not {numbers[:-1]}",
+            field="layers",
         )
 
     below = [layer.txn for layer in layers[1:] if layer.txn is not None]
     if len(below) < len(layers) - 1:
         raise InvalidArgument(
-            "All layers of a branch below the topmost one must have a txn", field="layers"
+            "Only the topmost layer of a branch is read at HEAD; give every layer below it the "
+            "txn at which it is read",
+            field="layers",
         )
     if below != sorted(below, reverse=True):
         raise InvalidArgument(
-            "A layer of a branch must not have a greater txn than the layer above it",
+            "Each layer of a branch must be read at the same txn as the layer above it or at an "
+            f"earlier one, not at {below}; correct the txns",
             field="layers",
         )
     return tuple(layers)
@@ -73,21 +82,21 @@ def checked(layers: Sequence[Layer]) -> Layers:
 
 def collection_on(
     connection: sqlite3.Connection, layers: Layers, name: str, *, dropped: bool = False
-) -> Collection:
+) -> CollectionRow:
     """Return the collection as main has it.
 
     Raises:
         CollectionNotFound: It does not exist, or was created after the branch began.
     """
     found = collection_of(connection, name, dropped=dropped)
-    if not is_seen(layers, found):
+    if not existed_at_base(layers, found):
         raise CollectionNotFound(
             f"The collection {name!r} does not exist on the branch", collection_id=name
         )
     return found
 
 
-def is_seen(layers: Layers, c: Collection) -> bool:
+def existed_at_base(layers: Layers, c: CollectionRow) -> bool:
     """Return whether the collection existed when the branch began."""
     begin = layers[-1].txn
     return begin is None or c.created <= begin
@@ -112,8 +121,8 @@ def resolve(
 
 
 def readable(
-    connection: sqlite3.Connection, layers: Layers, c: Collection, at: int | None
-) -> list[Level]:
+    connection: sqlite3.Connection, layers: Layers, c: CollectionRow, at: int | None
+) -> list[LayerRows]:
     """Return the levels to read, topmost first.
 
     Raises:
@@ -128,7 +137,7 @@ def readable(
     return found
 
 
-def check_kept_since(connection: sqlite3.Connection, found: Sequence[Level], txn: int) -> None:
+def check_kept_since(connection: sqlite3.Connection, found: Sequence[LayerRows], txn: int) -> None:
     """Check that states that ended after a transaction are still there.
 
     Raises:
@@ -140,19 +149,19 @@ def check_kept_since(connection: sqlite3.Connection, found: Sequence[Level], txn
 
 
 def levels(
-    connection: sqlite3.Connection, layers: Layers, c: Collection, at: int | None
-) -> list[Level]:
+    connection: sqlite3.Connection, layers: Layers, c: CollectionRow, at: int | None
+) -> list[LayerRows]:
     """Return the levels to read, topmost first, without checking for expired history."""
     overlaid = _overlaid(connection, layers, c)
-    found: list[Level] = []
+    found: list[LayerRows] = []
     masks: tuple[int, ...] = ()
     for layer in _read_at(layers, at):
         if layer.overlay in overlaid:
             here = overlaid[layer.overlay]
-            found.append(Level(here, layer.txn, masks))
+            found.append(LayerRows(here, layer.txn, masks))
             masks = (*masks, here.t)
         elif layer.overlay == MAIN:
-            found.append(Level(c, layer.txn, masks))
+            found.append(LayerRows(c, layer.txn, masks))
     return found
 
 
@@ -168,12 +177,12 @@ def _read_at(layers: Layers, at: int | None) -> Layers:
         first += 1
     top = layers[first]
     end = at if top.txn is None else min(at, top.txn)
-    return (Layer(top.overlay, end), *layers[first + 1 :])
+    return (BranchLayer(top.overlay, end), *layers[first + 1 :])
 
 
 def _overlaid(
-    connection: sqlite3.Connection, layers: Layers, c: Collection
-) -> dict[int, Collection]:
+    connection: sqlite3.Connection, layers: Layers, c: CollectionRow
+) -> dict[int, CollectionRow]:
     """Return the overlays that have rows of a collection.
 
     Raises:
@@ -187,10 +196,10 @@ def _overlaid(
     found = {row[0]: row for row in rows}
     for number in numbers:
         if number not in found:
-            raise NotFound(f"The overlay {number} does not exist")
+            raise NotFound(f"The branch does not exist any more: its overlay {number} was deleted")
     return {number: overlay_of(c, *row) for number, row in found.items() if row[1] is not None}
 
 
-def overlay_of(c: Collection, overlay: int, floor_txn: int, t: int) -> Collection:
+def overlay_of(c: CollectionRow, overlay: int, floor_txn: int, t: int) -> CollectionRow:
     """Return the collection with its rows in an overlay, which always have history."""
     return replace(c, overlay=overlay, floor_txn=floor_txn, t=t, off_since=None)

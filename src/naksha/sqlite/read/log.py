@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from naksha.model.transaction import MAIN, LogFilter, Transaction
+from naksha.spi.query.areas import Box
+from naksha.spi.query.printer import joined
 from naksha.spi.support.log_rows import check_log_query, first_txn, transactions_of
-from naksha.spi.support.query_parts import Box, joined
 from naksha.sqlite.read import versions
+from naksha.sqlite.read.printer import Statement
 from naksha.sqlite.read.rows import dicts
-from naksha.sqlite.read.statements import Statement
 from naksha.sqlite.sql import queries, sql
 
 
@@ -46,7 +47,7 @@ def statement_of(
     ]
     text = sql(
         "transactions",
-        conditions=" AND ".join(conditions) or sql("true"),
+        conditions=" AND ".join(conditions) or "true",
         direction=sql("downwards" if newest_first else "upwards"),
         limit=statement.value(limit),
     )
@@ -101,7 +102,7 @@ def _entries(statement: Statement, where: LogFilter, boxes: Sequence[Box]) -> It
         yield _entry([sql("log_text", value=statement.value(where.text))])
     if boxes:
         met = [sql("log_box", **statement.edges(box)) for box in boxes]
-        yield _entry([sql("log_features"), *among, joined(met, " OR ", sql("true"))])
+        yield _entry([sql("log_features"), *among, joined(met, " OR ", "true")])
 
 
 def _entry(conditions: Sequence[str]) -> str:

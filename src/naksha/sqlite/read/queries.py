@@ -17,11 +17,11 @@ from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.identity.uuids import StateRef, parse_state_id
 from naksha.model.limits import INT8_MAX
 from naksha.model.query import Intersects, Query, SortKey
-from naksha.model.state import Found, State
+from naksha.model.state import MatchingState, State
 from naksha.model.statistics import Statistics
 from naksha.model.version import AtTxn, Head, VersionSelector
-from naksha.spi.cursor import Cursor, decode_cursor
-from naksha.spi.storage import Page
+from naksha.spi.cursor import PageCursor, decode_cursor
+from naksha.spi.storage import StatePage
 from naksha.spi.support.vector_tiles import tile_of
 from naksha.sqlite.read import statements, versions
 from naksha.sqlite.read.exact_tests import tester_of
@@ -30,12 +30,12 @@ from naksha.sqlite.read.layers import (
     Layers,
     check_kept_since,
     collection_on,
-    is_seen,
+    existed_at_base,
     levels,
     overlay_of,
     readable,
 )
-from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.read.statistics import measure, step_of
 from naksha.sqlite.sql import queries, sql
 
@@ -43,7 +43,7 @@ CHUNK: Final = 1000
 """Number of rows that are fetched and whose geometries are tested at once."""
 
 
-class Request:
+class CollectionQuery:
     """A query on a collection, with the transaction it is read at (None: HEAD)."""
 
     def __init__(
@@ -85,23 +85,25 @@ class Request:
             return (state_of(id_, raw) for id_, raw in rows)
         return (state_of(row[0], row[1]) for row in _tested(rows, self.query.spatial))
 
-    def page(self) -> Page:
+    def page(self) -> StatePage:
         """See `Reader.page`."""
         if self.query.limit is None:
-            return Page(list(self.states()), None)
+            return StatePage(list(self.states()), None)
         found = []
         for state in self.states():
             found.append(state)
             if len(found) > self.query.limit:
                 break
         if len(found) <= self.query.limit:
-            return Page(found, None)
+            return StatePage(found, None)
         del found[self.query.limit :]
         last = found[-1]
-        return Page(found, Cursor(self.txn or 0, last.id, last.txn).encoded())
+        return StatePage(found, PageCursor(self.txn or 0, last.id, last.txn).encoded())
 
-    def found(self, sort: Sequence[SortKey], after: Found | None) -> list[Found]:
-        """See `Reader.found`."""
+    def matching_states(
+        self, sort: Sequence[SortKey], after: MatchingState | None
+    ) -> list[MatchingState]:
+        """See `StorageReader.matching_states`."""
         query = self.query
         text, values = found_statement(self.levels, query, sort, after)
         rows: Iterator[Any] = self.connection.execute(text, values)
@@ -179,7 +181,10 @@ def state(
     reference = parse_state_id(state_id)
     known = _collection_of(connection, storage, reference)
     if known is None or known.dropped_at:
-        raise NotFound(f"The state {state_id!r} does not exist in storage {storage.id!r}")
+        raise NotFound(
+            f"The state {state_id!r} was not written by storage {storage.id!r}, or its collection "
+            "was dropped; correct its id"
+        )
     seen = [(level.collection, level.at) for level in levels(connection, layers, known, None)]
     rows = connection.execute(queries()["overlays_of"], (known.number,))
     others = [known, *(overlay_of(known, *row) for row in rows)]
@@ -193,12 +198,15 @@ def state(
         row = connection.execute(text, (collection.t, reference.i, end)).fetchone()
         if row is not None:
             return state_of(*row)
-    raise NotFound(f"The state {state_id!r} does not exist or has expired", collection_id=known.id)
+    raise NotFound(
+        f"The state {state_id!r} does not exist or has expired; correct its id",
+        collection_id=known.id,
+    )
 
 
 def _collection_of(
     connection: sqlite3.Connection, storage: StorageIdentity, reference: StateRef
-) -> Collection | None:
+) -> CollectionRow | None:
     """Return the collection that a state id names, None if there is none."""
     name: str | None = None
     if isinstance(reference, Guid):
@@ -211,7 +219,7 @@ def _collection_of(
     if name is None or not storage.wrote(reference, name):
         return None
     row = connection.execute(queries()["collection"], (name,)).fetchone()
-    return None if row is None else Collection(*row)
+    return None if row is None else CollectionRow(*row)
 
 
 def collections(
@@ -219,4 +227,4 @@ def collections(
 ) -> list[CollectionInfo]:
     """See `Reader.collections`."""
     rows = connection.execute(queries()["collections"], (dropped,))
-    return [c.info for row in rows if is_seen(layers, c := Collection(*row))]
+    return [c.info for row in rows if existed_at_base(layers, c := CollectionRow(*row))]

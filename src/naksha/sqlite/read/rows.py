@@ -14,7 +14,7 @@ from naksha.sqlite.sql import queries
 
 
 @dataclass(frozen=True, slots=True)
-class Collection:
+class CollectionRow:
     """A row of the collection table."""
 
     id: str
@@ -64,14 +64,14 @@ class Collection:
 
 def collection_of(
     connection: sqlite3.Connection, name: str, *, dropped: bool = False
-) -> Collection:
+) -> CollectionRow:
     """Return a collection.
 
     Raises:
         CollectionNotFound: It does not exist, or is dropped and `dropped` is not set.
     """
     row = connection.execute(queries()["collection"], (name,)).fetchone()
-    found = None if row is None else Collection(*row)
+    found = None if row is None else CollectionRow(*row)
     if found is None or (found.dropped_at and not dropped):
         raise CollectionNotFound(f"The collection {name!r} does not exist", collection_id=name)
     return found

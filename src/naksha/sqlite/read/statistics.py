@@ -9,9 +9,11 @@ from typing import Any, Final
 from naksha.model import limits
 from naksha.model.query import Bbox, Query
 from naksha.model.statistics import Figure, KeyCount, Statistics
-from naksha.spi.support.query_parts import union_of
-from naksha.sqlite.read.layers import Level
-from naksha.sqlite.read.statements import Statement, geometry_or_null, sources_of
+from naksha.spi.query.areas import union_of
+from naksha.spi.query.plan import plan_of
+from naksha.sqlite.read.layers import LayerRows
+from naksha.sqlite.read.printer import Statement, geometry_or_null
+from naksha.sqlite.read.statements import sources_of
 from naksha.sqlite.sql import sql
 
 STATE_BYTES: Final = 1024
@@ -20,7 +22,7 @@ NUMBERS_MAX: Final = 250_000
 """Maximum number of state numbers that are looked up, including those of past states."""
 
 
-def step_of(levels: Sequence[Level], count: int) -> int:
+def step_of(levels: Sequence[LayerRows], count: int) -> int:
     """Return n so that every n-th state is sampled for fast statistics of `count` features."""
     last = max(level.collection.next_i for level in levels)
     wanted = limits.STATISTICS_BYTES_MAX // STATE_BYTES
@@ -28,7 +30,7 @@ def step_of(levels: Sequence[Level], count: int) -> int:
 
 
 def measure(
-    connection: sqlite3.Connection, levels: Sequence[Level], count: int, step: int
+    connection: sqlite3.Connection, levels: Sequence[LayerRows], count: int, step: int
 ) -> Statistics:
     """Compute the statistics of `count` features from every `step`-th state."""
     sampled = step > 1
@@ -48,17 +50,15 @@ def measure(
 
 
 def _rows(
-    connection: sqlite3.Connection, levels: Sequence[Level], step: int, select: str
+    connection: sqlite3.Connection, levels: Sequence[LayerRows], step: int, select: str
 ) -> list[Any]:
     statement = Statement()
     conditions = []
     if step > 1:
         last = max(level.collection.next_i for level in levels)
         conditions = [sql("sampled", numbers=statement.numbers(range(step, last + 1, step)))]
-    slots = {"geometry": geometry_or_null()}
-    sources = sources_of(
-        statement, levels, Query(), None, "source_measured", *conditions, slots=slots
-    )
+    plan, geometry = plan_of(Query()), geometry_or_null()
+    sources = sources_of(statement, levels, plan, "source_measured", *conditions, geometry=geometry)
     # Fetch one more than the maximum, to detect whether the result is cut.
     text = sql(select, sources=sources, most=str(limits.STATISTICS_KEYS_MAX + 1))
     return connection.execute(text, statement.values).fetchall()

@@ -8,7 +8,7 @@ from typing import Any
 from naksha.model.errors import Expired, NotYetPublished, VersionNotFound
 from naksha.model.limits import INT8_MAX
 from naksha.model.version import AtSeq, AtTime, AtTxn, Version, VersionSelector
-from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.sql import queries
 
 BEGINNING = Version(0, 0, 0)
@@ -16,7 +16,7 @@ BEGINNING = Version(0, 0, 0)
 
 
 def resolve(
-    connection: sqlite3.Connection, at: VersionSelector, collection: Collection | None = None
+    connection: sqlite3.Connection, at: VersionSelector, collection: CollectionRow | None = None
 ) -> Version:
     """Resolve a version selector; see `Storage.resolve`."""
     last = find(connection, "last_version") or BEGINNING
@@ -40,7 +40,7 @@ def find(connection: sqlite3.Connection, query: str, *values: Any) -> Version | 
     return None if row is None else Version(*row)
 
 
-def floor_of(connection: sqlite3.Connection, c: Collection) -> int:
+def floor_of(connection: sqlite3.Connection, c: CollectionRow) -> int:
     """Return the oldest transaction that a collection can be read at."""
     if c.off_since is None:
         return c.floor_txn
@@ -49,7 +49,7 @@ def floor_of(connection: sqlite3.Connection, c: Collection) -> int:
     return max(c.floor_txn, last)
 
 
-def check_history(connection: sqlite3.Connection, collection: Collection, txn: int) -> None:
+def check_history(connection: sqlite3.Connection, collection: CollectionRow, txn: int) -> None:
     """Check that the history that a version needs is still there.
 
     Raises:

@@ -10,9 +10,9 @@ from typing import Final
 
 from naksha.model.errors import Conflict, InvalidArgument, NotFound, NotSupported
 from naksha.model.identity.storage_identity import StorageIdentity, check_fork, parse_identity
-from naksha.sqlite.connection.decoding import Connection
 from naksha.sqlite.connection.errors import is_busy, translated
 from naksha.sqlite.connection.functions import add_functions
+from naksha.sqlite.connection.tolerant_cursor import TolerantConnection
 from naksha.sqlite.schema.planner_statistics import is_changed, restore_statistics
 from naksha.sqlite.schema.upgrade import add_views, check_upgrade, move_collections, shrink
 from naksha.sqlite.sql import ident, queries, schema_files, sql, statements_of, text_literal
@@ -77,7 +77,7 @@ def connect(path: Path, busy_s: float = BUSY_S, *, read_only: bool = False) -> s
         isolation_level=None,
         check_same_thread=False,
         cached_statements=CACHED_STATEMENTS,
-        factory=Connection,
+        factory=TolerantConnection,
     )
     try:
         for pragma in _PRAGMAS:
@@ -113,20 +113,23 @@ def open_file(
     """
     must_exist = must_exist or read_only
     if must_exist and not path.exists():
-        raise NotFound(f"The storage file {path} does not exist", field="storage")
+        raise NotFound(f"The storage file {path} does not exist; correct the path", field="storage")
     with translated():
         connection = connect(path, busy_s, read_only=read_only)
         try:
             found = _owner_of(connection, path)
             if found is None:
                 if must_exist:
-                    raise NotFound(f"The file {path} holds no storage", field="storage")
+                    raise NotFound(
+                        f"The file {path} is empty and holds no storage; correct its path",
+                        field="storage",
+                    )
                 connection.execute(queries()["auto_vacuum"])
                 use_wal(connection, busy_s)
                 found = _create(connection, path, made)
             if storage_id is not None and found != storage_id:
                 raise InvalidArgument(
-                    f"The file holds storage {found!r}, not {storage_id!r}; "
+                    f"The file {path} holds storage {found!r}, not {storage_id!r}; "
                     "correct the location or the id",
                     field="storage_id",
                 )
@@ -232,7 +235,9 @@ def _owner_of(connection: sqlite3.Connection, path: Path) -> str | None:
     if tables == 0 and application in (0, APPLICATION_ID):
         return None
     if application != APPLICATION_ID:
-        raise NotSupported(f"{path} is an SQLite file but not a Naksha storage", field="file")
+        raise NotSupported(
+            f"{path} is an SQLite file but not a Naksha storage; choose another path", field="file"
+        )
     if version > SCHEMA_VERSION:
         raise NotSupported(
             f"{path} was written by a newer Naksha (schema {version}, this version supports up to "

@@ -15,7 +15,7 @@ from naksha.model.damage import DAMAGED, UNREADABLE, decode_feature
 from naksha.model.errors import InvalidArgument, NakshaError
 from naksha.model.features import NAMESPACE
 from naksha.model.geo.geometry import encode_geometries, geojson_texts
-from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.sql import ident, queries, sql, statements_of, text_literal
 from naksha.sqlite.write.states import as_json
 
@@ -31,13 +31,15 @@ _NOWHERE: Final = (1000.0,) * 4
 # ---- Views -----------------------------------------------------------------------------------
 
 
-def add_view(connection: sqlite3.Connection, c: Collection) -> None:
+def add_view(connection: sqlite3.Connection, c: CollectionRow) -> None:
     """Create the view that has the collection's name, unless it exists."""
     if has_view(connection, c):
         return
     if connection.execute(queries()["view_exists"], (c.id,)).fetchone()[0]:
         raise InvalidArgument(
-            f"The file already has a table, view or index named {c.id!r}", field="collection"
+            f"The file already has a table, view or index named {c.id!r}; choose another "
+            "collection id, or rename it",
+            field="collection",
         )
     slots = {"view": ident(c.id), "t": str(c.t), "collection": text_literal(c.id)}
     events = {event: _trigger(c, event) for event in ("insert", "update", "delete")}
@@ -45,19 +47,19 @@ def add_view(connection: sqlite3.Connection, c: Collection) -> None:
         connection.execute(statement)
 
 
-def has_view(connection: sqlite3.Connection, c: Collection) -> bool:
+def has_view(connection: sqlite3.Connection, c: CollectionRow) -> bool:
     """Return whether the collection has a view that `add_view` created."""
     row = connection.execute(queries()["view_is_ours"], (c.id, _trigger(c, "insert"))).fetchone()
     return bool(row[0])
 
 
-def drop_view(connection: sqlite3.Connection, c: Collection) -> None:
+def drop_view(connection: sqlite3.Connection, c: CollectionRow) -> None:
     """Drop the view of a collection, if it has one."""
     if has_view(connection, c):
         connection.execute(sql("view_drop", view=ident(c.id)))
 
 
-def _trigger(c: Collection, event: str) -> str:
+def _trigger(c: CollectionRow, event: str) -> str:
     return f"naksha_view_{c.t}_{event}"
 
 

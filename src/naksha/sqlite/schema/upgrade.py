@@ -13,7 +13,7 @@ from typing import Final
 
 from naksha.model.errors import NotSupported, Unavailable
 from naksha.model.transaction import MAIN
-from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.schema.shell import add_view
 from naksha.sqlite.sql import ident, queries, sql
 
@@ -80,7 +80,7 @@ def _tables(number: int, name: str, overlay: int) -> dict[str, str]:
 def add_views(connection: sqlite3.Connection) -> None:
     """Create a view in place of each collection's table, except for names already in use."""
     for row in connection.execute(queries()["collections"], (True,)).fetchall():
-        c = Collection(*row)
+        c = CollectionRow(*row)
         if not connection.execute(queries()["view_exists"], (c.id,)).fetchone()[0]:
             add_view(connection, c)
 

@@ -9,8 +9,8 @@ from naksha.spi.branches import BranchView
 from naksha.spi.storage import Storage
 from naksha.sqlite.bulk.staged_storage import StagedStorage
 from naksha.sqlite.maintenance import partitioning
+from naksha.sqlite.read.layered_storage import OpenFile
 from naksha.sqlite.read.layers import Layers, collection_on, levels
-from naksha.sqlite.read.views import OpenFile
 
 
 class SqliteBranch(BranchView, StagedStorage):

@@ -11,20 +11,22 @@ import msgspec
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import CollectionExists, CollectionNotFound, InvalidArgument
 from naksha.sqlite.maintenance.pins import check_unguarded
-from naksha.sqlite.read.rows import Collection, collection_of
+from naksha.sqlite.read.rows import CollectionRow, collection_of
 from naksha.sqlite.schema.shell import drop_view
 from naksha.sqlite.sql import queries
-from naksha.sqlite.write.transaction import INT8_MAX, Transaction
+from naksha.sqlite.write.transaction import INT8_MAX, WriteTransaction
 
 
-def create(transaction: Transaction, info: CollectionInfo) -> CollectionInfo:
+def create(transaction: WriteTransaction, info: CollectionInfo) -> CollectionInfo:
     """See `WriteSession.create_collection`."""
     connection = transaction.connection
     _check_max_age(info.max_age)
     _check_delete_at(info.delete_at)
     _check_partitions(info.partitions)
     if connection.execute(queries()["collection"], (info.id,)).fetchone() is not None:
-        raise CollectionExists(f"The collection {info.id!r} already exists", collection_id=info.id)
+        raise CollectionExists(
+            f"The collection {info.id!r} already exists; choose another id", collection_id=info.id
+        )
     txn = transaction.txn
     number = transaction.take_collection()
     connection.execute(
@@ -47,7 +49,7 @@ def create(transaction: Transaction, info: CollectionInfo) -> CollectionInfo:
     return collection_of(connection, info.id, dropped=True).info
 
 
-def change(transaction: Transaction, name: str, asked: CollectionChange) -> CollectionInfo:
+def change(transaction: WriteTransaction, name: str, change: CollectionChange) -> CollectionInfo:
     """See `WriteSession.change_collection`."""
     c = _open_alone(transaction, name)
     if c.dropped_at:
@@ -57,7 +59,7 @@ def change(transaction: Transaction, name: str, asked: CollectionChange) -> Coll
     given: dict[str, Any] = {
         field: value
         for field in CollectionChange.__struct_fields__
-        if (value := getattr(asked, field)) is not msgspec.UNSET
+        if (value := getattr(change, field)) is not msgspec.UNSET
     }
     _check_max_age(given.get("max_age", 0))
     _check_delete_at(given.get("delete_at", 0))
@@ -78,7 +80,7 @@ def change(transaction: Transaction, name: str, asked: CollectionChange) -> Coll
     return _keep(transaction, replace(c, floor_txn=floor, off_since=off_since, **given))
 
 
-def drop(transaction: Transaction, name: str, delete_at: int | None) -> None:
+def drop(transaction: WriteTransaction, name: str, delete_at: int | None) -> None:
     """See `WriteSession.drop_collection`."""
     c = _open_alone(transaction, name)
     if c.dropped_at:
@@ -89,12 +91,12 @@ def drop(transaction: Transaction, name: str, delete_at: int | None) -> None:
     _keep(transaction, replace(c, dropped_at=now_ms, delete_at=at))
 
 
-def restore(transaction: Transaction, name: str) -> CollectionInfo:
+def restore(transaction: WriteTransaction, name: str) -> CollectionInfo:
     """See `WriteSession.restore_collection`."""
     return _keep(transaction, replace(_open_alone(transaction, name), dropped_at=0, delete_at=0))
 
 
-def remove(connection: sqlite3.Connection, c: Collection) -> None:
+def remove(connection: sqlite3.Connection, c: CollectionRow) -> None:
     """Delete a collection's own row; maintenance removes the rows of its features later.
 
     Its number and its state ids are never used again.
@@ -115,7 +117,8 @@ def _check_max_age(days: int) -> None:
 def _check_delete_at(time_ms: int) -> None:
     if not 0 <= time_ms <= INT8_MAX:
         raise InvalidArgument(
-            "deleteAt must be a time in milliseconds since 1970, or 0 for never", field="deleteAt"
+            f"deleteAt must be a time in milliseconds since 1970, or 0 for never, not {time_ms}",
+            field="deleteAt",
         )
 
 
@@ -128,7 +131,7 @@ def _check_partitions(count: int) -> None:
         raise InvalidArgument(f"partitions must be 1 or 16, not {count}", field="partitions")
 
 
-def _open_alone(transaction: Transaction, name: str) -> Collection:
+def _open_alone(transaction: WriteTransaction, name: str) -> CollectionRow:
     """Return a collection that is about to be changed.
 
     Raises:
@@ -142,13 +145,13 @@ def _open_alone(transaction: Transaction, name: str) -> Collection:
     return c
 
 
-def _last_write(transaction: Transaction, name: str, since: int) -> int:
+def _last_write(transaction: WriteTransaction, name: str, since: int) -> int:
     """Return the last transaction that wrote features, including this one."""
     last: int = transaction.connection.execute(queries()["last_write"], (name, since)).fetchone()[0]
     return max(last, transaction.txn) if name in transaction.changes else last
 
 
-def _keep(transaction: Transaction, c: Collection) -> CollectionInfo:
+def _keep(transaction: WriteTransaction, c: CollectionRow) -> CollectionInfo:
     transaction.connection.execute(
         queries()["collection_change"],
         (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
-from collections.abc import Collection as AnyCollection
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from itertools import islice
 from typing import TypeVar
 
@@ -15,22 +14,28 @@ from naksha.model.geo.tiles import VectorTile
 from naksha.model.identity.names import check_collection_id
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.query import Query, SortKey
-from naksha.model.state import Found, Outcome, State
+from naksha.model.state import MatchingState, State, WriteOutcome
 from naksha.model.statistics import Statistics
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD, Version, VersionSelector
-from naksha.spi.storage import KeptObject, Layer, Page, Reader
-from naksha.spi.support.sort_keys import check_found
-from naksha.spi.support.write_input import Batch, CheckedSession, Message, WriteBatch, check_kept
-from naksha.sqlite.connection.readers import Readers
+from naksha.spi.query.sort_keys import check_matching_query
+from naksha.spi.storage import BranchLayer, StatePage, StorageReader, StoredObject
+from naksha.spi.support.write_input import (
+    Batch,
+    CheckedSession,
+    TransactionMessage,
+    WriteBatch,
+    check_stored_object,
+)
+from naksha.sqlite.connection.readers import ReaderPool
 from naksha.sqlite.maintenance import pins
 from naksha.sqlite.read import layers, objects, queries
-from naksha.sqlite.read.layers import Layers, checked
-from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.read.layers import Layers, checked_layers
+from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.write import collections, overlays, writes
-from naksha.sqlite.write.states import shapes_of
-from naksha.sqlite.write.transaction import Transaction
-from naksha.sqlite.write.writer import Entry, Writer
+from naksha.sqlite.write.states import stored_geometries_of
+from naksha.sqlite.write.transaction import WriteTransaction
+from naksha.sqlite.write.writer import QueuedTransaction, WriterThread
 
 T = TypeVar("T")
 
@@ -59,7 +64,7 @@ class SessionReader(ABC):
             lambda c: layers.collection_on(c, self._layers, collection, dropped=dropped).info
         )
 
-    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> Page:
+    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> StatePage:
         return await self._look(lambda c: self._request(c, collection, query, at).page())
 
     async def states(
@@ -78,19 +83,19 @@ class SessionReader(ABC):
         if found:
             yield found
 
-    async def found(
+    async def matching_states(
         self,
         collection: str,
         query: Query,
         at: VersionSelector = HEAD,
         *,
         sort: Sequence[SortKey] = (),
-        after: Found | None = None,
-    ) -> list[Found]:
-        check_found(query, sort, after)
+        after: MatchingState | None = None,
+    ) -> list[MatchingState]:
+        check_matching_query(query, sort, after)
         plain = queries.uncut(query)
         return await self._look(
-            lambda c: self._request(c, collection, plain, at).found(sort, after)
+            lambda c: self._request(c, collection, plain, at).matching_states(sort, after)
         )
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
@@ -112,8 +117,10 @@ class SessionReader(ABC):
 
     def _request(
         self, connection: sqlite3.Connection, collection: str, query: Query, at: VersionSelector
-    ) -> queries.Request:
-        return queries.Request(connection, self._layers, collection, query, at, pins_head=False)
+    ) -> queries.CollectionQuery:
+        return queries.CollectionQuery(
+            connection, self._layers, collection, query, at, pins_head=False
+        )
 
     async def state(self, state_id: str) -> State:
         return await self._look(lambda c: queries.state(c, self._storage, self._layers, state_id))
@@ -121,12 +128,12 @@ class SessionReader(ABC):
     async def resolve(self, at: VersionSelector, collection: str | None = None) -> Version:
         return await self._look(lambda c: layers.resolve(c, self._layers, at, collection))
 
-    async def kept(self, kind: str, id: str) -> KeptObject | None:
-        check_kept(kind, id)
+    async def stored_object(self, kind: str, id: str) -> StoredObject | None:
+        check_stored_object(kind, id)
         return await self._look(lambda c: objects.find(c, kind, id))
 
-    async def all_kept(self, kind: str, prefix: str = "") -> list[KeptObject]:
-        check_kept(kind, prefix or kind)
+    async def stored_objects(self, kind: str, prefix: str = "") -> list[StoredObject]:
+        check_stored_object(kind, prefix or kind)
         return await self._look(lambda c: objects.find_all(c, kind, prefix))
 
 
@@ -135,18 +142,18 @@ class SqliteSession(SessionReader, CheckedSession):
 
     def __init__(
         self,
-        writer: Writer,
-        readers: Readers,
-        entry: Entry,
+        writer: WriterThread,
+        readers: ReaderPool,
+        entry: QueuedTransaction,
         storage: StorageIdentity,
-        scope: AnyCollection[str] | None = None,
+        scope: Collection[str] | None = None,
     ) -> None:
         super().__init__()
         self._writer = writer
         self._readers = readers
         self._storage_info = storage
         self._scope = scope
-        self._resolved: dict[str, Collection] = {}
+        self._resolved: dict[str, CollectionRow] = {}
         self.entry = entry
 
     @property
@@ -161,7 +168,7 @@ class SqliteSession(SessionReader, CheckedSession):
     def _layers(self) -> Layers:
         return self.entry.transaction.layers
 
-    async def load(self, collection: str, work: Callable[[Transaction], T]) -> T:
+    async def load(self, collection: str, work: Callable[[WriteTransaction], T]) -> T:
         """Write many features of a collection in one step.
 
         Repeating it would cost more than waiting for it, so other writers wait.
@@ -171,7 +178,7 @@ class SqliteSession(SessionReader, CheckedSession):
             await self._open(collection)
         return await self._step(work)
 
-    async def _step(self, work: Callable[[Transaction], T]) -> T:
+    async def _step(self, work: Callable[[WriteTransaction], T]) -> T:
         """Run a step in the writer thread; any error ends the session."""
         self.check_usable()
         try:
@@ -190,11 +197,11 @@ class SqliteSession(SessionReader, CheckedSession):
 
     async def close_gates(self, collections: Sequence[str]) -> None:
         """Enter the writer and keep the place; this one gate covers all collections."""
-        self.entry.keeps_place = True
+        self.entry.holds_writer = True
         await self._step(lambda _: None)
 
-    def on_branch(self, layers: Sequence[Layer]) -> Reader:
-        return InSession(self, checked(layers))
+    def on_branch(self, layers: Sequence[BranchLayer]) -> StorageReader:
+        return InSession(self, checked_layers(layers))
 
     # ---- Collections -------------------------------------------------------------------------
 
@@ -211,7 +218,7 @@ class SqliteSession(SessionReader, CheckedSession):
     async def restore_collection(self, collection: str) -> CollectionInfo:
         return await self._on_main(lambda t: collections.restore(t, collection))
 
-    async def _on_main(self, work: Callable[[Transaction], T]) -> T:
+    async def _on_main(self, work: Callable[[WriteTransaction], T]) -> T:
         if self.entry.transaction.overlay != MAIN:
             raise NotSupported(
                 "Collections cannot be changed on a branch; change them on main", field="collection"
@@ -221,7 +228,7 @@ class SqliteSession(SessionReader, CheckedSession):
 
     # ---- Overlays ----------------------------------------------------------------------------
 
-    async def branch_off(self, below: Sequence[Layer]) -> int:
+    async def branch_off(self, below: Sequence[BranchLayer]) -> int:
         return await self._step(lambda t: overlays.branch_off(t, below))
 
     async def new_overlay(self) -> int:
@@ -251,16 +258,18 @@ class SqliteSession(SessionReader, CheckedSession):
 
     async def _write(
         self, collection: str, batches: Sequence[Batch], *, returning: bool, commit: bool
-    ) -> list[list[Outcome]]:
-        shapes = [shapes_of(b.prepared) if isinstance(b, WriteBatch) else None for b in batches]
+    ) -> list[list[WriteOutcome]]:
+        shapes = [
+            stored_geometries_of(b.prepared) if isinstance(b, WriteBatch) else None for b in batches
+        ]
         known = self._resolved[collection]
 
-        def write(transaction: Transaction) -> list[Outcome]:
+        def write(transaction: WriteTransaction) -> list[WriteOutcome]:
             check_unchanged(transaction, known)
             return [
                 outcome
                 for batch, of in zip(batches, shapes, strict=True)
-                for outcome in writes.write(transaction, collection, batch, of, want=returning)
+                for outcome in writes.write(transaction, collection, batch, of, returning=returning)
             ]
 
         outcomes = iter(await self._step(write))
@@ -268,10 +277,10 @@ class SqliteSession(SessionReader, CheckedSession):
             await self._commit()
         return [list(islice(outcomes, len(batch.ids))) for batch in batches]
 
-    async def _purge(self, collection: str, ids: list[str]) -> list[Outcome]:
+    async def _purge(self, collection: str, ids: list[str]) -> list[WriteOutcome]:
         known = self._resolved[collection]
 
-        def purge(transaction: Transaction) -> list[Outcome]:
+        def purge(transaction: WriteTransaction) -> list[WriteOutcome]:
             check_unchanged(transaction, known)
             return writes.purge(transaction, collection, ids)
 
@@ -294,17 +303,17 @@ class SqliteSession(SessionReader, CheckedSession):
     async def _before_merge(self, collection: str, ids: list[str]) -> None:
         """Do nothing: instead of a lock, `writes.put` checks that HEAD is still what was merged."""
 
-    async def _message(self, id: str, message: Message) -> None:
-        def add(transaction: Transaction) -> None:
+    async def _message(self, id: str, message: TransactionMessage) -> None:
+        def add(transaction: WriteTransaction) -> None:
             transaction.add_message(id, message)
             _ = transaction.txn
 
         await self._step(add)
 
-    async def _keep(self, kind: str, id: str, json: str, expected: int | None) -> int:
+    async def _store_object(self, kind: str, id: str, json: str, expected: int | None) -> int:
         return await self._step(lambda t: objects.keep(t.connection, kind, id, json, expected))
 
-    async def _forget(self, kind: str, id: str, expected: int | None) -> None:
+    async def _remove_object(self, kind: str, id: str, expected: int | None) -> None:
         await self._step(lambda t: objects.forget(t.connection, kind, id, expected))
 
     async def _pin(self, name: str, at: Version, collection: str | None, guards: bool) -> None:
@@ -335,7 +344,7 @@ class InSession(SessionReader):
         return await self._session._look(work)
 
 
-def check_unchanged(transaction: Transaction, known: Collection) -> None:
+def check_unchanged(transaction: WriteTransaction, known: CollectionRow) -> None:
     """Refuse to write to a collection that was changed or dropped since it was resolved."""
     try:
         now = layers.collection_on(transaction.connection, transaction.layers, known.id)

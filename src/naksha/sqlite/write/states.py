@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,16 +13,14 @@ import shapely
 from naksha.model.damage import BROKEN_GEOMETRY, UNREADABLE, decode_feature
 from naksha.model.features import NAMESPACE, PreparedFeatures
 from naksha.model.gc_pause import uncollected
+from naksha.model.json_text import with_first, with_namespace
 from naksha.sqlite.write.transaction import Box
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
-_PLACE: Final = '"properties":{'
-_XYZ: Final = f'"{NAMESPACE}":'
 
 
 @dataclass(frozen=True, slots=True)
-class Shapes:
+class StoredGeometries:
     """Geometries of prepared features in their stored forms."""
 
     geometry: list[str | None]
@@ -30,14 +28,14 @@ class Shapes:
 
 
 @uncollected
-def shapes_of(prepared: PreparedFeatures) -> Shapes:
+def stored_geometries_of(prepared: PreparedFeatures) -> StoredGeometries:
     """Compute the GeoJSON texts and boxes of the geometries."""
     shapes = shapely.from_wkb(np.array(prepared.wkb, dtype=object))
     edges = shapely.bounds(shapes).reshape(-1, 4).T.tolist()
     boxes: list[Box | None] = [*zip(*edges, strict=True)]
     if None in prepared.wkb:
         boxes = [None if w is None else box for w, box in zip(prepared.wkb, boxes, strict=True)]
-    return Shapes(shapely.to_geojson(shapes).tolist(), boxes)
+    return StoredGeometries(shapely.to_geojson(shapes).tolist(), boxes)
 
 
 def union(boxes: Iterable[Box | None]) -> Box | None:
@@ -49,7 +47,7 @@ def union(boxes: Iterable[Box | None]) -> Box | None:
     return (min(wests), min(souths), max(easts), max(norths))
 
 
-class Xyz(msgspec.Struct, frozen=True, rename={"created_at": "createdAt"}):
+class StateNamespace(msgspec.Struct, frozen=True, rename={"created_at": "createdAt"}):
     """Members of an old state's namespace that a following state uses."""
 
     uuid: str
@@ -63,7 +61,7 @@ class Xyz(msgspec.Struct, frozen=True, rename={"created_at": "createdAt"}):
 
 
 class _Properties(msgspec.Struct, frozen=True, rename={"xyz": NAMESPACE}):
-    xyz: Xyz
+    xyz: StateNamespace
 
 
 class _Document(msgspec.Struct, frozen=True):
@@ -73,7 +71,7 @@ class _Document(msgspec.Struct, frozen=True):
 _decode_xyz = msgspec.json.Decoder(_Document).decode
 
 
-class Old(NamedTuple):
+class OldState(NamedTuple):
     """A row of HEAD or of the deletion table."""
 
     id: str
@@ -99,7 +97,7 @@ class Old(NamedTuple):
             return None
         return west, south, east, north
 
-    def xyz(self) -> Xyz:
+    def xyz(self) -> StateNamespace:
         """Decode the namespace."""
         try:
             return _decode_xyz(self.jsondata).properties.xyz
@@ -121,7 +119,7 @@ class Old(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class TransactionStamp:
     """Values that all states of a transaction in one collection share."""
 
     txn: int
@@ -134,7 +132,7 @@ class Signature:
 
 
 def namespace(
-    by: Signature,
+    by: TransactionStamp,
     i: int,
     action: str,
     version: int,
@@ -167,14 +165,7 @@ def namespace(
 
 def document(content: bytes, xyz: str) -> str:
     """Insert the namespace as the first property of the content."""
-    start, place, rest = content.decode().partition(_PLACE)
-    # If the text occurs more than once, the first one may be inside another member: parse instead.
-    if place and _PLACE not in rest:
-        comma = "" if rest.startswith("}") else ","
-        return f"{start}{place}{_XYZ}{xyz}{comma}{rest}"
-    parsed = _decode(content)
-    parsed["properties"] = {NAMESPACE: msgspec.Raw(xyz.encode()), **parsed["properties"]}
-    return _encode(parsed).decode()
+    return with_namespace(content, xyz.encode()).decode()
 
 
 def document_of(content: dict[str, Any], xyz: str) -> str:
@@ -184,7 +175,7 @@ def document_of(content: dict[str, Any], xyz: str) -> str:
 
 def raw(geometry: str | None, jsondata: str) -> bytes:
     """Build the whole GeoJSON feature, in the same way as the SQL statements that read."""
-    return f'{{"geometry":{geometry or "null"},{jsondata[1:]}'.encode()
+    return with_first(jsondata.encode(), "geometry", (geometry or "null").encode())
 
 
 def as_json(value: object) -> str:

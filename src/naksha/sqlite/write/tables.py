@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.sql import queries, sql
-from naksha.sqlite.write.states import Old, Signature, as_json
-from naksha.sqlite.write.transaction import Box, Transaction
+from naksha.sqlite.write.states import OldState, TransactionStamp, as_json
+from naksha.sqlite.write.transaction import Box, WriteTransaction
 
 
-class Tables:
+class CollectionTables:
     """A collection opened for writing, on main or in an overlay."""
 
-    def __init__(self, transaction: Transaction, collection: Collection) -> None:
+    def __init__(self, transaction: WriteTransaction, collection: CollectionRow) -> None:
         self.transaction = transaction
         self.connection = transaction.connection
         self.collection = collection
@@ -47,7 +47,7 @@ class Tables:
         number: int = self.rows("next_n")[0][0]
         return number
 
-    def old(self, name: str, ids: Iterable[str]) -> dict[str, Old]:
+    def old(self, name: str, ids: Iterable[str]) -> dict[str, OldState]:
         """Return rows of `heads` or `tombstones` by id.
 
         Raises:
@@ -55,7 +55,7 @@ class Tables:
         """
         text = sql(name, readable=queries()["geometry_readable"])
         rows = self.connection.execute(text, (self.collection.t, as_json([*ids])))
-        found = {row[0]: Old(*row) for row in rows}
+        found = {row[0]: OldState(*row) for row in rows}
         if found:
             latest = max(old.txn for old in found.values())
             self.transaction.check_order(latest, self.collection.id)
@@ -67,11 +67,11 @@ class Tables:
         """Return the GeoJSON texts of some rows by id."""
         return dict(self.rows(name, as_json(ids)))
 
-    def signature(self) -> Signature:
+    def signature(self) -> TransactionStamp:
         """Return the values shared by new states; draws the txn if there is none yet."""
         t = self.transaction
         prefix, app = t.guid_prefix(self.collection.id), as_json(t.app_id)
-        return Signature(t.txn, t.ord, prefix, t.app_id, app, t.started_ms, t.wall_ms())
+        return TransactionStamp(t.txn, t.ord, prefix, t.app_id, app, t.started_ms, t.wall_ms())
 
     # ---- Staged rows -------------------------------------------------------------------------
 

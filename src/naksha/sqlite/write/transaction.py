@@ -13,9 +13,9 @@ from naksha.model import limits
 from naksha.model.errors import InvalidArgument, LimitExceeded, NotSupported, Retryable
 from naksha.model.identity.txn import date_of, txn_of
 from naksha.model.identity.uuids import ROW_NUMBER_MAX
-from naksha.spi.support.write_input import Message
+from naksha.spi.support.write_input import TransactionMessage
 from naksha.sqlite.read.layers import MAIN_ONLY, Layers
-from naksha.sqlite.read.rows import Collection
+from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.sql import queries
 
 Box = tuple[float, float, float, float]
@@ -25,7 +25,7 @@ TABLE_NUMBER_MAX: Final = 2**22 - 1
 
 
 @dataclass(slots=True)
-class Counters:
+class AllocatedNumbers:
     """Numbers allocated in this process, committed or not; none is allocated twice."""
 
     txn: int = 0
@@ -33,7 +33,7 @@ class Counters:
     collection: int = 0
     overlay: int = 0
     i: dict[int, int] = field(default_factory=dict)
-    open: dict[int, Transaction] = field(default_factory=dict)
+    open: dict[int, WriteTransaction] = field(default_factory=dict)
     """Transactions that have a number and may still commit, by their number."""
 
     def keep(self, connection: sqlite3.Connection) -> None:
@@ -47,7 +47,7 @@ class Counters:
 
 
 @dataclass(slots=True)
-class Changes:
+class CollectionCounts:
     """Changes of a transaction to the features of one collection."""
 
     created: int = 0
@@ -68,7 +68,7 @@ class Changes:
             )
 
 
-class Transaction:
+class WriteTransaction:
     """A transaction on the writer's connection.
 
     It can be undone and repeated after another transaction ran in between; it then keeps its
@@ -78,7 +78,7 @@ class Transaction:
     def __init__(
         self,
         storage_id: str,
-        counters: Counters,
+        counters: AllocatedNumbers,
         app_id: str,
         author: str | None,
         at_ms: int | None,
@@ -100,14 +100,14 @@ class Transaction:
         self._given_again = 0
         self._looks: list[int] = []
         self._looks_again = 0
-        self.changes: dict[str, Changes] = {}
+        self.changes: dict[str, CollectionCounts] = {}
         self.collections: dict[str, None] = {}
-        self.messages: dict[str, Message] = {}
+        self.messages: dict[str, TransactionMessage] = {}
         self.connection: sqlite3.Connection
 
-    def fresh(self) -> Transaction:
+    def fresh(self) -> WriteTransaction:
         """Return a new transaction with the same app id, author and start time."""
-        return Transaction(
+        return WriteTransaction(
             self.storage_id,
             self._counters,
             self.app_id,
@@ -160,7 +160,9 @@ class Transaction:
             return datetime.fromtimestamp(self.started_ms / 1000, UTC).date()
         except (OverflowError, OSError, ValueError) as error:
             raise InvalidArgument(
-                f"The start time {self.started_ms} ms is out of range", field="at_ms"
+                f"The start time of a transaction must be in milliseconds since 1970 and before "
+                f"the year 10000, not {self.started_ms}",
+                field="at_ms",
             ) from error
 
     def _keep_counters(self) -> None:
@@ -206,18 +208,21 @@ class Transaction:
             self._given.append((what, number, 0))
         given, number, _ = self._given[self._given_again]
         if given != what:
-            raise Retryable("Another writer changed the storage meanwhile; repeat the transaction")
+            raise Retryable(
+                "Another transaction changed the storage in the meantime; repeat this transaction"
+            )
         self._given_again += 1
         self.connection.execute(queries()[f"{what}_number_set"], (number,))
         return number
 
-    def take(self, collection: Collection, count: int) -> int:
+    def take(self, collection: CollectionRow, count: int) -> int:
         """Allocate `count` consecutive state numbers; return the first."""
         if self._given_again < len(self._given):
             given, start, taken = self._given[self._given_again]
             if (given, taken) != (collection.number, count):
                 raise Retryable(
-                    "Another writer changed the collection meanwhile; repeat the transaction",
+                    f"Another transaction changed collection {collection.id!r} in the meantime; "
+                    "repeat this transaction",
                     collection_id=collection.id,
                 )
         else:
@@ -225,7 +230,8 @@ class Transaction:
             start = max(collection.next_i, known.get(collection.number, 1))
             if start + count > ROW_NUMBER_MAX:
                 raise LimitExceeded(
-                    "The collection has used all of its state numbers; write to a new collection"
+                    f"Collection {collection.id!r} has used all of its {ROW_NUMBER_MAX} state "
+                    "numbers; copy it to a new collection and write there"
                 )
             known[collection.number] = start + count
             self._given.append((collection.number, start, count))
@@ -255,7 +261,8 @@ class Transaction:
         """
         if self._txn is not None and latest > self._txn:
             raise Retryable(
-                "A later transaction already wrote to the collection; repeat the transaction",
+                f"A later transaction already wrote to collection {collection!r}; repeat this "
+                "transaction",
                 collection_id=collection,
             )
 
@@ -268,7 +275,7 @@ class Transaction:
             published = self.connection.execute(queries()["counters"]).fetchone()[2]
             # Another process, which does not know this number, may even have drawn it as well.
             if published >= self._txn:
-                raise Retryable("A later transaction is already published; repeat the transaction")
+                raise Retryable("A later transaction is already published; repeat this transaction")
             self._keep_counters()
 
     def end(self) -> None:
@@ -278,13 +285,15 @@ class Transaction:
 
     # ---- Log ---------------------------------------------------------------------------------
 
-    def changes_of(self, collection: str) -> Changes:
-        return self.changes.setdefault(collection, Changes())
+    def changes_of(self, collection: str) -> CollectionCounts:
+        return self.changes.setdefault(collection, CollectionCounts())
 
-    def add_message(self, name: str, message: Message) -> None:
+    def add_message(self, name: str, message: TransactionMessage) -> None:
         if name not in self.messages and len(self.messages) == limits.MESSAGES_MAX:
             raise LimitExceeded(
-                f"A transaction has at most {limits.MESSAGES_MAX} messages", field="message"
+                f"The transaction already has {limits.MESSAGES_MAX} messages, the maximum; omit "
+                f"the message {name!r:.64}",
+                field="message",
             )
         self.messages[name] = message
 
@@ -310,7 +319,7 @@ class Transaction:
         self.connection.executemany(queries()["log_insert"], rows)
 
 
-Operation = Callable[[Transaction], object]
+Operation = Callable[[WriteTransaction], object]
 """A step of a transaction."""
 
 

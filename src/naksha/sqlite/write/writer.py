@@ -25,11 +25,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
 from naksha.model.errors import NakshaError, ReadOnly, Retryable, Unavailable
-from naksha.model.state import Outcome
+from naksha.model.state import WriteOutcome
 from naksha.sqlite.connection.errors import of, translated
 from naksha.sqlite.schema.shell import complete, is_incomplete
 from naksha.sqlite.sql import queries
-from naksha.sqlite.write.transaction import INT8_MAX, Counters, Transaction, publish
+from naksha.sqlite.write.transaction import INT8_MAX, AllocatedNumbers, WriteTransaction, publish
 
 T = TypeVar("T")
 GRACE_S: Final = 0.005
@@ -48,23 +48,25 @@ Kind = Literal["step", "look", "commit", "rollback", "task", "close"]
 
 
 @dataclass(slots=True, eq=False)
-class Entry:
+class QueuedTransaction:
     """A transaction in the writer: its steps, each with its result."""
 
-    transaction: Transaction
-    steps: list[tuple[Callable[[Transaction], Any], Any]] = field(default_factory=list)
-    keeps_place: bool = False
+    transaction: WriteTransaction
+    steps: list[tuple[Callable[[WriteTransaction], Any], Any]] = field(default_factory=list)
+    holds_writer: bool = False
     """Whether it yields only after GRACE_LONG_S: it is large, or has been retried too often."""
-    outer: Entry | None = None
+    outer: QueuedTransaction | None = None
     """The transaction inside which this one was begun."""
     task: asyncio.Task[Any] | None = field(default_factory=asyncio.current_task)
 
 
-WITHIN: Final[ContextVar[Entry | None]] = ContextVar("naksha_sqlite_within", default=None)
+WITHIN: Final[ContextVar[QueuedTransaction | None]] = ContextVar(
+    "naksha_sqlite_within", default=None
+)
 """The transaction inside which the current code runs, or inside which its task was started."""
 
 
-def within() -> Entry | None:
+def within() -> QueuedTransaction | None:
     """Return the transaction that waits for the current code to continue, if there is one.
 
     A transaction that only started the current task does not count: it can continue on its own, so
@@ -75,17 +77,17 @@ def within() -> Entry | None:
 
 
 @dataclass(slots=True, eq=False)
-class _Job:
+class _WriterCall:
     kind: Kind
-    entry: Entry | None
+    entry: QueuedTransaction | None
     work: Callable[[Any], Any] | None
-    answer: Future[Any] = field(default_factory=Future)
+    future: Future[Any] = field(default_factory=Future)
     result: Any = None
-    within: Entry | None = field(default_factory=within)
+    within: QueuedTransaction | None = field(default_factory=within)
     is_given_up: bool = False
     """Whether the caller was cancelled."""
 
-    def is_within(self, entry: Entry) -> bool:
+    def is_within(self, entry: QueuedTransaction) -> bool:
         """Return whether the transaction waits for this job before it continues."""
         outer = self.within
         while outer is not None and outer is not entry:
@@ -93,7 +95,7 @@ class _Job:
         return outer is entry
 
 
-class Writer:
+class WriterThread:
     """Owner of the writing connection and its thread. Methods may be called from any thread."""
 
     def __init__(
@@ -103,17 +105,17 @@ class Writer:
         *,
         is_read_only: bool = False,
     ) -> None:
-        self.counters = Counters()
+        self.counters = AllocatedNumbers()
         self.is_read_only = is_read_only
         connection.execute(queries()["writer_cache"])
         connection.execute(queries()["stage_table"])
         self._connection = connection
         self._published = published
-        self._queue: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        self._waiting: deque[_Job] = deque()
-        self._inside: Entry | None = None
+        self._queue: queue.SimpleQueue[_WriterCall] = queue.SimpleQueue()
+        self._waiting: deque[_WriterCall] = deque()
+        self._inside: QueuedTransaction | None = None
         self._idle_since = 0.0
-        self._ended: list[_Job] = []
+        self._ended: list[_WriterCall] = []
         self._group_since = 0.0
         self._is_open = False
         self._is_first = False
@@ -123,21 +125,21 @@ class Writer:
 
     # ---- For callers -------------------------------------------------------------------------
 
-    async def step(self, entry: Entry, work: Callable[[Transaction], T]) -> T:
+    async def step(self, entry: QueuedTransaction, work: Callable[[WriteTransaction], T]) -> T:
         """Run one step of a transaction."""
         result: T = await self._ask("step", entry, work)
         return result
 
-    async def look(self, entry: Entry, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def look(self, entry: QueuedTransaction, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run a read on the state that a transaction sees."""
         result: T = await self._ask("look", entry, work)
         return result
 
-    async def commit(self, entry: Entry) -> None:
+    async def commit(self, entry: QueuedTransaction) -> None:
         """Commit the transaction; return when it is durable."""
         await self._ask("commit", entry, None)
 
-    async def rollback(self, entry: Entry) -> None:
+    async def rollback(self, entry: QueuedTransaction) -> None:
         """Roll the transaction back; does nothing after the storage was closed."""
         if not self._closed:
             await self._ask("rollback", entry, None)
@@ -153,24 +155,26 @@ class Writer:
             self._closed = True
             await self._enqueue("close", None, None)
 
-    async def _ask(self, kind: Kind, entry: Entry | None, work: Callable[[Any], Any] | None) -> Any:
+    async def _ask(
+        self, kind: Kind, entry: QueuedTransaction | None, work: Callable[[Any], Any] | None
+    ) -> Any:
         if self._closed:
-            raise Unavailable("The storage is closed")
+            raise Unavailable("The storage is closed; open it again")
         if self.is_read_only and kind != "rollback":
-            raise ReadOnly("The storage was opened read-only")
+            raise ReadOnly("The storage was opened with read_only=True; open it without to write")
         return await self._enqueue(kind, entry, work)
 
     def _enqueue(
-        self, kind: Kind, entry: Entry | None, work: Callable[[Any], Any] | None
+        self, kind: Kind, entry: QueuedTransaction | None, work: Callable[[Any], Any] | None
     ) -> asyncio.Future[Any]:
-        job = _Job(kind, entry, work)
+        job = _WriterCall(kind, entry, work)
         self._queue.put(job)
 
-        def note(answer: asyncio.Future[Any]) -> None:
-            job.is_given_up = answer.cancelled()
+        def note(future: asyncio.Future[Any]) -> None:
+            job.is_given_up = future.cancelled()
 
         # Cancelling the caller must not cancel the job: the caller rolls back next.
-        asked = asyncio.shield(asyncio.wrap_future(job.answer))
+        asked = asyncio.shield(asyncio.wrap_future(job.future))
         asked.add_done_callback(note)
         return asked
 
@@ -183,9 +187,9 @@ class Writer:
                 is_running = self._round()
             except BaseException as error:  # noqa: BLE001 - the thread must not die
                 self._fail(error)
-        self._waiting += self._arrived()
+        self._waiting += self._receive()
         for job in self._waiting:
-            job.answer.set_exception(Unavailable("The storage is closed"))
+            job.future.set_exception(Unavailable("The storage is closed; open it again"))
 
     def _round(self) -> bool:
         """Process one job; return False after the last one."""
@@ -195,10 +199,10 @@ class Writer:
         if job.kind != "close":
             self._do(job)
             return True
-        self._step_aside()
+        self._yield_writer()
         self._commit_group()
         self._connection.close()
-        job.answer.set_result(None)
+        job.future.set_result(None)
         return False
 
     def _fail(self, error: BaseException) -> None:
@@ -206,16 +210,21 @@ class Writer:
         self._roll_back_all()
         ended, self._ended = self._ended, []
         for job in ended:
-            job.answer.set_exception(Unavailable(f"The storage file could not be written: {error}"))
+            job.future.set_exception(
+                Unavailable(
+                    "The storage file could not be written; its operator has to correct the disk: "
+                    f"{error}"
+                )
+            )
 
-    def _arrived(self) -> Iterator[_Job]:
+    def _receive(self) -> Iterator[_WriterCall]:
         while True:
             try:
                 yield self._queue.get_nowait()
             except queue.Empty:
                 return
 
-    def _next(self) -> _Job | None:
+    def _next(self) -> _WriterCall | None:
         """Return the next job that can run; None after yielding or committing instead."""
         while True:
             job = self._pick()
@@ -231,9 +240,9 @@ class Writer:
                 self._make_room()
                 return None
 
-    def _pick(self) -> _Job | None:
+    def _pick(self) -> _WriterCall | None:
         """Take the arrived jobs and choose one; jobs of the active transaction go first."""
-        self._waiting += self._arrived()
+        self._waiting += self._receive()
         if self._inside is None:
             if len(self._ended) >= GROUP_MAX:
                 return None
@@ -251,33 +260,33 @@ class Writer:
             return 0.0 if self._ended else None
         grace = GRACE_S if self._waiting or self._ended else GRACE_ALONE_S
         inside = self._inside
-        if inside.keeps_place and not any(job.is_within(inside) for job in self._waiting):
+        if inside.holds_writer and not any(job.is_within(inside) for job in self._waiting):
             grace = GRACE_LONG_S
         return max(0.0, self._idle_since + grace - time.monotonic())
 
     def _make_room(self) -> None:
         """Make the active transaction yield, then commit the group."""
-        self._step_aside()
+        self._yield_writer()
         self._commit_group()
 
-    def _do(self, job: _Job) -> None:
+    def _do(self, job: _WriterCall) -> None:
         try:
             result = getattr(self, f"_do_{job.kind}")(job)
         except BaseException as error:  # noqa: BLE001 - it is passed to the caller
             if job.kind == "commit" and job.entry is not None:
                 job.entry.transaction.end()
             self._abandon()
-            job.answer.set_exception(of(error) if isinstance(error, sqlite3.Error) else error)
+            job.future.set_exception(of(error) if isinstance(error, sqlite3.Error) else error)
         else:
             if job.kind not in ("commit", "task"):
-                job.answer.set_result(result)
+                job.future.set_result(result)
         self._idle_since = time.monotonic()
         if self._ended and (
             len(self._ended) >= GROUP_MAX or self._idle_since - self._group_since > GROUP_S
         ):
             self._make_room()
 
-    def _do_step(self, job: _Job) -> Any:
+    def _do_step(self, job: _WriterCall) -> Any:
         assert job.entry is not None
         assert job.work is not None
         entry = job.entry
@@ -291,7 +300,7 @@ class Writer:
         entry.steps.append((job.work, result))
         return result
 
-    def _do_look(self, job: _Job) -> Any:
+    def _do_look(self, job: _WriterCall) -> Any:
         assert job.entry is not None
         assert job.work is not None
         self._enter(job.entry)
@@ -299,7 +308,7 @@ class Writer:
             return job.work(self._connection)
 
     @contextmanager
-    def _ending_with(self, job: _Job) -> Iterator[None]:
+    def _ending_with(self, job: _WriterCall) -> Iterator[None]:
         """Interrupt statements of a cancelled caller, because others wait for the connection."""
         self._connection.set_progress_handler(lambda: job.is_given_up, LOOK_UP_INSTRUCTIONS)
         try:
@@ -307,7 +316,7 @@ class Writer:
         finally:
             self._connection.set_progress_handler(None, 0)
 
-    def _do_commit(self, job: _Job) -> None:
+    def _do_commit(self, job: _WriterCall) -> None:
         assert job.entry is not None
         entry = job.entry
         self._enter(entry)
@@ -320,14 +329,14 @@ class Writer:
         entry.transaction.end()
         self._end(job)
 
-    def _do_rollback(self, job: _Job) -> None:
+    def _do_rollback(self, job: _WriterCall) -> None:
         assert job.entry is not None
         if self._inside is job.entry:
             self._undo()
         job.entry.transaction.end()
         self._abandon()
 
-    def _do_task(self, job: _Job) -> None:
+    def _do_task(self, job: _WriterCall) -> None:
         assert job.work is not None
         self._begin()
         self._open_savepoint()
@@ -341,7 +350,7 @@ class Writer:
         self._end(job)
         self._commit_group()
 
-    def _end(self, job: _Job) -> None:
+    def _end(self, job: _WriterCall) -> None:
         """Add a finished job to the group; its caller is answered after the group commit."""
         if not self._ended:
             self._group_since = time.monotonic()
@@ -362,24 +371,24 @@ class Writer:
             self._roll_back_all()
             raise
 
-    def _enter(self, entry: Entry) -> None:
+    def _enter(self, entry: QueuedTransaction) -> None:
         """Make a transaction active; repeat its earlier steps if it had yielded."""
         if self._inside is entry:
             return
         assert self._inside is None
-        if entry.keeps_place and self._ended:
+        if entry.holds_writer and self._ended:
             self._commit_group()  # Finished transactions should not wait for a large one.
         self._begin()
         self._open_savepoint()
         self._inside = entry
         entry.transaction.connection = self._connection
         try:
-            self._do_again(entry)
+            self._repeat_steps(entry)
         except BaseException:
             self._undo()
             raise
 
-    def _do_again(self, entry: Entry) -> None:
+    def _repeat_steps(self, entry: QueuedTransaction) -> None:
         entry.transaction.begin_again()
         for step, result in entry.steps:
             try:
@@ -389,9 +398,9 @@ class Writer:
                 raise
             except NakshaError as error:
                 raise Retryable(
-                    f"Other writers changed data that the transaction read: {error}"
+                    f"Other writers changed data that the transaction read; repeat it ({error})"
                 ) from error
-            if told(again) != told(result):
+            if comparable_result(again) != comparable_result(result):
                 raise Retryable(
                     "Other writers changed data that the transaction read; repeat the transaction"
                 )
@@ -417,12 +426,17 @@ class Writer:
         if self._is_first or not self._connection.in_transaction:
             # Either the transaction is the first of its group, so nothing else is lost, or a full
             # or broken disk made SQLite roll back everything, also transactions that had ended.
-            self._fail(Unavailable("the disk failed"))
+            self._fail(
+                Unavailable(
+                    "SQLite rolled back the transaction, because the disk failed or is full; "
+                    "correct the disk and repeat the transaction"
+                )
+            )
             return
         self._connection.execute(queries()["rollback_to"])
         self._connection.execute(queries()["release"])
 
-    def _step_aside(self) -> None:
+    def _yield_writer(self) -> None:
         """Undo the active transaction, but reserve its numbers in the file for all processes."""
         if self._inside is not None:
             self._undo()
@@ -446,11 +460,11 @@ class Writer:
         except BaseException as error:  # noqa: BLE001 - it is passed to the callers
             self._roll_back_all()
             for job in ended:
-                job.answer.set_exception(error)
+                job.future.set_exception(error)
             return
         self._is_open = False
         for job in ended:
-            job.answer.set_result(job.result)
+            job.future.set_result(job.result)
         if published:
             self._published(published)
 
@@ -466,10 +480,10 @@ class Writer:
             self._connection.execute(queries()["rollback"])
 
 
-def told(result: object) -> object:
+def comparable_result(result: object) -> object:
     """Convert the result of a step to a form that can be compared."""
     if isinstance(result, list):
-        return [told(each) for each in result]
-    if isinstance(result, Outcome):
+        return [comparable_result(each) for each in result]
+    if isinstance(result, WriteOutcome):
         return (result.id, result.action, result.uuid, result.version)
     return result

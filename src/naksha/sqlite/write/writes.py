@@ -15,15 +15,16 @@ from naksha.model import merge
 from naksha.model.damage import decode_feature
 from naksha.model.errors import Conflict, FeatureExists, FeatureNotFound, Retryable
 from naksha.model.gc_pause import uncollected
-from naksha.model.state import Outcome, State
+from naksha.model.json_text import with_last
+from naksha.model.state import State, WriteOutcome
 from naksha.spi.support.write_input import Batch, WriteBatch
 from naksha.sqlite.sql import queries
 from naksha.sqlite.write.overlays import open_tables
 from naksha.sqlite.write.states import (
-    Old,
-    Shapes,
-    Signature,
-    Xyz,
+    OldState,
+    StateNamespace,
+    StoredGeometries,
+    TransactionStamp,
     as_json,
     document,
     document_of,
@@ -31,8 +32,8 @@ from naksha.sqlite.write.states import (
     raw,
     union,
 )
-from naksha.sqlite.write.tables import Tables
-from naksha.sqlite.write.transaction import Transaction
+from naksha.sqlite.write.tables import CollectionTables
+from naksha.sqlite.write.transaction import WriteTransaction
 
 Row = tuple[Any, ...]
 CHUNK: Final = 20_000
@@ -41,16 +42,21 @@ _NO_BOX: Final = (None, None, None, None)
 
 
 def write(
-    transaction: Transaction, name: str, batch: Batch, shapes: Shapes | None, *, want: bool
-) -> list[Outcome]:
+    transaction: WriteTransaction,
+    name: str,
+    batch: Batch,
+    shapes: StoredGeometries | None,
+    *,
+    returning: bool,
+) -> list[WriteOutcome]:
     """Carry out a change; `shapes` are those of its features."""
     if isinstance(batch, WriteBatch):
         assert shapes is not None
-        return put(transaction, name, batch, shapes, want=want)
+        return put(transaction, name, batch, shapes, returning=returning)
     if batch.mode == "restore":
-        return restore(transaction, name, batch.ids, want)
+        return restore(transaction, name, batch.ids, returning)
     masks = batch.mode == "delete"
-    return delete(transaction, name, batch.ids, batch.locks, want, masks=masks)
+    return delete(transaction, name, batch.ids, batch.locks, returning, masks=masks)
 
 
 # ---- Create, update, upsert ------------------------------------------------------------------
@@ -58,46 +64,57 @@ def write(
 
 @uncollected
 def put(
-    transaction: Transaction,
+    transaction: WriteTransaction,
     name: str,
     batch: WriteBatch,
-    shapes: Shapes,
+    shapes: StoredGeometries,
     *,
-    want: bool,
-) -> list[Outcome]:
+    returning: bool,
+) -> list[WriteOutcome]:
     """Write features; see `WriteSession.create`, `update` and `upsert`."""
     tables = open_tables(transaction, name, batch.prepared.ids)
     heads = tables.old("heads", batch.prepared.ids)
-    work = _Put(tables, batch, shapes, want)
+    work = _Put(tables, batch, shapes, returning)
     for position, id_ in enumerate(batch.prepared.ids):
         old = heads.get(id_)
         _check(tables, id_, old, batch, position)
         if old is None:
             work.new.append(position)
         else:
-            work.judge(position, old)
+            work.compare(position, old)
     return work.write()
 
 
-def _check(tables: Tables, id_: str, old: Old | None, batch: WriteBatch, position: int) -> None:
+def _check(
+    tables: CollectionTables, id_: str, old: OldState | None, batch: WriteBatch, position: int
+) -> None:
     name, lock = tables.collection.id, batch.locks[position]
     is_merged = batch.is_merged and batch.muuids[position] is not None
     if is_merged and (old is None or old.i != lock):
         raise Retryable(
-            "HEAD changed after the merge; repeat the merge", feature_id=id_, collection_id=name
+            f"HEAD of feature {id_!r:.64} changed after the merge; repeat the merge",
+            feature_id=id_,
+            collection_id=name,
         )
     if batch.mode == "create" and old is not None:
         head = _feature(tables, old)
         raise FeatureExists(
-            "The feature already exists", feature_id=id_, collection_id=name, head=head
+            f"Feature {id_!r:.64} already exists; update it, or choose another id",
+            feature_id=id_,
+            collection_id=name,
+            head=head,
         )
     if batch.mode == "update" and old is None:
-        raise FeatureNotFound("The feature does not exist", feature_id=id_, collection_id=name)
+        raise FeatureNotFound(
+            f"Feature {id_!r:.64} does not exist; create it, or correct its id",
+            feature_id=id_,
+            collection_id=name,
+        )
     if lock is not None:
         check_lock(tables, id_, old, lock)
 
 
-def check_lock(tables: Tables, id_: str, old: Old | None, lock: int | None) -> None:
+def check_lock(tables: CollectionTables, id_: str, old: OldState | None, lock: int | None) -> None:
     """Check that the state that the client read is still HEAD.
 
     Raises:
@@ -106,7 +123,7 @@ def check_lock(tables: Tables, id_: str, old: Old | None, lock: int | None) -> N
     if lock is None or (old is not None and old.i == lock):
         return
     raise Conflict(
-        "The feature was changed since it was read",
+        f"Feature {id_!r:.64} was changed since it was read; merge it with the head in this error",
         field="uuid",
         feature_id=id_,
         collection_id=tables.collection.id,
@@ -114,7 +131,7 @@ def check_lock(tables: Tables, id_: str, old: Old | None, lock: int | None) -> N
     )
 
 
-def _feature(tables: Tables, old: Old) -> dict[str, Any]:
+def _feature(tables: CollectionTables, old: OldState) -> dict[str, Any]:
     """Return the whole feature of a row of HEAD."""
     geometry = tables.geometries("head_geometries", [old.id])[old.id]
     return decode_feature(old.raw(geometry))
@@ -123,16 +140,18 @@ def _feature(tables: Tables, old: Old) -> dict[str, Any]:
 class _Put:
     """Writing half of `put`: new features, changed features and their outcomes."""
 
-    def __init__(self, tables: Tables, batch: WriteBatch, shapes: Shapes, want: bool) -> None:
+    def __init__(
+        self, tables: CollectionTables, batch: WriteBatch, shapes: StoredGeometries, returning: bool
+    ) -> None:
         self.tables = tables
         self.batch = batch
         self.shapes = shapes
-        self.want = want
+        self.returning = returning
         self.new: list[int] = []
-        self.changed: list[tuple[int, Old, Xyz]] = []
-        self.outcomes: dict[str, Outcome] = {}
+        self.changed: list[tuple[int, OldState, StateNamespace]] = []
+        self.outcomes: dict[str, WriteOutcome] = {}
 
-    def judge(self, position: int, old: Old) -> None:
+    def compare(self, position: int, old: OldState) -> None:
         """Compare a feature with HEAD: record it as changed, or as retained if it is equal."""
         prepared, xyz = self.batch.prepared, old.xyz()
         tags, crid = prepared.tags[position], prepared.crid[position]
@@ -146,11 +165,11 @@ class _Put:
             self.changed.append((position, old, xyz))
             return
         state = None
-        if self.want:
+        if self.returning:
             state = State(old.id, raw(self.shapes.geometry[position], old.jsondata))
-        self.outcomes[old.id] = Outcome(old.id, "RETAINED", xyz.uuid, old.version, state)
+        self.outcomes[old.id] = WriteOutcome(old.id, "RETAINED", xyz.uuid, old.version, state)
 
-    def write(self) -> list[Outcome]:
+    def write(self) -> list[WriteOutcome]:
         if self.new or self.changed:
             by = self.tables.signature()
             first = self.tables.transaction.take(
@@ -162,7 +181,7 @@ class _Put:
                 self._update(by, first + len(self.new))
         return [self.outcomes[id_] for id_ in self.batch.prepared.ids]
 
-    def _create(self, by: Signature, first: int) -> None:
+    def _create(self, by: TransactionStamp, first: int) -> None:
         tables, batch, t = self.tables, self.batch, self.tables.transaction
         prepared = batch.prepared
         tombs = tables.old("tombstones", [prepared.ids[p] for p in self.new])
@@ -181,17 +200,17 @@ class _Put:
                 tomb = tombs.get(prepared.ids[position])
                 version = 1 if tomb is None else tomb.version + 1
                 version += 0 if batch.after is None else batch.after[position]
-                given = prepared.tags[position] or ()
+                feature_tags = prepared.tags[position] or ()
                 crid = prepared.crid[position] or None
                 xyz = namespace(
                     by, first, "CREATE", version, author_json, None, batch.muuids[position],
-                    by.now_ms, by.wall_ms, given, crid, prepared.qrid[position],
+                    by.now_ms, by.wall_ms, feature_tags, crid, prepared.qrid[position],
                 )  # fmt: skip
                 rows.append(
                     (n, *self._row(by, position, first, "CREATE", version, author, crid, xyz))
                 )
-                tags += [(tag, n) for tag in given]
-                self._told(by, position, "CREATED", rows[-1])
+                tags += [(tag, n) for tag in feature_tags]
+                self._add_outcome(by, position, "CREATED", rows[-1])
                 n += 1
                 first += 1
             tables.stage(rows)
@@ -204,7 +223,7 @@ class _Put:
         changes.created += len(order)
         changes.grow(union(self.shapes.box[p] for p in order))
 
-    def _update(self, by: Signature, first: int) -> None:
+    def _update(self, by: TransactionStamp, first: int) -> None:
         tables, batch, t = self.tables, self.batch, self.tables.transaction
         changes = t.changes_of(tables.collection.id)
         self.changed.sort(key=lambda each: each[1].n)  # In the order of the table.
@@ -213,41 +232,46 @@ class _Put:
             rows = []
             for i, (position, old, xyz) in enumerate(part, first + start):
                 rows.append((old.n, *self._next_row(by, position, i, old, xyz)))
-                self._told(by, position, "UPDATED", rows[-1])
+                self._add_outcome(by, position, "UPDATED", rows[-1])
             tables.stage(rows)
             tables.retire_heads()
             tables.update_heads()
             tables.move_boxes((old.n, old.box, self.shapes.box[p]) for p, old, _ in part)
             retagged = [
-                (old.n, given)
+                (old.n, feature_tags)
                 for position, old, xyz in part
-                if (given := batch.prepared.tags[position]) is not None and given != xyz.tags
+                if (feature_tags := batch.prepared.tags[position]) is not None
+                and feature_tags != xyz.tags
             ]
             tables.many("delete_tags", [(n,) for n, _ in retagged])
-            tables.many("insert_tag", [(tag, n) for n, given in retagged for tag in given])
+            tables.many(
+                "insert_tag", [(tag, n) for n, feature_tags in retagged for tag in feature_tags]
+            )
             changes.grow(union(old.box for _, old, _ in part))
             changes.grow(union(self.shapes.box[position] for position, _, _ in part))
         changes.updated += sum(old.txn != by.txn for _, old, _ in self.changed)
 
-    def _next_row(self, by: Signature, position: int, i: int, old: Old, xyz: Xyz) -> Row:
+    def _next_row(
+        self, by: TransactionStamp, position: int, i: int, old: OldState, xyz: StateNamespace
+    ) -> Row:
         """Return the columns of the state that follows an old one."""
         prepared = self.batch.prepared
         # A state that this transaction wrote was never visible, so the new one takes its place.
         own = old.txn == by.txn
         action, version = (old.action, old.version) if own else ("UPDATE", old.version + 1)
-        given, crid = prepared.tags[position], prepared.crid[position]
+        feature_tags, crid = prepared.tags[position], prepared.crid[position]
         new_crid = xyz.crid if crid is None else (crid or None)
         author = self.tables.transaction.author or old.author
         text = namespace(
             by, i, action, version, as_json(author), xyz.puuid if own else xyz.uuid,
             self.batch.muuids[position], xyz.created_at, xyz.rtcts,
-            xyz.tags if given is None else given, new_crid, prepared.qrid[position],
+            xyz.tags if feature_tags is None else feature_tags, new_crid, prepared.qrid[position],
         )  # fmt: skip
         return self._row(by, position, i, action, version, author, new_crid, text)
 
     def _row(
         self,
-        by: Signature,
+        by: TransactionStamp,
         position: int,
         i: int,
         action: str,
@@ -277,13 +301,13 @@ class _Put:
             crid or qrid,
         )
 
-    def _told(self, by: Signature, position: int, action: str, row: Row) -> None:
+    def _add_outcome(self, by: TransactionStamp, position: int, action: str, row: Row) -> None:
         id_ = self.batch.prepared.ids[position]
-        state = State(id_, raw(row[4], row[5])) if self.want else None
-        self.outcomes[id_] = Outcome(id_, action, f"{by.prefix}{row[1]}", row[12], state)
+        state = State(id_, raw(row[4], row[5])) if self.returning else None
+        self.outcomes[id_] = WriteOutcome(id_, action, f"{by.prefix}{row[1]}", row[12], state)
 
 
-def _is_same(content: bytes, old: Old) -> bool:
+def _is_same(content: bytes, old: OldState) -> bool:
     new, known = msgspec.json.decode(content), old.content()
     # Python's == is a fast path for different values only: it takes true for 1.
     return new == known and merge.same(new, known)
@@ -294,24 +318,24 @@ def _is_same(content: bytes, old: Old) -> bool:
 
 @uncollected
 def delete(
-    transaction: Transaction,
+    transaction: WriteTransaction,
     name: str,
     ids: Sequence[str],
     locks: Sequence[int | None],
-    want: bool,
+    returning: bool,
     *,
     masks: bool = True,
-) -> list[Outcome]:
+) -> list[WriteOutcome]:
     """See `WriteSession.delete`."""
     tables = open_tables(transaction, name, ids)
     heads = tables.old("heads", ids)
     for id_, lock in zip(ids, locks, strict=True):
         check_lock(tables, id_, heads.get(id_), lock)
-    outcomes = _retained(tables, [id_ for id_ in ids if id_ not in heads], want)
+    outcomes = _retained(tables, [id_ for id_ in ids if id_ not in heads], returning)
     olds = sorted((heads[id_] for id_ in ids if id_ in heads), key=lambda old: old.n)
     for start in range(0, len(olds), CHUNK):
         part = olds[start : start + CHUNK]
-        outcomes |= _stage_following(tables, part, "DELETE", want, masks=masks)
+        outcomes |= _stage_following(tables, part, "DELETE", returning, masks=masks)
         tables.retire_heads()
         tables.run("insert_tombs")
         tables.run_staged("delete_heads")
@@ -323,20 +347,25 @@ def delete(
 
 
 @uncollected
-def restore(transaction: Transaction, name: str, ids: Sequence[str], want: bool) -> list[Outcome]:
+def restore(
+    transaction: WriteTransaction, name: str, ids: Sequence[str], returning: bool
+) -> list[WriteOutcome]:
     """See `WriteSession.restore`."""
     tables = open_tables(transaction, name, ids)
     tombs = tables.old("tombstones", ids)
     for id_ in ids:
         if id_ not in tombs:
             raise FeatureNotFound(
-                "The feature does not exist or is not deleted", feature_id=id_, collection_id=name
+                f"Feature {id_!r:.64} does not exist or is not deleted; only a deleted feature "
+                "can be restored",
+                feature_id=id_,
+                collection_id=name,
             )
     olds = [tombs[id_] for id_ in ids]
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, WriteOutcome] = {}
     for start in range(0, len(olds), CHUNK):
         part, n = olds[start : start + CHUNK], tables.next_n()
-        outcomes |= _stage_following(tables, part, "UPDATE", want, n)
+        outcomes |= _stage_following(tables, part, "UPDATE", returning, n)
         tables.retire_tombs()
         tables.run_staged("insert_heads")
         tables.insert_boxes((k, old.box) for k, old in enumerate(part, n))
@@ -348,12 +377,12 @@ def restore(transaction: Transaction, name: str, ids: Sequence[str], want: bool)
 
 
 @uncollected
-def purge(transaction: Transaction, name: str, ids: Sequence[str]) -> list[Outcome]:
+def purge(transaction: WriteTransaction, name: str, ids: Sequence[str]) -> list[WriteOutcome]:
     """See `WriteSession.purge`."""
     tables = open_tables(transaction, name, ids)
     for id_ in tables.old("heads", ids):
         raise Conflict(
-            "The feature is not deleted; delete it before purging it",
+            f"Feature {id_!r:.64} is not deleted; delete it before you purge it",
             feature_id=id_,
             collection_id=name,
         )
@@ -365,30 +394,32 @@ def purge(transaction: Transaction, name: str, ids: Sequence[str]) -> list[Outco
         tables.retire_tombs()
         _count(tables, olds, "purged")
     dead = {old.id for old in olds}
-    return [Outcome(id_, "PURGED" if id_ in dead else "RETAINED", None, None) for id_ in ids]
+    return [WriteOutcome(id_, "PURGED" if id_ in dead else "RETAINED", None, None) for id_ in ids]
 
 
-def _retained(tables: Tables, ids: Sequence[str], want: bool) -> dict[str, Outcome]:
+def _retained(
+    tables: CollectionTables, ids: Sequence[str], returning: bool
+) -> dict[str, WriteOutcome]:
     """Return the outcomes of ids that are not at HEAD, with the tombstone if there is one."""
-    outcomes = {id_: Outcome(id_, "RETAINED", None, None) for id_ in ids}
+    outcomes = {id_: WriteOutcome(id_, "RETAINED", None, None) for id_ in ids}
     if not ids:
         return outcomes
-    geometries = tables.geometries("tombstone_geometries", ids) if want else {}
+    geometries = tables.geometries("tombstone_geometries", ids) if returning else {}
     for id_, old in tables.old("tombstones", ids).items():
-        state = State(id_, old.raw(geometries[id_])) if want else None
-        outcomes[id_] = Outcome(id_, "RETAINED", old.xyz().uuid, old.version, state)
+        state = State(id_, old.raw(geometries[id_])) if returning else None
+        outcomes[id_] = WriteOutcome(id_, "RETAINED", old.xyz().uuid, old.version, state)
     return outcomes
 
 
 def _stage_following(
-    tables: Tables,
-    olds: Sequence[Old],
+    tables: CollectionTables,
+    olds: Sequence[OldState],
     action: Literal["DELETE", "UPDATE"],
-    want: bool,
+    returning: bool,
     first_n: int | None = None,
     *,
     masks: bool = True,
-) -> dict[str, Outcome]:
+) -> dict[str, WriteOutcome]:
     """Stage states that follow old ones with the same content: tombstones, or restored states.
 
     Restored states get new row numbers, from `first_n` on.
@@ -409,21 +440,23 @@ def _stage_following(
             xyz.tags, xyz.crid, xyz.qrid,
         )  # fmt: skip
         if not masks:
-            text = f'{text[:-1]},"masks":false}}'
+            text = with_last(text.encode(), "masks", b"false").decode()
         jsondata, geometry = document_of(old.content(), text), geometries[old.id]
         rows.append((
             old.n if first_n is None else first_n + k,
             i, old.id, old.geo, geometry, jsondata, *(old.box or _NO_BOX), by.txn, by.ord, version,
             action, author, by.app_id, by.now_ms, xyz.qrid, xyz.mrid,
         ))  # fmt: skip
-        state = State(old.id, old.raw(geometry, jsondata)) if want else None
-        outcomes[old.id] = Outcome(old.id, done, f"{by.prefix}{i}", version, state)
+        state = State(old.id, old.raw(geometry, jsondata)) if returning else None
+        outcomes[old.id] = WriteOutcome(old.id, done, f"{by.prefix}{i}", version, state)
     tables.stage(rows)
     return outcomes
 
 
 def _count(
-    tables: Tables, olds: Sequence[Old], what: Literal["updated", "deleted", "purged"]
+    tables: CollectionTables,
+    olds: Sequence[OldState],
+    what: Literal["updated", "deleted", "purged"],
 ) -> None:
     if olds:
         changes = tables.transaction.changes_of(tables.collection.id)

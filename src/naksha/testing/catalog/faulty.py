@@ -36,18 +36,18 @@ class Fault(Enum):
     """The call succeeds after a delay."""
 
 
-Plan = Callable[[str], Fault | None]
+FaultPlan = Callable[[str], Fault | None]
 """Returns the fault of the next call of the given name, or None."""
 DELAY_S = 0.01
 
 
-def random_faults(random: Random, rate: float) -> Plan:
+def random_faults(random: Random, rate: float) -> FaultPlan:
     """Return a plan with a random fault in the given share of all calls."""
     faults = list(Fault)
     return lambda _: random.choice(faults) if random.random() < rate else None
 
 
-def scripted_faults(**faults: Sequence[Fault | None]) -> Plan:
+def scripted_faults(**faults: Sequence[Fault | None]) -> FaultPlan:
     """Return a plan with the given faults for the first calls by name, and none afterwards."""
     left = {name: list(script) for name, script in faults.items()}
     return lambda name: left[name].pop(0) if left.get(name) else None
@@ -56,7 +56,7 @@ def scripted_faults(**faults: Sequence[Fault | None]) -> Plan:
 class FaultyCatalog:
     """A backend whose calls fail according to a plan."""
 
-    def __init__(self, backend: CatalogBackend, plan: Plan) -> None:
+    def __init__(self, backend: CatalogBackend, plan: FaultPlan) -> None:
         self.name = backend.name
         self.deletes_realms = backend.deletes_realms
         self.plan = plan

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Swap(NamedTuple):
+class SwapCall(NamedTuple):
     """One compare-and-swap with its start and end time."""
 
     start: float
@@ -20,7 +20,7 @@ class Swap(NamedTuple):
     won: bool
 
 
-class Read(NamedTuple):
+class ReadCall(NamedTuple):
     """One read with its start and end time."""
 
     start: float
@@ -28,13 +28,13 @@ class Read(NamedTuple):
     target: bytes
 
 
-class History:
+class PointerHistory:
     """The operations on one pointer whose first value is `first`."""
 
     def __init__(self, first: bytes) -> None:
         self.first = first
-        self.swaps: list[Swap] = []
-        self.reads: list[Read] = []
+        self.swaps: list[SwapCall] = []
+        self.reads: list[ReadCall] = []
 
     def check(self) -> bytes:
         """Return the pointer's last value; an AssertionError names the impossible operation."""
@@ -55,14 +55,14 @@ class History:
         self._check_lost(places, starts, ends)
         return chain[-1].target if chain else self.first
 
-    def _chain(self) -> list[Swap]:
+    def _chain(self) -> list[SwapCall]:
         """Return the successful swaps, each after the one whose target it expected."""
-        after: dict[bytes, Swap] = {}
+        after: dict[bytes, SwapCall] = {}
         for swap in self.swaps:
             if swap.won:
                 assert swap.expected not in after, f"two won: {swap}, {after[swap.expected]}"
                 after[swap.expected] = swap
-        chain: list[Swap] = []
+        chain: list[SwapCall] = []
         value = self.first
         while value in after:
             chain.append(after.pop(value))

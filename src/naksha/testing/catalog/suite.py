@@ -41,18 +41,18 @@ pytest.register_assert_rewrite(*(name for name in _NAMES if name not in sys.modu
 
 from naksha.testing.catalog.suite_commits import TestCommits  # noqa: E402
 from naksha.testing.catalog.suite_fence import (  # noqa: E402
+    TestFencedInstance,
     TestLeftovers,
     TestOpenRealms,
     TestOtherEpochs,
-    TestOvertaken,
 )
-from naksha.testing.catalog.suite_log import TestLog, TestLongLog  # noqa: E402
+from naksha.testing.catalog.suite_log import TestCommitLog, TestLongLog  # noqa: E402
 from naksha.testing.catalog.suite_maintenance import (  # noqa: E402
     TestClosing,
+    TestDatabaseTime,
     TestDeletingRealms,
     TestDeletingWhatWasScanned,
     TestScan,
-    TestTime,
 )
 from naksha.testing.catalog.suite_objects import (  # noqa: E402
     TestConditionalWrites,
@@ -70,7 +70,7 @@ from naksha.testing.catalog.suite_pointers import (  # noqa: E402
     TestPointerNames,
     TestSwap,
 )
-from naksha.testing.catalog.suite_races import TestAtOnce, TestOneWinner  # noqa: E402
+from naksha.testing.catalog.suite_races import TestAtOnce, TestOneSwapWinner  # noqa: E402
 from naksha.testing.catalog.suite_realms import (  # noqa: E402
     TestFence,
     TestRealms,
@@ -97,20 +97,21 @@ __all__ = [
     "TestAgainstTheModel",
     "TestAtOnce",
     "TestClosing",
+    "TestCommitLog",
     "TestCommits",
     "TestConditionalWrites",
+    "TestDatabaseTime",
     "TestDeletingRealms",
     "TestDeletingWhatWasScanned",
     "TestFence",
     "TestFenceInDoubt",
+    "TestFencedInstance",
     "TestLeftovers",
-    "TestLog",
     "TestLongLog",
     "TestObjects",
-    "TestOneWinner",
+    "TestOneSwapWinner",
     "TestOpenRealms",
     "TestOtherEpochs",
-    "TestOvertaken",
     "TestPointerLife",
     "TestPointerList",
     "TestPointerNames",
@@ -118,7 +119,6 @@ __all__ = [
     "TestRealms",
     "TestScan",
     "TestSwap",
-    "TestTime",
     "TestTypedObjects",
     "TestTypedPointers",
     "catalog",

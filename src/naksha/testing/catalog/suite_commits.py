@@ -22,8 +22,8 @@ from naksha.model.errors import Conflict, OutcomeUnknown, PointerNotFound, Unava
 from naksha.spi.catalog import CatalogBackend, ObjectKey
 from naksha.testing.catalog.faulty import (
     Fault,
+    FaultPlan,
     FaultyCatalog,
-    Plan,
     random_faults,
     scripted_faults,
 )
@@ -33,7 +33,7 @@ _ids = itertools.count(1)
 
 
 @object_type("test-tally")
-class Tally(Commit, frozen=True, kw_only=True):
+class CountingCommit(Commit, frozen=True, kw_only=True):
     """Number of commits by each writer, and the last writer."""
 
     counts: dict[str, int] = msgspec.field(default_factory=dict)
@@ -62,28 +62,28 @@ def persistence_on(backend: CatalogBackend, realm: str) -> Persistence:
 
 async def committer_on(
     backend: CatalogBackend, realm: str, *, seconds_max: float = limits.COMMIT_SECONDS_MAX
-) -> Committer[Tally]:
+) -> Committer[CountingCommit]:
     """Return the committer of a separate instance; create the pointer if it is missing."""
     persistence = persistence_on(backend, realm)
     await persistence.ensure_pointers([NAME])
-    return Committer(persistence, NAME, Tally, seconds_max=seconds_max)
+    return Committer(persistence, NAME, CountingCommit, seconds_max=seconds_max)
 
 
-async def committed_by(committer: Committer[Tally], writer: str) -> int:
+async def committed_by(committer: Committer[CountingCommit], writer: str) -> int:
     """Increment the count of a writer and return the new count."""
 
-    async def change(attempt: CommitAttempt[Tally]) -> int:
+    async def change(attempt: CommitAttempt[CountingCommit]) -> int:
         counts = dict(attempt.head.value.counts) if attempt.head is not None else {}
         counts[writer] = counts.get(writer, 0) + 1
-        attempt.commit(Tally(counts=counts, writer=writer))
+        attempt.commit(CountingCommit(counts=counts, writer=writer))
         return counts[writer]
 
     return await committer.commit(change)
 
 
-async def tallies(committer: Committer[Tally]) -> list[Tally]:
+async def tallies(committer: Committer[CountingCommit]) -> list[CountingCommit]:
     """Return the whole log, oldest first."""
-    found: list[Tally] = []
+    found: list[CountingCommit] = []
     page = await committer.log.oldest_first()
     while page.commits:
         found += [commit.value for commit in page.commits]
@@ -91,7 +91,7 @@ async def tallies(committer: Committer[Tally]) -> list[Tally]:
     return found
 
 
-async def check_log(committer: Committer[Tally], expected: dict[str, int]) -> None:
+async def check_log(committer: Committer[CountingCommit], expected: dict[str, int]) -> None:
     """Check that each writer's numbers are logged once and in order, in both directions."""
     forward = await tallies(committer)
     assert [tally.seq for tally in forward] == list(range(1, sum(expected.values()) + 1))
@@ -100,7 +100,7 @@ async def check_log(committer: Committer[Tally], expected: dict[str, int]) -> No
         seen[tally.writer] += 1
         assert tally.counts == dict(seen)
     assert seen == expected
-    backward: list[Tally] = []
+    backward: list[CountingCommit] = []
     cursor = None
     while len(backward) < len(forward):
         page = await committer.log.newest_first(cursor)
@@ -122,7 +122,7 @@ class TestCommits:
     async def test_a_pointer_that_is_not_there_is_an_error(
         self, catalog_backend: CatalogBackend, realm: str
     ) -> None:
-        committer = Committer(persistence_on(catalog_backend, realm), NAME, Tally)
+        committer = Committer(persistence_on(catalog_backend, realm), NAME, CountingCommit)
         with pytest.raises(PointerNotFound):
             await committed_by(committer, "a")
 
@@ -140,7 +140,7 @@ class TestCommits:
         await asyncio.gather(*(writer(number) for number in range(8)))
         await check_log(committers[0], {f"w{number}": 20 for number in range(8)})
 
-    async def test_an_error_of_a_change_is_told_only_when_it_was_true(
+    async def test_an_error_of_a_change_is_raised_only_on_the_current_head(
         self, catalog_backend: CatalogBackend, second_backend: CatalogBackend, realm: str
     ) -> None:
         ours = await committer_on(catalog_backend, realm)
@@ -148,7 +148,7 @@ class TestCommits:
         await committed_by(ours, "a")  # makes it cache the pointer's position
         await committed_by(theirs, "b")
 
-        async def refuse_without_b(attempt: CommitAttempt[Tally]) -> str:
+        async def refuse_without_b(attempt: CommitAttempt[CountingCommit]) -> str:
             assert attempt.head is not None
             if "b" not in attempt.head.value.counts:
                 raise Conflict("b is not there")
@@ -162,7 +162,7 @@ class TestCommits:
     ) -> None:
         committer = await committer_on(catalog_backend, realm)
 
-        async def refuse(attempt: CommitAttempt[Tally]) -> int:
+        async def refuse(attempt: CommitAttempt[CountingCommit]) -> int:
             attempt.write_intent("note", Note(text="never seen"))
             raise Conflict("no")
 
@@ -227,7 +227,7 @@ class TestCommits:
         await check_log(await committer_on(catalog_backend, realm), {"a": 2})
         await check_nothing_dangles(catalog_backend, realm)
 
-    async def test_a_database_that_is_away_is_told_as_such(
+    async def test_an_unreachable_database_raises_unavailable(
         self, catalog_backend: CatalogBackend, realm: str
     ) -> None:
         faulty = FaultyCatalog(catalog_backend, lambda _: None)
@@ -247,7 +247,7 @@ async def check_commits_under_faults(
     backend: CatalogBackend, realm: str, *, commits: int, writers: int, rate: float, seed: int = 1
 ) -> None:
     """Check any number of commits by two instances under faults; see `test_faults_everywhere`."""
-    plan: Plan = random_faults(Random(seed), rate)
+    plan: FaultPlan = random_faults(Random(seed), rate)
     instances = [FaultyCatalog(backend, lambda _: None) for _ in range(2)]
     committers = [await committer_on(instance, realm) for instance in instances]
     for instance in instances:
@@ -280,14 +280,14 @@ async def check_nothing_dangles(backend: CatalogBackend, realm: str) -> None:
     ids: list[int] = []
     next_id = pointer.target.id if pointer.target is not None else 0
     while next_id:
-        head = await persistence.fetch(_tally_ref(next_id), Tally)
+        head = await persistence.fetch(_tally_ref(next_id), CountingCommit)
         assert head is not None, f"{next_id} is not there"
         ids.append(head.id)
         next_id = head.value.tail[0] if head.value.tail else 0
     for position, id in enumerate(ids):
         row = (await backend.fetch(realm, [ObjectKey(id)]))[ObjectKey(id)]
         assert row.parts == 1
-        head = await persistence.fetch(_tally_ref(id), Tally)
+        head = await persistence.fetch(_tally_ref(id), CountingCommit)
         assert head is not None
         assert head.value.tail == tuple(ids[position + 1 :][: limits.COMMIT_TAIL_MAX])
 
@@ -296,7 +296,11 @@ class _CompetingBackend(FaultyCatalog):
     """A backend on which others commit between our first swap and our next read."""
 
     def __init__(
-        self, backend: CatalogBackend, plan: Plan, others: Committer[Tally], count: int
+        self,
+        backend: CatalogBackend,
+        plan: FaultPlan,
+        others: Committer[CountingCommit],
+        count: int,
     ) -> None:
         super().__init__(backend, plan)
         self._others = others

@@ -31,7 +31,7 @@ from naksha.testing.catalog.suite_support import OpenCatalog
 FLIPPED = {RealmStatus.ACTIVE: RealmStatus.INACTIVE, RealmStatus.INACTIVE: RealmStatus.ACTIVE}
 
 
-class Slow(FaultyCatalog):
+class SlowCatalog(FaultyCatalog):
     """A backend that sleeps after listing pointers, if the test sets a sleep."""
 
     def __init__(self, backend: CatalogBackend) -> None:
@@ -73,13 +73,13 @@ def thing_ref(id: int) -> ObjectRef:
     return ObjectRef("test-thing", id)
 
 
-class TestOvertaken:
+class TestFencedInstance:
     """A fencing node may be suspended while others continue."""
 
     async def test_a_late_fencer_leaves_the_pointers_of_later_states_alone(
         self, open_catalog: OpenCatalog, catalog: Catalog
     ) -> None:
-        backend = Slow(await open_catalog())
+        backend = SlowCatalog(await open_catalog())
         slow = await Catalog.open(backend, tuning=Tuning(quarantine_seconds=0))
         realm = await with_config(slow)
         await (await slow.realm(realm.id)).entities("config").commit(put_thing("a"))
@@ -140,7 +140,7 @@ class TestOvertaken:
         self, open_catalog: OpenCatalog, catalog: Catalog
     ) -> None:
         random = Random(7)
-        backends = [Slow(await open_catalog()) for _ in range(2)]
+        backends = [SlowCatalog(await open_catalog()) for _ in range(2)]
         nodes = [await Catalog.open(b, tuning=Tuning(quarantine_seconds=0)) for b in backends]
         realm = await with_config(catalog)
         for backend in backends:
@@ -313,7 +313,7 @@ class TestOpenRealms:
         assert realm.id not in catalog._open
         assert realm.id not in catalog._kept
 
-    async def test_only_so_many_stay_open_that_nobody_uses(
+    async def test_the_number_of_unused_open_realms_is_limited(
         self, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(limits, "OPEN_REALMS_MAX", 2)

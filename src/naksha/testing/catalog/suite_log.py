@@ -15,30 +15,34 @@ from naksha.spi.catalog import CatalogBackend, ObjectKey
 from naksha.testing.catalog.faulty import FaultyCatalog
 from naksha.testing.catalog.suite_commits import (
     NAME,
-    Tally,
+    CountingCommit,
     committed_by,
     committer_on,
     persistence_on,
 )
 
 
-async def committer_with(backend: CatalogBackend, realm: str, commits: int) -> Committer[Tally]:
+async def committer_with(
+    backend: CatalogBackend, realm: str, commits: int
+) -> Committer[CountingCommit]:
     committer = await committer_on(backend, realm)
     await asyncio.gather(*(committed_by(committer, "a") for _ in range(commits)))
     return committer
 
 
-def numbers(page: LogPage[Tally]) -> list[int]:
+def numbers(page: LogPage[CountingCommit]) -> list[int]:
     return [commit.value.seq for commit in page.commits]
 
 
-async def forget(backend: CatalogBackend, realm: str, committer: Committer[Tally], to: int) -> None:
+async def forget(
+    backend: CatalogBackend, realm: str, committer: Committer[CountingCommit], to: int
+) -> None:
     """Delete the commits up to a number, as maintenance does."""
     page = await committer.log.oldest_first(limit=to)
     await backend.delete(realm, [ObjectKey(commit.id) for commit in page.commits])
 
 
-class TestLog:
+class TestCommitLog:
     """Pages of the log."""
 
     async def test_a_page_begins_at_a_point_in_time(
@@ -121,7 +125,7 @@ class TestLog:
         with pytest.raises(InvalidArgument, match="cursor"):
             await committer.log.oldest_first(text)
 
-    async def test_a_pointer_made_anew_has_another_log(
+    async def test_a_recreated_pointer_has_another_log(
         self, catalog_backend: CatalogBackend, realm: str
     ) -> None:
         committer = await committer_with(catalog_backend, realm, 2)
@@ -174,10 +178,10 @@ class TestLongLog:
     ) -> None:
         length = 3 * ANCHOR_STEPS[1] + 77
         persistence = persistence_on(catalog_backend, realm)
-        commits: list[Object[Tally]] = []
-        parent: Object[Tally] | None = None
+        commits: list[Object[CountingCommit]] = []
+        parent: Object[CountingCommit] | None = None
         for _ in range(length):
-            parent = Object(persistence.new_id(), child_of(parent, Tally(), 1))
+            parent = Object(persistence.new_id(), child_of(parent, CountingCommit(), 1))
             commits.append(parent)
         for start in range(0, length, 5_000):
             await persistence.write(commits[start : start + 5_000])
@@ -186,6 +190,6 @@ class TestLongLog:
             reads: list[str] = []
             counting = FaultyCatalog(catalog_backend, reads.append)
             fresh = persistence_on(counting, realm)
-            log = Committer(fresh, NAME, Tally).log
+            log = Committer(fresh, NAME, CountingCommit).log
             assert await log.has(await fresh.pointer_now(NAME), seq, commits[seq - 1].id)
             assert reads.count("fetch") <= 40

@@ -46,7 +46,7 @@ async def fill(
     return [*pointers, *objects]
 
 
-class TestTime:
+class TestDatabaseTime:
     async def test_all_who_have_it_open_get_the_same_time(
         self, catalog_backend: CatalogBackend, second_backend: CatalogBackend
     ) -> None:
@@ -128,9 +128,7 @@ class TestDeletingWhatWasScanned:
         assert Counter(await scanned(catalog_backend, realm)) == expected
         assert await catalog_backend.delete_scanned(doomed) == 0
 
-    async def test_what_was_written_anew_stays(
-        self, catalog_backend: CatalogBackend, realm: str
-    ) -> None:
+    async def test_rewritten_rows_stay(self, catalog_backend: CatalogBackend, realm: str) -> None:
         one, two = pointer("one"), pointer("two")
         await catalog_backend.create_pointers(realm, [one, two])
         old, same = thing(1, b"old", created_us=5), thing(2, created_us=5)

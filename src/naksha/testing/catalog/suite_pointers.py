@@ -351,7 +351,7 @@ class TestSwap:
         assert await get_pointer(catalog_backend, realm, "main") == fenced
         assert await catalog_backend.swap_pointer(realm, fenced, moved(fenced, b"next")) is True
 
-    async def test_one_that_was_made_anew_is_not_the_old_one(
+    async def test_a_recreated_pointer_is_not_the_old_one(
         self, catalog_backend: CatalogBackend, realm: str
     ) -> None:
         old = pointer("main", b"same")

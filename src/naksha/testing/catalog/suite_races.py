@@ -10,7 +10,7 @@ import pytest
 
 from naksha.model.errors import OutcomeUnknown
 from naksha.spi.catalog import CatalogBackend, ObjectKey, PointerRow
-from naksha.testing.catalog.history import History, Read, Swap
+from naksha.testing.catalog.history import PointerHistory, ReadCall, SwapCall
 from naksha.testing.catalog.suite_support import (
     get,
     get_pointer,
@@ -24,7 +24,7 @@ RACERS = 16
 ROUNDS = 10
 
 
-class TestOneWinner:
+class TestOneSwapWinner:
     @pytest.fixture
     def racers(
         self, catalog_backend: CatalogBackend, second_backend: CatalogBackend
@@ -32,7 +32,9 @@ class TestOneWinner:
         """Return backends for concurrent calls, half of them on another instance."""
         return [catalog_backend, second_backend] * (RACERS // 2)
 
-    async def test_of_those_who_create(self, racers: list[CatalogBackend], realm: str) -> None:
+    async def test_one_winner_of_concurrent_creates(
+        self, racers: list[CatalogBackend], realm: str
+    ) -> None:
         for round_ in range(ROUNDS):
             rows = [pointer(f"p{round_}", b"%d" % n) for n in range(RACERS)]
             won = await asyncio.gather(
@@ -43,7 +45,9 @@ class TestOneWinner:
             for racer in racers[:2]:
                 assert await get_pointer(racer, realm, winner.name) == winner
 
-    async def test_of_those_who_create_many(self, racers: list[CatalogBackend], realm: str) -> None:
+    async def test_one_winner_of_concurrent_batch_creates(
+        self, racers: list[CatalogBackend], realm: str
+    ) -> None:
         names = [f"p{n}" for n in range(50)]
         made = await asyncio.gather(
             *(
@@ -54,7 +58,9 @@ class TestOneWinner:
         assert sum(made) == len(names)
         assert set(await racers[0].fetch_pointers(realm, names)) == set(names)
 
-    async def test_of_those_who_swap(self, racers: list[CatalogBackend], realm: str) -> None:
+    async def test_one_winner_of_concurrent_swaps(
+        self, racers: list[CatalogBackend], realm: str
+    ) -> None:
         row = pointer("main")
         assert await racers[0].create_pointer(realm, row)
         for round_ in range(ROUNDS):
@@ -67,7 +73,9 @@ class TestOneWinner:
             for racer in racers[:2]:
                 assert await get_pointer(racer, realm, "main") == row
 
-    async def test_of_those_who_publish(self, racers: list[CatalogBackend], realm: str) -> None:
+    async def test_one_winner_of_concurrent_publishes(
+        self, racers: list[CatalogBackend], realm: str
+    ) -> None:
         row = pointer("main")
         assert await racers[0].create_pointer(realm, row)
         for round_ in range(ROUNDS):
@@ -85,7 +93,7 @@ class TestOneWinner:
             assert await get_pointer(racers[1], realm, "main") == row
             await holds(racers[0], realm, [*objects, shared])
 
-    async def test_of_those_who_delete_or_swap(
+    async def test_one_winner_of_a_delete_and_a_swap(
         self, racers: list[CatalogBackend], realm: str
     ) -> None:
         for round_ in range(ROUNDS):
@@ -104,7 +112,7 @@ class TestOneWinner:
             expected = swapped if won.index(True) % 2 else None
             assert await get_pointer(racers[0], realm, row.name) == expected
 
-    async def test_of_those_who_insert_and_replace(
+    async def test_one_winner_of_inserts_and_replaces(
         self, racers: list[CatalogBackend], realm: str
     ) -> None:
         for id in range(ROUNDS):
@@ -126,7 +134,7 @@ class TestOneWinner:
             assert won.count(True) == 1
             assert await get(racers[1], realm, id) == rows[won.index(True)]
 
-    async def test_of_those_who_delete_conditionally(
+    async def test_one_winner_of_conditional_deletes(
         self, racers: list[CatalogBackend], realm: str
     ) -> None:
         for id in range(ROUNDS):
@@ -179,7 +187,7 @@ class TestAtOnce:
     ) -> None:
         row = pointer("main", b"start")
         assert await catalog_backend.create_pointer(realm, row)
-        history = History(row.target)
+        history = PointerHistory(row.target)
         worker_number = 0
 
         async def work(backend: CatalogBackend) -> None:
@@ -197,7 +205,7 @@ class TestAtOnce:
         assert last is not None
         assert history.check() == last.target
 
-    async def test_those_who_are_cancelled_leave_everything_whole(
+    async def test_cancelled_calls_leave_consistent_data(
         self, catalog_backend: CatalogBackend, realm: str
     ) -> None:
         row = pointer("main", b"0")
@@ -228,17 +236,19 @@ class TestAtOnce:
         return after
 
 
-async def _timed_read(backend: CatalogBackend, realm: str, history: History) -> PointerRow | None:
+async def _timed_read(
+    backend: CatalogBackend, realm: str, history: PointerHistory
+) -> PointerRow | None:
     start = time.perf_counter()
     row = await get_pointer(backend, realm, "main")
     assert row is not None
-    history.reads.append(Read(start, time.perf_counter(), row.target))
+    history.reads.append(ReadCall(start, time.perf_counter(), row.target))
     return row
 
 
 async def _timed_swap(
-    backend: CatalogBackend, realm: str, row: PointerRow, target: bytes, history: History
+    backend: CatalogBackend, realm: str, row: PointerRow, target: bytes, history: PointerHistory
 ) -> None:
     start = time.perf_counter()
     won = await backend.swap_pointer(realm, row, moved(row, target))
-    history.swaps.append(Swap(start, time.perf_counter(), row.target, target, won))
+    history.swaps.append(SwapCall(start, time.perf_counter(), row.target, target, won))

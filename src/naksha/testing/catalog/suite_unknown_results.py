@@ -71,7 +71,7 @@ class TestAfterTheWrite:
         kept = await persistence.insert(1, Thing("kept"))
         assert kept is not None
         faults.plan = scripted_faults(fetch_pointers=[REFUSED])
-        with pytest.raises(OutcomeUnknown, match="check the result before retrying"):
+        with pytest.raises(OutcomeUnknown, match="before you repeat the write"):
             await WRITES[call](persistence, kept)
 
     @pytest.mark.parametrize("call", WRITES)
@@ -185,14 +185,14 @@ class TestFenceInDoubt:
         faults.plan = lambda name: Fault.LOST_REQUEST if name == "swap_pointer" else None
         with pytest.raises(OutcomeUnknown, match="is ACTIVE, but"):
             await faulty_node.realms.update(realm, RealmStatus.ACTIVE)
-        with pytest.raises(Retryable, match="could not be completed"):
+        with pytest.raises(Retryable, match="could not all be marked"):
             await faulty_node.realm(realm.id)
         assert not (await catalog.realms.get(realm.id)).is_fenced
         await (await catalog.realm(realm.id)).entities("config").commit(put_thing("a"))
         assert await keys_of(catalog, realm) == {"a"}
 
     @pytest.mark.parametrize("seed", range(3))
-    async def test_what_is_said_of_a_change_is_true(
+    async def test_the_reported_outcome_of_a_change_is_true(
         self, catalog: Catalog, faulty_node: Catalog, faults: FaultyCatalog, seed: int
     ) -> None:
         realm = await with_config(catalog)

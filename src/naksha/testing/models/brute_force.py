@@ -39,6 +39,7 @@ def matches(feature: dict[str, Any], query: q.Query) -> bool:
         and _one_of(xyz["action"], query.actions)
         and _prefixed(xyz.get("mrid"), query.mrid_prefix)
         and _prefixed(xyz.get("qrid"), query.qrid_prefix)
+        and _between(int(xyz["createdAt"]), query.created_from, query.created_to)
         and _between(int(xyz["updatedAt"]), query.updated_from, query.updated_to)
         and _between(int(xyz["txn"]), query.txn_from, query.txn_to)
         and _tagged(set(xyz.get("tags") or ()), query.tags)

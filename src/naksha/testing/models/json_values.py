@@ -2,7 +2,7 @@
 
 Python says `True == 1` and `1e308 != 10**308`; in JSON the first two differ and the last two are
 the same number. The code is written for readability: the oracle and the brute-force queries rely
-on these few functions. `naksha.model.merge` and `naksha.spi.support.predicates` have similar ones;
+on these few functions. `naksha.model.merge` and `naksha.spi.query.predicates` have similar ones;
 the duplication is deliberate, because those are under test and must not be compared with
 themselves.
 """

@@ -40,11 +40,11 @@ from naksha.model.query import States
 from naksha.testing.models.json_values import ABSENT, merge
 from naksha.testing.models.oracle_state import (
     EMPTY,
-    Changes,
-    Content,
     Feature,
-    Message,
     OracleCollection,
+    OracleContent,
+    OracleCounts,
+    OracleMessage,
     OracleState,
     OracleTransaction,
     Snapshot,
@@ -127,7 +127,7 @@ class OracleSession:
         return listing(find(self.work, collection), states)
 
     def message(self, name: str, text: str | None, json: Any, binary: bytes | None) -> None:
-        self.transaction.messages[name] = Message(text, json, binary)
+        self.transaction.messages[name] = OracleMessage(text, json, binary)
 
     # ---- Collections -------------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ class OracleSession:
 
     # ---- One feature -------------------------------------------------------------------------
 
-    def _create(self, c: OracleCollection, content: Content) -> OracleOutcome:
+    def _create(self, c: OracleCollection, content: OracleContent) -> OracleOutcome:
         tombstone = c.deleted.pop(content.id, None)
         if tombstone is not None:
             self._retire(c, tombstone)
@@ -273,7 +273,7 @@ class OracleSession:
         return (state.id, "CREATED", state)
 
     def _update(
-        self, c: OracleCollection, content: Content, lock: int | None, allow_merge: bool
+        self, c: OracleCollection, content: OracleContent, lock: int | None, allow_merge: bool
     ) -> OracleOutcome:
         head = c.live[content.id]
         merged = None
@@ -304,7 +304,7 @@ class OracleSession:
         self._count(c, "updated", head, state)
         return (state.id, "UPDATED", state)
 
-    def _merge(self, head: OracleState, mine: Content, base_identity: int) -> Content:
+    def _merge(self, head: OracleState, mine: OracleContent, base_identity: int) -> OracleContent:
         base = self._oracle.by_identity[base_identity]
         rest = merge(base.rest, head.rest, mine.rest)
         assert isinstance(rest, dict)
@@ -361,7 +361,7 @@ class OracleSession:
             c.past.append(replace(old, txn_next=self.number))
 
     def _count(self, c: OracleCollection, what: str, *states: OracleState) -> None:
-        changes = self.transaction.features.setdefault(c.id, Changes())
+        changes = self.transaction.features.setdefault(c.id, OracleCounts())
         setattr(changes, what, getattr(changes, what) + 1)
         changes.touched.append(states[0].id)
         changes.boxes += [state.bounds for state in states]
@@ -400,13 +400,13 @@ def short_id(collection: OracleCollection, given: str) -> str:
 
 def _contents(
     collection: OracleCollection, features: Sequence[Feature], locks: Locks | None
-) -> list[tuple[Content, int | None]]:
+) -> list[tuple[OracleContent, int | None]]:
     """Return the features to write, in input order; of several with one id the last one counts."""
-    last: dict[str, tuple[Content, int | None]] = {}
+    last: dict[str, tuple[OracleContent, int | None]] = {}
     for feature, lock in zip(features, locks or [None] * len(features), strict=True):
         feature_id = short_id(collection, feature["id"])
         last.pop(feature_id, None)
-        last[feature_id] = (Content.of(feature_id, feature), lock)
+        last[feature_id] = (OracleContent.of(feature_id, feature), lock)
     return list(last.values())
 
 

@@ -19,7 +19,7 @@ Feature = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Content:
+class OracleContent:
     """The client's part of a feature; omitted `tags` and `crid` are ABSENT."""
 
     id: str
@@ -29,7 +29,7 @@ class Content:
     crid: Any
 
     @classmethod
-    def of(cls, feature_id: str, feature: Feature) -> Content:
+    def of(cls, feature_id: str, feature: Feature) -> OracleContent:
         """Split a feature into its parts; drop all of its namespace except tags and crid."""
         properties = dict(feature.get("properties") or {})
         xyz = properties.pop(XYZ, None) or {}
@@ -77,7 +77,7 @@ class OracleState:
     def bounds(self) -> Bounds | None:
         return bounds_of(self.geometry)
 
-    def says(self, content: Content) -> bool:
+    def says(self, content: OracleContent) -> bool:
         """Return whether an update with this content would change nothing."""
         return (
             same(self.rest, content.rest)
@@ -111,7 +111,7 @@ class OracleCollection:
 
 
 @dataclass
-class Changes:
+class OracleCounts:
     """The changes of a transaction to one collection, as reported by its log entry."""
 
     created: int = 0
@@ -128,7 +128,7 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class Message:
+class OracleMessage:
     """A message of a transaction."""
 
     text: str | None
@@ -143,9 +143,9 @@ class OracleTransaction:
     number: int
     app_id: str
     author: str | None
-    features: dict[str, Changes] = field(default_factory=dict)
+    features: dict[str, OracleCounts] = field(default_factory=dict)
     collections: set[str] = field(default_factory=set)
-    messages: dict[str, Message] = field(default_factory=dict)
+    messages: dict[str, OracleMessage] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:

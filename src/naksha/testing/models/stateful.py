@@ -26,14 +26,14 @@ from hypothesis.stateful import (
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import Conflict, Expired, InvalidArgument, NakshaError, NotFound
 from naksha.model.query import Query, States
-from naksha.model.state import Outcome, State
+from naksha.model.state import State, WriteOutcome
 from naksha.model.version import HEAD, AtSeq, VersionSelector
-from naksha.spi.storage import Reader, Storage, WriteSession
+from naksha.spi.storage import Storage, StorageReader, WriteSession
 from naksha.testing.models import strategies
 from naksha.testing.models.brute_force import select
 from naksha.testing.models.oracle import Oracle, OracleOutcome, OracleSession, short_id
 from naksha.testing.models.oracle_state import OracleCollection
-from naksha.testing.models.stateful_support import Binding, Driver, error_of
+from naksha.testing.models.stateful_support import CoroutineRunner, OracleBinding, error_of
 from naksha.testing.storage.suite_support import in_order, published, with_xyz
 
 NAMES = ("a", "b", "c")
@@ -70,14 +70,14 @@ class StorageMachine(RuleBasedStateMachine):
     """One example, on collections of a storage that earlier examples have used."""
 
     opener: ClassVar[Callable[[], Awaitable[Storage]]]
-    driver: ClassVar[Driver]
+    driver: ClassVar[CoroutineRunner]
     storage: ClassVar[Storage]
     examples: ClassVar[itertools.count[int]]
 
     def __init__(self) -> None:
         super().__init__()
         self.oracle = Oracle()
-        self.binding = Binding(self.storage.id)
+        self.binding = OracleBinding(self.storage.id)
         self.marked = f"m{next(self.examples)}_"
         self.base = self.driver(published(self.storage)).seq_number
         self.session: WriteSession | None = None
@@ -142,7 +142,9 @@ class StorageMachine(RuleBasedStateMachine):
         assert raised is error
         self.binding.keep(error is None)
 
-    def outcomes(self, collection: str, wanted: list[OracleOutcome], found: list[Outcome]) -> None:
+    def outcomes(
+        self, collection: str, wanted: list[OracleOutcome], found: list[WriteOutcome]
+    ) -> None:
         assert self.session is not None
         assert self.mirror is not None
         self.know_session()
@@ -163,7 +165,9 @@ class StorageMachine(RuleBasedStateMachine):
             if txn is not None:
                 self.binding.txns[self.mirror.number] = txn
 
-    def read(self, reader: Reader, name: str, query: Query, at: VersionSelector) -> list[State]:
+    def read(
+        self, reader: StorageReader, name: str, query: Query, at: VersionSelector
+    ) -> list[State]:
         async def read() -> list[State]:
             return in_order([state async for state in reader.states(name, query, at)])
 
@@ -508,7 +512,7 @@ async def _paged(storage: Storage, name: str, query: Query, at: VersionSelector)
 
 def run_machine(opener: Callable[[], Awaitable[Storage]], *, long: bool = False) -> None:
     """Run many examples against one storage that `opener` opens, in their own event loop."""
-    driver = Driver()
+    driver = CoroutineRunner()
     try:
         storage = driver(_awaited(opener))
         try:

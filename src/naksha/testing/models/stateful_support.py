@@ -12,12 +12,12 @@ from naksha.model.state import XYZ, State
 from naksha.model.transaction import Signal, Transaction
 from naksha.testing.models.brute_force import union
 from naksha.testing.models.json_values import same
-from naksha.testing.models.oracle_state import Changes, OracleState, OracleTransaction
+from naksha.testing.models.oracle_state import OracleCounts, OracleState, OracleTransaction
 
 T = TypeVar("T")
 
 
-class Driver:
+class CoroutineRunner:
     """Runner of coroutines, one after the other, all in one task of one event loop.
 
     It uses one task because a session that is entered in one call and left in another may hold
@@ -53,7 +53,7 @@ class Driver:
         self._loop.close()
 
 
-class Binding:
+class OracleBinding:
     """Mapping of the oracle's numbers to the storage's txns, times and GUIDs."""
 
     def __init__(self, storage_id: str) -> None:
@@ -133,7 +133,7 @@ class Binding:
             assert same(signal.json, message.json)
 
 
-def _check_changes(changes: Changes, signal: Signal) -> None:
+def _check_changes(changes: OracleCounts, signal: Signal) -> None:
     assert signal.purged == changes.purged
     if changes.plain:
         counts = (signal.created, signal.updated, signal.deleted)

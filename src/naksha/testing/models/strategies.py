@@ -366,6 +366,8 @@ def queries(ids: Sequence[str], names: Sequence[str] = ()) -> Strategy[q.Query]:
         "qrid_prefix": st.text("0123", max_size=3),
         "authors": some,
         "app_ids": some,
+        "created_from": st.sampled_from([0, 2**62]),
+        "created_to": st.sampled_from([0, 2**62]),
         "actions": st.lists(st.sampled_from(["CREATE", "UPDATE", "DELETE"]), max_size=2).map(tuple),
     }
     chosen = st.sets(st.sampled_from(sorted(filters)), min_size=1, max_size=3)

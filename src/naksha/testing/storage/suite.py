@@ -39,7 +39,7 @@ import pytest
 _REWRITTEN = (
     "naksha.testing.models.stateful",
     "naksha.testing.models.stateful_support",
-    "naksha.testing.storage.branch_support",
+    "naksha.testing.storage.branch_case",
     "naksha.testing.storage.bulk",
     "naksha.testing.storage.read",
     "naksha.testing.storage.suite_oracle",
@@ -80,7 +80,11 @@ from naksha.testing.storage.read.suite_chunks import (  # noqa: E402
     TestChunksOfDroppedCollections,
 )
 from naksha.testing.storage.read.suite_damage import StorageDamager, TestDamage  # noqa: E402
-from naksha.testing.storage.read.suite_ids_only import TestFound, TestParts, sortable  # noqa: E402
+from naksha.testing.storage.read.suite_ids_only import (  # noqa: E402
+    TestMatchingStates,
+    TestParts,
+    sortable,
+)
 from naksha.testing.storage.read.suite_paging import TestCursors, TestPaging  # noqa: E402
 from naksha.testing.storage.read.suite_query import (  # noqa: E402
     TestFilters,
@@ -128,9 +132,9 @@ from naksha.testing.storage.versions.suite_log import (  # noqa: E402
 )
 from naksha.testing.storage.versions.suite_objects import (  # noqa: E402
     TestGuards,
-    TestKept,
     TestMergedStates,
     TestPinsInSessions,
+    TestStoredObjects,
 )
 from naksha.testing.storage.versions.suite_overlays import (  # noqa: E402
     TestReadingABranch,
@@ -153,11 +157,13 @@ from naksha.testing.storage.versions.suite_storage_forks import (  # noqa: E402
     TestForks,
 )
 from naksha.testing.storage.versions.suite_time import TestDatedTransactions, TestDays  # noqa: E402
-from naksha.testing.storage.versions.suite_version_signal import TestWaitingForNews  # noqa: E402
+from naksha.testing.storage.versions.suite_version_signal import (  # noqa: E402
+    TestWaitingForVersions,
+)
 from naksha.testing.storage.versions.suite_versions import (  # noqa: E402
-    TestTime,
+    TestUnreadableVersions,
     TestVersions,
-    TestVersionsThatAreNot,
+    TestVersionsByTime,
 )
 from naksha.testing.storage.write.suite_collections import (  # noqa: E402
     TestChangingCollections,
@@ -200,8 +206,8 @@ from naksha.testing.storage.write.suite_namespace import (  # noqa: E402
     TestStateIds,
 )
 from naksha.testing.storage.write.suite_overtaken import (  # noqa: E402
-    TestOvertaken,
     TestOvertakenCollections,
+    TestOvertakenSessions,
 )
 from naksha.testing.storage.write.suite_same_txn import (  # noqa: E402
     TestSeveralWritesInOneTransaction,
@@ -258,7 +264,6 @@ __all__ = [
     "TestFastStatistics",
     "TestFilters",
     "TestForks",
-    "TestFound",
     "TestFrozenOverlays",
     "TestGates",
     "TestGeometry",
@@ -267,7 +272,6 @@ __all__ = [
     "TestHistoryOff",
     "TestIdPrefix",
     "TestInterruptions",
-    "TestKept",
     "TestKeptPartitioning",
     "TestLayers",
     "TestLifeOfOverlays",
@@ -281,6 +285,7 @@ __all__ = [
     "TestLogRetention",
     "TestMark",
     "TestMarkInBulk",
+    "TestMatchingStates",
     "TestMaxAge",
     "TestMerge",
     "TestMergedStates",
@@ -290,8 +295,8 @@ __all__ = [
     "TestOneTransaction",
     "TestOneWinner",
     "TestOtherBranchesInASession",
-    "TestOvertaken",
     "TestOvertakenCollections",
+    "TestOvertakenSessions",
     "TestPaging",
     "TestPartitioning",
     "TestParts",
@@ -323,17 +328,18 @@ __all__ = [
     "TestStateIds",
     "TestStateIdsOnABranch",
     "TestStatistics",
+    "TestStoredObjects",
     "TestTilesOfPlaces",
     "TestTilesOfProperties",
     "TestTilesOfQueries",
-    "TestTime",
+    "TestUnreadableVersions",
     "TestUpdate",
     "TestUpsert",
     "TestVersions",
+    "TestVersionsByTime",
     "TestVersionsOfABranch",
-    "TestVersionsThatAreNot",
     "TestVersionsUnderWriters",
-    "TestWaitingForNews",
+    "TestWaitingForVersions",
     "TestWritersAtOnce",
     "TestWritingOnABranch",
     "branch",

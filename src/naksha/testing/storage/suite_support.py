@@ -17,7 +17,7 @@ from hypothesis import HealthCheck
 
 from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.query import Query, States
-from naksha.model.state import XYZ, Outcome, State
+from naksha.model.state import XYZ, State, WriteOutcome
 from naksha.model.transaction import Transaction
 from naksha.model.version import HEAD, AtSeq, Version, VersionSelector
 from naksha.spi.clock import Clock
@@ -130,7 +130,7 @@ class Handle:
 
     async def create(
         self, *features: Feature, app: str = APP, author: str | None = None
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         return await self.write(
             lambda session: session.create(self.name, features, returning=True, commit=True),
             app,
@@ -139,7 +139,7 @@ class Handle:
 
     async def update(
         self, *features: Feature, app: str = APP, author: str | None = None, merge: bool = False
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         return await self.write(
             lambda session: session.update(
                 self.name, features, merge=merge, returning=True, commit=True
@@ -150,7 +150,7 @@ class Handle:
 
     async def upsert(
         self, *features: Feature, app: str = APP, author: str | None = None, merge: bool = False
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         return await self.write(
             lambda session: session.upsert(
                 self.name, features, merge=merge, returning=True, commit=True
@@ -165,7 +165,7 @@ class Handle:
         app: str = APP,
         author: str | None = None,
         uuids: Sequence[str | None] | None = None,
-    ) -> list[Outcome]:
+    ) -> list[WriteOutcome]:
         return await self.write(
             lambda session: session.delete(
                 self.name, ids, uuids=uuids, returning=True, commit=True
@@ -174,14 +174,16 @@ class Handle:
             author,
         )
 
-    async def restore(self, *ids: str, app: str = APP, author: str | None = None) -> list[Outcome]:
+    async def restore(
+        self, *ids: str, app: str = APP, author: str | None = None
+    ) -> list[WriteOutcome]:
         return await self.write(
             lambda session: session.restore(self.name, ids, returning=True, commit=True),
             app,
             author,
         )
 
-    async def purge(self, *ids: str, app: str = APP) -> list[Outcome]:
+    async def purge(self, *ids: str, app: str = APP) -> list[WriteOutcome]:
         await self.published()
         return await self.write(lambda session: session.purge(self.name, ids, commit=True), app)
 

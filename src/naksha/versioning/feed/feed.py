@@ -20,7 +20,7 @@ from naksha.model.errors import CollectionNotFound, Expired, InvalidArgument, No
 from naksha.model.query import Intersects
 from naksha.model.transaction import LogFilter
 from naksha.model.version import HEAD
-from naksha.spi.support.query_parts import geometry_of
+from naksha.spi.query.areas import geometry_of
 from naksha.versioning.change_filters import ALL
 from naksha.versioning.changesets import Changeset, box_of, changeset_of
 from naksha.versioning.feed.events import (

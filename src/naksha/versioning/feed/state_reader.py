@@ -15,6 +15,7 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.damage import may_overflow
 from naksha.model.errors import CollectionNotFound, Expired
 from naksha.model.identity.txn import first_kept
+from naksha.model.json_text import with_txn_next
 from naksha.model.limits import INT8_MAX
 from naksha.model.query import Query, States
 from naksha.model.state import XYZ, State
@@ -46,7 +47,6 @@ class _FeedFeature(msgspec.Struct, frozen=True, gc=False):
 
 
 _decode_heading = msgspec.json.Decoder(_FeedFeature).decode
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class FeedState(msgspec.Struct, frozen=True, gc=False):
@@ -69,28 +69,8 @@ def feed_state(state: State) -> FeedState:
         state.mend()
     heading = state.decoded_by(_decode_heading).properties.xyz
     if heading.txn_next != "0":
-        state = State(state.id, _without_end(state.raw, heading.txn_next.encode()))
+        state = State(state.id, with_txn_next(state.raw, heading.txn_next, "0"))
     return FeedState(state, heading.uuid, int(heading.txn), heading.action, heading.author)
-
-
-def _without_end(raw: bytes, end: bytes) -> bytes:
-    """Return the document with `txn_next` reset to "0".
-
-    The text of the end nearly always occurs exactly once and is replaced in the raw bytes. If the
-    content contains the same text, the namespace is decoded and edited.
-    """
-    ends = [b'"txn_next' + colon + end + b'"' for colon in (b'":"', b'": "')]
-    if sum(map(raw.count, ends)) == 1:
-        for text in ends:
-            raw = raw.replace(text, text.replace(end, b"0"))
-        return raw
-    feature = _members(raw)
-    properties = _members(feature["properties"])
-    namespace = _members(properties[XYZ])
-    namespace["txn_next"] = msgspec.Raw(b'"0"')
-    properties[XYZ] = msgspec.Raw(msgspec.json.encode(namespace))
-    feature["properties"] = msgspec.Raw(msgspec.json.encode(properties))
-    return msgspec.json.encode(feature)
 
 
 class TooManyChanges(Exception):
@@ -193,7 +173,8 @@ class CollectionFeed:
                     return
                 # The version itself is kept, but the states that it replaced are not.
                 raise Expired(
-                    f"The states that version {each.seq_number} replaced are no longer kept",
+                    f"The states that version {each.seq_number} of collection "
+                    f"{self._collection!r} replaced have expired; start at a later version",
                     oldest=each.seq_number + 1,
                     collection_id=self._collection,
                 )

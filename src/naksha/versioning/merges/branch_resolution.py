@@ -118,8 +118,8 @@ async def _still_open(
     left = set(ids)
     reports = [each async for each in undecided_of(storage, stored.id) if each.id in left]
     return MergeConflict(
-        f"{len(left)} feature(s) are still marked as conflicting; write or delete each of them to"
-        " decide it",
+        f"Conflict {stored.id!r} still has {len(left)} undecided feature(s); write or delete each "
+        "of them on the branch",
         undecided=[msgspec.to_builtins(each) for each in reports],
         id=stored.id,
     )
@@ -318,8 +318,8 @@ async def _take_over(
 async def _forget_name(session: WriteSession, stored: StoredConflict, branch: Branch) -> None:
     """Remove the conflict and the record of the resolving branch, but keep its overlay."""
     _, revision = await branch_of(session, branch.scope, branch.name)
-    await session.forget(REF, branch.scope.key(branch.name), expected=revision)
-    await session.keep(
+    await session.remove_object(REF, branch.scope.key(branch.name), expected=revision)
+    await session.store_object(
         CONFLICT, stored.id, as_json_value(msgspec.structs.replace(stored, solving=None))
     )
     await forget_conflict(session, stored.id)

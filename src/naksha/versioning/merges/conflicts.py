@@ -17,7 +17,7 @@ from naksha.model.state import XYZ, State
 from naksha.model.transaction import MAIN
 from naksha.model.version import AtSeq
 from naksha.spi.clock import SystemClock
-from naksha.spi.storage import Reader, Storage, WriteSession
+from naksha.spi.storage import Storage, StorageReader, WriteSession
 from naksha.versioning.diff import lookup
 from naksha.versioning.lines import Line, Place, at, line_on
 from naksha.versioning.merges.resolution_branch import (
@@ -50,14 +50,14 @@ PART_MAX: Final = 1_000
 _SIDES: Final = (attrgetter("base"), attrgetter("ours"), attrgetter("theirs"))
 
 
-async def conflicts(reader: Reader) -> list[StoredConflict]:
+async def conflicts(reader: StorageReader) -> list[StoredConflict]:
     """List the merges that wait for a decision."""
-    return [stored_conflict(each) for each in await reader.all_kept(CONFLICT)]
+    return [stored_conflict(each) for each in await reader.stored_objects(CONFLICT)]
 
 
-async def conflict_of(reader: Reader, id: str) -> StoredConflict:
+async def conflict_of(reader: StorageReader, id: str) -> StoredConflict:
     """Return the conflict with this id, else raise NotFound."""
-    found = await reader.kept(CONFLICT, id)
+    found = await reader.stored_object(CONFLICT, id)
     if found is None:
         raise _unknown(id)
     return stored_conflict(found)
@@ -67,7 +67,7 @@ async def undecided_of(storage: Storage, id: str) -> AsyncIterator[UndecidedFeat
     """Iterate over the features of a conflict, with the base, ours and theirs it arose from."""
     stored = await conflict_of(storage, id)
     for number in range(stored.parts):
-        kept = await storage.kept(CONFLICT_PART, _part_id(id, number))
+        kept = await storage.stored_object(CONFLICT_PART, _part_id(id, number))
         if kept is None:
             raise _unknown(id)
         part = msgspec.convert(kept.value, list[StoredUndecided])
@@ -144,10 +144,12 @@ async def store_conflict(
             await store_resolution_branch(session, resolution, solving)
         resolution_number = None if resolution is None else resolution.number
         conflict = msgspec.structs.replace(stored, solving=resolution_number)
-        await session.keep(CONFLICT, stored.id, as_json_value(conflict))
+        await session.store_object(CONFLICT, stored.id, as_json_value(conflict))
         for number, part in enumerate(parts):
             kept = [_contested(each) for each in part]
-            await session.keep(CONFLICT_PART, _part_id(stored.id, number), as_json_value(kept))
+            await session.store_object(
+                CONFLICT_PART, _part_id(stored.id, number), as_json_value(kept)
+            )
         await _pin(session, stored, places)
         ids = tuple(sorted({*branch.conflicts, stored.id}))
         await change_branch(session, msgspec.structs.replace(branch, conflicts=ids), revision)
@@ -173,13 +175,13 @@ async def end_conflict(session: WriteSession, stored: StoredConflict) -> None:
 
 async def forget_conflict(session: WriteSession, id: str) -> None:
     """Remove a conflict with its parts, pins and resolving branch, if it exists."""
-    found = await session.kept(CONFLICT, id)
+    found = await session.stored_object(CONFLICT, id)
     if found is None:
         return
     stored = stored_conflict(found)
-    await session.forget(CONFLICT, id)
+    await session.remove_object(CONFLICT, id)
     for number in range(stored.parts):
-        await session.forget(CONFLICT_PART, _part_id(id, number))
+        await session.remove_object(CONFLICT_PART, _part_id(id, number))
     for name, _ in _pins(id, stored.scope):
         await session.unpin(name)
     if stored.solving is not None:
@@ -252,7 +254,9 @@ def _part_id(id: str, number: int) -> str:
 
 
 def _unknown(id: str) -> NotFound:
-    return NotFound(f"Conflict {id!r} does not exist", field="conflict")
+    return NotFound(
+        f"Conflict {id!r} does not exist; it may have been resolved or given up", field="conflict"
+    )
 
 
 def _number(line: Line) -> int:

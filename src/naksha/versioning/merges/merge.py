@@ -19,7 +19,7 @@ from naksha.model.merge import Side, merge3, same
 from naksha.model.query import Query, States
 from naksha.model.state import XYZ, State
 from naksha.model.version import HEAD, AtSeq
-from naksha.spi.storage import Reader, Storage, WriteSession
+from naksha.spi.storage import Storage, StorageReader, WriteSession
 from naksha.spi.support.write_merge import content_of
 from naksha.versioning.ancestry import Ancestry
 from naksha.versioning.branch_bases import pin_merge
@@ -265,7 +265,7 @@ async def merge_sides(
 
 
 async def _line(
-    storage: Storage, reader: Reader, name: str, scope: NameScope, revisions: dict[str, int]
+    storage: Storage, reader: StorageReader, name: str, scope: NameScope, revisions: dict[str, int]
 ) -> Line:
     if name == MAIN_BRANCH:
         return await line_of(storage, name)
@@ -429,7 +429,7 @@ async def _write(
             # changes.
             record = merged if branch.name == owner.name else branch
             expected = sides.revisions[branch.name]
-            await session.keep(
+            await session.store_object(
                 REF, scope.key(branch.name), as_json_value(record), expected=expected
             )
     await pin_merge(session, owner, source.version, sides.bases)

@@ -16,7 +16,7 @@ import msgspec
 from naksha.model.merge import merge3
 from naksha.model.state import CONFLICTING, State
 from naksha.spi.clock import SystemClock
-from naksha.spi.storage import Layer, WriteSession
+from naksha.spi.storage import BranchLayer, WriteSession
 from naksha.spi.support.write_merge import content_of
 from naksha.versioning.branch_bases import layers_below, pin_base, unpin_base
 from naksha.versioning.lines import Place
@@ -38,7 +38,7 @@ class ResolutionPlan(NamedTuple):
     """Plan of a resolving branch: its base, the layers below it, and the writes to it."""
 
     base: Place
-    below: tuple[Layer, ...]
+    below: tuple[BranchLayer, ...]
     planned: Plan
 
 
@@ -105,9 +105,9 @@ async def store_resolution_branch(
 ) -> None:
     """Store the record of a resolving branch, which makes it visible."""
     key = branch.scope.key(branch.name)
-    if await session.kept(REF, key) is not None:
+    if await session.stored_object(REF, key) is not None:
         raise name_taken(branch.name)
-    await session.keep(REF, key, as_json_value(branch), expected=0)
+    await session.store_object(REF, key, as_json_value(branch), expected=0)
     await pin_base(session, branch.now, branch.scope, solving.base.version)
 
 
@@ -117,6 +117,6 @@ async def drop_resolution_branch(session: WriteSession, number: int) -> None:
     if known is None or known[0].solves is None:
         return
     branch, revision = known
-    await session.forget(REF, branch.scope.key(branch.name), expected=revision)
+    await session.remove_object(REF, branch.scope.key(branch.name), expected=revision)
     await unpin_base(session, branch.now, branch.scope)
     await session.drop_overlay(branch.now.overlay)

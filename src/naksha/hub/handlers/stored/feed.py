@@ -7,16 +7,18 @@ from collections import Counter
 import msgspec
 
 from naksha.hub.feed.pages import FeedSource, next_changes
-from naksha.hub.pipeline import version_requests as asked
 from naksha.hub.pipeline.pipeline import Event
-from naksha.hub.pipeline.targets import Target, check_kept_by_owner
+from naksha.hub.pipeline.targets import CollectionTarget, check_kept_by_owner
+from naksha.hub.pipeline.version_requests import (
+    ReadChanges,
+)
 from naksha.hub.pipeline.version_responses import Changes
 from naksha.versioning import FeedFilter, FeedTransaction, line_of, parse_ref
 from naksha.versioning.change_filters import ALL
 from naksha.versioning.changesets import CollectionEffect
 
 
-async def read_changes(target: Target, request: asked.ReadChanges, event: Event) -> Changes:
+async def read_changes(target: CollectionTarget, request: ReadChanges, event: Event) -> Changes:
     """Return the next changes of the collection."""
     line = await line_of(target.storage, parse_ref(request.ref).branch, target.scope)
     where = FeedFilter(
@@ -31,10 +33,10 @@ async def read_changes(target: Target, request: asked.ReadChanges, event: Event)
     found = await next_changes(source, request, check)
     if where.query == ALL and where.feature_actions is None:
         return found
-    return found._replace(items=[only_found(item) for item in found.items])
+    return found._replace(items=[matching_only(item) for item in found.items])
 
 
-def only_found(item: FeedTransaction) -> FeedTransaction:
+def matching_only(item: FeedTransaction) -> FeedTransaction:
     """Reduce a transaction to the matching features, since a filter may hide the rest."""
     counts: dict[str, Counter[str]] = {name: Counter() for name in item.without_states}
     for change in item.changes:

@@ -7,12 +7,11 @@ from typing import Final
 
 import msgspec
 
-from naksha.hub.pipeline import version_requests as asked
-from naksha.hub.pipeline import version_responses as told
+from naksha.hub.pipeline import version_requests, version_responses
 from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.pipeline.requests import MATCH_ALL
-from naksha.hub.pipeline.responses import Features, begun
-from naksha.hub.pipeline.targets import Target, check_kept_by_owner
+from naksha.hub.pipeline.responses import Features, with_first_read
+from naksha.hub.pipeline.targets import CollectionTarget, check_kept_by_owner
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotYetPublished, VersionNotFound
 from naksha.model.query import Query, States
@@ -47,16 +46,16 @@ from naksha.versioning.version_refs import (
     SingleRef,
 )
 
-CHANGESETS_AT_ONCE: Final = 100
+CHANGESETS_MAX: Final = 100
 """Maximum number of changesets in a response, however few features they have."""
-CHANGES_AT_ONCE: Final = 10_000
+BUFFERED_CHANGES_MAX: Final = 10_000
 """Maximum number of features in a response that is held in memory."""
 _AFTER_FIELD: Final = "pageToken"
 
 
 async def read_changesets(
-    target: Target, request: asked.ReadChangesets, event: Event
-) -> told.Changesets:
+    target: CollectionTarget, request: version_requests.ReadChangesets, event: Event
+) -> version_responses.Changesets:
     """Return a part of the log of a branch."""
     # The changes of the oldest version are kept together with it.
     oldest = target.min_version - 1
@@ -65,12 +64,12 @@ async def read_changesets(
     if request.after:
         position = FeedPosition.parse(request.after, field=_AFTER_FIELD)
         start = position if position.seq_number >= start.seq_number else start
-    found, after = await _some_changes(target, last, start, request, event.space.id)
+    found, after = await _changes_after(target, last, start, request, event.space.id)
     numbers = [each.changeset.version.seq_number for each in found]
     is_empty = not found and not request.after
     if is_empty and request.features != MATCH_ALL:
         is_empty = not (await _next_changes(target, last, start.seq_number))[0]
-    return told.Changesets(
+    return version_responses.Changesets(
         start_version=numbers[0] if numbers else start.seq_number + 1,
         end_version=numbers[-1] if numbers else last.version.seq_number,
         changesets=found,
@@ -79,9 +78,13 @@ async def read_changesets(
     )
 
 
-async def _some_changes(
-    target: Target, last: Place, start: FeedPosition, request: asked.ReadChangesets, space: str
-) -> tuple[list[told.ChangedFeatures], str | None]:
+async def _changes_after(
+    target: CollectionTarget,
+    last: Place,
+    start: FeedPosition,
+    request: version_requests.ReadChangesets,
+    space: str,
+) -> tuple[list[version_responses.ChangedFeatures], str | None]:
     """Return some changesets after a position, and the position to continue from.
 
     Whole changesets are streamed; filtered ones, and parts of a changeset, are held in memory.
@@ -89,26 +92,32 @@ async def _some_changes(
     if start.seq_number >= last.version.seq_number:
         return [], None
     if request.features == MATCH_ALL and not start.within:
-        found, goes_on = await _next_changes(target, last, start.seq_number)
-        chosen = _within(target, found, request.limit)
+        found, has_more = await _next_changes(target, last, start.seq_number)
+        chosen = _first_within(target, found, request.limit)
         if chosen or not found:
             await _check_readable(target, last.line, chosen)
-            is_more = len(chosen) < len(found) or goes_on
+            is_more = len(chosen) < len(found) or has_more
             token = str(chosen[-1].version.seq_number) if is_more else None
-            return [_changed(target, last.line, each, space) for each in chosen], token
-    return await _parts(target, last, start, request, space)
+            return [_streamed_changes(target, last.line, each, space) for each in chosen], token
+    return await _filtered_changes(target, last, start, request, space)
 
 
-async def _check_readable(target: Target, line: Line, chosen: Sequence[Changeset]) -> None:
+async def _check_readable(
+    target: CollectionTarget, line: Line, chosen: Sequence[Changeset]
+) -> None:
     """Raise Expired for expired features now, not in the middle of the response."""
     if chosen:
         oldest = AtSeq(chosen[0].version.seq_number)
         await line.storage.resolve(oldest, target.collection.id)
 
 
-async def _parts(
-    target: Target, last: Place, start: FeedPosition, request: asked.ReadChangesets, space: str
-) -> tuple[list[told.ChangedFeatures], str | None]:
+async def _filtered_changes(
+    target: CollectionTarget,
+    last: Place,
+    start: FeedPosition,
+    request: version_requests.ReadChangesets,
+    space: str,
+) -> tuple[list[version_responses.ChangedFeatures], str | None]:
     """Return the next matching changes: of at least one changeset, or a part of one."""
     where = FeedFilter.of(request.features, (target.collection.id,))
     while True:
@@ -118,7 +127,7 @@ async def _parts(
                 start,
                 where,
                 transactions_max=limits.FEED_TRANSACTIONS_MAX,
-                features_max=min(request.limit, CHANGES_AT_ONCE),
+                features_max=min(request.limit, BUFFERED_CHANGES_MAX),
                 until=last.version.seq_number,
                 space=space,
             )
@@ -135,16 +144,18 @@ async def _parts(
             return found, None if is_end else str(start)
 
 
-def _in_memory(item: FeedTransaction) -> told.ChangedFeatures:
+def _in_memory(item: FeedTransaction) -> version_responses.ChangedFeatures:
     def features(action: str) -> Features:
         return Features.of([each.state for each in item.changes if each.action == action])
 
-    return told.ChangedFeatures(
+    return version_responses.ChangedFeatures(
         item.changeset, features("CREATE"), features("UPDATE"), features("DELETE")
     )
 
 
-async def _next_changes(target: Target, last: Place, after: int) -> tuple[list[Changeset], bool]:
+async def _next_changes(
+    target: CollectionTarget, last: Place, after: int
+) -> tuple[list[Changeset], bool]:
     """Return the next changesets that changed features, and whether the log continues.
 
     Changesets that only created or configured the collection are left out.
@@ -152,7 +163,7 @@ async def _next_changes(target: Target, last: Place, after: int) -> tuple[list[C
     where = LogFilter(collections=(target.collection.id,))
     while True:
         page = await changesets(
-            last.line, where=where, after=after, limit=CHANGESETS_AT_ONCE, newest_first=False
+            last.line, where=where, after=after, limit=CHANGESETS_MAX, newest_first=False
         )
         inside = [each for each in page.changesets if each.version <= last.version]
         found = [each for each in inside if _features_changed(target, each) > 0]
@@ -163,7 +174,7 @@ async def _next_changes(target: Target, last: Place, after: int) -> tuple[list[C
         after = page.after
 
 
-def _features_changed(target: Target, changeset: Changeset) -> int:
+def _features_changed(target: CollectionTarget, changeset: Changeset) -> int:
     return sum(
         touched.created + touched.updated + touched.deleted
         for touched in changeset.touched
@@ -171,7 +182,9 @@ def _features_changed(target: Target, changeset: Changeset) -> int:
     )
 
 
-def _within(target: Target, found: Sequence[Changeset], limit: int) -> list[Changeset]:
+def _first_within(
+    target: CollectionTarget, found: Sequence[Changeset], limit: int
+) -> list[Changeset]:
     """Return the first changesets that have at most `limit` features together."""
     chosen: list[Changeset] = []
     for each in found:
@@ -182,7 +195,9 @@ def _within(target: Target, found: Sequence[Changeset], limit: int) -> list[Chan
     return chosen
 
 
-def _changed(target: Target, line: Line, found: Changeset, space: str) -> told.ChangedFeatures:
+def _streamed_changes(
+    target: CollectionTarget, line: Line, found: Changeset, space: str
+) -> version_responses.ChangedFeatures:
     if line.branch is not None:
         # Read at the base that the branch had at that time.
         line = line_of_branch(line.root, line.branch, line.branch.epoch_on(found.overlay))
@@ -190,11 +205,13 @@ def _changed(target: Target, line: Line, found: Changeset, space: str) -> told.C
     def features(action: str) -> Features:
         return Features(lambda _: _states_of(target, line, found, action, space))
 
-    return told.ChangedFeatures(found, features("CREATE"), features("UPDATE"), features("DELETE"))
+    return version_responses.ChangedFeatures(
+        found, features("CREATE"), features("UPDATE"), features("DELETE")
+    )
 
 
 async def _states_of(
-    target: Target, line: Line, found: Changeset, action: str, space: str
+    target: CollectionTarget, line: Line, found: Changeset, action: str, space: str
 ) -> AsyncIterator[Sequence[State]]:
     txn = found.version.txn
     query = Query(states=States.ALL, txn_from=txn, txn_to=txn + 1, actions=(action,), space=space)
@@ -210,20 +227,22 @@ async def _states_of(
 
 
 async def read_version_span(
-    target: Target, request: asked.ReadVersionSpan, event: Event
-) -> told.VersionSpan:
+    target: CollectionTarget, request: version_requests.ReadVersionSpan, event: Event
+) -> version_responses.VersionSpan:
     """Return the oldest version that is kept and the newest one."""
     line = (await place_of(target.storage, request.ref, target.scope)).line
     where = LogFilter(collections=(target.collection.id,))
     last = (await changesets(line, where=where, limit=1)).changesets
     oldest = (await changesets(line, where=where, limit=1, newest_first=False)).changesets
     first = oldest[0].version.seq_number if oldest else 0
-    return told.VersionSpan(
+    return version_responses.VersionSpan(
         max(first, target.min_version), last[0].version.seq_number if last else 0
     )
 
 
-async def forget_versions(target: Target, request: asked.ForgetVersions, event: Event) -> None:
+async def forget_versions(
+    target: CollectionTarget, request: version_requests.ForgetVersions, event: Event
+) -> None:
     """Check that the versions to forget are published; the caller records the new minimum."""
     last = await target.storage.resolve(HEAD)
     if request.older_than > last.seq_number:
@@ -234,7 +253,9 @@ async def forget_versions(target: Target, request: asked.ForgetVersions, event: 
         )
 
 
-async def read_diff(target: Target, request: asked.ReadDiff, event: Event) -> told.Differences:
+async def read_diff(
+    target: CollectionTarget, request: version_requests.ReadDiff, event: Event
+) -> version_responses.Differences:
     """Return the features that differ between two versions."""
     if request.of_log:
         # The oldest remaining version is compared with its predecessor.
@@ -249,27 +270,27 @@ async def read_diff(target: Target, request: asked.ReadDiff, event: Event) -> to
     if not request.of_log:
         check_kept_by_owner(target, old.version.seq_number)
     query = msgspec.structs.replace(request.query, space=event.space.id)
-    changes = await begun(diff(old, new, target.collection.id, query))
+    changes = await with_first_read(diff(old, new, target.collection.id, query))
     # A range of the log starts with the first version that it includes.
     start = old.version.seq_number + (1 if request.of_log else 0)
-    return told.Differences(start, new.version.seq_number, changes)
+    return version_responses.Differences(start, new.version.seq_number, changes)
 
 
 async def read_history(
-    target: Target, request: asked.ReadHistory, event: Event
-) -> told.FeatureHistory:
+    target: CollectionTarget, request: version_requests.ReadHistory, event: Event
+) -> version_responses.FeatureHistory:
     """Return the history of features: each change with its author."""
     first, last = await _range(target, request.ref, target.min_version)
     check_kept_by_owner(target, first.version.seq_number)
     query = msgspec.structs.replace(request.query, space=event.space.id)
     steps = history(first, last, target.collection.id, query)
-    return told.FeatureHistory(await begun(steps))
+    return version_responses.FeatureHistory(await with_first_read(steps))
 
 
-async def _range(target: Target, ref: str, oldest: int) -> tuple[Place, Place]:
+async def _range(target: CollectionTarget, ref: str, oldest: int) -> tuple[Place, Place]:
     """Return the range of a reference, by default everything on the branch since `oldest`."""
     parsed = parse_ref(ref or "*")
-    branch = await _branch_alone(target, parsed)
+    branch = await _bare_branch(target, parsed)
     if branch is not None:
         parsed = AllRef(branch)
     if isinstance(parsed, AllRef) and target.min_version:
@@ -278,7 +299,7 @@ async def _range(target: Target, ref: str, oldest: int) -> tuple[Place, Place]:
 
 
 async def _log_range(
-    target: Target, ref: str, oldest: int, *, single: bool = False
+    target: CollectionTarget, ref: str, oldest: int, *, single: bool = False
 ) -> tuple[Place, Place]:
     """Return the range of the log that a reference means.
 
@@ -286,16 +307,16 @@ async def _log_range(
     a range that begins before the oldest version begins there.
     """
     parsed = parse_ref(ref or "*")
-    branch = await _branch_alone(target, parsed)
+    branch = await _bare_branch(target, parsed)
     if branch is not None:
         parsed = AllRef(branch)
     if isinstance(parsed, SingleRef) and not single:
         parsed = RangeRef(parsed.branch, AtSeq(0), parsed.point)
     if isinstance(parsed, RangeRef):
-        parsed = await _until_head(target, parsed)
+        parsed = await _clip_to_head(target, parsed)
     first, last = await range_of(target.storage, parsed, target.scope)
     if first.version > last.version:
-        raise _reversed(first.version.seq_number, last.version.seq_number)
+        raise _reversed_range(first.version.seq_number, last.version.seq_number)
     check_kept_by_owner(target, last.version.seq_number)
     if first.version.seq_number < oldest:
         first = await place_of(
@@ -304,27 +325,27 @@ async def _log_range(
     return first, last
 
 
-async def _until_head(target: Target, asked_for: RangeRef) -> RangeRef:
+async def _clip_to_head(target: CollectionTarget, log_range: RangeRef) -> RangeRef:
     """Cut a range at the last published version."""
-    first, last = asked_for.first, asked_for.last
+    first, last = log_range.first, log_range.last
     if isinstance(first, AtSeq) and isinstance(last, AtSeq) and first.seq_number > last.seq_number:
-        raise _reversed(first.seq_number, last.seq_number)
+        raise _reversed_range(first.seq_number, last.seq_number)
     head = (await target.storage.resolve(HEAD)).seq_number
 
     def bound(point: Point) -> Point:
         return AtSeq(min(point.seq_number, head)) if isinstance(point, AtSeq) else point
 
-    return RangeRef(asked_for.branch, bound(first), bound(last))
+    return RangeRef(log_range.branch, bound(first), bound(last))
 
 
-def _reversed(first: int, last: int) -> InvalidArgument:
+def _reversed_range(first: int, last: int) -> InvalidArgument:
     return InvalidArgument(
         f"The range of the log starts after version {first}, which is later than its end {last}",
         field="versionRef",
     )
 
 
-async def _branch_alone(target: Target, parsed: Ref) -> str | None:
+async def _bare_branch(target: CollectionTarget, parsed: Ref) -> str | None:
     """Return the branch if the reference is only a branch: its name or its HEAD."""
     if not isinstance(parsed, SingleRef):
         return None

@@ -5,13 +5,20 @@ from __future__ import annotations
 from typing import Any, Final
 
 from naksha.hub.handlers.stored.refs import ensure_collection
-from naksha.hub.pipeline import meta_requests as asked
+from naksha.hub.pipeline.meta_requests import (
+    GetMeta,
+    ListMeta,
+    PutMeta,
+    RemoveMeta,
+)
 from naksha.hub.pipeline.pipeline import Event
-from naksha.hub.pipeline.targets import Target
+from naksha.hub.pipeline.targets import CollectionTarget
 from naksha.model.errors import CollectionNotFound, NotFound
 
 
-async def list_meta(target: Target, request: asked.ListMeta, event: Event) -> list[dict[str, Any]]:
+async def list_meta(
+    target: CollectionTarget, request: ListMeta, event: Event
+) -> list[dict[str, Any]]:
     """Return all meta features; none before the first write to the collection."""
     try:
         return await target.storage.all_meta(target.collection.id)
@@ -19,7 +26,7 @@ async def list_meta(target: Target, request: asked.ListMeta, event: Event) -> li
         return []
 
 
-async def get_meta(target: Target, request: asked.GetMeta, event: Event) -> dict[str, Any]:
+async def get_meta(target: CollectionTarget, request: GetMeta, event: Event) -> dict[str, Any]:
     """Return one meta feature."""
     found = await target.storage.meta(target.collection.id, request.id)
     if found is None:
@@ -27,23 +34,23 @@ async def get_meta(target: Target, request: asked.GetMeta, event: Event) -> dict
     return found
 
 
-async def put_meta(target: Target, request: asked.PutMeta, event: Event) -> dict[str, Any]:
+async def put_meta(target: CollectionTarget, request: PutMeta, event: Event) -> dict[str, Any]:
     """Write a meta feature and return it as stored."""
     await ensure_collection(target, event.context.actor)
     await target.storage.put_meta(target.collection.id, request.feature)
     id = str(request.feature["id"])
-    return await get_meta(target, asked.GetMeta(id=id), event)
+    return await get_meta(target, GetMeta(id=id), event)
 
 
-async def remove_meta(target: Target, request: asked.RemoveMeta, event: Event) -> None:
+async def remove_meta(target: CollectionTarget, request: RemoveMeta, event: Event) -> None:
     """Delete a meta feature."""
     if not await target.storage.remove_meta(target.collection.id, request.id):
         raise NotFound(f"The meta feature {request.id!r} does not exist", field="id")
 
 
-META_ANSWERS: Final[dict[Any, Any]] = {
-    asked.ListMeta: list_meta,
-    asked.GetMeta: get_meta,
-    asked.PutMeta: put_meta,
-    asked.RemoveMeta: remove_meta,
+META_FUNCTIONS: Final[dict[Any, Any]] = {
+    ListMeta: list_meta,
+    GetMeta: get_meta,
+    PutMeta: put_meta,
+    RemoveMeta: remove_meta,
 }

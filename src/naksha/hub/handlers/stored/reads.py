@@ -1,71 +1,64 @@
-"""Reads of a collection other than its features: tiles, statistics and versions."""
+"""Reads of a collection other than its features: tiles, sorted references and statistics."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from naksha.hub.pipeline.pipeline import Event
-from naksha.hub.pipeline.requests import FindFeatures, GetStatistics, GetVersion, ReadTile
-from naksha.hub.pipeline.responses import Content, Findings, FixedVersion, TileBytes
-from naksha.hub.pipeline.targets import Target, check_version, fixed_version, place
+from naksha.hub.pipeline.requests import FindFeatures, GetStatistics, ReadTile
+from naksha.hub.pipeline.responses import FoundFeatures, SpaceStatistics, TileBytes
+from naksha.hub.pipeline.targets import CollectionTarget, ResolvedTarget
 from naksha.model.errors import CollectionNotFound
 from naksha.model.statistics import NOTHING
 from naksha.model.transaction import LogFilter
 
 
-async def read_tile(target: Target, request: ReadTile, event: Event) -> TileBytes:
+async def read_tile(read: ResolvedTarget, request: ReadTile, event: Event) -> TileBytes:
     """Return a vector tile, made by the database where possible."""
-    reader, at = await place(target, request.ref)
     try:
-        made = await reader.tile(target.collection.id, request.query, at, request.tile)
+        made = await read.reader.tile(read.collection_id, request.query, read.at, request.tile)
     except CollectionNotFound:
-        await check_version(target, at)
+        await read.check_version()
         made = b""
     return TileBytes(made)
 
 
-async def find_features(target: Target, request: FindFeatures, event: Event) -> Findings:
+async def find_features(read: ResolvedTarget, request: FindFeatures, event: Event) -> FoundFeatures:
     """Return features that the database searched and sorted."""
-    reader, at = await place(target, request.ref)
     sort, after = request.sort, request.after
     try:
-        found = await reader.found(target.collection.id, request.query, at, sort=sort, after=after)
+        found = await read.reader.matching_states(
+            read.collection_id, request.query, read.at, sort=sort, after=after
+        )
     except CollectionNotFound:
         found = []
-    return Findings(found)
+    return FoundFeatures(found)
 
 
-async def statistics(target: Target, request: GetStatistics, event: Event) -> Content:
+async def statistics(read: ResolvedTarget, request: GetStatistics, event: Event) -> SpaceStatistics:
     """Return statistics of the collection; zeros before its first write."""
-    reader, at = await place(target, request.ref)
     try:
-        found = await reader.statistics(target.collection.id, at, fast=request.fast)
+        found = await read.reader.statistics(read.collection_id, read.at, fast=request.fast)
     except CollectionNotFound:
         found = NOTHING
-    version = await reader.resolve(at)
-    return Content(
+    version = await read.reader.resolve(read.at)
+    return SpaceStatistics(
         statistics=found,
-        updated_at=await _updated_at(target, version.seq_number),
-        min_version=target.min_version,
+        updated_at=await _updated_at(read.target, version.seq_number),
+        min_version=read.target.min_version,
         max_version=version.seq_number,
     )
 
 
-async def _updated_at(target: Target, seq_number: int) -> int | None:
+async def _updated_at(target: CollectionTarget, seq_number: int) -> int | None:
     """Return when the collection was last changed on main, up to a version."""
     where = LogFilter(collections=(target.collection.id,))
     last = await target.storage.transactions(seq_number + 1, 1, where, newest_first=True)
     return last[0].started_ms if last else None
 
 
-async def version(target: Target, request: GetVersion, event: Event) -> FixedVersion | None:
-    """Resolve a version reference."""
-    return await fixed_version(target, request)
-
-
-READ_ANSWERS: Final[dict[Any, Any]] = {
+READ_FUNCTIONS: Final[dict[Any, Any]] = {
     ReadTile: read_tile,
     FindFeatures: find_features,
     GetStatistics: statistics,
-    GetVersion: version,
 }

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from naksha.hub.handlers.version_author import signed_by
-from naksha.hub.pipeline import version_requests as asked
-from naksha.hub.pipeline import version_responses as told
+from naksha.hub.pipeline import version_requests, version_responses
 from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.pipeline.request_context import Actor
-from naksha.hub.pipeline.targets import Target
+from naksha.hub.pipeline.targets import CollectionTarget
 from naksha.hub.write.conflicted_branches import check_writable, solving_branch
 from naksha.model.errors import CollectionNotFound
 from naksha.model.transaction import MAIN
@@ -30,17 +29,19 @@ from naksha.versioning.records import branch_of, branch_with
 from naksha.versioning.version_refs import MAIN_BRANCH
 
 
-async def list_tags(target: Target, request: asked.ListTags, event: Event) -> list[Tag]:
+async def list_tags(
+    target: CollectionTarget, request: version_requests.ListTags, event: Event
+) -> list[Tag]:
     """Return all tags of the space."""
     return await tags(target.storage, space=target.scope.space)
 
 
-async def get_tag(target: Target, request: asked.GetTag, event: Event) -> Tag:
+async def get_tag(target: CollectionTarget, request: version_requests.GetTag, event: Event) -> Tag:
     """Return one tag."""
     return await tag_of(target.storage, request.name, scope=target.scope)
 
 
-async def put_tag(target: Target, request: asked.PutTag, event: Event) -> Tag:
+async def put_tag(target: CollectionTarget, request: version_requests.PutTag, event: Event) -> Tag:
     """Create a tag, or move it."""
     await ensure_collection(target, event.context.actor)
     return await create_tag(
@@ -54,26 +55,32 @@ async def put_tag(target: Target, request: asked.PutTag, event: Event) -> Tag:
     )
 
 
-async def drop_tag(target: Target, request: asked.DropTag, event: Event) -> None:
+async def drop_tag(
+    target: CollectionTarget, request: version_requests.DropTag, event: Event
+) -> None:
     """Delete a tag."""
     await delete_tag(target.storage, request.name, signed_by(event), scope=target.scope)
 
 
 async def list_branches(
-    target: Target, request: asked.ListBranches, event: Event
-) -> list[told.BranchState]:
+    target: CollectionTarget, request: version_requests.ListBranches, event: Event
+) -> list[version_responses.BranchState]:
     """Return all branches of the space."""
     known = await branches(target.storage, space=target.scope.space)
     return [await _branch_state(target, branch) for branch in known]
 
 
-async def get_branch(target: Target, request: asked.GetBranch, event: Event) -> told.BranchState:
+async def get_branch(
+    target: CollectionTarget, request: version_requests.GetBranch, event: Event
+) -> version_responses.BranchState:
     """Return one branch."""
     branch, _ = await branch_of(target.storage, target.scope, request.name)
     return await _branch_state(target, branch)
 
 
-async def make_branch(target: Target, request: asked.MakeBranch, event: Event) -> told.BranchState:
+async def create_space_branch(
+    target: CollectionTarget, request: version_requests.MakeBranch, event: Event
+) -> version_responses.BranchState:
     """Create a branch."""
     await ensure_collection(target, event.context.actor)
     branch = await create_branch(
@@ -86,9 +93,9 @@ async def make_branch(target: Target, request: asked.MakeBranch, event: Event) -
     return await _branch_state(target, branch)
 
 
-async def name_branch(
-    target: Target, request: asked.RenameBranch, event: Event
-) -> told.BranchState:
+async def rename_space_branch(
+    target: CollectionTarget, request: version_requests.RenameBranch, event: Event
+) -> version_responses.BranchState:
     """Rename a branch."""
     check_writable((await branch_of(target.storage, target.scope, request.name))[0])
     branch = await rename_branch(
@@ -97,16 +104,16 @@ async def name_branch(
     return await _branch_state(target, branch)
 
 
-async def tell_branch(
-    target: Target, request: asked.DescribeBranch, event: Event
-) -> told.BranchState:
+async def describe_space_branch(
+    target: CollectionTarget, request: version_requests.DescribeBranch, event: Event
+) -> version_responses.BranchState:
     """Change the description of a branch."""
     signed = signed_by(event, request.description)
     branch = await describe_branch(target.storage, request.name, signed, scope=target.scope)
     return await _branch_state(target, branch)
 
 
-async def _branch_state(target: Target, branch: Branch) -> told.BranchState:
+async def _branch_state(target: CollectionTarget, branch: Branch) -> version_responses.BranchState:
     merges = {}
     for overlay, point in branch.now.merged_into.items():
         ours = await _seq_number(target, point.ours)
@@ -117,20 +124,22 @@ async def _branch_state(target: Target, branch: Branch) -> told.BranchState:
     parent = await parent_of(target.storage, branch)
     solving = await solving_branch(target, branch)
     name = None if solving is None else solving.name
-    return told.BranchState(branch, f"{parent}:{base}", merges, name)
+    return version_responses.BranchState(branch, f"{parent}:{base}", merges, name)
 
 
-async def _seq_number(target: Target, txn: int) -> int:
+async def _seq_number(target: CollectionTarget, txn: int) -> int:
     """Return the version of a transaction; 0 stands for the time before the first one."""
     return (await target.storage.resolve(AtTxn(txn))).seq_number if txn else 0
 
 
-async def drop_branch(target: Target, request: asked.DropBranch, event: Event) -> None:
+async def drop_branch(
+    target: CollectionTarget, request: version_requests.DropBranch, event: Event
+) -> None:
     """Delete a branch."""
     await delete_branch(target.storage, request.name, signed_by(event), scope=target.scope)
 
 
-async def ensure_collection(target: Target, actor: Actor) -> None:
+async def ensure_collection(target: CollectionTarget, actor: Actor) -> None:
     """Create the collection if it does not exist, so that it can have tags and branches."""
     try:
         await target.storage.collection(target.collection.id)

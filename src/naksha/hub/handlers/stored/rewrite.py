@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from naksha.hub.handlers.version_author import signed_by
-from naksha.hub.pipeline import version_requests as asked
-from naksha.hub.pipeline import version_responses as told
+from naksha.hub.pipeline import version_requests, version_responses
 from naksha.hub.pipeline.pipeline import Event
-from naksha.hub.pipeline.targets import Target, check_kept_by_owner
+from naksha.hub.pipeline.targets import CollectionTarget, check_kept_by_owner
 from naksha.hub.write.conflicted_branches import check_writable, is_for_solving, solving_branch
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotFound
@@ -34,9 +33,11 @@ from naksha.versioning.records import branch_of
 from naksha.versioning.version_refs import MAIN_BRANCH
 
 
-async def roll_back(target: Target, request: asked.RollBack, event: Event) -> told.Rewritten:
+async def roll_back(
+    target: CollectionTarget, request: version_requests.RollBack, event: Event
+) -> version_responses.Rewritten:
     """Restore the state of an earlier version."""
-    line = await _written_line(target, request.ref)
+    line = await _writable_line(target, request.ref)
     to = await place_of(target.storage, request.to, target.scope)
     check_kept_by_owner(target, to.version.seq_number)
     written = await rollback(
@@ -50,9 +51,11 @@ async def roll_back(target: Target, request: asked.RollBack, event: Event) -> to
     return await _rewritten(target, written)
 
 
-async def take_back(target: Target, request: asked.Revert, event: Event) -> told.Rewritten:
+async def revert_version(
+    target: CollectionTarget, request: version_requests.Revert, event: Event
+) -> version_responses.Rewritten:
     """Revert the changes of one version."""
-    line = await _written_line(target, request.ref)
+    line = await _writable_line(target, request.ref)
     version = await place_of(target.storage, request.version, target.scope)
     written = await revert(
         line,
@@ -65,20 +68,22 @@ async def take_back(target: Target, request: asked.Revert, event: Event) -> told
     return await _rewritten(target, written)
 
 
-async def _written_line(target: Target, ref: str) -> Line:
+async def _writable_line(target: CollectionTarget, ref: str) -> Line:
     line = await line_of(target.storage, parse_ref(ref).branch, target.scope)
     check_writable(line.branch)
     return line
 
 
-async def merge_branch(target: Target, request: asked.Merge, event: Event) -> told.Rewritten:
+async def merge_branch(
+    target: CollectionTarget, request: version_requests.Merge, event: Event
+) -> version_responses.Rewritten:
     """Merge one branch into another."""
     if is_for_solving(request.source):
-        return await _merge_solved(target, request, event)
-    _check_not_for_solving(request.target)
+        return await _merge_resolution(target, request, event)
+    _check_not_resolution_branch(request.target)
     if not request.dry_run:
         for name, other in ((request.source, request.target), (request.target, request.source)):
-            await _check_free(target, name, other, request.policy)
+            await _check_not_resolving(target, name, other, request.policy)
     written = await merge(
         target.storage,
         request.source,
@@ -92,7 +97,9 @@ async def merge_branch(target: Target, request: asked.Merge, event: Event) -> to
     return await _rewritten(target, written)
 
 
-async def _merge_solved(target: Target, request: asked.Merge, event: Event) -> told.Rewritten:
+async def _merge_resolution(
+    target: CollectionTarget, request: version_requests.Merge, event: Event
+) -> version_responses.Rewritten:
     """Merge a conflict that was resolved on its own branch."""
     written = await merge_resolution(
         target.storage,
@@ -106,7 +113,7 @@ async def _merge_solved(target: Target, request: asked.Merge, event: Event) -> t
     return await _rewritten(target, written)
 
 
-def _check_not_for_solving(branch: str) -> None:
+def _check_not_resolution_branch(branch: str) -> None:
     if is_for_solving(branch):
         raise InvalidArgument(
             f"The branch {branch!r} resolves a conflict: write the resolution to it, then merge it",
@@ -114,7 +121,9 @@ def _check_not_for_solving(branch: str) -> None:
         )
 
 
-async def _check_free(target: Target, name: str, other: str | None, policy: MergePolicy) -> None:
+async def _check_not_resolving(
+    target: CollectionTarget, name: str, other: str | None, policy: MergePolicy
+) -> None:
     """Raise if a conflict of the branch is being resolved.
 
     A branch in conflict can be merged with `other` again (None: rebased) only with a policy that
@@ -123,13 +132,13 @@ async def _check_free(target: Target, name: str, other: str | None, policy: Merg
     if name == MAIN_BRANCH:
         return
     branch, _ = await branch_of(target.storage, target.scope, name)
-    if policy is not MergePolicy.FAIL and await _is_about(target, branch, other):
+    if policy is not MergePolicy.FAIL and await _conflicts_only_with(target, branch, other):
         return
     if await solving_branch(target, branch) is not None:
         check_writable(branch)
 
 
-async def _is_about(target: Target, branch: Branch, other: str | None) -> bool:
+async def _conflicts_only_with(target: CollectionTarget, branch: Branch, other: str | None) -> bool:
     """Whether all conflicts of a branch come from merges with one other, or from rebases."""
     waiting = [each for each in await conflicts(target.storage) if each.id in branch.conflicts]
     if other is None:
@@ -139,11 +148,13 @@ async def _is_about(target: Target, branch: Branch, other: str | None) -> bool:
     return all(each.kind == "merge" and number in (each.source, each.target) for each in waiting)
 
 
-async def rebase_branch(target: Target, request: asked.Rebase, event: Event) -> told.Rewritten:
+async def rebase_branch(
+    target: CollectionTarget, request: version_requests.Rebase, event: Event
+) -> version_responses.Rewritten:
     """Rebase a branch onto another version."""
-    _check_not_for_solving(request.branch)
+    _check_not_resolution_branch(request.branch)
     if not request.dry_run:
-        await _check_free(target, request.branch, None, request.policy)
+        await _check_not_resolving(target, request.branch, None, request.policy)
     written = await rebase(
         target.storage,
         request.branch,
@@ -157,7 +168,9 @@ async def rebase_branch(target: Target, request: asked.Rebase, event: Event) -> 
     return await _rewritten(target, written)
 
 
-async def resolve(target: Target, request: asked.ResolveConflict, event: Event) -> told.Rewritten:
+async def resolve_space_conflict(
+    target: CollectionTarget, request: version_requests.ResolveConflict, event: Event
+) -> version_responses.Rewritten:
     """Complete a merge with the decisions on its conflicts."""
     await _own_conflict(target, request.conflict)
     choices = {(target.collection.id, id): choice for id, choice in request.choices.items()}
@@ -171,36 +184,38 @@ async def resolve(target: Target, request: asked.ResolveConflict, event: Event) 
     return await _rewritten(target, written)
 
 
-async def give_up(target: Target, request: asked.GiveUpConflict, event: Event) -> None:
+async def abandon_conflict(
+    target: CollectionTarget, request: version_requests.GiveUpConflict, event: Event
+) -> None:
     """Abandon a merge that is in conflict."""
     await _own_conflict(target, request.conflict)
     await give_up_conflict(target.storage, request.conflict, signed_by(event))
 
 
 async def read_conflicts(
-    target: Target, request: asked.ReadConflicts, event: Event
-) -> told.Conflicts:
+    target: CollectionTarget, request: version_requests.ReadConflicts, event: Event
+) -> version_responses.Conflicts:
     """Return the unresolved conflicts of a branch."""
     branch, _ = await branch_of(target.storage, target.scope, request.branch)
     waiting = [each for each in await conflicts(target.storage) if each.id in branch.conflicts]
-    return told.Conflicts(
+    return version_responses.Conflicts(
         [(each, [one async for one in undecided_of(target.storage, each.id)]) for each in waiting]
     )
 
 
-async def _own_conflict(target: Target, id: str) -> None:
+async def _own_conflict(target: CollectionTarget, id: str) -> None:
     """Raise NotFound for conflicts of other spaces."""
     found = await conflict_of(target.storage, id)
     if found.scope.space != target.scope.space:
         raise NotFound(f"The conflict {id!r} does not exist", field="conflict")
 
 
-async def _rewritten(target: Target, written: WriteReport) -> told.Rewritten:
+async def _rewritten(target: CollectionTarget, written: WriteReport) -> version_responses.Rewritten:
     version = None
     if written.txn is not None:
         version = await target.storage.wait_published(written.txn, limits.PUBLISH_WAIT_SECONDS)
     name = target.collection.id
-    return told.Rewritten(
+    return version_responses.Rewritten(
         version=None if version is None else version.seq_number,
         inserted=written.created.get(name, []),
         updated=written.updated.get(name, []),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
@@ -16,14 +16,18 @@ from naksha.hub.config.space_collections import (
     scope_of,
     space_collection,
 )
-from naksha.hub.handlers.stored.meta import META_ANSWERS
-from naksha.hub.handlers.stored.reads import READ_ANSWERS
-from naksha.hub.handlers.stored.versions import VERSION_ANSWERS
-from naksha.hub.pipeline.pipeline import Event, Setup
+from naksha.hub.handlers.authorization import Authorization
+from naksha.hub.handlers.read_only import ReadOnlyHandler
+from naksha.hub.handlers.stored.meta import META_FUNCTIONS
+from naksha.hub.handlers.stored.reads import READ_FUNCTIONS
+from naksha.hub.handlers.stored.versions import VERSION_FUNCTIONS
+from naksha.hub.pipeline.pipeline import Event, Pipeline, Setup
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import (
     CountFeatures,
     DeleteFeatures,
     FindStorages,
+    GetVersion,
     PurgeFeatures,
     ReadFeatures,
     Request,
@@ -33,12 +37,13 @@ from naksha.hub.pipeline.responses import (
     Count,
     Deleted,
     Features,
+    FeatureStorages,
+    FixedVersion,
     Purged,
-    Whereabouts,
     Written,
     closing,
 )
-from naksha.hub.pipeline.targets import Target, check_version, place
+from naksha.hub.pipeline.targets import CollectionTarget, ResolvedTarget, fixed_version, resolve
 from naksha.hub.write import delete_features, purge_features, write_features
 from naksha.hub.write.conflicted_branches import is_for_solving, shown
 from naksha.model import limits
@@ -46,17 +51,21 @@ from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.model.query import Query, States
 from naksha.model.state import State
 from naksha.model.version import AtSeq, VersionSelector
-from naksha.spi.storage import Reader
+from naksha.spi.storage import StorageReader
 from naksha.spi.support import chunks
 from naksha.versioning import NameScope
 
-Read = Callable[[Features, Reader, str, Query, VersionSelector], AsyncIterator[Sequence[State]]]
+R = TypeVar("R")
+Read = Callable[
+    [Features, StorageReader, str, Query, VersionSelector], AsyncIterator[Sequence[State]]
+]
 
 
 class StorageHandler:
     """Handler for all requests about one collection."""
 
     metric_name: ClassVar[str] = "StorageHandler"
+    keeps_json: ClassVar[bool] = True
 
     def __init__(self, setup: Setup) -> None:
         properties = setup.connector.properties
@@ -68,7 +77,7 @@ class StorageHandler:
         self._scope = NameScope(space=space, collections=(self._collection.id,))
         self._min_version = setup.space.min_version
         self._dateline = setup.space.dateline
-        self._target: Target | None = None
+        self._target: CollectionTarget | None = None
 
     @staticmethod
     def references(properties: dict[str, Any]) -> list[Reference]:
@@ -92,19 +101,43 @@ class StorageHandler:
         return self._collection.id
 
     async def process(self, event: Event) -> Any:
-        answer = ANSWERS.get(type(event.request))
-        if answer is None:
+        kind = type(event.request)
+        if kind not in VERSION_READS and kind not in FUNCTIONS:
             return await event.send_upstream()
-        return await answer(await self.target(), event.request, event)
+        return await self.answer(event.request, event)
 
-    async def target(self) -> Target:
+    async def answer(self, request: Request[R], event: Event) -> R:
+        """Return the response to a request that this handler supports."""
+        kind = type(request)
+        if kind in VERSION_READS:
+            read: R = await VERSION_READS[kind](
+                await self.resolved(event.context, request.ref), request, event
+            )
+            return read
+        answer: R = await FUNCTIONS[kind](await self.target(), request, event)
+        return answer
+
+    async def resolved(self, context: RequestContext, ref: str) -> ResolvedTarget:
+        """Return the collection at the version of a reference.
+
+        A request resolves a reference to a fixed version once.
+        """
+        key = (self, ref)
+        known: ResolvedTarget | None = context.targets.get(key)
+        if known is None:
+            known = await resolve(await self.target(), ref)
+            if known.version is not None:
+                context.targets[key] = known
+        return known
+
+    async def target(self) -> CollectionTarget:
         """Return the open storage and the collection in it.
 
         It is cached, because a change of the storage's configuration creates a new handler.
         """
         if self._target is None:
             storage = await self._hub.storage(self._storage_id)
-            self._target = Target(
+            self._target = CollectionTarget(
                 storage,
                 self._collection,
                 self._scope,
@@ -116,27 +149,27 @@ class StorageHandler:
         return self._target
 
 
-async def read_features(target: Target, request: ReadFeatures, event: Event) -> Features:
+async def read_features(resolved: ResolvedTarget, request: ReadFeatures, event: Event) -> Features:
     """Return the features of a query; none before the first write to the collection."""
-    reader, at = await place(target, request.ref)
-    query = request.query
+    target, query = resolved.target, request.query
     if query.space is None:
         query = msgspec.structs.replace(query, space=event.space.id)
-    collection = target.collection.id
-    read: Read = _pages if request.paged else _some
+    read: Read = _pages if request.paged else _any_order
     if is_for_solving(request.ref):
-        read = _marked(read)
+        read = _with_conflict_marks(read)
     if query.states is States.ALL and target.min_version:
-        read = _kept(read, (await target.storage.resolve(AtSeq(target.min_version))).txn)
+        read = _ended_after(read, (await target.storage.resolve(AtSeq(target.min_version))).txn)
     try:
-        return await Features.begun(lambda answer: read(answer, reader, collection, query, at))
+        return await Features.with_first_read(
+            lambda answer: read(answer, resolved.reader, resolved.collection_id, query, resolved.at)
+        )
     except CollectionNotFound:
-        await check_version(target, at)
+        await resolved.check_version()
         return Features.of(())
 
 
-async def _some(
-    _: Features, reader: Reader, collection: str, query: Query, at: VersionSelector
+async def _any_order(
+    _: Features, reader: StorageReader, collection: str, query: Query, at: VersionSelector
 ) -> AsyncIterator[Sequence[State]]:
     """Yield features up to the limit, in any order."""
     async with closing(reader.chunks(collection, query, at)) as found:
@@ -145,7 +178,7 @@ async def _some(
 
 
 async def _pages(
-    answer: Features, reader: Reader, collection: str, query: Query, at: VersionSelector
+    answer: Features, reader: StorageReader, collection: str, query: Query, at: VersionSelector
 ) -> AsyncIterator[Sequence[State]]:
     """Yield features by id in pages of growing size; the last page sets the cursor."""
     left = limits.PAGE_DEFAULT if query.limit is None else query.limit
@@ -163,11 +196,11 @@ async def _pages(
         size = chunks.size_after(page.states)
 
 
-def _marked(read: Read) -> Read:
+def _with_conflict_marks(read: Read) -> Read:
     """Wrap a read so that features are marked for clients that resolve conflicts."""
 
     async def states_shown(
-        answer: Features, reader: Reader, collection: str, query: Query, at: VersionSelector
+        answer: Features, reader: StorageReader, collection: str, query: Query, at: VersionSelector
     ) -> AsyncIterator[Sequence[State]]:
         async with closing(read(answer, reader, collection, query, at)) as found:
             async for states in found:
@@ -176,11 +209,11 @@ def _marked(read: Read) -> Read:
     return states_shown
 
 
-def _kept(read: Read, oldest_txn: int) -> Read:
+def _ended_after(read: Read, oldest_txn: int) -> Read:
     """Wrap a read so that states which ended before the oldest kept version are left out."""
 
     async def states_kept(
-        answer: Features, reader: Reader, collection: str, query: Query, at: VersionSelector
+        answer: Features, reader: StorageReader, collection: str, query: Query, at: VersionSelector
     ) -> AsyncIterator[Sequence[State]]:
         async with closing(read(answer, reader, collection, query, at)) as found:
             async for states in found:
@@ -190,45 +223,74 @@ def _kept(read: Read, oldest_txn: int) -> Read:
     return states_kept
 
 
-async def count_features(target: Target, request: CountFeatures, event: Event) -> Count:
+async def count_features(read: ResolvedTarget, request: CountFeatures, event: Event) -> Count:
     """Count the features that match a query."""
-    reader, at = await place(target, request.ref)
     try:
-        return Count(await reader.count(target.collection.id, request.query, at))
+        return Count(await read.reader.count(read.collection_id, request.query, read.at))
     except CollectionNotFound:
-        await check_version(target, at)
+        await read.check_version()
         return Count(0)
 
 
-async def write(target: Target, request: WriteFeatures, event: Event) -> Written:
+async def write(target: CollectionTarget, request: WriteFeatures, event: Event) -> Written:
     """Modify features."""
     return await write_features(target, request, event.context, event.space.id)
 
 
-async def delete(target: Target, request: DeleteFeatures, event: Event) -> Deleted:
+async def delete(target: CollectionTarget, request: DeleteFeatures, event: Event) -> Deleted:
     """Delete the features that match a query."""
     return await delete_features(target, request, event.context)
 
 
-async def purge(target: Target, request: PurgeFeatures, event: Event) -> Purged:
+async def purge(target: CollectionTarget, request: PurgeFeatures, event: Event) -> Purged:
     """Remove tombstones."""
     return await purge_features(target, request, event.context)
 
 
-async def find_storages(target: Target, request: FindStorages, event: Event) -> Whereabouts:
+async def find_storages(
+    target: CollectionTarget, request: FindStorages, event: Event
+) -> FeatureStorages:
     """Return the storage of the collection."""
-    return Whereabouts((f"{target.storage.id} ({target.storage.number})",))
+    return FeatureStorages((f"{target.storage.id} ({target.storage.number})",))
 
 
-ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable[Any]]]] = {
+async def version(
+    target: CollectionTarget, request: GetVersion, event: Event
+) -> FixedVersion | None:
+    """Look up the version of a reference."""
+    return await fixed_version(target, request)
+
+
+VERSION_READS: Final[
+    dict[type[Request[Any]], Callable[[ResolvedTarget, Any, Event], Awaitable[Any]]]
+] = {
     ReadFeatures: read_features,
     CountFeatures: count_features,
+    **READ_FUNCTIONS,
+}
+"""Function for each request that reads one version."""
+FUNCTIONS: Final[
+    dict[type[Request[Any]], Callable[[CollectionTarget, Any, Event], Awaitable[Any]]]
+] = {
     FindStorages: find_storages,
+    GetVersion: version,
     WriteFeatures: write,
     DeleteFeatures: delete,
     PurgeFeatures: purge,
-    **READ_ANSWERS,
-    **META_ANSWERS,
-    **VERSION_ANSWERS,
+    **META_FUNCTIONS,
+    **VERSION_FUNCTIONS,
 }
-"""Function for each request; other requests are sent upstream."""
+"""Function for each of the other requests; a request without any is sent upstream."""
+
+
+_PLAIN: Final = (Authorization, ReadOnlyHandler, StorageHandler)
+"""Handlers that show all features of the space's collection, unchanged."""
+
+
+def plain_storage(pipeline: Pipeline) -> StorageHandler | None:
+    """Return the storage handler of a pipeline without handlers that change or hide features."""
+    handlers = [stage.handler for stage in pipeline.stages]
+    last = handlers[-1] if handlers else None
+    if isinstance(last, StorageHandler) and all(isinstance(each, _PLAIN) for each in handlers):
+        return last
+    return None

@@ -6,33 +6,35 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from naksha.hub.handlers.stored import feed, log, refs, rewrite
-from naksha.hub.pipeline import version_requests as asked
+from naksha.hub.pipeline import version_requests
 from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.pipeline.requests import Request
-from naksha.hub.pipeline.targets import Target
+from naksha.hub.pipeline.targets import CollectionTarget
 
-VERSION_ANSWERS: Final[dict[type[Request[Any]], Callable[[Target, Any, Event], Awaitable[Any]]]] = {
-    asked.ReadChangesets: log.read_changesets,
-    asked.ReadChanges: feed.read_changes,
-    asked.ReadDiff: log.read_diff,
-    asked.ReadHistory: log.read_history,
-    asked.ReadVersionSpan: log.read_version_span,
-    asked.ForgetVersions: log.forget_versions,
-    asked.RollBack: rewrite.roll_back,
-    asked.Revert: rewrite.take_back,
-    asked.Merge: rewrite.merge_branch,
-    asked.Rebase: rewrite.rebase_branch,
-    asked.ResolveConflict: rewrite.resolve,
-    asked.GiveUpConflict: rewrite.give_up,
-    asked.ReadConflicts: rewrite.read_conflicts,
-    asked.ListTags: refs.list_tags,
-    asked.GetTag: refs.get_tag,
-    asked.PutTag: refs.put_tag,
-    asked.DropTag: refs.drop_tag,
-    asked.ListBranches: refs.list_branches,
-    asked.GetBranch: refs.get_branch,
-    asked.MakeBranch: refs.make_branch,
-    asked.RenameBranch: refs.name_branch,
-    asked.DescribeBranch: refs.tell_branch,
-    asked.DropBranch: refs.drop_branch,
+VERSION_FUNCTIONS: Final[
+    dict[type[Request[Any]], Callable[[CollectionTarget, Any, Event], Awaitable[Any]]]
+] = {
+    version_requests.ReadChangesets: log.read_changesets,
+    version_requests.ReadChanges: feed.read_changes,
+    version_requests.ReadDiff: log.read_diff,
+    version_requests.ReadHistory: log.read_history,
+    version_requests.ReadVersionSpan: log.read_version_span,
+    version_requests.ForgetVersions: log.forget_versions,
+    version_requests.RollBack: rewrite.roll_back,
+    version_requests.Revert: rewrite.revert_version,
+    version_requests.Merge: rewrite.merge_branch,
+    version_requests.Rebase: rewrite.rebase_branch,
+    version_requests.ResolveConflict: rewrite.resolve_space_conflict,
+    version_requests.GiveUpConflict: rewrite.abandon_conflict,
+    version_requests.ReadConflicts: rewrite.read_conflicts,
+    version_requests.ListTags: refs.list_tags,
+    version_requests.GetTag: refs.get_tag,
+    version_requests.PutTag: refs.put_tag,
+    version_requests.DropTag: refs.drop_tag,
+    version_requests.ListBranches: refs.list_branches,
+    version_requests.GetBranch: refs.get_branch,
+    version_requests.MakeBranch: refs.create_space_branch,
+    version_requests.RenameBranch: refs.rename_space_branch,
+    version_requests.DescribeBranch: refs.describe_space_branch,
+    version_requests.DropBranch: refs.drop_branch,
 }

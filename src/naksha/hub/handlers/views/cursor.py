@@ -13,7 +13,7 @@ import msgspec
 
 from naksha.model.errors import InvalidArgument
 from naksha.model.limits import INT8_MAX
-from naksha.spi.cursor import Cursor, decode_cursor
+from naksha.spi.cursor import PageCursor, decode_cursor
 
 EXHAUSTED = ""
 """The cursor of a layer without further features."""
@@ -70,7 +70,7 @@ def moved(cursor: str, id: str, *, after: bool) -> str:
     if view is None:
         plain = decode_cursor(cursor)
         assert plain is not None
-        return Cursor(plain.at, id, INT8_MAX if after else 0).encoded()
+        return PageCursor(plain.at, id, INT8_MAX if after else 0).encoded()
     # A layer that was exhausted at the old position may have features after the new one.
     layers = tuple(moved(each, id, after=after) if each else None for each in view.layers)
     return ViewCursor(id, len(layers) if after else -1, layers, view.pins).encoded()

@@ -33,8 +33,8 @@ async def read(stack: LayerStack, query: Query, *, hiding: bool, paged: bool) ->
     if not paged and hiding and are_few(query):
         return Features.of(await _few(stack, query))
     if not paged:
-        return await Features.begun(lambda _: _some(stack, query, hiding))
-    return await Features.begun(lambda answer: _merged(answer, stack, query, hiding))
+        return await Features.with_first_read(lambda _: _some(stack, query, hiding))
+    return await Features.with_first_read(lambda answer: _merged(answer, stack, query, hiding))
 
 
 # ---- Few ids ---------------------------------------------------------------------------------

@@ -42,7 +42,10 @@ async def write(stack: LayerStack, request: WriteFeatures) -> Written:
             return await _write(stack, request)
         except PreconditionFailed:
             continue
-    raise Retryable("The features are being deleted by other writers; retry the request")
+    raise Retryable(
+        f"Other writers deleted some of the features in all {HANDLER_ATTEMPTS_MAX} attempts of "
+        "this write; retry the request"
+    )
 
 
 async def write_to_top(stack: LayerStack, below: LayerStack, request: WriteFeatures) -> Written:
@@ -140,7 +143,11 @@ class _TopLayerWrite:
             self.retained += ids_of(below)
         elif one.if_exists is IfExists.ERROR:
             for id in ids_of(below):
-                error = FeatureExists("A lower layer has a feature with this id", feature_id=id)
+                error = FeatureExists(
+                    f"Feature {id!r:.64} already exists in a lower layer of the view; replace or "
+                    "patch it, or choose another id",
+                    feature_id=id,
+                )
                 self.refusals.add(error)
         else:
             self._change(below)

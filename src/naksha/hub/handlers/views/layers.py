@@ -92,7 +92,7 @@ class DeletionLayer(NamedTuple):
                     yield [_marked(state) for state in states if state.id in heads]
             shown.cursor = answer.cursor
 
-        return cast(R, await Features.begun(hidden))
+        return cast(R, await Features.with_first_read(hidden))
 
 
 def _marked(state: State) -> State:

@@ -18,15 +18,16 @@ from naksha.hub.handlers.views.layers import LayerStack, chunks
 from naksha.hub.pipeline.responses import Features
 from naksha.model import limits
 from naksha.model.errors import NotSupported
-from naksha.model.query import Query
+from naksha.model.query import PREFIXES, Query
 from naksha.model.state import XYZ, State
-from naksha.spi.support.predicates import holds
+from naksha.spi.query.plan import plan_of
+from naksha.spi.query.predicates import matches
+from naksha.versioning.change_filters import OF_CHANGE
 
 Feature = dict[str, Any]
 _GEOMETRY: Final = "geometry"
-_UNDERSTOOD: Final = frozenset(
-    {"ids", "spatial", "where", "tags", "authors", "part", "limit", "cursor", "space", "states"}
-)
+_REFUSED: Final = frozenset({*OF_CHANGE, *PREFIXES.values(), "replaced_since"}) - {"authors"}
+"""Conditions on what a single space knows: its own changes, and where its geometry is."""
 
 
 class _LayerFeature(NamedTuple):
@@ -44,8 +45,8 @@ async def read(stack: LayerStack, query: Query, *, paged: bool) -> Features:
     """Read the merged features of all layers; paged, in the order of their ids."""
     check_query(query)
     if paged:
-        return await Features.begun(lambda answer: _pages(answer, stack, query))
-    return await Features.begun(lambda _: _some(stack, query))
+        return await Features.with_first_read(lambda answer: _pages(answer, stack, query))
+    return await Features.with_first_read(lambda _: _some(stack, query))
 
 
 async def count(stack: LayerStack, query: Query) -> int:
@@ -61,9 +62,8 @@ async def count(stack: LayerStack, query: Query) -> int:
 
 def check_query(query: Query) -> None:
     """Raise NotSupported for conditions that do not apply to merged features."""
-    nothing = Query()
     for name in query.__struct_fields__:
-        if name not in _UNDERSTOOD and getattr(query, name) != getattr(nothing, name):
+        if name in _REFUSED and getattr(query, name) is not None:
             raise NotSupported(
                 "The spaces of a MERGED view have no common history; send the query to one of "
                 "the spaces",
@@ -147,6 +147,7 @@ async def _page(
 async def _merged(stack: LayerStack, ids: Sequence[str], query: Query) -> list[State]:
     """Return the merged features with these ids that match the query, in the same order."""
     found: list[State] = []
+    plan = plan_of(query)
     for some in chunks(ids):
         pieces = await _pieces(stack, some)
         matching = await _in_place(stack, pieces, query)
@@ -155,7 +156,7 @@ async def _merged(stack: LayerStack, ids: Sequence[str], query: Query) -> list[S
                 feature = _merge_layers(pieces[id])
                 if stack.names_origin and len(pieces[id]) > 1:
                     feature["properties"][XYZ].pop("space", None)
-                if _is_wanted(feature, query):
+                if matches(feature, plan):
                     found.append(State(id, msgspec.json.encode(feature)))
     return found
 
@@ -210,13 +211,3 @@ def _overlaid(below: Mapping[str, Any], above: Mapping[str, Any]) -> Feature:
             value = _overlaid(old, value)
         result[name] = value
     return result
-
-
-def _is_wanted(feature: Feature, query: Query) -> bool:
-    namespace = feature["properties"][XYZ]
-    tags = set(namespace.get("tags") or ())
-    return (
-        (query.where is None or holds(feature, query.where))
-        and (query.tags is None or any(tags.issuperset(group) for group in query.tags))
-        and (query.authors is None or namespace.get("author") in query.authors)
-    )

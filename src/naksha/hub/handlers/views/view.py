@@ -50,8 +50,8 @@ from naksha.hub.pipeline.responses import (
     Count,
     Deleted,
     Features,
+    FeatureStorages,
     FixedVersion,
-    Whereabouts,
     Written,
 )
 from naksha.model import limits
@@ -96,6 +96,7 @@ class ViewHandler:
     """Handler that combines its layers."""
 
     metric_name: ClassVar[str] = "ViewHandler"
+    keeps_json: ClassVar[bool] = True
 
     def __init__(self, setup: Setup) -> None:
         properties = setup.connector.properties
@@ -136,11 +137,12 @@ class ViewHandler:
             case GetVersion() as request:
                 return await self._version(event, request)
             case FindStorages():
-                return Whereabouts(await storages_of(event, self._layers))
+                return FeatureStorages(await storages_of(event, self._layers))
         if self._has_own and isinstance(event.request, _OF_OWN_FEATURES):
             return await event.send_upstream()
         raise NotImplementedHere(
-            f"A view does not support {type(event.request).__name__}; send it to one of its spaces"
+            f"A view does not support the request {type(event.request).__name__}; send it to one "
+            "of its spaces"
         )
 
     @property
@@ -222,7 +224,7 @@ class ViewHandler:
         }
         if context not in parts:
             raise InvalidArgument(
-                f"{context!r:.40} is not a valid context; use one of {', '.join(parts)}",
+                f"context={context!r:.40} is not valid; use one of {', '.join(parts)}",
                 field="context",
             )
         if not is_head(ref):

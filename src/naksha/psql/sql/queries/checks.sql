@@ -7,36 +7,36 @@ SELECT c.id, c.overlay FROM naksha_collection c WHERE c.id = $1 OR c.base = $1 O
 -- name: check_numbers
 -- A state is found by its number, which its id ends with.
 SELECT s.jsondata->>'id', naksha_xyz_txn(s.jsondata),
-       'it has the number ' || s.i || ', which its state id does not say'
+       'the state is stored under the number ' || s.i || ', but its state id ends with another'
   FROM {{table}} s
  WHERE s.i::text IS DISTINCT FROM substring(naksha_xyz(s.jsondata)->>'uuid' FROM '[0-9]+$')
  LIMIT $1
 
 -- name: check_geometries
 SELECT s.jsondata->>'id', naksha_xyz_txn(s.jsondata),
-       'its geometry cannot be read: ' || naksha_geo_problem(s.geo)
+       'the geometry of the state cannot be read: ' || naksha_geo_problem(s.geo)
   FROM {{table}} s
  WHERE naksha_geo_problem(s.geo) IS NOT NULL
  LIMIT $1
 
 -- name: check_documents
 SELECT s.jsondata->>'id', naksha_xyz_txn(s.jsondata),
-       'its document cannot be read: ' || naksha_json_problem(s.jsondata)
+       'the document of the state cannot be read: ' || naksha_json_problem(s.jsondata)
   FROM {{table}} s
  WHERE naksha_json_problem(s.jsondata) IS NOT NULL
  LIMIT $1
 
 -- name: check_triggers
 -- Direct writes to such a leaf have no history and are not in the log.
-SELECT NULL, NULL, format('the leaf %I lacks triggers: statements that name it escape the history',
-                          l.tbl)
+SELECT NULL, NULL, format('table %I lacks triggers, so that the history does not record direct '
+                          'writes to it; maintenance installs them', l.tbl)
   FROM naksha_leaves_without_triggers() l WHERE l.collection_id = $2
  LIMIT $1
 
 -- name: check_logged
 -- States without an entry in the log, as far as the log goes back.
 SELECT s.jsondata->>'id', naksha_xyz_txn(s.jsondata),
-       'the log does not know the write that made it, which escaped the history'
+       'the log has no entry for the write of the state, which bypassed the history'
   FROM {{table}} s
  WHERE naksha_xyz_txn(s.jsondata) >= (SELECT coalesce(min(first.txn), 0) FROM naksha_tx first)
    AND NOT EXISTS (SELECT FROM naksha_tx t WHERE t.txn = naksha_xyz_txn(s.jsondata)
@@ -44,7 +44,8 @@ SELECT s.jsondata->>'id', naksha_xyz_txn(s.jsondata),
  LIMIT $1
 
 -- name: check_log
-SELECT NULL, t.txn, format('the log calls it version %s of %s, the versions %s of %s',
+SELECT NULL, t.txn, format('the log has the transaction as version %s of %s, the list of '
+                           'versions as %s of %s',
                            t.seq_number, t.seq_ts, v.seq_number, v.seq_ts)
   FROM naksha_tx t LEFT JOIN naksha_version v ON v.txn = t.txn
  WHERE t.id = $2
@@ -54,7 +55,8 @@ SELECT NULL, t.txn, format('the log calls it version %s of %s, the versions %s o
  LIMIT $1
 
 -- name: check_versions
-SELECT NULL, v.txn, format('version %s follows version %s, or is of an earlier time or transaction',
+SELECT NULL, v.txn, format('version %s follows version %s in the list of versions, but is not '
+                           'the next one, or has an earlier time or transaction',
                            v.seq_number, v.number_before)
   FROM (SELECT seq_number, txn, seq_ts, lag(seq_number) OVER o AS number_before,
                lag(txn) OVER o AS txn_before, lag(seq_ts) OVER o AS ts_before

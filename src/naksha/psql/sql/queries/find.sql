@@ -1,7 +1,7 @@
 -- States without their content; see naksha.psql.read.id_queries.
 
 -- name: select_found
-SELECT s.id, s.uuid{{values}} FROM ({{sources}}) AS s {{order}}
+SELECT s.id, s.uuid FROM ({{sources}}) AS s {{order}}
 
 -- name: select_found_sorted
 -- A top-N heap sort; `OFFSET 0` keeps the sort keys from being extracted from the documents again

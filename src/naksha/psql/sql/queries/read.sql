@@ -1,4 +1,4 @@
--- Fragments that `naksha.psql.read.statements` combines.
+-- Fragments that `naksha.psql.read.statements` and `printer` combine.
 
 -- name: select_states
 SELECT s.id, s.feature FROM ({{sources}}) AS s {{order}}
@@ -34,12 +34,12 @@ CASE WHEN s.seen IS NULL THEN naksha_json_out(s.jsondata)::text
 SELECT count(*) FROM ({{sources}}) AS s
 
 -- name: source
-SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{given}}
+SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{content}}
   FROM {{table}} WHERE {{conditions}}
 
 -- name: source_page
 -- Limited in every source, in the order of its index on ids: a page reads its own rows only.
-(SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{given}}
+(SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{content}}
   FROM {{table}} WHERE {{conditions}}
  ORDER BY jsondata->>'id' USING ~<~{{then}} LIMIT {{limit}})
 
@@ -78,51 +78,45 @@ geo, jsondata, {{at}} AS seen
 -- In the order of the sources, so that they only need to be merged.
 ORDER BY s.id USING ~<~{{then}} LIMIT {{limit}}
 
--- name: true
-true
-
--- name: there
--- Whether the collection exists: looked up once, not for every row.
-(SELECT true FROM naksha_collection AS c WHERE c.id = {{id}} AND c.dropped_at = 0 AND c.overlay = 0)
-
 -- name: cut
 LIMIT {{limit}}
 
--- name: live_head_at
+-- name: begun
+true
+
+-- name: begun_at
 naksha_xyz_txn(jsondata) <= {{at}}
 
--- name: live_hst_at
+-- name: visible
+naksha_xyz_txn(jsondata) < naksha_xyz_txn_next(jsondata)
+
+-- name: visible_at
+naksha_xyz_txn(jsondata) < naksha_xyz_txn_next(jsondata) AND naksha_xyz_txn(jsondata) <= {{at}}
+
+-- name: valid
 naksha_span(jsondata) @> {{at}} AND naksha_xyz_txn_next(jsondata) > {{at}}
-AND naksha_xyz_action(jsondata) <> 'DELETE'
+
+-- name: valid_by_start
+-- The same for states that are found by their id or beginning, and for tombstones.
+naksha_xyz_txn(jsondata) <= {{at}} AND naksha_xyz_txn_next(jsondata) > {{at}}
 
 -- name: from_day
 naksha_xyz_txn_next(jsondata) >= {{first}}
-
--- name: begun_hst_at
--- The same for states that began after a transaction, which are found by their beginning.
-naksha_xyz_txn(jsondata) <= {{at}} AND naksha_xyz_txn_next(jsondata) > {{at}}
-AND naksha_xyz_action(jsondata) <> 'DELETE'
-
--- name: dead_hst_at
-naksha_xyz_action(jsondata) = 'DELETE' AND naksha_xyz_txn(jsondata) <= {{at}}
-AND naksha_xyz_txn_next(jsondata) > {{at}}
-
--- name: all_hst
-naksha_xyz_txn(jsondata) < naksha_xyz_txn_next(jsondata)
-
--- name: all_hst_at
-naksha_xyz_txn(jsondata) < naksha_xyz_txn_next(jsondata) AND naksha_xyz_txn(jsondata) <= {{at}}
-
--- name: hst_live
-naksha_xyz_action(jsondata) <> 'DELETE'
-
--- name: hst_dead
-naksha_xyz_action(jsondata) = 'DELETE'
 
 -- name: replaced
 -- Valid at a transaction, but not any more. The transactions that ended these states are fewer than
 -- those that created them.
 naksha_xyz_txn(jsondata) <= {{since}} AND naksha_xyz_txn_next(jsondata) > {{since}}
+
+-- name: ended
+-- States that ended at or before the layer's version are in no layer above.
+naksha_xyz_txn_next(jsondata) <= {{at}}
+
+-- name: alive
+naksha_xyz_action(jsondata) <> 'DELETE'
+
+-- name: dead
+naksha_xyz_action(jsondata) = 'DELETE'
 
 -- name: after_cursor
 -- Ids compare by code point (the pattern operators do), then by txn.
@@ -171,29 +165,32 @@ ST_DWithin(geo::geography, ST_SetSRID(ST_GeomFromWKB({{wkb}}), 4326)::geography,
 -- name: tags_all
 naksha_xyz(jsondata)->'tags' ?& {{tags}}
 
+-- name: text
+naksha_xyz(jsondata)->>'{{key}}'
+
+-- name: number
+(naksha_xyz(jsondata)->>'{{key}}')::int8
+
+-- name: txn
+naksha_xyz_txn(jsondata)
+
 -- name: prefix
-naksha_xyz(jsondata)->>'{{key}}' ~>=~ {{first}} AND naksha_xyz(jsondata)->>'{{key}}' ~<~ {{end}}
+{{column}} ~>=~ {{first}} AND {{column}} ~<~ {{end}}
 
 -- name: from_value
-naksha_xyz(jsondata)->>'{{key}}' ~>=~ {{first}}
+{{column}} ~>=~ {{first}}
 
--- name: among
-naksha_xyz(jsondata)->>'{{key}}' = ANY({{values}})
+-- name: one_of
+{{column}} = ANY({{values}})
 
 -- name: any_action
 naksha_xyz_action(jsondata) IN ('CREATE', 'UPDATE', 'DELETE')
 
--- name: updated_from
-(naksha_xyz(jsondata)->>'updatedAt')::int8 >= {{value}}
+-- name: at_least
+{{column}} >= {{value}}
 
--- name: updated_to
-(naksha_xyz(jsondata)->>'updatedAt')::int8 < {{value}}
-
--- name: txn_from
-naksha_xyz_txn(jsondata) >= {{value}}
-
--- name: txn_to
-naksha_xyz_txn(jsondata) < {{value}}
+-- name: below
+{{column}} < {{value}}
 
 -- name: path
 -- Step by step: a single path would take a number for an index of an array.
@@ -236,29 +233,65 @@ to_jsonb(replace(ST_GeometryType(geo), 'ST_', ''))
 (jsonb_typeof({{path}}) = 'string'
  AND ({{path}} #>> '{}') COLLATE "C" {{operator}} {{value}}::text COLLATE "C")
 
--- name: plan_for_values
--- The next statements are planned for their values, or once for all values.
-SELECT set_config('plan_cache_mode',
-                  CASE WHEN $1 THEN 'force_custom_plan' ELSE 'force_generic_plan' END, true)
-
 -- name: state_seen_at
 -- As seen from a version, if it existed then.
 CASE WHEN naksha_xyz_txn(jsondata) > {{at}} THEN naksha_feature(geo, jsondata)
      ELSE naksha_feature_at(geo, jsondata, {{at}}) END
 
 -- name: state_by_i
-SELECT jsondata->>'id' AS id, naksha_feature(geo, jsondata) AS feature FROM {{head}} WHERE i = $1
+SELECT {{layer}} AS layer, jsondata->>'id' AS id, naksha_feature(geo, jsondata) AS feature
+  FROM {{head}} WHERE i = {{i}}
 UNION ALL
-SELECT jsondata->>'id', naksha_feature(geo, jsondata) FROM {{del_}} WHERE i = $1
+SELECT {{layer}}, jsondata->>'id', naksha_feature(geo, jsondata) FROM {{del_}} WHERE i = {{i}}
 UNION ALL
-SELECT jsondata->>'id', {{seen}} FROM {{hst}}
- WHERE i = $1 AND naksha_xyz_txn_next(jsondata) >= $2
-LIMIT 1
+SELECT {{layer}}, jsondata->>'id', {{seen}} FROM {{hst}}
+ WHERE i = {{i}} AND naksha_xyz_txn_next(jsondata) >= {{since}}
+
+-- name: topmost_state
+SELECT s.id, s.feature FROM ({{sources}}) AS s {{order}} LIMIT 1
 
 -- name: unmasked
 -- Not hidden by a layer above.
 NOT EXISTS (SELECT FROM {{ids}} AS mask WHERE mask.id = jsondata->>'id')
 
--- name: ended
--- States that ended at or before the layer's version are in no layer above.
-naksha_xyz_txn_next(jsondata) <= {{at}}
+-- ---- Checked statements (naksha.psql.read.checked_statement) --------------------------
+
+-- name: checked
+-- Nothing is read if there is an obstacle, and no row is selected without the collection.
+WITH check_ AS MATERIALIZED (
+    SELECT {{obstacle}} AS obstacle FROM naksha_collection AS c
+     WHERE c.id = {{collection}} AND c.dropped_at = 0 AND c.overlay = 0
+       AND c.created_txn <= {{last_seen}})
+SELECT obstacle, {{columns}} FROM check_
+UNION ALL
+SELECT NULL, s.* FROM ({{statement}}) AS s WHERE EXISTS (SELECT FROM check_ WHERE obstacle = '')
+
+-- name: obstacle
+-- Empty if there is none.
+CASE {{cases}} ELSE '' END
+
+-- name: version_obstacle
+WHEN NOT EXISTS (SELECT FROM naksha_version AS v WHERE v.txn = {{version}}) THEN 'version'
+
+-- name: overlays_obstacle
+-- An overlay without tables of the collection has an empty name, and one that is gone has none.
+WHEN {{tables}} IS DISTINCT FROM ARRAY(
+     SELECT CASE WHEN o.number IS NOT NULL THEN coalesce(h.id, '') END
+       FROM unnest({{overlays}}) WITH ORDINALITY AS l(number, n)
+       LEFT JOIN naksha_overlay AS o ON o.number = l.number
+       LEFT JOIN naksha_collection AS h ON h.base = c.id AND h.overlay = l.number
+      ORDER BY l.n) THEN 'overlays'
+
+-- name: partitions_obstacle
+WHEN naksha_planned_partitions({{histories}}) <> ARRAY(
+     SELECT p.inhrelid FROM pg_inherits AS p
+      WHERE p.inhparent = ANY({{histories}}::oid[]) ORDER BY p.inhrelid) THEN 'partitions'
+
+-- name: floor_obstacle
+WHEN {{since}} < (SELECT CASE WHEN h.off_since IS NULL THEN h.floor_txn ELSE naksha_floor(h.id) END
+                    FROM naksha_collection AS h WHERE h.id = {{table}}) THEN 'floor'
+
+-- name: notice_partitions
+-- Reading the size of a table that is not locked makes the session notice changes of its tables by
+-- others, so that its next statements are planned for them.
+SELECT pg_relation_size('naksha_migration')

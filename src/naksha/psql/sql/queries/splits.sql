@@ -111,23 +111,11 @@ ST_XMax(s.geo) AS east
 -- name: column_north
 ST_YMax(s.geo) AS north
 
--- name: split_current
-naksha_xyz_txn(jsondata) <= {{at}}
-
 -- name: split_past
 naksha_xyz_txn(jsondata) <= {{at}} AND naksha_xyz_txn_next(jsondata) > {{after}}
 
 -- name: split_until
 naksha_xyz_txn_next(jsondata) <= {{until}}
-
--- name: split_live
-naksha_xyz_action(jsondata) <> 'DELETE'
-
--- name: split_dead
-naksha_xyz_action(jsondata) = 'DELETE'
-
--- name: split_visible
-naksha_xyz_txn(jsondata) < naksha_xyz_txn_next(jsondata)
 
 -- name: split_leaves
 substring(md5(jsondata->>'id'), 1, 1) = ANY({{leaves}})

@@ -26,12 +26,12 @@ SELECT k.kind, k.key, k.count, k.bytes, ST_XMin(k.box) AS west, ST_YMin(k.box) A
 -- name: source_sample
 -- A sample of the pages, a different one each time: the same ones would also be the same in every
 -- leaf.
-SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{given}}
+SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{content}}
   FROM {{table}} TABLESAMPLE SYSTEM ({{percent}}) WHERE {{conditions}}
 
 -- name: heap_size
 -- The bytes to read of some tables and their partitions.
 SELECT coalesce(sum(pg_relation_size(t.oid)), 0)::int8
   FROM unnest($1::text[]) AS n, LATERAL (
-       SELECT n::regclass::oid AS oid
-       UNION SELECT p.relid::oid FROM pg_partition_tree(n::regclass) AS p) AS t
+       SELECT to_regclass(n)::oid AS oid
+       UNION SELECT p.relid::oid FROM pg_partition_tree(to_regclass(n)) AS p) AS t

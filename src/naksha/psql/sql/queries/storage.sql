@@ -86,7 +86,7 @@ SELECT naksha_collection_info(c) FROM naksha_collection c
  WHERE ($1 OR c.dropped_at = 0) AND c.overlay = 0 AND c.created_txn <= $2 ORDER BY c.id
 
 -- name: collection
-SELECT naksha_collection_info(c), c.txn FROM naksha_collection c
+SELECT naksha_collection_info(c) AS info, c.txn FROM naksha_collection c
  WHERE c.id = $1 AND ($2 OR c.dropped_at = 0) AND c.overlay = 0 AND c.created_txn <= $3
 
 -- name: collection_by_number
@@ -144,30 +144,37 @@ SELECT seq_number, txn, naksha_epoch_ms(seq_ts) AS ms FROM naksha_version
 SELECT seq_number, txn, naksha_epoch_ms(seq_ts) AS ms FROM naksha_version
  ORDER BY seq_number LIMIT 1
 
--- name: version_by_seq
-SELECT seq_number, txn, naksha_epoch_ms(seq_ts) AS ms FROM naksha_version WHERE seq_number = $1
-
 -- name: version_by_txn
 SELECT seq_number, txn, naksha_epoch_ms(seq_ts) AS ms FROM naksha_version WHERE txn = $1
 
--- name: version_by_time
-SELECT seq_number, txn, naksha_epoch_ms(seq_ts) AS ms FROM naksha_version
- WHERE seq_ts < naksha_time_of($1::int8 + 1) ORDER BY seq_ts DESC, seq_number DESC LIMIT 1
+-- name: versions
+-- The version that a condition selects, the first and the last one.
+(SELECT 'found' AS kind, seq_number, txn, naksha_epoch_ms(seq_ts) AS ms FROM naksha_version
+  WHERE {{found}})
+UNION ALL
+(SELECT 'first', seq_number, txn, naksha_epoch_ms(seq_ts) FROM naksha_version
+  ORDER BY seq_number LIMIT 1)
+UNION ALL
+(SELECT 'last', seq_number, txn, naksha_epoch_ms(seq_ts) FROM naksha_version
+  ORDER BY seq_number DESC LIMIT 1)
+
+-- name: version_of_seq
+seq_number = $1
+
+-- name: version_of_txn
+txn = $1
+
+-- name: version_of_time
+seq_ts < naksha_time_of($1::int8 + 1) ORDER BY seq_ts DESC, seq_number DESC LIMIT 1
 
 -- name: version_from_txn
 -- The oldest published version that is not before a transaction.
 SELECT seq_number, txn, naksha_epoch_ms(seq_ts) AS ms FROM naksha_version
  WHERE txn >= $1 ORDER BY txn LIMIT 1
 
--- name: history_now
--- Reading the size of a table that is not locked makes the session notice changes of its tables by
--- others, including new partitions; only later statements see them.
-SELECT c.id, naksha_name(c) AS name, naksha_floor(c.id) AS floor, p.partitions, p.youngest,
-       pg_relation_size('naksha_migration') AS taken_notice
-  FROM naksha_collection c, LATERAL (
-       SELECT count(*) AS partitions, coalesce(max(inhrelid::int8), 0) AS youngest
-         FROM pg_inherits WHERE inhparent = to_regclass(format('%I', c.id || '_hst'))) AS p
- WHERE c.id = ANY($1)
+-- name: history_floors
+SELECT c.id, naksha_name(c) AS name, naksha_floor(c.id) AS floor
+  FROM naksha_collection c WHERE c.id = ANY($1)
 
 -- name: transaction
 SELECT t.*, naksha_epoch_ms(t.ts) AS ts_ms, naksha_epoch_ms(t.seq_ts) AS seq_ms,

@@ -79,10 +79,11 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF coalesce(app_id, '') = '' THEN
         PERFORM naksha_raise('N0000', 'The application id must not be empty',
-                             '{"field": "app_id"}');
+            '{"field": "app_id"}', 'Pass the name of your program to naksha_tx_start');
     END IF;
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        PERFORM naksha_raise('N0009', 'Writers must use the isolation level READ COMMITTED');
+        PERFORM naksha_raise('N0009', 'Writers must use the isolation level READ COMMITTED',
+            '{}', 'Begin the transaction with ISOLATION LEVEL READ COMMITTED');
     END IF;
     IF current_setting('transaction_read_only') = 'on' THEN
         PERFORM naksha_raise('25006', 'The storage is read-only here: the server, the role or the '

@@ -5,7 +5,8 @@
 CREATE OR REPLACE FUNCTION naksha_refuse() RETURNS trigger
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    PERFORM naksha_raise('N0008', format('%s on table %I is not allowed', TG_OP, TG_TABLE_NAME),
+    PERFORM naksha_raise('N0008', format('%s on table %I is not allowed, because only the storage '
+        'writes to it', TG_OP, TG_TABLE_NAME),
         jsonb_build_object('field', TG_TABLE_NAME),
         coalesce(TG_ARGV[0],
                  'Write to the HEAD table of the collection; triggers update the other tables'));
@@ -61,8 +62,8 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     PERFORM naksha_hold(tbl);
     IF NOT naksha_is_ours(format('%I.%I', current_schema(), tbl)::regclass) THEN
-        PERFORM naksha_raise('N0008', format('Table %I was not created by the storage', tbl),
-                             jsonb_build_object('field', tbl));
+        PERFORM naksha_raise('N0008', format('Table %I was not created by the storage, which does '
+            'not change it', tbl), jsonb_build_object('field', tbl));
     END IF;
 END $$;
 
@@ -231,8 +232,8 @@ DECLARE
     span record;
 BEGIN
     IF parent <> 'naksha_tx' AND parent NOT LIKE '%\_hst' THEN
-        PERFORM naksha_raise('N0008', format('Table %I is not a history', parent),
-                             jsonb_build_object('field', parent));
+        PERFORM naksha_raise('N0008', format('Table %I is neither the log nor the history of a '
+            'collection', parent), jsonb_build_object('field', parent));
     END IF;
     PERFORM naksha_hold_own(parent), naksha_lock_days(parent);
     name := naksha_partition_of(parent, txn);

@@ -105,8 +105,9 @@ CREATE OR REPLACE FUNCTION naksha_check_order(latest int8, collection_id text) R
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
     IF latest > naksha_txn() THEN
-        PERFORM naksha_raise('40001', 'A later transaction changed the same data first',
-            jsonb_build_object('collection', collection_id), 'Retry the transaction');
+        PERFORM naksha_raise('40001', format('A later transaction changed collection %L first',
+            collection_id), jsonb_build_object('collection', collection_id),
+            'Retry the transaction');
     END IF;
 END $$;
 
@@ -204,7 +205,8 @@ DECLARE
                        WHERE name <> ALL(known));
 BEGIN
     IF unknown IS NOT NULL THEN
-        PERFORM naksha_raise('N0006', format('%L is not a setting that is accepted here', unknown),
+        PERFORM naksha_raise('N0006', format('%L is not a setting of a collection that can be '
+            'set here', unknown),
             jsonb_build_object('collection', collection_id, 'field', unknown),
             'Accepted settings are ' || array_to_string(known, ', '));
     END IF;
@@ -214,7 +216,8 @@ BEGIN
             jsonb_build_object('collection', collection_id, 'field', 'partitions'));
     END IF;
     IF (settings->>'deleteAt')::int8 < 0 THEN
-        PERFORM naksha_raise('N0006', 'deleteAt must be 0 (never) or a time in ms after 1970',
+        PERFORM naksha_raise('N0006', format('deleteAt must be 0 (never) or a time in ms after '
+            '1970, not %s', settings->>'deleteAt'),
             jsonb_build_object('collection', collection_id, 'field', 'deleteAt'));
     END IF;
     RETURN settings;
@@ -344,7 +347,7 @@ BEGIN
     on_ := coalesce((change->>'historyEnabled')::bool, c.off_since IS NULL);
     IF c.dropped_at <> 0 THEN
         PERFORM naksha_raise('N0002', format('The collection %L is dropped', collection_id),
-                             jsonb_build_object('collection', collection_id));
+            jsonb_build_object('collection', collection_id), 'Restore it before you change it');
     END IF;
     IF (c.off_since IS NULL AND NOT on_) OR (change->>'deleteAt')::int8 <> 0 THEN
         PERFORM naksha_check_unguarded(c);

@@ -37,8 +37,8 @@ BEGIN
     PERFORM pg_advisory_xact_lock(naksha_lock_class(), -overlay_number);
     UPDATE naksha_overlay SET frozen = true WHERE number = overlay_number;
 EXCEPTION WHEN lock_not_available THEN
-    PERFORM naksha_raise('40001', format('Another transaction is writing to overlay %s',
-                         overlay_number), '{}', 'Retry the transaction');
+    PERFORM naksha_raise('40001', format('Another transaction is writing to the branch '
+                         '(overlay %s)', overlay_number), '{}', 'Retry the transaction');
 END $$;
 
 -- Puts this transaction on a branch: layers topmost first, main (0) last. The first has no `txn`,
@@ -52,9 +52,10 @@ DECLARE
 BEGIN
     IF depth < 2 OR overlays[depth] <> 0 OR txns[1] IS NOT NULL
        OR array_position(txns[2:depth], NULL) IS NOT NULL OR cardinality(txns) <> depth THEN
-        PERFORM naksha_raise('N0000', 'The layers do not form a branch that can be written to',
+        PERFORM naksha_raise('N0000', 'The layers are not those of a branch that can be written to',
             '{"field": "layers"}',
-            'Pass the topmost layer first, without a txn, and main (0) last');
+            'Pass the topmost layer first, without a txn, then the others with theirs, and main '
+            '(0) last');
     END IF;
     IF split_part(current_setting(naksha_var('txn'), true), ':', 1)
        = current_setting('naksha.xid') THEN
@@ -67,7 +68,8 @@ BEGIN
     SELECT o INTO missing FROM unnest(overlays[1:depth - 1]) o
      WHERE NOT EXISTS (SELECT FROM naksha_overlay n WHERE n.number = o) LIMIT 1;
     IF FOUND THEN
-        PERFORM naksha_raise('N0011', format('Overlay %s does not exist', missing),
+        PERFORM naksha_raise('N0011', format('The branch does not exist any more: its overlay '
+                             '%s was deleted', missing),
                              '{"field": "layers"}');
     END IF;
     IF EXISTS (SELECT FROM naksha_overlay n WHERE n.number = overlays[1] AND n.frozen) THEN
@@ -90,7 +92,8 @@ BEGIN
     PERFORM naksha_mark_own();
     IF name !~ '^naksha_o\d+_\d+$'
        OR NOT EXISTS (SELECT FROM naksha_collection c WHERE c.id = name AND c.overlay <> 0) THEN
-        PERFORM naksha_raise('N0008', format('%L is not the name of an overlay', name),
+        PERFORM naksha_raise('N0008', format('%L is not a collection on a branch; its name '
+                             'must be naksha_oNUMBER_NUMBER', name),
                              '{"field": "name"}');
     END IF;
     EXECUTE format('CREATE TABLE %I (%s) PARTITION BY LIST '
@@ -160,7 +163,7 @@ BEGIN
     IF b.off_since <= base THEN
         PERFORM naksha_raise('N0009', format('Collection %L keeps no history, so it cannot be '
             'written to on a branch', b.id), jsonb_build_object('collection', b.id),
-            'Enable the history of the collection');
+            'Enable the history of the collection on main');
     END IF;
     SELECT * INTO c FROM naksha_collection h WHERE h.base = b.id AND h.overlay = top;
     IF NOT FOUND THEN
@@ -244,8 +247,9 @@ BEGIN
         EXIT WHEN parts = known OR ids = '{}';
     END LOOP;
     IF at < naksha_floor(below.id) THEN
-        PERFORM naksha_raise('N0012', 'The base version of the branch has expired',
-                             jsonb_build_object('collection', naksha_name(c)));
+        PERFORM naksha_raise('N0012', format('The version of collection %L that the branch is '
+            'based on has expired', naksha_name(c)), jsonb_build_object('collection', naksha_name(c)),
+            'Rebase the branch onto a later version');
     END IF;
 END $$;
 

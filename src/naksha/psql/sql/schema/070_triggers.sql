@@ -14,7 +14,8 @@ BEGIN
                              detail, 'jsondata must be an object with a member "id"');
     END IF;
     IF octet_length(feature_id) > 512 THEN
-        PERFORM naksha_raise('N0006', 'A feature id is longer than 512 bytes',
+        PERFORM naksha_raise('N0006', format('The feature id that begins with %L has %s bytes; '
+            'the maximum is 512', left(feature_id, 64), octet_length(feature_id)),
                              detail || jsonb_build_object('feature', left(feature_id, 64)));
     END IF;
     IF starts_with(feature_id, c.id_prefix) THEN
@@ -55,7 +56,8 @@ BEGIN
     IF skipped > 0 THEN
         PERFORM naksha_raise('N0008', format('ON CONFLICT is not allowed, and %s of the inserted '
             'features already exist', skipped),
-            jsonb_build_object('collection', c.id), 'Use naksha_upsert');
+            jsonb_build_object('collection', c.id),
+            'Use naksha_upsert, which updates existing features');
     END IF;
     PERFORM set_config(name, '0', true);
 END $$;
@@ -67,7 +69,7 @@ BEGIN
     IF naksha_top_overlay() <> 0 THEN
         PERFORM naksha_raise('N0009', 'Tables cannot be written to directly in a transaction on a '
             'branch', jsonb_build_object('collection', collection_id),
-            'Use naksha_upsert, naksha_restore or naksha_purge');
+            'Write with naksha_upsert, naksha_restore or naksha_purge, or leave the branch');
     END IF;
     RETURN naksha_open_main(collection_id);
 END $$;
@@ -186,8 +188,9 @@ DECLARE
     shape   record;
 BEGIN
     IF NEW.jsondata->'id' IS DISTINCT FROM OLD.jsondata->'id' THEN
-        PERFORM naksha_raise('N0006', 'The id of a feature cannot be changed',
-            jsonb_build_object('collection', c.id, 'feature', id, 'field', 'id'));
+        PERFORM naksha_raise('N0006', format('The id of feature %L cannot be changed',
+            left(id, 64)), jsonb_build_object('collection', c.id, 'feature', id, 'field', 'id'),
+            'Insert a feature with the new id and delete this one');
     END IF;
     -- ON CONFLICT passes the row that was just prepared for the insert, and is refused in the end.
     IF sent->>'uuid' <> old_xyz->>'uuid' AND naksha_lock_of(c, sent->>'uuid') <> OLD.i

@@ -165,16 +165,20 @@ CREATE OR REPLACE FUNCTION naksha_raise_verdict(c naksha_collection, bad jsonb) 
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     detail jsonb := bad - 'verdict' || jsonb_build_object('collection', naksha_name(c));
+    id     text := left(bad->>'feature', 64);
 BEGIN
     CASE bad->>'verdict'
-        WHEN 'MISSING' THEN PERFORM naksha_raise('N0004', 'The feature does not exist', detail);
-        WHEN 'EXISTS' THEN PERFORM naksha_raise('N0003', 'The feature already exists', detail);
-        WHEN 'LIVE' THEN PERFORM naksha_raise('N0005', 'The feature is not deleted', detail);
+        WHEN 'MISSING' THEN PERFORM naksha_raise('N0004',
+            format('Feature %L does not exist; create it, or correct its id', id), detail);
+        WHEN 'EXISTS' THEN PERFORM naksha_raise('N0003',
+            format('Feature %L already exists; update it, or choose another id', id), detail);
+        WHEN 'LIVE' THEN PERFORM naksha_raise('N0005',
+            format('Feature %L is not deleted; delete it before you purge it', id), detail);
         -- A later transaction changed the feature, or another session created it, and maybe changed
         -- or deleted it, after the rows to lock were looked up.
         WHEN 'OVERTAKEN' THEN PERFORM naksha_check_order(9223372036854775807, naksha_name(c));
-        ELSE PERFORM naksha_raise('N0005', 'The feature was changed since it was read',
-                                  detail || '{"field": "uuid"}');
+        ELSE PERFORM naksha_raise('N0005', format('Feature %L was changed since it was read; merge '
+            'it with the head in this error', id), detail || '{"field": "uuid"}');
     END CASE;
 END $$;
 

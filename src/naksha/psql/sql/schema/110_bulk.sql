@@ -48,8 +48,8 @@ BEGIN
                                  WHERE d.datname = current_database())
               AND l.classid = 'naksha_tx_object_id_seq'::regclass::oid
               AND l.objid = naksha_stage_key(job)::oid AND a.usename = session_user) THEN
-        PERFORM naksha_raise('N0008', format('Load %s is not held by a session of role %I', job,
-            session_user), '{"field": "job"}', 'Call naksha_stage_open first');
+        PERFORM naksha_raise('N0008', format('No open session of role %I has begun load %s',
+            session_user, job), '{"field": "job"}', 'Call naksha_stage_open first');
     END IF;
 END $$;
 
@@ -203,8 +203,8 @@ BEGIN
         c := naksha_open_alone(collection_id);
         -- Estimates may be refreshed at any time.
         IF naksha_bulk_look(collection_id) - estimates <> known - estimates THEN
-            PERFORM naksha_raise('40001', 'The collection was changed during the load',
-                jsonb_build_object('collection', collection_id), 'Retry the load');
+            PERFORM naksha_raise('40001', format('Collection %L was changed during the load',
+                collection_id), jsonb_build_object('collection', collection_id), 'Retry the load');
         END IF;
     END IF;
     txn := naksha_txn();
@@ -233,9 +233,9 @@ BEGIN
         EXECUTE format('LOCK TABLE %I IN ACCESS EXCLUSIVE MODE', part);
         EXECUTE format('SELECT EXISTS (SELECT FROM %I)', part) INTO used;
         IF used THEN
-            PERFORM naksha_raise('N0005', format('Leaf %s of %L has features', leaf, collection_id),
-                jsonb_build_object('collection', collection_id),
-                'Only an empty leaf can be replaced');
+            PERFORM naksha_raise('N0005', format('Leaf %s of collection %L has features', leaf,
+                collection_id), jsonb_build_object('collection', collection_id),
+                'Load into an empty leaf, or write the features with naksha_upsert');
         END IF;
         EXECUTE format('DROP TABLE %I', part);
     END IF;

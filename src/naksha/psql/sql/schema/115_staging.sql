@@ -103,8 +103,8 @@ SET naksha.depth = '' AS $$
 BEGIN
     PERFORM naksha_mark_own();
     IF NOT naksha_is_staged(tbl) THEN
-        PERFORM naksha_raise('N0008', format('Table %I does not hold staged features', tbl),
-                             jsonb_build_object('field', tbl));
+        PERFORM naksha_raise('N0008', format('Table %I does not exist or holds no staged features',
+            tbl), jsonb_build_object('field', tbl));
     END IF;
     UPDATE naksha_staged s SET counts = features, has_locks = any_locks,
                                until = greatest(s.until, new_until)
@@ -191,8 +191,8 @@ END $$;
 CREATE OR REPLACE FUNCTION naksha_raise_staged_twice(feature_id text) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    PERFORM naksha_raise('N0000', format('The feature %L is staged more than once', feature_id),
-                         jsonb_build_object('feature', feature_id, 'field', 'id'));
+    PERFORM naksha_raise('N0000', format('Feature %L is staged more than once; stage each id '
+        'once', feature_id), jsonb_build_object('feature', feature_id, 'field', 'id'));
 END $$;
 
 -- Builds the indices of a filled leaf table. Returns the number of features, and their area.

@@ -41,7 +41,8 @@ BEGIN
                          collection_id || '_del', collection_id || '_meta');
     IF taken IS NOT NULL AND NOT EXISTS (SELECT FROM naksha_collection WHERE id = collection_id)
     THEN
-        PERFORM naksha_raise('N0001', format('Required names are taken: %s', taken),
+        PERFORM naksha_raise('N0001', format('Other tables already have the names that collection '
+            '%L needs: %s', collection_id, taken),
                              jsonb_build_object('collection', collection_id, 'field', 'source'));
     END IF;
 END $$;

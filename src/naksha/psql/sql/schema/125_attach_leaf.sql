@@ -136,8 +136,8 @@ BEGIN
     END IF;
     EXECUTE format('SELECT EXISTS (SELECT FROM %I)', part) INTO is_used;
     IF is_used THEN
-        PERFORM naksha_raise('N0005', format('Leaf %s of %L has features', leaf, c.id), detail,
-                             'Only an empty leaf can be replaced');
+        PERFORM naksha_raise('N0005', format('Leaf %s of collection %L has features', leaf, c.id),
+            detail, 'Attach to an empty leaf, or write the features with naksha_upsert');
     END IF;
 END $$;
 

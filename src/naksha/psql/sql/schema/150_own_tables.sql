@@ -123,10 +123,10 @@ DECLARE
     found int8 := (SELECT k.revision FROM naksha_kept k
                     WHERE k.kind = object_kind AND k.id = object_id);
 BEGIN
-    PERFORM naksha_raise('N0005', format('%s %L is %s, not %s', object_kind, object_id,
-        coalesce('at revision ' || found, 'absent'),
+    PERFORM naksha_raise('N0005', format('The %s %L is %s, not %s as expected', object_kind,
+        object_id, coalesce('at revision ' || found, 'absent'),
         CASE expected WHEN 0 THEN 'absent' ELSE 'at revision ' || expected END),
-        '{"field": "expected"}');
+        '{"field": "expected"}', 'Read it again and repeat the change');
 END $$;
 
 -- Stores an object and returns its revision. `expected` is the revision that must exist, 0 for none

@@ -13,11 +13,11 @@ from starlette.responses import Response
 from naksha.hub.config.change_rights import check_listing, check_visible, is_visible
 from naksha.hub.config.objects import HubObject, patched, replaced
 from naksha.hub.hub import RealmHub
-from naksha.hub.pipeline.request_context import Actor, Context
+from naksha.hub.pipeline.request_context import Actor, RequestContext
 from naksha.server.openapi.config_schemas import answers, body_of, changes, patch_of
 from naksha.server.requests.json_body import json_object
 from naksha.server.requests.state import Ctx, RealmDep
-from naksha.server.responses.encoding import JSON, is_known, json_answer
+from naksha.server.responses.encoding import JSON, is_current, json_response
 from naksha.server.routing.declarations import Depends, HeaderParam, Responses
 
 H = TypeVar("H", bound=HubObject)
@@ -36,7 +36,7 @@ class ConfigRequest(NamedTuple):
 
     http: Request
     realm: RealmHub
-    context: Context
+    context: RequestContext
 
     @property
     def actor(self) -> Actor:
@@ -75,7 +75,7 @@ def shown(
     beside = more or {}
     etag = f'"{thing.etag()}{_suffix(beside)}"'
     headers = {"ETag": etag}
-    if request.method == "GET" and is_known(request, etag):
+    if request.method == "GET" and is_current(request, etag):
         return Response(status_code=304, headers=headers)
     content = msgspec.json.encode({**thing.to_json(), **beside})
     return Response(content, status, headers, media_type=JSON)
@@ -144,7 +144,7 @@ class ConfigRoutes(Generic[H]):
         """List the objects visible to the actor, or those of them with given ids."""
         check_listing(self._kind, request.actor)
         found = await request.realm.registry.list(self._kind)
-        return json_answer(
+        return json_response(
             request.http,
             [
                 one.to_json()

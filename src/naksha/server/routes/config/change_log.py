@@ -10,7 +10,7 @@ from naksha.hub.config.change_log import ConfigLog
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.server.openapi.config_schemas import ConfigurationChangesDocument, answers
-from naksha.server.responses.encoding import json_answer
+from naksha.server.responses.encoding import json_response
 from naksha.server.routes.config._crud import ConfigRequestDep
 from naksha.server.routing.declarations import QueryParam, Router
 
@@ -62,4 +62,4 @@ async def read_changes(
         page = await log.newest_first(after, limit)
     else:
         page = await log.oldest_first(after, limit)
-    return json_answer(request.http, page)
+    return json_response(request.http, page)

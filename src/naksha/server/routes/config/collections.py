@@ -20,7 +20,7 @@ from naksha.server.openapi.config_schemas import (
     body_of,
     changes,
 )
-from naksha.server.responses.encoding import JSON, json_answer
+from naksha.server.responses.encoding import JSON, json_response
 from naksha.server.routes.config._crud import ConfigRequest, ConfigRequestDep
 from naksha.server.routing.declarations import QueryParam, Router
 
@@ -41,7 +41,7 @@ async def list_collections(
     """List the collections of a storage; requires the right to use the storage."""
     storage = await storage_for(request.realm, storage_id, request.actor, Right.USE_STORAGES)
     found = await storage.collections(dropped=dropped)
-    return json_answer(request.http, found)
+    return json_response(request.http, found)
 
 
 @router.get(COLLECTION, responses=answers(CollectionDocument, "The collection."))
@@ -50,7 +50,7 @@ async def get_collection(
 ) -> Response:
     """Return a collection, also a dropped one."""
     storage = await storage_for(request.realm, storage_id, request.actor, Right.USE_STORAGES)
-    return json_answer(request.http, await storage.collection(collection_id, dropped=True))
+    return json_response(request.http, await storage.collection(collection_id, dropped=True))
 
 
 @router.patch(

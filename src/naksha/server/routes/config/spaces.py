@@ -26,7 +26,7 @@ from naksha.model.errors import NakshaError
 from naksha.server.openapi.config_schemas import ProvenanceDocument, SpaceDocument, body_of, changes
 from naksha.server.requests.parameter_checks import OPERATORS
 from naksha.server.requests.parameters import DryRunSwitch, Parameters, raw_query
-from naksha.server.responses.encoding import JSON, json_answer
+from naksha.server.responses.encoding import JSON, json_response
 from naksha.server.routes.config._crud import ConfigRequestDep, ConfigRoutes, Tags, removed, shown
 from naksha.server.routing.declarations import QueryParam, Router
 
@@ -93,10 +93,10 @@ async def list_spaces(
     beside = SpaceListMembers(
         parameters.include_rights, parameters.include_connectors, parameters.include_counts
     )
-    found = await visible_spaces(request.realm, where, beside, request.actor)
+    found = await visible_spaces(request.realm, where, beside, request.context)
     if not found:  # shared spaces are visible without the right
         check_listing(Space, request.actor)
-    return json_answer(request.http, found)
+    return json_response(request.http, found)
 
 
 @router.post(SPACES, **_spaces.makes("The space; the id is optional."))
@@ -167,7 +167,7 @@ async def delete_space(
 )
 async def post_provenance(space_id: str, request: ConfigRequestDep) -> Response:
     """Record the origin of data of a space; requires the right to create features in it."""
-    pipeline = await (await request.realm.pipelines()).get(space_id)
+    pipeline = await request.context.configured.pipeline(space_id)
     check_active(pipeline.space)
     if not scope_in(pipeline, request.actor.rights, Right.CREATE_FEATURES).is_everything:
         raise forbidden(Right.CREATE_FEATURES, features(pipeline.space.resource()))

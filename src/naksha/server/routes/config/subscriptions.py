@@ -22,11 +22,12 @@ from naksha.hub.subscriptions.changes import (
 )
 from naksha.hub.subscriptions.objects import BEGINNING, NOW, Subscription
 from naksha.model.errors import InvalidArgument, NotFound, PreconditionFailed
+from naksha.model.value_text import value_text
 from naksha.server.openapi.config_schemas import ID_PATTERN, body_of, changes
 from naksha.server.openapi.subscription_schemas import SubscriptionDocument
 from naksha.server.requests.json_body import exact_object
 from naksha.server.requests.state import server_of
-from naksha.server.responses.encoding import JSON, etag_of, is_known, json_answer
+from naksha.server.responses.encoding import JSON, etag_of, is_current, json_response
 from naksha.server.routes.config._crud import (
     ConfigRequest,
     ConfigRequestDep,
@@ -74,7 +75,7 @@ async def _shown(request: ConfigRequest, thing: Subscription, status: int = 200)
     body = _subscription_json(thing, await status_of(request.realm, thing))
     suffix = etag_of(msgspec.json.encode(body["status"])).strip('"')
     headers = {"ETag": f'"{thing.etag()}.{suffix}"'}
-    if request.http.method == "GET" and is_known(request.http, headers["ETag"]):
+    if request.http.method == "GET" and is_current(request.http, headers["ETag"]):
         return Response(status_code=304, headers=headers)
     return Response(msgspec.json.encode(body), status, headers, media_type=JSON)
 
@@ -99,7 +100,7 @@ async def _listed(request: ConfigRequest, space_id: str | None = None) -> Respon
     ]
     statuses = await statuses_of(request.realm, found)
     body = [_subscription_json(one, status) for one, status in zip(found, statuses, strict=True)]
-    return json_answer(request.http, body)
+    return json_response(request.http, body)
 
 
 async def _found(id: str, request: ConfigRequest, space_id: str) -> Subscription:
@@ -215,7 +216,10 @@ async def post_move(subscription_id: Id, request: ConfigRequestDep) -> Response:
     """Move a subscription to another instance of the hub."""
     instance = (await exact_object(request.http, SubscriptionMove)).get("instance")
     if not isinstance(instance, str):
-        raise InvalidArgument("instance must be the id of an instance", field="instance")
+        raise InvalidArgument(
+            f"instance must be the id of an instance of the hub, not {value_text(instance)}",
+            field="instance",
+        )
     living = await server_of(request.http).hub.catalog.node.living()
     names = {lease.holder for lease in living}
     thing = await move_subscription(request.realm, subscription_id, instance, request.actor, names)

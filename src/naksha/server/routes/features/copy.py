@@ -13,7 +13,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from naksha.hub.pipeline.request_context import Context
+from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import IfExists, IfNotExists
 from naksha.hub.query_language.query_string import decoded, raw_pairs
 from naksha.hub.space_copy import CopyOperation, CopyReport, CopySpec
@@ -28,11 +28,12 @@ from naksha.server.requests.json_body import json_object
 from naksha.server.requests.parameters import (
     PROPERTY_QUERY,
     EdgeParameters,
+    NamespaceParameters,
     ReadParameters,
     query_of,
     raw_query,
 )
-from naksha.server.requests.state import Ctx, RealmDep, prolonged, server_of
+from naksha.server.requests.state import Ctx, RealmDep, renewed, server_of
 from naksha.server.responses.encoding import FAILED, JSON
 from naksha.server.routing.declarations import QueryParam, Router
 
@@ -85,7 +86,7 @@ _PROGRESS: Final[dict[str, Any]] = {
 }
 
 
-class CopyParameters(ReadParameters, EdgeParameters):
+class CopyParameters(ReadParameters, EdgeParameters, NamespaceParameters):
     """Selection of the features to copy."""
 
     tags: list[str] = Field([], description="As in a search.")
@@ -142,7 +143,7 @@ async def copy(
     body = _order(await json_object(request))
     order = CopySpec(
         target_space_id=body.target_space_id,
-        query=query_of(request, limit=parameters.limit, spatial=parameters.box()),
+        query=query_of(request, parameters, limit=parameters.limit, spatial=parameters.box()),
         ref=parameters.ref,
         context=parameters.context,
         if_exists=body.on_feature_exists,
@@ -154,7 +155,9 @@ async def copy(
         message=body.message,
         query_text=_readable_query(raw_query(request)),
     )
-    copy_operation = CopyOperation(realm, space_id, order, context, partial(prolonged, request))
+    copy_operation = CopyOperation(
+        realm, space_id, order, context, partial(renewed, request, realm)
+    )
     steps = _in_slot(server_of(request).copies, context, copy_operation)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(aclosing(steps))
@@ -174,7 +177,7 @@ async def copy(
 
 
 async def _in_slot(
-    admission: AdmissionController, context: Context, copy_operation: CopyOperation
+    admission: AdmissionController, context: RequestContext, copy_operation: CopyOperation
 ) -> AsyncGenerator[CopyReport, None]:
     line = (context.actor.realm, context.actor.app_id, context.actor.author)
     await admission.enter(line)
@@ -187,7 +190,7 @@ async def _in_slot(
 
 
 async def _lines(
-    steps: AsyncGenerator[CopyReport, None], copy_operation: CopyOperation, context: Context
+    steps: AsyncGenerator[CopyReport, None], copy_operation: CopyOperation, context: RequestContext
 ) -> AsyncIterator[bytes]:
     """Yield the progress after each transaction, then the report or the error."""
     async with aclosing(steps):
@@ -207,7 +210,7 @@ def _line(report: CopyReport) -> bytes:
 
 
 def _failed(
-    error: NakshaError, copy_operation: CopyOperation, context: Context
+    error: NakshaError, copy_operation: CopyOperation, context: RequestContext
 ) -> tuple[int, dict[str, Any]]:
     status, envelope = error_json(error, context.stream_id)
     return status, {**envelope, "copied": msgspec.to_builtins(copy_operation.report)}

@@ -22,7 +22,7 @@ from naksha.server.requests.parameters import (
     raw_query,
 )
 from naksha.server.responses.encoding import GEO_JSON, JSON, feature_collection
-from naksha.server.responses.feature_collections import AskedDep, shaping_of
+from naksha.server.responses.feature_collections import SpaceRequestDep, projection_of
 from naksha.server.responses.iterate_handles import cursor_of, handle_of
 from naksha.server.routing.declarations import QueryParam, Router
 
@@ -41,18 +41,18 @@ _PURGES: Final = {
     openapi_extra=PROPERTY_QUERY,
 )
 async def list_deleted(
-    asked: AskedDep, parameters: Annotated[DeletedParameters, QueryParam()]
+    request: SpaceRequestDep, parameters: Annotated[DeletedParameters, QueryParam()]
 ) -> Response:
     """List deleted features in their last state, ordered by id.
 
     A rollback can restore them until they are purged.
     """
-    once(asked.request, "handle")
-    query = query_of(asked.request, limit=parameters.limit, states=States.DELETED)
+    once(request.http, "handle")
+    query = query_of(request.http, parameters, limit=parameters.limit, states=States.DELETED)
     query = msgspec.structs.replace(query, cursor=cursor_of(parameters.handle))
     read = ReadFeatures(query=query, ref=parameters.ref, context=parameters.context, paged=True)
-    found = await asked.send(read)
-    return feature_collection(found, shaping_of(asked.request, parameters), handle=handle_of)
+    found = await request.send(read)
+    return feature_collection(found, projection_of(request.http, parameters), handle=handle_of)
 
 
 class PurgeParameters(BranchParameters):
@@ -63,11 +63,11 @@ class PurgeParameters(BranchParameters):
 
 @router.delete(DELETED, responses=_PURGES)
 async def purge_deleted(
-    asked: AskedDep, parameters: Annotated[PurgeParameters, QueryParam()]
+    request: SpaceRequestDep, parameters: Annotated[PurgeParameters, QueryParam()]
 ) -> Response:
     """Purge deleted features by id. Past versions show them until their history expires."""
-    ids = id_list(raw_query(asked.request))
+    ids = id_list(raw_query(request.http))
     if not ids:
         raise InvalidArgument('Parameter "id" is required: the ids to purge', field="id")
-    purged = await asked.send(PurgeFeatures(ids=ids, ref=parameters.ref))
+    purged = await request.send(PurgeFeatures(ids=ids, ref=parameters.ref))
     return Response(msgspec.json.encode(purged), media_type=JSON)

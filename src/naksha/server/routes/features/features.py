@@ -61,16 +61,16 @@ from naksha.server.requests.parameters import (
 from naksha.server.responses.encoding import (
     GEO_JSON,
     JSON,
-    deleted,
+    complete_response,
+    delete_response,
     etag_of,
+    feature_response,
     notices_header,
     wants_json,
     wants_no_body,
-    whole,
-    written,
-    written_feature,
+    write_response,
 )
-from naksha.server.responses.feature_collections import Asked, AskedDep, shaping_of
+from naksha.server.responses.feature_collections import SpaceRequest, SpaceRequestDep, projection_of
 from naksha.server.routing.declarations import Depends, HeaderParam, QueryParam, Router
 from naksha.versioning.version_refs import AllRef, parse_ref
 
@@ -125,17 +125,17 @@ IfNoneMatch = Annotated[
 
 @router.get(MANY, responses=reads("The features found.", (GEO_JSON, FEATURES)))
 async def get_features(
-    asked: AskedDep, parameters: Annotated[IdParameters, QueryParam()]
+    request: SpaceRequestDep, parameters: Annotated[IdParameters, QueryParam()]
 ) -> Response:
     """Return features by id. Missing ones are left out."""
-    ids = id_list(raw_query(asked.request))
+    ids = id_list(raw_query(request.http))
     if not ids:
         raise InvalidArgument(
             'Parameter "id" is required; use /search to query by property', field="id"
         )
-    query = Wanted(ids=ids, authors=list_of(asked.request, "author") or None)
+    query = Wanted(ids=ids, authors=list_of(request.http, "author") or None)
     read = ReadFeatures(query=query, ref=parameters.ref, context=parameters.context)
-    return await asked.features(read, shaping_of(asked.request, parameters))
+    return await request.features(read, projection_of(request.http, parameters))
 
 
 @router.get(
@@ -146,19 +146,22 @@ async def get_features(
     ),
 )
 async def get_feature(
-    asked: AskedDep, feature_id: FeatureId, parameters: Annotated[AuthorParameters, QueryParam()]
+    request: SpaceRequestDep,
+    feature_id: FeatureId,
+    parameters: Annotated[AuthorParameters, QueryParam()],
 ) -> Response:
     """Return a feature."""
-    shaping = shaping_of(asked.request, parameters)
-    ref = parse_ref(parameters.ref)
-    query = Wanted(ids=(feature_id,), authors=list_of(asked.request, "author") or None)
-    if isinstance(ref, AllRef):
-        return await asked.features(_all_versions(query, ref, parameters), shaping)
+    shaping = projection_of(request.http, parameters)
+    query = Wanted(ids=(feature_id,), authors=list_of(request.http, "author") or None)
+    if parameters.ref.endswith("*"):
+        ref = parse_ref(parameters.ref)
+        if isinstance(ref, AllRef):
+            return await request.features(_all_versions(query, ref, parameters), shaping)
     read = ReadFeatures(query=query, ref=parameters.ref, context=parameters.context)
-    found = await (await asked.send(read)).all()
+    found = await (await request.send(read)).all()
     if not found:
         raise FeatureNotFound(MISSING, feature_id=feature_id)
-    return whole(asked.request, shaped(found, shaping)[0].raw, GEO_JSON)
+    return complete_response(request.http, shaped(found, shaping)[0].raw, GEO_JSON)
 
 
 def _all_versions(query: Wanted, ref: AllRef, parameters: AuthorParameters) -> ReadFeatures:
@@ -177,7 +180,7 @@ def _all_versions(query: Wanted, ref: AllRef, parameters: AuthorParameters) -> R
     openapi_extra=_SENT,
 )
 async def post_features(
-    asked: AskedDep,
+    request: SpaceRequestDep,
     parameters: Annotated[WriteParameters, QueryParam()],
     if_match: IfMatchMany = None,
 ) -> Response:
@@ -185,7 +188,7 @@ async def post_features(
     rules = Modification(
         if_exists=parameters.e, if_not_exists=parameters.ne, on_conflict=parameters.cr
     )
-    return await _write_many(asked, parameters, rules, if_match)
+    return await _write_many(request, parameters, rules, if_match)
 
 
 @router.put(
@@ -194,29 +197,29 @@ async def post_features(
     openapi_extra=_SENT,
 )
 async def put_features(
-    asked: AskedDep,
+    request: SpaceRequestDep,
     parameters: Annotated[ReplaceParameters, QueryParam()],
     if_match: IfMatchMany = None,
 ) -> Response:
     """Create features, and replace existing ones."""
     rules = Modification(if_exists=IfExists.REPLACE)
-    return await _write_many(asked, parameters, rules, if_match)
+    return await _write_many(request, parameters, rules, if_match)
 
 
 async def _write_many(
-    asked: Asked, parameters: ReplaceParameters, rules: Modification, if_match: str | None
+    request: SpaceRequest, parameters: ReplaceParameters, rules: Modification, if_match: str | None
 ) -> Response:
     if if_match not in (None, EVERYTHING):
         raise InvalidArgument(
             "If-Match for several features must be *; put the uuid of its state in each feature",
             field="If-Match",
         )
-    modifications = modifications_of(await json_body(asked.request), rules)
+    modifications = modifications_of(await json_body(request.http), rules)
     if if_match is not None:
         _check_locks(modifications)
-    empty = wants_no_body(asked.request)
+    empty = wants_no_body(request.http)
     result = await _write(
-        asked,
+        request,
         parameters,
         modifications,
         prefix_id=parameters.prefix_id,
@@ -224,7 +227,7 @@ async def _write_many(
         returning=not empty,
         uuid_lock=parameters.conflict_detection or if_match is not None,
     )
-    return written(result, empty=empty)
+    return write_response(result, empty=empty)
 
 
 def _check_locks(modifications: tuple[Modification, ...]) -> None:
@@ -240,7 +243,8 @@ def _check_locks(modifications: tuple[Modification, ...]) -> None:
 
 def _not_locked(id: str | None) -> Conflict:
     return Conflict(
-        "If-Match requires the uuid of the current state in every feature, and a feature has none",
+        "If-Match requires the uuid of the current state in every feature, and "
+        f"{'a feature' if id is None else f'feature {id!r:.64}'} has none",
         field="If-Match",
         feature_id=id,
     )
@@ -252,7 +256,7 @@ def _not_locked(id: str | None) -> Conflict:
     openapi_extra=_SENT_ONE,
 )
 async def put_feature(
-    asked: AskedDep,
+    request: SpaceRequestDep,
     feature_id: FeatureId,
     parameters: Annotated[ReplaceOneParameters, QueryParam()],
     if_match: IfMatch = None,
@@ -262,7 +266,7 @@ async def put_feature(
     rules = Modification(if_exists=IfExists.REPLACE, if_not_exists=IfNotExists.CREATE)
     id = check_feature_id(parameters.prefix_id + feature_id, field="prefixId")
     if if_none_match is None:
-        return await _write_one(asked, parameters, id, rules, if_match)
+        return await _write_one(request, parameters, id, rules, if_match)
     if if_none_match.strip() != EVERYTHING or if_match is not None:
         raise InvalidArgument(
             "If-None-Match must be * and cannot be combined with If-Match",
@@ -270,10 +274,10 @@ async def put_feature(
         )
     rules = msgspec.structs.replace(rules, if_exists=IfExists.ERROR)
     try:
-        return await _write_one(asked, parameters, id, rules, None)
+        return await _write_one(request, parameters, id, rules, None)
     except Conflict as error:
         raise PreconditionFailed(
-            f"The feature {id!r} already exists; its current state is in `head`",
+            f"Feature {id!r:.64} already exists; its current state is in `head`",
             field="If-None-Match",
             feature_id=id,
             head=error.head,
@@ -286,44 +290,44 @@ async def put_feature(
     openapi_extra=_SENT_ONE,
 )
 async def patch_feature(
-    asked: AskedDep,
+    request: SpaceRequestDep,
     feature_id: FeatureId,
     parameters: Annotated[TaggingParameters, QueryParam()],
     if_match: IfMatch = None,
 ) -> Response:
     """Patch a feature: objects are merged, null removes a member, arrays are replaced."""
     rules = Modification(if_exists=IfExists.PATCH, if_not_exists=IfNotExists.RETAIN)
-    return await _write_one(asked, parameters, feature_id, rules, if_match)
+    return await _write_one(request, parameters, feature_id, rules, if_match)
 
 
 async def _write_one(
-    asked: Asked,
+    request: SpaceRequest,
     parameters: TaggingParameters,
     id: str,
     rules: Modification,
     if_match: str | None,
 ) -> Response:
-    feature = feature_of(await json_body(asked.request), id)
+    feature = feature_of(await json_body(request.http), id)
     if if_match is not None:
-        head = await _matched(asked, parameters, id, if_match)
+        head = await _matched(request, parameters, id, if_match)
         feature = feature if if_match == EVERYTHING else _locked(feature, head)
     modification = msgspec.structs.replace(rules, features=(feature,))
     locks = parameters.conflict_detection or if_match is not None
     try:
-        result = await _write(asked, parameters, (modification,), uuid_lock=locks)
+        result = await _write(request, parameters, (modification,), uuid_lock=locks)
     except Conflict as error:
         raise error if if_match in (None, EVERYTHING) else _not_matched(error.head) from error
     if not result.states:
         raise FeatureNotFound(MISSING, feature_id=id)
-    if wants_no_body(asked.request):
+    if wants_no_body(request.http):
         return Response(status_code=204, headers=notices_header(result))
-    return written_feature(result)
+    return feature_response(result)
 
 
-async def _matched(asked: Asked, place: TargetParameters, id: str, if_match: str) -> State:
+async def _matched(request: SpaceRequest, place: TargetParameters, id: str, if_match: str) -> State:
     """Return the current state of a feature if it matches one of the tags of `If-Match`."""
     read = ReadFeatures(query=Wanted(ids=(id,)), ref=place.ref, context=place.context)
-    found = await (await asked.send(read)).all()
+    found = await (await request.send(read)).all()
     tags = {tag.strip().removeprefix("W/").strip('"') for tag in if_match.split(",")}
     for state in found:
         own = {EVERYTHING, state.uuid, etag_of(state.raw).removeprefix("W/").strip('"')}
@@ -334,9 +338,10 @@ async def _matched(asked: Asked, place: TargetParameters, id: str, if_match: str
 
 def _not_matched(head: dict[str, Any] | None) -> PreconditionFailed:
     return PreconditionFailed(
-        "The feature does not exist"
+        "The feature does not exist, so no state of it matches If-Match"
         if head is None
-        else "The feature has changed since it was read; its current state is in `head`",
+        else f"Feature {head['id']!r:.64} has changed since it was read; "
+        "its current state is in `head`",
         field="If-Match",
         head=head,
     )
@@ -354,13 +359,13 @@ def _locked(feature: dict[str, Any], head: State) -> dict[str, Any]:
 
 
 async def _write(
-    asked: Asked,
+    request: SpaceRequest,
     parameters: TaggingParameters,
     modifications: tuple[Modification, ...],
     **more: Any,
 ) -> Written:
-    raw = raw_query(asked.request)
-    return await asked.send(
+    raw = raw_query(request.http)
+    return await request.send(
         WriteFeatures(
             modifications=modifications,
             ref=parameters.ref,
@@ -378,19 +383,19 @@ async def _write(
 
 @router.delete(ONE, status_code=204, responses={**deletes(), **NOT_MATCHED})
 async def delete_feature(
-    asked: AskedDep,
+    request: SpaceRequestDep,
     feature_id: FeatureId,
     parameters: Annotated[TargetParameters, QueryParam()],
     if_match: IfMatch = None,
 ) -> Response:
     """Delete a feature."""
     if if_match is None:
-        result = await _delete(asked, parameters, (feature_id,))
+        result = await _delete(request, parameters, (feature_id,))
     else:
-        head = await _matched(asked, parameters, feature_id, if_match)
+        head = await _matched(request, parameters, feature_id, if_match)
         locked = {} if if_match == EVERYTHING else _locked({}, head)
         try:
-            result = await _delete(asked, parameters, (), ({**locked, "id": feature_id},))
+            result = await _delete(request, parameters, (), ({**locked, "id": feature_id},))
         except Conflict as error:
             raise _not_matched(error.head) from error
     if feature_id not in result.deleted:
@@ -403,10 +408,10 @@ async def delete_feature(
     responses=writes("The result, for clients that accept JSON.", WRITTEN),
 )
 async def delete_features(
-    asked: AskedDep, parameters: Annotated[DeleteParameters, QueryParam()]
+    request: SpaceRequestDep, parameters: Annotated[DeleteParameters, QueryParam()]
 ) -> Response:
     """Delete features by id or tags, or all of them. Ids and tags combine with AND."""
-    raw = raw_query(asked.request)
+    raw = raw_query(request.http)
     ids, tags = id_list(raw), tag_query(raw)
     if parameters.erase_content and (ids or tags is not None):
         raise InvalidArgument(
@@ -419,17 +424,17 @@ async def delete_features(
             'One of the parameters "id", "tags" and "eraseContent=true" (delete all) is required',
             field="id",
         )
-    empty = not wants_json(asked.request)
+    empty = not wants_json(request.http)
     some_ids = None if EVERYTHING in (ids or ()) else ids
     some_tags = None if (EVERYTHING,) in (tags or ()) else tags
     if some_ids and some_tags is None:
-        return written(await _delete(asked, parameters, some_ids), empty=empty)
+        return write_response(await _delete(request, parameters, some_ids), empty=empty)
     query = Wanted(ids=some_ids or None, tags=some_tags)
-    return await _delete_found(asked, parameters, query, empty=empty)
+    return await _delete_found(request, parameters, query, empty=empty)
 
 
 async def _delete_found(
-    asked: Asked, parameters: TargetParameters, query: Wanted, *, empty: bool
+    request: SpaceRequest, parameters: TargetParameters, query: Wanted, *, empty: bool
 ) -> Response:
     """Delete the features that match a query.
 
@@ -437,15 +442,17 @@ async def _delete_found(
     deleted, as a client would do.
     """
     place: dict[str, Any] = {"ref": parameters.ref, "context": parameters.context}
-    if await asked.is_plain():
-        return deleted(await asked.send(DeleteFeatures(query=query, **place)), empty=empty)
-    found = await asked.send(ReadFeatures(query=query, **place))
+    if await request.is_plain():
+        return delete_response(
+            await request.send(DeleteFeatures(query=query, **place)), empty=empty
+        )
+    found = await request.send(ReadFeatures(query=query, **place))
     ids = [state.id async for states in found for state in states]
-    return written(await _delete_in_parts(asked, parameters, ids), empty=empty)
+    return write_response(await _delete_in_parts(request, parameters, ids), empty=empty)
 
 
 async def _delete_in_parts(
-    asked: Asked, parameters: TargetParameters, ids: Sequence[str]
+    request: SpaceRequest, parameters: TargetParameters, ids: Sequence[str]
 ) -> Written:
     """Delete features in one transaction, or in several if there are too many for one.
 
@@ -455,7 +462,7 @@ async def _delete_in_parts(
     for start in range(0, len(ids), limits.WRITE_FEATURES_MAX):
         some = tuple(ids[start : start + limits.WRITE_FEATURES_MAX])
         try:
-            part = await _delete(asked, parameters, some)
+            part = await _delete(request, parameters, some)
         except NakshaError as error:
             if not result.deleted:
                 raise
@@ -478,7 +485,7 @@ async def _delete_in_parts(
 
 
 async def _delete(
-    asked: Asked,
+    request: SpaceRequest,
     parameters: TargetParameters,
     ids: tuple[str, ...],
     features: tuple[dict[str, Any], ...] = (),
@@ -490,7 +497,7 @@ async def _delete(
         if_exists=IfExists.DELETE,
         if_not_exists=IfNotExists.RETAIN,
     )
-    return await asked.send(
+    return await request.send(
         WriteFeatures(
             modifications=(modification,),
             ref=parameters.ref,

@@ -9,7 +9,7 @@ from typing import Annotated
 import msgspec
 from starlette.responses import Response
 
-from naksha.hub.pipeline.iterate_parts import only, parse_part
+from naksha.hub.pipeline.iterate_parts import parse_part, restrict_to_part
 from naksha.hub.pipeline.requests import ReadFeatures
 from naksha.hub.pipeline.responses import Features
 from naksha.hub.render.sorted_pages import (
@@ -23,7 +23,7 @@ from naksha.model.errors import InvalidArgument
 from naksha.server.openapi.feature_schemas import FEATURES, reads
 from naksha.server.requests.parameters import PROPERTY_QUERY, IterateParameters, once, query_of
 from naksha.server.responses.encoding import GEO_JSON, feature_collection
-from naksha.server.responses.feature_collections import Asked, AskedDep, shaping_of
+from naksha.server.responses.feature_collections import SpaceRequest, SpaceRequestDep, projection_of
 from naksha.server.responses.iterate_handles import cursor_of, handle_of
 from naksha.server.routing.declarations import QueryParam, Router
 
@@ -39,38 +39,40 @@ router = Router(tags=["features"])
     openapi_extra=PROPERTY_QUERY,
 )
 async def iterate(
-    asked: AskedDep, parameters: Annotated[IterateParameters, QueryParam()]
+    request: SpaceRequestDep, parameters: Annotated[IterateParameters, QueryParam()]
 ) -> Response:
     """Return all features, or those that match a query, ordered by id.
 
     All pages read the version of the first one.
     """
-    once(asked.request, "handle", "sort", "part")
+    once(request.http, "handle", "sort", "part")
     cursor = cursor_of(parameters.handle)
     part = None if parameters.part is None else parse_part(parameters.part)
     read = ReadFeatures(
-        query=query_of(asked.request, limit=parameters.limit, part=part),
+        query=query_of(request.http, parameters, limit=parameters.limit, part=part),
         ref=parameters.ref,
         context=parameters.context,
         paged=True,
     )
     with _of_the_handle():
-        found = await _page(asked, read, parameters.sort, cursor)
-    return feature_collection(found, shaping_of(asked.request, parameters), handle=handle_of)
+        found = await _page(request, read, parameters.sort, cursor)
+    return feature_collection(found, projection_of(request.http, parameters), handle=handle_of)
 
 
-async def _page(asked: Asked, read: ReadFeatures, sort: str | None, cursor: str | None) -> Features:
+async def _page(
+    request: SpaceRequest, read: ReadFeatures, sort: str | None, cursor: str | None
+) -> Features:
     part = read.query.part
-    is_plain = (sort is not None or part is not None) and await asked.is_plain()
-    send = asked.send if part is None or is_plain else only(part, asked.send)
+    is_plain = (sort is not None or part is not None) and await request.is_plain()
+    send = request.send if part is None or is_plain else restrict_to_part(part, request.send)
     if sort is None:
         query = msgspec.structs.replace(read.query, cursor=cursor)
         return await send(msgspec.structs.replace(read, query=query))
     keys = parse_sort(sort)
     after = None if cursor is None else decode_after(cursor)
-    ref = await asked.pinned(read.ref) if after is None else after.ref
+    ref = await request.pinned(read.ref) if after is None else after.ref
     read = msgspec.structs.replace(read, ref=ref)
-    find = sort_in_storage(asked.send) if is_plain else sort_in_memory(send)
+    find = sort_in_storage(request.send) if is_plain else sort_in_memory(send)
     return await read_sorted(send, find, read, keys, after)
 
 

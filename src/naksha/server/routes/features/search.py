@@ -18,9 +18,9 @@ from naksha.server.requests.parameters import (
     once,
     query_of,
 )
-from naksha.server.responses.area_features import Area
-from naksha.server.responses.encoding import GEO_JSON, JSON, json_answer
-from naksha.server.responses.feature_collections import AskedDep, shaping_of
+from naksha.server.responses.area_features import AreaRequest
+from naksha.server.responses.encoding import GEO_JSON, JSON, json_response
+from naksha.server.responses.feature_collections import SpaceRequestDep, projection_of
 from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["features"])
@@ -33,15 +33,15 @@ SPACE: Final = "/hub/spaces/{space_id}"
     openapi_extra=PROPERTY_QUERY,
 )
 async def search(
-    asked: AskedDep, parameters: Annotated[FilterParameters, QueryParam()]
+    request: SpaceRequestDep, parameters: Annotated[FilterParameters, QueryParam()]
 ) -> Response:
     """Find features by properties, tags and authors; without a condition, any features."""
     read = ReadFeatures(
-        query=query_of(asked.request, limit=parameters.limit),
+        query=query_of(request.http, parameters, limit=parameters.limit),
         ref=parameters.ref,
         context=parameters.context,
     )
-    return await asked.features(read, shaping_of(asked.request, parameters))
+    return await request.features(read, projection_of(request.http, parameters))
 
 
 @router.get(
@@ -49,12 +49,16 @@ async def search(
     responses=reads("The count.", (JSON, COUNT)),
     openapi_extra=PROPERTY_QUERY,
 )
-async def count(asked: AskedDep, parameters: Annotated[CountParameters, QueryParam()]) -> Response:
+async def count(
+    request: SpaceRequestDep, parameters: Annotated[CountParameters, QueryParam()]
+) -> Response:
     """Count the features that a search would find without a limit."""
-    found = await asked.send(
-        CountFeatures(query=query_of(asked.request), ref=parameters.ref, context=parameters.context)
+    found = await request.send(
+        CountFeatures(
+            query=query_of(request.http, parameters), ref=parameters.ref, context=parameters.context
+        )
     )
-    return json_answer(asked.request, {"type": "CountResponse", **msgspec.to_builtins(found)})
+    return json_response(request.http, {"type": "CountResponse", **msgspec.to_builtins(found)})
 
 
 @router.get(
@@ -62,8 +66,10 @@ async def count(asked: AskedDep, parameters: Annotated[CountParameters, QueryPar
     responses=reads("The features found, in any order.", (GEO_JSON, FEATURES)),
     openapi_extra=PROPERTY_QUERY,
 )
-async def bbox(asked: AskedDep, parameters: Annotated[BboxParameters, QueryParam()]) -> Response:
+async def bbox(
+    request: SpaceRequestDep, parameters: Annotated[BboxParameters, QueryParam()]
+) -> Response:
     """Find features in a bounding box; a box with west > east crosses the antimeridian."""
-    once(asked.request, "west", "south", "east", "north")
+    once(request.http, "west", "south", "east", "north")
     box = parameters.box()
-    return await Area(asked, parameters, box, level_of_box(box)).answer()
+    return await AreaRequest(request, parameters, box, level_of_box(box)).answer()

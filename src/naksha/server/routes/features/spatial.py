@@ -25,7 +25,7 @@ from naksha.server.requests.parameters import (
     query_of,
 )
 from naksha.server.responses.encoding import GEO_JSON, JSON
-from naksha.server.responses.feature_collections import Asked, AskedDep, shaping_of
+from naksha.server.responses.feature_collections import SpaceRequest, SpaceRequestDep, projection_of
 from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["features"])
@@ -40,11 +40,11 @@ _WAYS: Final = "Pass exactly one of: lat and lon; refSpaceId and refFeatureId; h
     openapi_extra=PROPERTY_QUERY,
 )
 async def around(
-    asked: AskedDep, parameters: Annotated[SpatialParameters, QueryParam()]
+    request: SpaceRequestDep, parameters: Annotated[SpatialParameters, QueryParam()]
 ) -> Response:
     """Find features that intersect a point, a feature or an H3 cell, or are within a radius."""
-    once(asked.request, *_ONE)
-    return await _found(asked, parameters, await _place(asked, parameters))
+    once(request.http, *_ONE)
+    return await _found(request, parameters, await _place(request, parameters))
 
 
 @router.post(
@@ -56,22 +56,24 @@ async def around(
     | PROPERTY_QUERY,
 )
 async def around_geometry(
-    asked: AskedDep, parameters: Annotated[AroundParameters, QueryParam()]
+    request: SpaceRequestDep, parameters: Annotated[AroundParameters, QueryParam()]
 ) -> Response:
     """Find features that intersect a geometry, or are within a radius of it."""
-    once(asked.request, "radius")
-    return await _found(asked, parameters, sent_shape(await json_object(asked.request)))
+    once(request.http, "radius")
+    return await _found(request, parameters, sent_shape(await json_object(request.http)))
 
 
-async def _found(asked: Asked, parameters: AroundParameters, place: shapely.Geometry) -> Response:
+async def _found(
+    request: SpaceRequest, parameters: AroundParameters, place: shapely.Geometry
+) -> Response:
     clip = grown_shape(place, parameters.radius) if parameters.clips else None
     spatial = around_shape(place, parameters.radius)
     read = ReadFeatures(
-        query=query_of(asked.request, spatial=spatial, limit=parameters.limit),
+        query=query_of(request.http, parameters, spatial=spatial, limit=parameters.limit),
         ref=parameters.ref,
         context=parameters.context,
     )
-    return await asked.features(read, shaping_of(asked.request, parameters, clip))
+    return await request.features(read, projection_of(request.http, parameters, clip))
 
 
 def around_shape(place: shapely.Geometry, radius: float) -> Intersects:
@@ -79,7 +81,7 @@ def around_shape(place: shapely.Geometry, radius: float) -> Intersects:
     return Intersects(shapely.to_wkb(shapely.force_2d(place)), radius)
 
 
-async def _place(asked: Asked, parameters: SpatialParameters) -> shapely.Geometry:
+async def _place(request: SpaceRequest, parameters: SpatialParameters) -> shapely.Geometry:
     point = (parameters.lat, parameters.lon)
     reference = (parameters.ref_space_id, parameters.ref_feature_id)
     ways = [point != (None, None), reference != (None, None), parameters.h3_index is not None]
@@ -90,7 +92,7 @@ async def _place(asked: Asked, parameters: SpatialParameters) -> shapely.Geometr
     if parameters.lat is not None and parameters.lon is not None:
         return shapely.Point(parameters.lon, parameters.lat)
     if parameters.ref_space_id is not None and parameters.ref_feature_id is not None:
-        return await _reference(asked, parameters.ref_space_id, parameters.ref_feature_id)
+        return await _reference(request, parameters.ref_space_id, parameters.ref_feature_id)
     pairs: dict[str, object] = {"lat": parameters.lat, "lon": parameters.lon}
     if point == (None, None):
         pairs = {"refSpaceId": parameters.ref_space_id, "refFeatureId": parameters.ref_feature_id}
@@ -98,10 +100,10 @@ async def _place(asked: Asked, parameters: SpatialParameters) -> shapely.Geometr
     raise InvalidArgument(f'Parameter "{missing}" is missing. {_WAYS}', field=missing)
 
 
-async def _reference(asked: Asked, space_id: str, feature_id: str) -> shapely.Geometry:
+async def _reference(request: SpaceRequest, space_id: str, feature_id: str) -> shapely.Geometry:
     """Return the geometry of a feature, if the actor may read it."""
     query = Wanted(ids=(check_feature_id(feature_id, field="refFeatureId"),))
-    found = await asked.realm.send(space_id, ReadFeatures(query=query), asked.context)
+    found = await request.realm.send(space_id, ReadFeatures(query=query), request.context)
     states = await found.all()
     if not states:
         raise FeatureNotFound(

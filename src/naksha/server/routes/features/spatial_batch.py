@@ -18,13 +18,14 @@ from naksha.hub.render.projection import shaped
 from naksha.model import limits
 from naksha.model.feature_problems import invalid_struct
 from naksha.model.identity.names import check_feature_id
+from naksha.model.json_text import close_object
 from naksha.model.query import Query as Wanted
 from naksha.model.state import State
 from naksha.server.openapi.feature_schemas import BATCH_ANSWER, BATCH_REQUEST, reads, takes
 from naksha.server.requests.json_body import json_object
 from naksha.server.requests.parameters import PROPERTY_QUERY, AroundParameters, once, query_of
-from naksha.server.responses.encoding import JSON, joined, streamed
-from naksha.server.responses.feature_collections import Asked, AskedDep, shaping_of
+from naksha.server.responses.encoding import JSON, join_states, streaming_response
+from naksha.server.responses.feature_collections import SpaceRequest, SpaceRequestDep, projection_of
 from naksha.server.responses.iterate_handles import cursor_of, handle_of
 from naksha.server.routes.features.spatial import around_shape
 from naksha.server.routing.declarations import QueryParam, Router
@@ -51,22 +52,22 @@ class SpatialBatch(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
     | PROPERTY_QUERY,
 )
 async def around_each(
-    asked: AskedDep, parameters: Annotated[AroundParameters, QueryParam()]
+    request: SpaceRequestDep, parameters: Annotated[AroundParameters, QueryParam()]
 ) -> Response:
     """Find features that intersect each reference feature, or are within a radius of it.
 
     The parameters apply to the features found (`limit`: maximum per reference feature), the body
     selects the reference features.
     """
-    once(asked.request, "radius")
-    batch = _batch(await json_object(asked.request))
-    ref = await asked.pinned(parameters.ref)
+    once(request.http, "radius")
+    batch = _batch(await json_object(request.http))
+    ref = await request.pinned(parameters.ref)
     # Run an empty search first: its errors are raised before the response begins.
     nothing = Wanted(ids=())
-    await asked.send(ReadFeatures(query=nothing, ref=ref, context=parameters.context))
-    references = await asked.realm.send(batch.ref_space_id, _references(batch), asked.context)
-    body = _streamed(asked, parameters, references, ref)
-    return streamed(body, JSON)
+    await request.send(ReadFeatures(query=nothing, ref=ref, context=parameters.context))
+    references = await request.realm.send(batch.ref_space_id, _references(batch), request.context)
+    body = _streamed(request, parameters, references, ref)
+    return streaming_response(body, JSON)
 
 
 def _batch(body: dict[str, Any]) -> SpatialBatch:
@@ -91,27 +92,27 @@ def _references(batch: SpatialBatch) -> ReadFeatures:
 
 
 async def _streamed(
-    asked: Asked, parameters: AroundParameters, references: Features, ref: str
+    request: SpaceRequest, parameters: AroundParameters, references: Features, ref: str
 ) -> AsyncIterator[bytes]:
     begin = _BEGIN
     try:
         async for states in references:
             for state in states:
-                async for piece in _result(asked, parameters, state, ref):
+                async for piece in _result(request, parameters, state, ref):
                     yield begin + piece
                     begin = b""
                 begin = b",\n"
     finally:
         await references.aclose()
-    tail = b"}"
+    tail = {}
     if references.cursor is not None:
         handle = handle_of(references.cursor)
-        tail = b"," + msgspec.json.encode({"handle": handle, "nextPageToken": handle})[1:]
-    yield (_BEGIN if begin is _BEGIN else b"") + b"\n]" + tail
+        tail = {"handle": handle, "nextPageToken": handle}
+    yield (_BEGIN if begin is _BEGIN else b"") + b"\n]" + close_object(tail)
 
 
 async def _result(
-    asked: Asked, parameters: AroundParameters, reference: State, ref: str
+    request: SpaceRequest, parameters: AroundParameters, reference: State, ref: str
 ) -> AsyncIterator[bytes]:
     """Yield the result for one reference feature."""
     yield b'{"refFeatureId":' + msgspec.json.encode(reference.id) + b',"features":['
@@ -119,12 +120,12 @@ async def _result(
     separator = b"\n"
     if place is not None:
         clip = grown_shape(place, parameters.radius) if parameters.clips else None
-        shaping = shaping_of(asked.request, parameters, clip)
+        shaping = projection_of(request.http, parameters, clip)
         spatial = around_shape(place, parameters.radius)
-        query = query_of(asked.request, spatial=spatial, limit=parameters.limit)
-        found = await asked.send(ReadFeatures(query=query, ref=ref, context=parameters.context))
+        query = query_of(request.http, parameters, spatial=spatial, limit=parameters.limit)
+        found = await request.send(ReadFeatures(query=query, ref=ref, context=parameters.context))
         async for states in found:
-            content = joined(shaped(states, shaping))
+            content = join_states(shaped(states, shaping))
             if content:
                 yield separator + content
                 separator = b",\n"

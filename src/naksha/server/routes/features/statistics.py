@@ -9,14 +9,14 @@ from starlette.responses import Response
 
 from naksha.hub.config.objects import Space
 from naksha.hub.pipeline.requests import GetStatistics, ReadFeatures
-from naksha.hub.pipeline.responses import Content
+from naksha.hub.pipeline.responses import SpaceStatistics
 from naksha.hub.render.space_contents import content_updated_at
 from naksha.hub.render.space_counts import StatisticsCounter
 from naksha.model.statistics import Figure, KeyCount
 from naksha.server.openapi.feature_schemas import STATISTICS, reads
 from naksha.server.requests.parameters import StatisticsParameters
-from naksha.server.responses.encoding import JSON, json_answer
-from naksha.server.responses.feature_collections import Asked, AskedDep
+from naksha.server.responses.encoding import JSON, json_response
+from naksha.server.responses.feature_collections import SpaceRequest, SpaceRequestDep
 from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["features"])
@@ -27,24 +27,24 @@ router = Router(tags=["features"])
     responses=reads("Figures, each marked if it is an estimate.", (JSON, STATISTICS)),
 )
 async def statistics(
-    asked: AskedDep, parameters: Annotated[StatisticsParameters, QueryParam()]
+    request: SpaceRequestDep, parameters: Annotated[StatisticsParameters, QueryParam()]
 ) -> Response:
     """Return the number, extent, geometry types, properties and tags of the features."""
-    return json_answer(asked.request, _answer(await _content(asked, parameters)))
+    return json_response(request.http, _answer(await _content(request, parameters)))
 
 
-async def _content(asked: Asked, parameters: StatisticsParameters) -> Content:
-    if await asked.is_plain():
-        return await asked.send(GetStatistics(ref=parameters.ref, fast=parameters.fast_mode))
+async def _content(request: SpaceRequest, parameters: StatisticsParameters) -> SpaceStatistics:
+    if await request.is_plain():
+        return await request.send(GetStatistics(ref=parameters.ref, fast=parameters.fast_mode))
     tally = StatisticsCounter()
     read = ReadFeatures(ref=parameters.ref, context=parameters.context)
-    await tally.read(await asked.send(read))
-    space = await asked.realm.registry.get(Space, asked.space_id)
-    updated_at = await content_updated_at(asked.realm, space)
-    return Content(statistics=tally.statistics(), updated_at=updated_at)
+    await tally.read(await request.send(read))
+    space = await request.realm.registry.get(Space, request.space_id)
+    updated_at = await content_updated_at(request.realm, space)
+    return SpaceStatistics(statistics=tally.statistics(), updated_at=updated_at)
 
 
-def _answer(content: Content) -> dict[str, Any]:
+def _answer(content: SpaceStatistics) -> dict[str, Any]:
     found = content.statistics
     box = found.bbox.value
     edges = None if box is None else [box.west, box.south, box.east, box.north]

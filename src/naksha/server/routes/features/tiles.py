@@ -33,9 +33,9 @@ from naksha.model.geo.tiles import VectorTile, mercator
 from naksha.model.state import XYZ, State
 from naksha.server.openapi.feature_schemas import BINARY, FEATURES, MVT, reads
 from naksha.server.requests.parameters import PROPERTY_QUERY, TileParameters, query_of
-from naksha.server.responses.area_features import Area
-from naksha.server.responses.encoding import GEO_JSON, whole
-from naksha.server.responses.feature_collections import AskedDep, shaping_of
+from naksha.server.responses.area_features import AreaRequest
+from naksha.server.responses.encoding import GEO_JSON, complete_response
+from naksha.server.responses.feature_collections import SpaceRequestDep, projection_of
 from naksha.server.routing.declarations import PathParam, QueryParam, Router
 from naksha.spi.support.vector_tiles import tile_of
 
@@ -54,7 +54,7 @@ NAMESPACE: Final = ("properties", XYZ)
     openapi_extra=PROPERTY_QUERY,
 )
 async def tile(
-    asked: AskedDep,
+    request: SpaceRequestDep,
     scheme: Annotated[str, PathParam(alias="type", json_schema_extra={"enum": SCHEMES})],
     tile_id: Annotated[
         str,
@@ -70,11 +70,11 @@ async def tile(
 ) -> Response:
     """Return the features of a tile."""
     name, suffix = split_suffix(tile_id)
-    tile_format = suffix or _accepted(asked.request.headers.get("Accept", ""))
+    tile_format = suffix or _accepted(request.http.headers.get("Accept", ""))
     place = parse_tile(scheme, name)
     is_vector = tile_format is not TileFormat.GEOJSON
-    area = Area(
-        asked,
+    area = AreaRequest(
+        request,
         parameters,
         place.search_box(parameters.margin),
         place.level,
@@ -84,7 +84,7 @@ async def tile(
     if not is_vector:
         return await area.answer()
     made = await _vector_tile(area, place, parameters, flattened=tile_format is TileFormat.MVT_FLAT)
-    return whole(asked.request, made, MVT)
+    return complete_response(request.http, made, MVT)
 
 
 def _accepted(header: str) -> TileFormat:
@@ -99,15 +99,15 @@ def _visual(parameters: TileParameters) -> Sequence[Sampling | Simplification | 
 
 
 async def _vector_tile(
-    area: Area, place: MapTile, parameters: TileParameters, *, flattened: bool
+    area: AreaRequest, place: MapTile, parameters: TileParameters, *, flattened: bool
 ) -> bytes:
-    asked = area.asked
-    shaping = shaping_of(asked.request, parameters)
+    request = area.request
+    shaping = projection_of(request.http, parameters)
     selection = shaping.selection
     tile = _edges(
         place,
         parameters.margin,
-        layer=asked.space_id,
+        layer=request.space_id,
         clip=area.clip,
         flattened=flattened,
         namespace=selection is not None and selection.has(NAMESPACE),
@@ -117,11 +117,11 @@ async def _vector_tile(
     is_stored = (
         area.is_plain and shaping == StateProjection() and not is_for_solving(parameters.ref)
     )
-    if is_stored and await asked.is_plain():
+    if is_stored and await request.is_plain():
         spatial = None if place.mercator else area.box
-        query = query_of(asked.request, limit=parameters.limit, spatial=spatial)
+        query = query_of(request.http, parameters, limit=parameters.limit, spatial=spatial)
         read = ReadTile(tile=tile, query=query, ref=parameters.ref)
-        return (await asked.send(read)).mvt
+        return (await request.send(read)).mvt
     if area.clustering is not None:
         found = [_state(cell) for cell in await area.cells(area.clustering)]
     else:

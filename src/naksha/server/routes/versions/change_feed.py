@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, Final, Literal
 
-import msgspec
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -14,30 +13,31 @@ from naksha.hub.feed.transaction_json import published_json
 from naksha.hub.pipeline.version_requests import ReadChanges
 from naksha.hub.pipeline.version_responses import Changes
 from naksha.model import limits
+from naksha.model.json_text import close_object
 from naksha.model.query import Query as FeatureQuery
 from naksha.server.openapi import version_schemas as documents
 from naksha.server.requests.parameters import (
     PROPERTY_QUERY,
     EdgeParameters,
+    NamespaceParameters,
     list_of,
     query_of,
 )
 from naksha.server.responses.encoding import JSON
 from naksha.server.responses.event_stream import EVENTS, event_stream
-from naksha.server.responses.feed_pages import Feed, SpaceFeed, StorageFeed
+from naksha.server.responses.feed_pages import FeedRequest, SpaceFeedRequest, StorageFeedRequest
 from naksha.server.routing.declarations import QueryParam, Router
 from naksha.versioning.feed.events import check_events
 
 router = Router(tags=["changes"])
 SPACE: Final = "/hub/spaces/{space_id}/changes"
 STORAGE: Final = "/hub/storages/{storage_id}/changes"
-_encode = msgspec.json.encode
 Action = Literal[
     "CREATE", "UPDATE", "DELETE", "TxComment", "TxModifyFeatures", "TxModifyCollection"
 ]
 
 
-class ChangesParameters(EdgeParameters):
+class ChangesParameters(EdgeParameters, NamespaceParameters):
     """Filter and position in the change feed."""
 
     since: str = Field(
@@ -70,7 +70,7 @@ class ChangesParameters(EdgeParameters):
 
     def request(self, request: Request) -> ReadChanges:
         """Build the request for the feed."""
-        query = query_of(request, spatial=self.box())
+        query = query_of(request, self, spatial=self.box())
         on_features = query != FeatureQuery(authors=query.authors)
         check_events(self.action, on_features, field="action")
         return ReadChanges(
@@ -116,7 +116,7 @@ async def space_changes(space_id: str, request: Request, parameters: Changed) ->
     A change is included if the feature matches before or after it. With `Accept: text/event-stream`
     it is a stream.
     """
-    return await _answer(SpaceFeed(request, space_id), parameters.request(request))
+    return await _answer(SpaceFeedRequest(request, space_id), parameters.request(request))
 
 
 @router.get(STORAGE, responses=_ANSWERS, openapi_extra=_DOCUMENT)
@@ -129,10 +129,12 @@ async def storage_changes(
     collections.
     """
     collections = list_of(request, "collection")
-    return await _answer(StorageFeed(request, storage_id, collections), parameters.request(request))
+    return await _answer(
+        StorageFeedRequest(request, storage_id, collections), parameters.request(request)
+    )
 
 
-async def _answer(feed: Feed, read: ReadChanges) -> Response:
+async def _answer(feed: FeedRequest, read: ReadChanges) -> Response:
     if EVENTS in feed.request.headers.get("Accept", ""):
         return await event_stream(feed, read)
     page = await feed.page(read)
@@ -144,5 +146,5 @@ async def _page(page: Changes) -> AsyncIterator[bytes]:
     for item in page.items:
         yield begin + published_json(item, page.storage)
         begin = b",\n"
-    tail = _encode({"next": page.position, "last": page.last})[1:]
-    yield (b"" if page.items else begin) + b"\n]," + tail
+    tail = close_object({"next": page.position, "last": page.last})
+    yield (b"" if page.items else begin) + b"\n]" + tail

@@ -30,7 +30,7 @@ from naksha.server.requests.parameters import (
     RefParameters,
 )
 from naksha.server.requests.state import Ctx, RealmDep
-from naksha.server.responses.encoding import streamed
+from naksha.server.responses.encoding import streaming_response
 from naksha.server.responses.version_json import changeset_bytes, changesets_bytes, squashed_bytes
 from naksha.server.routing.declarations import QueryParam, Router
 from naksha.versioning.version_refs import MAIN_BRANCH
@@ -180,7 +180,9 @@ async def read_changesets(
     """Return the changes of a range of versions."""
     if parameters.squashed:
         found = await realm.send(space_id, parameters.difference(request), context)
-        return streamed(squashed_bytes(found, "Changeset", parameters.operation), CHANGESET)
+        return streaming_response(
+            squashed_bytes(found, "Changeset", parameters.operation), CHANGESET
+        )
     page = await realm.send(space_id, parameters.read(request, parameters.ref), context)
     return _collection(page)
 
@@ -188,7 +190,7 @@ async def read_changesets(
 def _collection(page: Changesets) -> Response:
     if page.is_empty:
         raise VersionNotFound(MISSING, field="versionRef")
-    return streamed(changesets_bytes(page), CHANGESETS)
+    return streaming_response(changesets_bytes(page), CHANGESETS)
 
 
 @router.get(
@@ -230,7 +232,7 @@ async def read_changeset(
     page = await realm.send(space_id, read, context)
     if not page.changesets:
         raise VersionNotFound(MISSING, field="version")
-    return streamed(changeset_bytes(page.changesets[0], page.after), CHANGESET)
+    return streaming_response(changeset_bytes(page.changesets[0], page.after), CHANGESET)
 
 
 @router.delete(
@@ -280,7 +282,7 @@ async def read_history(
     if COMPACT in request.headers.get("Accept", ""):
         found = await realm.send(space_id, parameters.difference(request), context)
         compact = squashed_bytes(found, "CompactChangeset", parameters.operation)
-        return streamed(compact, COMPACT)
+        return streaming_response(compact, COMPACT)
     page = await realm.send(space_id, parameters.read(request, parameters.ref), context)
     return _collection(page)
 

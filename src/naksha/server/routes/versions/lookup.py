@@ -11,7 +11,7 @@ from naksha.hub.lookup import find_state, find_transaction, transaction_json
 from naksha.server.openapi.config_schemas import errors
 from naksha.server.openapi.feature_schemas import FEATURE
 from naksha.server.requests.state import Ctx, RealmDep
-from naksha.server.responses.encoding import GEO_JSON, json_answer, whole
+from naksha.server.responses.encoding import GEO_JSON, complete_response, json_response
 from naksha.server.routing.declarations import QueryParam, Responses, Router
 
 router = Router(tags=["lookup"])
@@ -69,7 +69,7 @@ async def get_state(
     The status is 404 for actors who may read no space that shows it.
     """
     state = await find_state(realm, state_id, context, storage)
-    return whole(request, state.raw, GEO_JSON)
+    return complete_response(request, state.raw, GEO_JSON)
 
 
 @router.get(
@@ -101,4 +101,4 @@ async def get_transaction(
     only the collections they may read are listed.
     """
     found = await find_transaction(realm, transaction_id, storage, context)
-    return json_answer(request, transaction_json(found))
+    return json_response(request, transaction_json(found))

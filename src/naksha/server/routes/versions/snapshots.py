@@ -11,7 +11,7 @@ from naksha.hub.auth.rights import Right
 from naksha.hub.storages.access import signature_of, storage_for
 from naksha.model import limits
 from naksha.server.openapi.config_schemas import SnapshotDocument, answers, changes
-from naksha.server.responses.encoding import json_answer
+from naksha.server.responses.encoding import json_response
 from naksha.server.routes.config._crud import ConfigRequestDep
 from naksha.server.routing.declarations import Router
 from naksha.versioning import Tag, create_tag, delete_tag, tag_of, tags
@@ -38,7 +38,7 @@ class NewSnapshot(BaseModel):
 async def list_snapshots(storage_id: str, request: ConfigRequestDep) -> Response:
     """List the snapshots of a storage."""
     storage = await storage_for(request.realm, storage_id, request.actor, Right.USE_STORAGES)
-    return json_answer(request.http, [_json(tag) for tag in await tags(storage)])
+    return json_response(request.http, [_json(tag) for tag in await tags(storage)])
 
 
 @router.post(SNAPSHOTS, responses=changes(SnapshotDocument, "The snapshot."))
@@ -60,7 +60,7 @@ async def create_snapshot(
 async def get_snapshot(storage_id: str, snapshot_id: str, request: ConfigRequestDep) -> Response:
     """Return a snapshot; read a space at its `version`."""
     storage = await storage_for(request.realm, storage_id, request.actor, Right.USE_STORAGES)
-    return json_answer(request.http, _json(await tag_of(storage, snapshot_id)))
+    return json_response(request.http, _json(await tag_of(storage, snapshot_id)))
 
 
 @router.delete(SNAPSHOT, responses=changes(SnapshotDocument, "The snapshot."))

@@ -20,7 +20,7 @@ from naksha.spark.jobs.frame import JobProgress
 from naksha.spark.jobs.loading.files import REJECTS_SUFFIX
 from naksha.spark.jobs.loading.shapes import PLACES, shapes_of
 from naksha.spark.jobs.loading.spec import FileSource
-from naksha.spi.arrow import GIVEN
+from naksha.spi.arrow import INPUT
 from naksha.spi.staging import checked
 
 REJECTED: Final = pa.schema(
@@ -41,7 +41,7 @@ _SMALL: Final = 256
 class CheckedBatch(NamedTuple):
     """Result of checking a batch.
 
-    It has the features (`GIVEN`), the same features ready to be staged, the number of features that
+    It has the features (`INPUT`), the same features ready to be staged, the number of features that
     were changed at the date line, and the rejected records (`REJECTED`). Features with the same id
     are in different parts, because duplicates can only be resolved across all batches.
     """
@@ -141,10 +141,10 @@ def _rows(positions: list[int]) -> pa.Array:
 def _given(batch: pa.RecordBatch, wkb: list[bytes | None]) -> pa.RecordBatch:
     columns = [
         pa.array(wkb, pa.binary()) if name == "geometry" else batch.column(name)
-        for name in GIVEN.names
+        for name in INPUT.names
     ]
-    arrays = [column.cast(field.type) for column, field in zip(columns, GIVEN, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=GIVEN)
+    arrays = [column.cast(field.type) for column, field in zip(columns, INPUT, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=INPUT)
 
 
 def _rejected(batch: pa.RecordBatch, problems: dict[int, str]) -> pa.RecordBatch:

@@ -181,7 +181,9 @@ def _names_of(piece: FilePiece, records: TextRecords, delimiter: str) -> list[st
     doubled = [name for name in names if names.count(name) > 1]
     if doubled or not names:
         problem = f"several columns {doubled[0]!r}" if doubled else "no column names"
-        raise InvalidArgument(f"The file {path} has {problem} in its header", field="files")
+        raise InvalidArgument(
+            f"The file {path} has {problem} in its header; correct the header", field="files"
+        )
     return names
 
 

@@ -1,8 +1,8 @@
 """Reader of GeoJSON as records, decoded in C; invalid features are reported with their lines.
 
-A record has the columns source, line, those of `naksha.spi.arrow.GIVEN`, adjusted, problem and
+A record has the columns source, line, those of `naksha.spi.arrow.INPUT`, adjusted, problem and
 record. An invalid record has a problem and the text of the record, others have the columns of
-`GIVEN`. `adjusted` is null if the geometry must not be changed.
+`INPUT`. `adjusted` is null if the geometry must not be changed.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import shapely
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
-from naksha.model.geo.dateline import mended_geometry
+from naksha.model.geo.dateline import bounded_geometry
 from naksha.model.geo.geometry import encode_geometries, wkb_of
 from naksha.model.geo.geometry_rules import geometry_problem
 from naksha.spark.jobs.loading.files import FilePiece
 from naksha.spark.jobs.loading.references import is_lon_lat
-from naksha.spi.arrow import GIVEN
+from naksha.spi.arrow import INPUT
 
 RECORDS: Final = pa.schema(
     [
         pa.field("source", pa.string()),
         pa.field("line", pa.int64()),
-        *GIVEN,
+        *INPUT,
         pa.field("adjusted", pa.bool_()),
         pa.field("problem", pa.string()),
         pa.field("record", pa.string()),
@@ -266,7 +266,7 @@ def _geometries(
         adjusted = [False] * len(features)
     for n, feature in enumerate(features):
         as_it_is = (feature.geometry, None)
-        geometry, change = mended_geometry(feature.geometry) if is_cut else as_it_is
+        geometry, change = bounded_geometry(feature.geometry) if is_cut else as_it_is
         adjusted[n] = change is not None
         problem = None if feature.geometry is None else geometry_problem(geometry)
         if problem is None:

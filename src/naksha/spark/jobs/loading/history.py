@@ -70,7 +70,7 @@ def load_history(
 
 def loaded_before(storage: SharedStorage, spec: Load) -> Loaded | None:
     """Return the recorded report of a load that was done before, if any."""
-    kept = storage.call(lambda s: s.kept(JOB, spec.job_id))
+    kept = storage.call(lambda s: s.stored_object(JOB, spec.job_id))
     if kept is None:
         return None
     applied = applied_there(kept.value, spec.job_id, spec.collection, MAIN)

@@ -37,7 +37,7 @@ from naksha.spark.jobs.loading.tables import (
 )
 from naksha.spark.source.json_numbers import INFINITE, is_infinite, without_nan
 from naksha.spark.source.times import with_texts_of_times
-from naksha.spi.arrow import GIVEN
+from naksha.spi.arrow import INPUT
 
 _ID: Final = "id"
 _FLOATING: Final = (FloatType, DoubleType)
@@ -102,11 +102,11 @@ def records_of_table(table: Table, mapping: Mapping) -> DataFrame:
 
 
 def records_of_features(table: Table) -> DataFrame:
-    """Convert a table with the columns of `naksha.spi.arrow.GIVEN` to records."""
+    """Convert a table with the columns of `naksha.spi.arrow.INPUT` to records."""
     own = {"source": column_of(SOURCE), "line": column_of(LINE), "problem": column_of(PROBLEM)}
     nothing = {"record": "string", "wkt": "string", "lon": "double", "lat": "double"}
     return table.rows.select(
-        *GIVEN.names,
+        *INPUT.names,
         *(column.alias(name) for name, column in own.items()),
         # They were exported by Naksha, and must not be changed.
         F.lit(None).cast("boolean").alias("adjusted"),
@@ -203,8 +203,9 @@ def _check_types(mapping: Mapping, rows: DataFrame, cast: Callable[[str, str], C
             _ = rows.select(cast(name, to)).schema
         except AnalysisException as error:
             raise InvalidArgument(
-                f"The column {name!r} cannot be read as {to!r:.64}; use a type of Spark such as "
-                "int, double or timestamp",
+                f"The mapping gives column {name!r} the type {to!r:.64}, which Spark does not "
+                "know or cannot convert the column to; use a type such as int, double or "
+                "timestamp",
                 field=f"mapping.types.{name}",
             ) from error
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyproj
 import shapely
 
-from naksha.model.geo.dateline import mended_geometry
+from naksha.model.geo.dateline import bounded_geometry
 from naksha.model.geo.geometry import encode_geometries, geojson_of, wkb_of
 from naksha.model.geo.geometry_rules import geometry_problem
 from naksha.model.geo.wkb_rules import CURVED, MEASURED, SRIDS, read_shapes
@@ -199,7 +199,7 @@ def _mend(
     wkb = wkbs[n]
     assert wkb is not None
     geometry: Any = geojson_of(_turned(wkb) if is_clockwise else wkb)
-    mended, change = mended_geometry(geometry)
+    mended, change = bounded_geometry(geometry)
     problem = geometry_problem(mended)
     if problem is not None:
         problem = problem.below("geometry")

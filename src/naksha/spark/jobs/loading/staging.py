@@ -20,7 +20,7 @@ from naksha.model.features import PreparedFeatures
 from naksha.spark.jobs.loading.check import REJECTED, RecordChecker
 from naksha.spark.runtime.storage_cache import OpenStorage, shared_storage
 from naksha.spark.source.options import StorageRef
-from naksha.spi.staging import Stage, StagedPart
+from naksha.spi.staging import StagedPart, StagingAttempt
 
 OUTCOMES: Final = pa.schema(
     [
@@ -61,7 +61,7 @@ class _StagingRun:
         self._read = 0
         self._counts: Counter[str] = Counter()
         self._rejected = 0
-        self._stage: Stage | None = None
+        self._stage: StagingAttempt | None = None
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         is_whole = True

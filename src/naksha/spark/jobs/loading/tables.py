@@ -258,7 +258,8 @@ def _names_in(piece: FilePiece, reader: pa.RecordBatchReader) -> list[str]:
         names: list[str] = reader.schema.names
     except UnicodeDecodeError as error:
         raise InvalidArgument(
-            f"{piece.path}: the column names cannot be decoded; set the option encoding: {error}",
+            f"{piece.path}: the column names are not in the encoding of the file; set the option "
+            f"encoding: {error}",
             field="encoding",
         ) from error
     return names

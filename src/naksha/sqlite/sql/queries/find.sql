@@ -44,7 +44,10 @@ CASE f.kind{{n}} WHEN 'integer' THEN 0 WHEN 'real' THEN 0 WHEN 'text' THEN 1 WHE
 CASE f.kind{{n}} WHEN 'integer' THEN 3 WHEN 'real' THEN 3 WHEN 'text' THEN 2 WHEN 'false' THEN 1
                  WHEN 'true' THEN 1 WHEN 'array' THEN 0 WHEN 'object' THEN 0 ELSE 4 END
 
--- name: sort_value
+-- name: sort_number
+f.value{{n}}
+
+-- name: sort_text
 f.value{{n}}
 
 -- name: behind_rank

@@ -1,4 +1,4 @@
--- Fragments from which `naksha.sqlite.read.statements` builds queries.
+-- Fragments from which `naksha.sqlite.read.statements` and `printer` build queries.
 
 -- name: select_states
 SELECT f.id, f.feature{{geo}} FROM ({{sources}}) AS f {{order}}
@@ -79,14 +79,14 @@ s.t = {{t}}
 -- First the R*Tree, whose boxes are float32 rounded outward, then the rows.
 {{tree}} AS b CROSS JOIN {{table}} AS s ON s.n = b.n
 
--- name: true
+-- name: begun
 true
 
--- name: at_head
+-- name: begun_at
 -- Avoids the index on txn: most rows of HEAD match, and the index has them in another order.
 +s.txn <= {{at}}
 
--- name: live_hst_at
+-- name: valid_live_at
 -- Avoids the index on txn: typically half of the history or more is older than a version.
 +s.txn <= {{at}} AND s.txn_next > {{at}} AND s.action <> 'DELETE'
 
@@ -100,13 +100,13 @@ b.since <= {{ord}} AND b.until >= {{ord}}
 -- name: ord_at
 (SELECT ord FROM naksha_version WHERE txn <= {{at}} ORDER BY txn DESC LIMIT 1)
 
--- name: dead_hst_at
+-- name: valid_deleted_at
 s.action = 'DELETE' AND +s.txn <= {{at}} AND s.txn_next > {{at}}
 
--- name: all_hst
+-- name: visible
 s.txn < s.txn_next
 
--- name: all_hst_at
+-- name: visible_at
 s.txn < s.txn_next AND +s.txn <= {{at}}
 
 -- name: replaced
@@ -116,20 +116,20 @@ s.txn < s.txn_next AND +s.txn <= {{at}}
 -- name: hst_live
 s.action <> 'DELETE'
 
--- name: hst_dead
+-- name: hst_deleted
 +s.action = 'DELETE'
 
--- name: all_live
+-- name: visible_live
 -- All history states that the R*Tree has; the spatial condition selects among them.
 +s.txn < s.txn_next AND +s.action <> 'DELETE'
 
--- name: all_live_at
+-- name: visible_live_at
 +s.txn < s.txn_next AND +s.action <> 'DELETE' AND +s.txn <= {{at}}
 
--- name: all_dead
+-- name: visible_deleted
 s.action = 'DELETE' AND +s.txn < s.txn_next
 
--- name: all_dead_at
+-- name: visible_deleted_at
 s.action = 'DELETE' AND +s.txn < s.txn_next AND +s.txn <= {{at}}
 
 -- name: in_past
@@ -165,31 +165,25 @@ EXISTS (SELECT 1 FROM json_each(s.jsondata, '$.properties."@ns:com:here:xyz".tag
          WHERE t.value = {{value}})
 
 -- name: prefix
-s.{{column}} >= {{first}} AND s.{{column}} < {{end}}
+{{column}} >= {{first}} AND {{column}} < {{end}}
 
 -- name: from_value
-s.{{column}} >= {{first}}
+{{column}} >= {{first}}
 
--- name: among
-s.{{column}} IN (SELECT value FROM json_each({{values}}))
+-- name: one_of
+{{column}} IN (SELECT value FROM json_each({{values}}))
 
 -- name: any_action
 s.action IN ('CREATE', 'UPDATE', 'DELETE')
 
--- name: updated_from
-s.updated_at >= {{value}}
+-- name: at_least
+{{column}} >= {{value}}
 
--- name: updated_to
-s.updated_at < {{value}}
-
--- name: txn_from
-s.txn >= {{value}}
-
--- name: txn_to
-s.txn < {{value}}
+-- name: below
+{{column}} < {{value}}
 
 -- name: txn_until
--- Upper bound of the range of the index on txn that `txn_from` begins.
+-- Upper bound of the range of the index on txn that `at_least` begins.
 s.txn <= {{at}}
 
 -- name: test_exists

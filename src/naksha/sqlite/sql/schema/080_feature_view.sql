@@ -99,25 +99,25 @@ CREATE TRIGGER naksha_edit_insert INSTEAD OF INSERT ON naksha_edit
 BEGIN
     SELECT CASE
     WHEN NOT EXISTS (SELECT 1 FROM naksha_collection WHERE id = NEW.collection)
-    THEN RAISE(ABORT, 'There is no such collection')
+    THEN RAISE(ABORT, 'The collection does not exist; create it first')
     WHEN (SELECT dropped_at FROM naksha_collection WHERE id = NEW.collection) <> 0
-    THEN RAISE(ABORT, 'The collection is dropped')
+    THEN RAISE(ABORT, 'The collection is dropped; restore it before you write to it')
     WHEN NEW.action = 'DELETE' THEN NULL
     WHEN typeof(coalesce(NEW.jsondata, '{}')) <> 'text'
       OR NOT json_valid(coalesce(NEW.jsondata, '{}')) OR instr(NEW.jsondata, char(0)) <> 0
-    THEN RAISE(ABORT, 'jsondata is not JSON (a text)')
+    THEN RAISE(ABORT, 'jsondata is not JSON; pass a JSON text without the character NUL')
     WHEN json_type(coalesce(NEW.jsondata, '{}')) <> 'object'
-    THEN RAISE(ABORT, 'jsondata must be an object')
+    THEN RAISE(ABORT, 'jsondata must be a JSON object')
     WHEN json_type(NEW.jsondata, '$.properties') NOT IN ('object', 'null')
       OR typeof(coalesce(NEW.properties, '{}')) <> 'text'
       OR NOT json_valid(coalesce(NEW.properties, '{}'))
       OR json_type(coalesce(NEW.properties, '{}')) <> 'object'
-    THEN RAISE(ABORT, 'properties must be an object')
+    THEN RAISE(ABORT, 'properties must be a JSON object')
     WHEN typeof(coalesce(NEW.tags, '[]')) <> 'text' OR NOT json_valid(coalesce(NEW.tags, '[]'))
     THEN RAISE(ABORT, 'tags must be an array')
     WHEN typeof(coalesce(NEW.geometry, 'null')) <> 'text'
       OR NOT json_valid(coalesce(NEW.geometry, 'null'))
-    THEN RAISE(ABORT, 'geometry is not a GeoJSON geometry: not JSON')
+    THEN RAISE(ABORT, 'geometry must be a GeoJSON geometry as a JSON text')
     END;
     INSERT INTO naksha_text (texts)
     SELECT '[' || coalesce(NEW.jsondata, '{}') || ',' || coalesce(NEW.properties, '{}') || ','
@@ -177,7 +177,7 @@ BEGIN
              WHERE length(p.t) > 1 AND p.t GLOB '*[^' || char(1) || '-' || char(127) || ']*')
         SELECT 1 FROM part p WHERE length(p.t) = 1
            AND CAST(p.t AS BLOB) NOT IN (CAST(char(unicode(p.t)) AS BLOB), x'efbfbe', x'efbfbf'))
-    THEN RAISE(ABORT, 'A text is not UTF-8')
+    THEN RAISE(ABORT, 'jsondata, properties, tags and geometry must be valid UTF-8')
     WHEN length(NEW.texts) - length(replace(replace(NEW.texts, '{', ''), '[', '')) > 101
      AND EXISTS (WITH RECURSIVE node AS MATERIALIZED (
                 SELECT k.id, k.parent FROM json_tree(NEW.texts) k
@@ -190,18 +190,19 @@ BEGIN
             SELECT 1 FROM nested d WHERE d.depth > 101)
     THEN RAISE(ABORT, 'jsondata is nested more than 100 levels deep')
     WHEN EXISTS (SELECT 1 FROM json_tree(NEW.texts) k GROUP BY k.parent, k.key HAVING count(*) > 1)
-    THEN RAISE(ABORT, 'A member is there twice')
+    THEN RAISE(ABORT, 'jsondata has an object with the same member twice; remove one of them')
     WHEN EXISTS (SELECT 1 FROM json_tree(NEW.texts) k WHERE k.type IN ('integer', 'real')
                     AND (k.atom > 1.7976931348623157e308 OR k.atom < -1.7976931348623157e308))
     THEN RAISE(ABORT, 'A number is out of range, in a property or a geometry')
     WHEN replace(NEW.texts, '\\', '') GLOB '*\u0000*'
-    THEN RAISE(ABORT, 'A text contains the NUL character')
+    THEN RAISE(ABORT, 'jsondata must not contain the character U+0000 (NUL)')
     WHEN replace(NEW.texts, '\\', '') GLOB '*\u[dD][89a-fA-F]*'
-    THEN RAISE(ABORT, 'Characters are written as they are, not as \ud…')
+    THEN RAISE(ABORT, 'jsondata must contain characters as they are, not escapes such as \ud83d')
     WHEN instr(NEW.texts, '\') <> 0 AND EXISTS (
             SELECT 1 FROM json_tree(NEW.texts) k
              WHERE replace(k.fullkey, '\\', '') GLOB '*\[u/]*')
-    THEN RAISE(ABORT, 'The characters of names are written as they are, not as \u…')
+    THEN RAISE(ABORT,
+               'The names of members must contain characters as they are, not escapes (\u00e9)')
     END;
 END;
 
@@ -213,19 +214,21 @@ BEGIN
     SELECT CASE
     WHEN NEW.action = 'DELETE' THEN NULL
     WHEN json_type(NEW.jsondata, '$.id') IS NOT 'text' OR NEW.id = ''
-    THEN RAISE(ABORT, 'A feature needs an id (a string)')
+    THEN RAISE(ABORT,
+               'A feature needs an id: set the column id, or the member id of jsondata, to a text')
     WHEN json_extract(NEW.jsondata, '$.id') IS NOT NEW.id
     THEN RAISE(ABORT, 'The id of a feature cannot be changed; delete it and insert another one')
-    WHEN length(CAST(NEW.id AS BLOB)) > 512 THEN RAISE(ABORT, 'An id has at most 512 bytes')
+    WHEN length(CAST(NEW.id AS BLOB)) > 512 THEN RAISE(ABORT, 'The id is longer than 512 bytes')
     WHEN length(CAST(json_remove(NEW.jsondata, '$.properties."@ns:com:here:xyz"') AS BLOB))
          > 10485760 OR length(NEW.geometry) > 10485760
-    THEN RAISE(ABORT, 'A feature has at most 10485760 bytes')
+    THEN RAISE(ABORT, 'The feature is larger than 10485760 bytes')
     WHEN NEW.action = 'CREATE' AND (SELECT substr(NEW.id, 1, length(c.id_prefix)) = c.id_prefix
                                       FROM naksha_collection c WHERE c.id = NEW.collection)
-    THEN RAISE(ABORT, 'Ids here are written without the prefix of the collection')
+    THEN RAISE(ABORT,
+               'The id begins with the idPrefix of the collection; write it without the prefix')
     WHEN NEW.action = 'CREATE'
      AND EXISTS (SELECT 1 FROM naksha_head h WHERE h.t = NEW.t AND h.id = NEW.id)
-    THEN RAISE(ABORT, 'The feature exists already; UPDATE it')
+    THEN RAISE(ABORT, 'A feature with this id already exists; UPDATE it')
     WHEN NEW.action = 'UPDATE' AND EXISTS (
         -- What follows the prefix of a state id are four numbers; the last is that of the state.
         SELECT 1 FROM naksha_identity k, naksha_head h,
@@ -237,7 +240,8 @@ BEGIN
            AND length(NEW.uuid) - length(replace(NEW.uuid, ':', ''))
                = length(k.prefix) - length(replace(k.prefix, ':', '')) + 3
            AND u.i <> h.i AND u.i BETWEEN k.first_i AND k.last_i)
-    THEN RAISE(ABORT, 'The feature was changed since it was read: its uuid is not that of HEAD')
+    THEN RAISE(ABORT,
+               'The feature was changed since it was read; read it again, with the uuid of HEAD')
     END;
     INSERT INTO naksha_change
         (collection, t, action, id, jsondata, geometry, tags, crid_type, crid, as_of)
@@ -251,7 +255,7 @@ CREATE TRIGGER naksha_namespace_insert INSTEAD OF INSERT ON naksha_namespace
 BEGIN
     SELECT CASE
     WHEN json_type(NEW.tags) NOT IN ('array', 'null') THEN RAISE(ABORT, 'tags must be an array')
-    WHEN json_array_length(NEW.tags) > 1000 THEN RAISE(ABORT, 'A feature has at most 1000 tags')
+    WHEN json_array_length(NEW.tags) > 1000 THEN RAISE(ABORT, 'The feature has more than 1000 tags')
     WHEN EXISTS (SELECT 1 FROM json_each(NEW.tags) g WHERE g.key IS NOT NULL AND (
             g.type <> 'text' OR g.value = '' OR length(g.value) > 256 OR instr(g.value, ',') <> 0
             OR (g.value NOT GLOB '@*' AND g.value GLOB '*[^' || char(1) || '-' || char(127) || ']*')
@@ -297,7 +301,7 @@ BEGIN
                'geometry is not a GeoJSON geometry: a known type, and coordinates within ±180, ±90')
     WHEN json_extract(NEW.geometry, '$.type') <> 'Point'
      AND (SELECT points_only FROM naksha_collection WHERE id = NEW.collection)
-    THEN RAISE(ABORT, 'The collection has points only')
+    THEN RAISE(ABORT, 'The collection accepts points only, but the geometry is not a Point')
     END;
     -- An update that says what HEAD says already writes no state.
     -- A stored geometry that is not JSON cannot be written again; the new state has none.

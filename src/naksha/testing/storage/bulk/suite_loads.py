@@ -63,7 +63,7 @@ class TestBulkWriter:
         assert await loaded.live(seq(before)) == []
         assert (await storage.collection(info.id)).max_age == 99
 
-    async def test_the_log_tells_of_it(self, storage: Storage, exclusive: bool) -> None:
+    async def test_the_log_has_an_entry(self, storage: Storage, exclusive: bool) -> None:
         before = await published(storage)
         info = CollectionInfo(id=fresh_name("bulk"))
         features = [point(name(n), n, -n) for n in range(COUNT)]
@@ -185,7 +185,7 @@ class TestBulkWriter:
             writer = await storage.bulk_writer(info, "loader", exclusive=exclusive)
             await getattr(writer, end)()
             for call in (writer.commit, lambda writer=writer: writer.add([point("x")])):
-                with pytest.raises(InvalidArgument, match="over"):
+                with pytest.raises(InvalidArgument, match="already committed or aborted"):
                     await call()
             await writer.abort()
 
@@ -263,7 +263,7 @@ class TestStagedWriter:
         txn = await writer.commit()
         assert txn > version.txn
 
-    async def test_whoever_writes_while_we_stage_wins(self, places: Handle) -> None:
+    async def test_a_write_during_staging_wins(self, places: Handle) -> None:
         storage = places.storage
         writer = await storage.bulk_writer(CollectionInfo(id=places.name), "loader")
         await writer.add([point("x")])

@@ -74,7 +74,7 @@ class TestPartitioning:
 
 
 class TestKeptPartitioning:
-    async def test_what_somebody_else_computed_is_kept_until_the_next_write(
+    async def test_a_stored_partitioning_is_kept_until_the_next_write(
         self, storage: Storage
     ) -> None:
         handle = await new_collection(storage)
@@ -84,7 +84,7 @@ class TestKeptPartitioning:
         second = await handle.published()
         for version, cells in ((second, {"12": 2}), (first, {"1": 1})):
             found = Partitioning.of(cells, version, 1_000, 100)
-            await storage.keep_partitioning(handle.name, found)
+            await storage.store_partitioning(handle.name, found)
             assert await storage.partitioning(handle.name) == {"12": 2}
         await handle.delete("b")
         await handle.published()

@@ -23,11 +23,11 @@ from naksha.model.errors import (
 )
 from naksha.model.state import XYZ, State
 from naksha.model.version import HEAD
-from naksha.spi.staging import JOB, Applied, StagedPart, StagedWrite, WriteMode
+from naksha.spi.staging import JOB, AppliedWrite, StagedPart, StagedWrite, WriteMode
 from naksha.spi.storage import Feature, Storage
 from naksha.testing.models.json_values import same
 from naksha.testing.storage.bulk.suite_bulk import COUNT, comparable, name, some_feature
-from naksha.testing.storage.given_batches import given_batch
+from naksha.testing.storage.input_batches import given_batch
 from naksha.testing.storage.suite_support import (
     APP,
     Handle,
@@ -45,7 +45,7 @@ from naksha.testing.storage.suite_support import (
 )
 
 
-class Job:
+class StagingJob:
     """A staging job that writes to one collection."""
 
     def __init__(self, storage: Storage, info: CollectionInfo | str) -> None:
@@ -72,7 +72,7 @@ class Job:
 
     async def apply(
         self, mode: WriteMode = WriteMode.UPSERT, *, on: Storage | None = None, **how: Any
-    ) -> Applied:
+    ) -> AppliedWrite:
         parts = how.pop("parts", self.parts)
         write = StagedWrite(job=self.id, info=self.info, mode=mode, **{"app_id": APP, **how})
         return await (on or self.storage).apply_staged(write, parts)
@@ -92,14 +92,14 @@ async def written(
     features: Sequence[Feature],
     mode: WriteMode = WriteMode.UPSERT,
     **how: Any,
-) -> Applied:
+) -> AppliedWrite:
     """Stage and apply a job with one part."""
-    job = Job(storage, info)
+    job = StagingJob(storage, info)
     await job.stage(features)
     return await job.apply(mode, **how)
 
 
-def counts(applied: Applied) -> tuple[int, int, int, int]:
+def counts(applied: AppliedWrite) -> tuple[int, int, int, int]:
     """Return the numbers of created, updated, deleted and retained features."""
     return (applied.created, applied.updated, applied.deleted, applied.retained)
 
@@ -114,7 +114,7 @@ class TestStagedWrite:
         normal = await new_collection(storage)
         await normal.create(*features, app="loader", author="me")
         before = await published(storage)
-        job = Job(storage, CollectionInfo(id=fresh_name(), max_age=99, author="nobody"))
+        job = StagingJob(storage, CollectionInfo(id=fresh_name(), max_age=99, author="nobody"))
         for first in range(3):
             await job.stage(features[first::6], features[first + 3 :: 6])
         assert [part.features for part in job.parts] == [COUNT // 3] * 3
@@ -141,7 +141,7 @@ class TestStagedWrite:
         features = [some_feature(n, n % 4) for n in range(COUNT)]
         features += [feature(f"extra {n}", None, xyz={}, n=n) for n in range(3)]
         await twin.upsert(*features, app="loader", author="me")
-        job = Job(places.storage, places.name)
+        job = StagingJob(places.storage, places.name)
         await asyncio.gather(*(job.stage(features[first::4]) for first in range(4)))
         applied = await job.apply(app_id="loader", author="me")
         found = [comparable(state) for state in await places.all()]
@@ -151,7 +151,7 @@ class TestStagedWrite:
         assert counts(applied) == (43, 10, 0, 10)
 
     async def test_life_goes_on_after_it(self, storage: Storage) -> None:
-        job = Job(storage, fresh_name())
+        job = StagingJob(storage, fresh_name())
         await job.stage([some_feature(n) for n in range(COUNT)])
         await job.apply()
         version = await published(storage)
@@ -166,13 +166,13 @@ class TestStagedWrite:
         assert (await storage.state(old.uuid)).id == name(1)
 
     @pytest.mark.parametrize("is_new", [True, False])
-    async def test_the_log_tells_of_it(self, storage: Storage, is_new: bool) -> None:
+    async def test_the_log_has_an_entry(self, storage: Storage, is_new: bool) -> None:
         handle = Handle(storage, fresh_name())
         if not is_new:
             handle = await new_collection(storage)
             await handle.create(point(name(0), 0, 5), point("other", 0, 0))
         before = await published(storage)
-        job = Job(storage, handle.name)
+        job = StagingJob(storage, handle.name)
         await job.stage([point(name(n), n, -n) for n in range(10)])
         applied = await job.apply(app_id="loader", author="me", message="a load")
         transaction = await one_transaction(storage, before)
@@ -190,7 +190,7 @@ class TestStagedWrite:
         raised = {"type": "LineString", "coordinates": [[1.1, 2.2, 3.3], [4.4, 5.5, 0.0]]}
         both = [feature("flat", flat), feature("raised", raised), feature("none", None)]
         info = CollectionInfo(id=fresh_name(), id_prefix="p:")
-        job = Job(storage, info)
+        job = StagingJob(storage, info)
         await job.stage([{**each, "id": f"p:{each['id']}"} for each in both])
         await job.stage([{**feature(None, flat), "title": "made up"}])
         await job.apply()
@@ -207,7 +207,7 @@ class TestStagedWrite:
 
     async def test_a_collection_that_is_there_keeps_its_settings(self, storage: Storage) -> None:
         handle = await new_collection(storage, author="owner", id_prefix="p:", max_age=7)
-        job = Job(storage, CollectionInfo(id=handle.name, author="other", max_age=8))
+        job = StagingJob(storage, CollectionInfo(id=handle.name, author="other", max_age=8))
         await job.stage([point("p:x"), point("y")])
         await job.apply()
         info = await storage.collection(handle.name)
@@ -251,13 +251,13 @@ class TestStagingModes:
         assert (await places.get("x")).raw == old.raw
         before = await places.published()
         applied = await written(places.storage, places.name, [point("x", n=1), point("y", n=2)])
-        assert applied == Applied(None, 0, 0, 0, 2)
+        assert applied == AppliedWrite(None, 0, 0, 0, 2)
         assert await log_after(places.storage, before) == []
 
     async def test_create_refuses_what_is_there(self, places: Handle) -> None:
         await places.create(point("x", n=1), point("gone"))
         await places.delete("gone")
-        job = Job(places.storage, places.name)
+        job = StagingJob(places.storage, places.name)
         await job.stage([point("new"), point("gone")])
         await job.stage([point("x", n=2)])
         error = await job.refused(FeatureExists, mode=WriteMode.CREATE)
@@ -305,7 +305,7 @@ class TestStagingModes:
         self, places: Handle, key: tuple[str, ...]
     ) -> None:
         """Such a key would never delete anything."""
-        job = Job(places.storage, places.name)
+        job = StagingJob(places.storage, places.name)
         await job.stage([point("x")])
         error = await job.refused(InvalidArgument, mode=WriteMode.REPLACE, key=key)
         assert error.field == "key"
@@ -314,7 +314,7 @@ class TestStagingModes:
         await places.create(*(point(name(n), n=n) for n in range(COUNT)))
         version = await places.published()
         staged = [point(name(n), n=n % 3) for n in range(0, COUNT, 3)]
-        job = Job(places.storage, places.name)
+        job = StagingJob(places.storage, places.name)
         await job.stage(staged[::2])
         await job.stage([*staged[1::2], point("new")])
         assert counts(await job.apply(WriteMode.MIRROR)) == (1, COUNT // 3 - 1, COUNT // 3 * 2, 1)
@@ -324,13 +324,13 @@ class TestStagingModes:
 
     async def test_mirror_of_nothing_deletes_all(self, places: Handle) -> None:
         await places.create(point("x"), point("y"))
-        job = Job(places.storage, places.name)
+        job = StagingJob(places.storage, places.name)
         assert counts(await job.apply(WriteMode.MIRROR)) == (0, 0, 2, 0)
         assert await places.live() == []
         assert counts(await job.apply(WriteMode.MIRROR)) == (0, 0, 2, 0)
 
     async def test_nothing_at_all_makes_the_collection(self, storage: Storage) -> None:
-        job = Job(storage, fresh_name())
+        job = StagingJob(storage, fresh_name())
         await job.stage()
         assert counts(await job.apply(WriteMode.CREATE)) == (0, 0, 0, 0)
         assert await job.handle.live() == []
@@ -340,7 +340,7 @@ class TestStagingModes:
         await places.create(point("x", n=1), point("y", n=1))
         x, y = await places.get("x"), await places.get("y")
         await places.update(point("x", n=2))
-        job = Job(places.storage, places.name)
+        job = StagingJob(places.storage, places.name)
         await job.stage([y.feature | {"properties": y.feature["properties"] | {"n": 2}}])
         await job.stage([x.feature])
         error = await job.refused(Conflict)
@@ -352,7 +352,7 @@ class TestStagingModes:
         old = await places.get("x")
         await places.delete("x")
         await places.purge("x")
-        job = Job(places.storage, places.name)
+        job = StagingJob(places.storage, places.name)
         await job.stage([point("y"), old.feature])
         assert (await job.refused(Conflict)).feature_id == "x"
         # The uuid of another collection's state names the origin of the feature; it is not a lock.
@@ -361,8 +361,8 @@ class TestStagingModes:
 
 @types.coroutine
 def _held(
-    call: Coroutine[Any, Any, Applied], steps: int, begun: asyncio.Event, until: asyncio.Event
-) -> Generator[Any, Any, Applied]:
+    call: Coroutine[Any, Any, AppliedWrite], steps: int, begun: asyncio.Event, until: asyncio.Event
+) -> Generator[Any, Any, AppliedWrite]:
     """Run a call, but suspend it after its n-th await until `until` is set.
 
     `begun` is set when the call is suspended, or when it ends before its n-th await.
@@ -373,7 +373,7 @@ def _held(
             try:
                 waits_for = call.send(None) if failed is None else call.throw(failed)
             except StopIteration as end:
-                return cast(Applied, end.value)
+                return cast(AppliedWrite, end.value)
             failed = None
             try:
                 yield waits_for
@@ -392,7 +392,7 @@ class TestStagingOnce:
     async def test_a_repeated_call_does_nothing(
         self, storage: Storage, make_storage: StorageMaker, is_new: bool
     ) -> None:
-        job = Job(storage, fresh_name())
+        job = StagingJob(storage, fresh_name())
         if not is_new:
             await new_collection(storage, id=job.info.id)
             await job.handle.create(point("y"))
@@ -408,7 +408,7 @@ class TestStagingOnce:
     async def test_a_job_of_the_same_id_for_another_collection_is_refused(
         self, storage: Storage
     ) -> None:
-        job, other = Job(storage, fresh_name()), Job(storage, fresh_name())
+        job, other = StagingJob(storage, fresh_name()), StagingJob(storage, fresh_name())
         await job.stage([point("x")])
         await job.apply()
         other.id = job.id
@@ -418,23 +418,21 @@ class TestStagingOnce:
         # The job's own repetition is still recognized.
         assert (await job.apply()).repeated
 
-    async def test_what_was_kept_of_a_job_before_it_said_where_still_counts(
-        self, storage: Storage
-    ) -> None:
-        job = Job(storage, fresh_name())
+    async def test_a_job_record_without_target_still_counts(self, storage: Storage) -> None:
+        job = StagingJob(storage, fresh_name())
         await job.stage([point("x")])
         applied = await job.apply()
-        record = await storage.kept(JOB, job.id)
+        record = await storage.stored_object(JOB, job.id)
         assert record is not None
         old = {k: v for k, v in record.value.items() if k not in ("collection", "overlay")}
-        await storage.run(lambda s: s.keep(JOB, job.id, old), APP)
+        await storage.run(lambda s: s.store_object(JOB, job.id, old), APP)
         assert await job.apply() == msgspec.structs.replace(applied, repeated=True)
 
     @pytest.mark.parametrize("is_new", [True, False])
     async def test_two_calls_at_once_do_it_once(
         self, storage: Storage, make_storage: StorageMaker, is_new: bool
     ) -> None:
-        job = Job(storage, fresh_name())
+        job = StagingJob(storage, fresh_name())
         if not is_new:
             await new_collection(storage, id=job.info.id)
             await job.handle.create(point("x", n=0))
@@ -451,7 +449,7 @@ class TestStagingOnce:
         self, storage: Storage, make_storage: StorageMaker, steps: int
     ) -> None:
         """The first call ends and drops the staged features while the second is suspended."""
-        job = Job(storage, fresh_name())
+        job = StagingJob(storage, fresh_name())
         await job.stage([point("x")])
         second = await make_storage(beside=storage)
         begun, over = asyncio.Event(), asyncio.Event()
@@ -466,7 +464,7 @@ class TestStagingOnce:
         assert len({(applied.txn, counts(applied)) for applied in done}) == 1
 
     async def test_only_the_parts_that_are_named_count(self, storage: Storage) -> None:
-        job = Job(storage, fresh_name())
+        job = StagingJob(storage, fresh_name())
         await job.stage([point("x", n="first attempt")])
         part = await job.stage([point("x", n="second attempt")])
         open_ = await storage.stage(job.id, job.info)
@@ -474,7 +472,7 @@ class TestStagingOnce:
         await job.apply(parts=[part])
         assert values(await job.handle.live()) == {"x": "second attempt"}
         # The unnamed parts of the job are dropped.
-        later = Job(storage, job.info)
+        later = StagingJob(storage, job.info)
         later.id = job.id
         with pytest.raises(NakshaError):
             await open_.add(given_batch([point("z")]))
@@ -488,7 +486,7 @@ class TestStagingOnce:
 
     async def test_parts_travel(self, storage: Storage, make_storage: StorageMaker) -> None:
         second = await make_storage(beside=storage)
-        job = Job(storage, fresh_name())
+        job = StagingJob(storage, fresh_name())
         await job.stage([point("x")], on=second)
         await job.stage([point("y")])
         text = pickle.dumps(job.parts)
@@ -499,7 +497,7 @@ class TestStagingOnce:
 
     async def test_an_id_that_is_staged_twice_is_refused(self, storage: Storage) -> None:
         for is_new in (True, False):
-            job = Job(storage, fresh_name())
+            job = StagingJob(storage, fresh_name())
             if not is_new:
                 await new_collection(storage, id=job.info.id)
                 await job.handle.create(point("old"))
@@ -510,14 +508,14 @@ class TestStagingOnce:
             assert counts(await job.apply(parts=job.parts[1:])) == (2, 0, 0, 0)
 
     async def test_an_id_that_is_there_twice_in_a_part_is_refused(self, storage: Storage) -> None:
-        job = Job(storage, fresh_name())
+        job = StagingJob(storage, fresh_name())
         with pytest.raises(InvalidArgument) as caught:
             await job.stage([point("x"), point("y")], [point("z"), point("y")])
             await job.apply()
         assert caught.value.feature_id == "y"
 
     async def test_parts_of_others_are_refused(self, storage: Storage) -> None:
-        job, other = Job(storage, fresh_name()), Job(storage, fresh_name())
+        job, other = StagingJob(storage, fresh_name()), StagingJob(storage, fresh_name())
         part, foreign = await job.stage([point("x")]), await other.stage([point("y")])
         elsewhere = await storage.stage(job.id, other.info)
         await elsewhere.add(given_batch([point("z")]))
@@ -537,7 +535,7 @@ class TestStagingOnce:
         assert counts(await other.apply()) == (1, 0, 0, 0)
 
     async def test_calls_that_cannot_be_meant(self, storage: Storage) -> None:
-        job = Job(storage, fresh_name())
+        job = StagingJob(storage, fresh_name())
         await job.stage([point("x")])
         wrong: list[dict[str, Any]] = [
             {"mode": WriteMode.REPLACE},

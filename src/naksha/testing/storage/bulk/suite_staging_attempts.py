@@ -22,10 +22,10 @@ from naksha.model.errors import (
 )
 from naksha.spi.staging import WriteMode
 from naksha.spi.storage import Storage
-from naksha.testing.storage.branch_support import branch_of
+from naksha.testing.storage.branch_case import branch_of
 from naksha.testing.storage.bulk.suite_bulk import COUNT, name
-from naksha.testing.storage.bulk.suite_staging import Job, counts, values, written
-from naksha.testing.storage.given_batches import given_batch
+from naksha.testing.storage.bulk.suite_staging import StagingJob, counts, values, written
+from naksha.testing.storage.input_batches import given_batch
 from naksha.testing.storage.suite_support import (
     SECONDS,
     SUITE_CHECKS_OFF,
@@ -52,7 +52,7 @@ class TestAnyStagedWrite:
     @given(HELD, st.dictionaries(IDS, st.tuples(NUMBERS, st.integers(0, 1)), max_size=8))
     @settings(max_examples=5, suppress_health_check=SUITE_CHECKS_OFF, deadline=None)
     @pytest.mark.parametrize("mode", WriteMode)
-    async def test_it_is_what_a_model_says(
+    async def test_the_result_equals_that_of_a_model(
         self,
         storage: Storage,
         mode: WriteMode,
@@ -62,7 +62,7 @@ class TestAnyStagedWrite:
         handle = await new_collection(storage)
         if held:
             await handle.create(*(point(i, n=n) for i, n in held.items()))
-        job = Job(storage, handle.name)
+        job = StagingJob(storage, handle.name)
         for part in range(2):
             await job.stage([point(i, n=n) for i, (n, of) in staged.items() if of == part])
         key = ("properties", "n") if mode is WriteMode.REPLACE else None
@@ -110,12 +110,12 @@ class TestStagingAttempts:
             stage = await storage.stage(fresh_name("job"), info)
             await getattr(stage, end)()
             for call in (stage.close, lambda stage=stage: stage.add(given_batch([point("x")]))):
-                with pytest.raises(InvalidArgument, match="over"):
+                with pytest.raises(InvalidArgument, match="already closed or aborted"):
                     await call()
             await stage.abort()
 
     async def test_abort_does_not_touch_what_is_closed(self, storage: Storage) -> None:
-        job = Job(storage, fresh_name())
+        job = StagingJob(storage, fresh_name())
         stage = await storage.stage(job.id, job.info)
         await stage.add(given_batch([point("x")]))
         part = await stage.close()
@@ -124,9 +124,9 @@ class TestStagingAttempts:
 
     async def test_nothing_is_seen_before_it_is_applied(self, places: Handle) -> None:
         before = await places.published()
-        job = Job(places.storage, places.name)
+        job = StagingJob(places.storage, places.name)
         await job.stage([point("x")])
-        new = Job(places.storage, fresh_name())
+        new = StagingJob(places.storage, fresh_name())
         await new.stage([point("x")])
         assert await places.live() == []
         assert new.info.id not in [info.id for info in await places.storage.collections()]
@@ -135,7 +135,7 @@ class TestStagingAttempts:
         await job.refused(NotFound)
 
     async def test_staged_for_other_settings_is_a_conflict(self, storage: Storage) -> None:
-        job = Job(storage, fresh_name())
+        job = StagingJob(storage, fresh_name())
         await job.stage([point("p:x")])
         handle = await new_collection(storage, id=job.info.id, id_prefix="p:")
         await job.refused(Conflict)
@@ -144,7 +144,7 @@ class TestStagingAttempts:
         assert ids_of(await handle.live()) == ["p:x"]
 
     async def test_a_dropped_collection_is_refused(self, places: Handle) -> None:
-        job = Job(places.storage, places.name)
+        job = StagingJob(places.storage, places.name)
         await job.stage([point("x")])
         await places.write(lambda s: s.drop_collection(places.name, 2**52))
         with pytest.raises(NakshaError):
@@ -156,7 +156,7 @@ class TestStagingAttempts:
 
     async def test_large_batches_and_many_small_ones(self, storage: Storage) -> None:
         features = [point(f"f{n:05}", n % 180, n % 90, n=n) for n in range(12_345)]
-        job = Job(storage, fresh_name())
+        job = StagingJob(storage, fresh_name())
         await job.stage(features[:11_000])
         await job.stage(*(features[n : n + 3] for n in range(11_000, 11_300, 3)), features[11_300:])
         assert [part.features for part in job.parts] == [11_000, 1_345]
@@ -176,8 +176,8 @@ class TestStagingLeases:
     async def timed(self, make_storage: StorageMaker, clock: MovableClock) -> Storage:
         return await make_storage(clock=clock)
 
-    async def test_what_nobody_applies_is_swept(self, timed: Storage, clock: MovableClock) -> None:
-        job = Job(timed, fresh_name())
+    async def test_unapplied_parts_are_swept(self, timed: Storage, clock: MovableClock) -> None:
+        job = StagingJob(timed, fresh_name())
         await job.stage([point("x")])
         clock.time_ms += LEASE_MS - SECONDS
         await timed.maintain()
@@ -188,16 +188,16 @@ class TestStagingLeases:
     async def test_opening_an_attempt_sweeps_what_is_over(
         self, timed: Storage, clock: MovableClock
     ) -> None:
-        job = Job(timed, fresh_name())
+        job = StagingJob(timed, fresh_name())
         await job.stage([point("x")])
         clock.time_ms += LEASE_MS + SECONDS
-        await Job(timed, fresh_name()).stage([point("y")])
+        await StagingJob(timed, fresh_name()).stage([point("y")])
         await job.refused(NotFound)
 
     async def test_each_new_part_renews_the_lease(
         self, timed: Storage, clock: MovableClock
     ) -> None:
-        job = Job(timed, fresh_name())
+        job = StagingJob(timed, fresh_name())
         for n in range(4):
             await job.stage([point(f"x{n}")])
             clock.time_ms += LEASE_MS - SECONDS
@@ -207,7 +207,7 @@ class TestStagingLeases:
     async def test_who_takes_long_renews_the_lease(
         self, timed: Storage, clock: MovableClock
     ) -> None:
-        job = Job(timed, fresh_name())
+        job = StagingJob(timed, fresh_name())
         await job.stage([point("x")])
         stage = await timed.stage(job.id, job.info)
         for n in range(4):
@@ -220,7 +220,7 @@ class TestStagingLeases:
     async def test_a_job_is_forgotten_after_a_while(
         self, timed: Storage, clock: MovableClock
     ) -> None:
-        job = Job(timed, fresh_name())
+        job = StagingJob(timed, fresh_name())
         await job.stage([point("x")])
         await job.apply()
         clock.time_ms += (limits.JOB_KEPT_DAYS * 86_400 - 1) * SECONDS
@@ -268,7 +268,7 @@ class TestStagingUnderWriters:
         self, storage: Storage, make_storage: StorageMaker
     ) -> None:
         second = await make_storage(beside=storage)
-        jobs = [Job(storage, fresh_name()) for _ in range(3)]
+        jobs = [StagingJob(storage, fresh_name()) for _ in range(3)]
         for job in jobs:
             job.info = jobs[0].info
             await job.stage([point(job.id)])
@@ -285,7 +285,7 @@ class TestStagingOnABranch:
         await branch.delete(name(9))
         await branch.create(point("mine", n=0))
         staged = [point(name(n), n=n % 2) for n in range(6)] + [point("new", n=1)]
-        job = Job(branch.storage, places.name)
+        job = StagingJob(branch.storage, places.name)
         await job.stage(staged)
         applied = await job.apply(WriteMode.MIRROR, message="on a branch")
         assert counts(applied) == (1, 3, 4, 3)
@@ -326,14 +326,14 @@ class TestStagingOnABranch:
         assert len(await places.live()) == 1200
 
     async def test_a_job_of_main_is_none_of_a_branch(self, places: Handle) -> None:
-        job = Job(places.storage, places.name)
+        job = StagingJob(places.storage, places.name)
         await job.stage([point("x")])
         await job.apply()
         first, second = await branch_of(places.storage), await branch_of(places.storage)
         with pytest.raises(Conflict) as caught:
             await job.apply(on=first.storage)
         assert caught.value.field == "job"
-        other = Job(first.storage, places.name)
+        other = StagingJob(first.storage, places.name)
         await other.stage([point("y")])
         await other.apply()
         assert (await other.apply()).repeated
@@ -343,7 +343,7 @@ class TestStagingOnABranch:
 
     async def test_a_branch_makes_no_collections(self, places: Handle) -> None:
         branch = (await branch_of(places.storage)).on(places)
-        job = Job(branch.storage, fresh_name())
+        job = StagingJob(branch.storage, fresh_name())
         with pytest.raises((CollectionNotFound, NotSupported)):
             await job.stage([point("x")])
             await job.apply()

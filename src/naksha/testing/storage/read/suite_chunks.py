@@ -13,7 +13,7 @@ from naksha.model.errors import CollectionNotFound
 from naksha.model.query import Bbox, Query, States
 from naksha.model.state import State
 from naksha.model.version import HEAD, VersionSelector
-from naksha.spi.storage import Reader, Storage
+from naksha.spi.storage import Storage, StorageReader
 from naksha.spi.support import chunks
 from naksha.testing.storage.suite_support import (
     APP,
@@ -29,7 +29,7 @@ MANY = 2 * chunks.FIRST + 7
 
 
 async def chunked(
-    reader: Reader, name: str, query: Query, at: VersionSelector = HEAD
+    reader: StorageReader, name: str, query: Query, at: VersionSelector = HEAD
 ) -> list[list[State]]:
     return [states async for states in reader.chunks(name, query, at)]
 

@@ -83,7 +83,7 @@ class TestDamage:
         kinds = Query(where=Test(("geometry", "type"), Op.EQ, "Point"))
         assert {"a", "z"} <= set(ids_of(await places.states(kinds, at)))
         keys = (SortKey(("properties", "n")),)
-        assert len(await storage.found(name, Query(limit=10), at, sort=keys)) == 3
+        assert len(await storage.matching_states(name, Query(limit=10), at, sort=keys)) == 3
         assert await storage.count(name, Query(), at) == 3
         assert await storage.tile(name, Query(), at, VectorTile.web(0, 0, 0, layer="x"))
         rows = [

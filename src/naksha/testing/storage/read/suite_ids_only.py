@@ -11,10 +11,10 @@ import shapely
 
 from naksha.model import query as q
 from naksha.model.errors import CollectionNotFound, InvalidArgument, LimitExceeded
-from naksha.model.query import Part, Query, SortKey, States
-from naksha.model.state import Found, State
+from naksha.model.query import Query, QueryPart, SortKey, States
+from naksha.model.state import MatchingState, State
 from naksha.model.version import HEAD, VersionSelector
-from naksha.spi.storage import Reader, Storage
+from naksha.spi.storage import Storage, StorageReader
 from naksha.testing.models import strategies
 from naksha.testing.models.json_values import ABSENT, get_path
 from naksha.testing.storage.read.suite_query import Zoo
@@ -80,16 +80,16 @@ def in_order_of(states: Sequence[State], keys: Sequence[SortKey]) -> list[State]
 
 
 async def paged(
-    reader: Reader,
+    reader: StorageReader,
     name: str,
     query: Query,
     keys: Sequence[SortKey] = (),
     at: VersionSelector = HEAD,
-) -> list[Found]:
+) -> list[MatchingState]:
     """Return the whole result, read page by page."""
-    pages: list[Found] = []
-    after: Found | None = None
-    while some := await reader.found(name, query, at, sort=keys, after=after):
+    pages: list[MatchingState] = []
+    after: MatchingState | None = None
+    while some := await reader.matching_states(name, query, at, sort=keys, after=after):
         assert query.limit is not None
         assert len(some) <= query.limit
         pages += some
@@ -97,7 +97,7 @@ async def paged(
     return pages
 
 
-class TestFound:
+class TestMatchingStates:
     @pytest.mark.parametrize("limit", [1, 7, 1000])
     @pytest.mark.parametrize(
         "keys",
@@ -117,7 +117,7 @@ class TestFound:
     ) -> None:
         states = await sortable.live()
         wanted = in_order_of(states, keys)
-        whole = await sortable.storage.found(sortable.name, Query(), sort=keys)
+        whole = await sortable.storage.matching_states(sortable.name, Query(), sort=keys)
         assert [one.id for one in whole] == ids_of(wanted)
         assert [one.uuid for one in whole] == [state.uuid for state in wanted]
         assert await paged(sortable.storage, sortable.name, Query(limit=limit), keys) == whole
@@ -125,7 +125,7 @@ class TestFound:
     async def test_values_come_along(self, places: Handle) -> None:
         values: list[Any] = [None, 1, 'ü"', True, [1], {"a": 1}]
         await places.create(*(feature(f"{n}", v=value) for n, value in enumerate(values)))
-        found = await places.storage.found(places.name, Query(), sort=(BY_V, BY_GROUP))
+        found = await places.storage.matching_states(places.name, Query(), sort=(BY_V, BY_GROUP))
         assert {one.id: one.values for one in found} == {
             "0": (None, None),
             "1": ("1", None),
@@ -148,7 +148,7 @@ class TestFound:
             for keys in ((), (BY_V,)):
                 for at in zoo.versions:
                     wanted = in_order_of(await zoo.states(query, at), keys)[: query.limit]
-                    found = await zoo.storage.found(zoo.name, query, at, sort=keys)
+                    found = await zoo.storage.matching_states(zoo.name, query, at, sort=keys)
                     assert [(one.id, one.uuid) for one in found] == [(s.id, s.uuid) for s in wanted]
 
     async def test_at_a_version_and_inside_a_session(self, places: Handle) -> None:
@@ -156,7 +156,7 @@ class TestFound:
         before = await places.published()
         await places.update(feature("a", v=9))
 
-        async def ids(reader: Reader, at: VersionSelector = HEAD) -> list[str]:
+        async def ids(reader: StorageReader, at: VersionSelector = HEAD) -> list[str]:
             return [one.id for one in await paged(reader, places.name, Query(limit=2), (BY_V,), at)]
 
         assert await ids(places.storage, seq(before)) == ["c", "a", "b"]
@@ -169,16 +169,18 @@ class TestFound:
     async def test_what_is_refused(self, places: Handle) -> None:
         storage = places.storage
         with pytest.raises(CollectionNotFound):
-            await storage.found(fresh_name(), Query(), sort=(BY_V,))
+            await storage.matching_states(fresh_name(), Query(), sort=(BY_V,))
         for states in (Query(states=States.ALL), Query(replaced_since=0)):
             with pytest.raises(InvalidArgument):
-                await storage.found(places.name, states)
+                await storage.matching_states(places.name, states)
         with pytest.raises(LimitExceeded):
-            await storage.found(places.name, Query(), sort=(BY_V,) * 9)
+            await storage.matching_states(places.name, Query(), sort=(BY_V,) * 9)
         for values in ((), ("{",), ("1e999999",), ("1e-999999",), ('"\\u0000"',), ("NaN",)):
             with pytest.raises(InvalidArgument):
-                after = Found("x", "", values)
-                await storage.found(places.name, Query(limit=1), sort=(BY_V,), after=after)
+                after = MatchingState("x", "", values)
+                await storage.matching_states(
+                    places.name, Query(limit=1), sort=(BY_V,), after=after
+                )
 
 
 class TestParts:
@@ -187,21 +189,21 @@ class TestParts:
         numbers = range(1, total + 1) if total < 20 else (1, 2, 500, 1000)
         states = await sortable.live()
         for number in numbers:
-            part = Part(number, total)
+            part = QueryPart(number, total)
             wanted = [state.id for state in states if part.has(state.id)]
             query = Query(part=part)
             assert ids_of(await sortable.states(query)) == wanted
             assert await sortable.storage.count(sortable.name, query) == len(wanted)
             found = await paged(sortable.storage, sortable.name, Query(part=part, limit=9))
             assert [one.id for one in found] == wanted
-        assert sum(Part(n, total).has(states[0].id) for n in range(1, total + 1)) == 1
+        assert sum(QueryPart(n, total).has(states[0].id) for n in range(1, total + 1)) == 1
 
     async def test_parts_of_versions_and_of_what_is_deleted(self, zoo: Zoo) -> None:
         for kind in States:
             for at in zoo.versions:
                 states = await zoo.states(Query(states=kind), at)
                 for number in (1, 2, 3):
-                    part = Part(number, 3)
+                    part = QueryPart(number, 3)
                     wanted = [state.uuid for state in states if part.has(state.id)]
                     found = await zoo.states(Query(states=kind, part=part), at)
                     assert [state.uuid for state in found] == wanted
@@ -209,4 +211,4 @@ class TestParts:
     def test_a_part_must_be_one(self) -> None:
         for number, total in ((0, 2), (3, 2), (1, 1001), (-1, 5)):
             with pytest.raises(InvalidArgument):
-                Part(number, total)
+                QueryPart(number, total)

@@ -53,7 +53,10 @@ async def pages(
         query = msgspec.structs.replace(query, cursor=page.cursor)
         if between is not None:
             await between(number)
-    raise AssertionError("the pages do not end")
+    raise AssertionError(
+        f"paging did not end after {number} pages; the storage must return no cursor with the "
+        "last page"
+    )
 
 
 class TestPaging:

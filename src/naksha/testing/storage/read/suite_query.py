@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 import shapely
 from hypothesis import given, settings
@@ -15,7 +16,7 @@ from naksha.model import query as q
 from naksha.model.errors import NotSupported
 from naksha.model.query import Query, States
 from naksha.model.state import XYZ
-from naksha.model.version import HEAD, VersionSelector
+from naksha.model.version import HEAD, AtTxn, VersionSelector
 from naksha.spi.storage import Storage
 from naksha.testing.models import strategies
 from naksha.testing.models.brute_force import cell, distance_m, select
@@ -418,7 +419,11 @@ class TestFilters:
         for kind in States:
             for state in states[::every]:
                 at, txn = state.xyz["updatedAt"], state.txn
+                born = state.xyz["createdAt"]
                 for query in (
+                    Query(created_from=born, states=kind),
+                    Query(created_to=born, states=kind),
+                    Query(created_from=born, created_to=born + 1, updated_to=at, states=kind),
                     Query(updated_from=at, states=kind),
                     Query(updated_to=at, states=kind),
                     Query(updated_from=at, updated_to=at + 1, states=kind),
@@ -447,10 +452,34 @@ class TestFilters:
                 await agree(handle, Query(updated_from=at, states=kind))
                 await agree(handle, Query(updated_to=at, states=kind))
                 await agree(handle, Query(updated_from=at, states=kind, limit=100))
+                await agree(handle, Query(created_from=at, states=kind))
+                await agree(handle, Query(created_to=at, states=kind))
+                await agree(handle, Query(created_from=at, states=kind, limit=100))
+
+    async def test_the_time_of_creation_at_every_version(self, make_storage: StorageMaker) -> None:
+        """An update keeps it; a feature that is created again has a new one."""
+        clock = MovableClock(MIDNIGHT)
+        handle = await new_collection(await make_storage(clock=clock))
+        await handle.create(point("old"), point("again"))
+        first = await handle.storage.resolve(HEAD)
+        clock.time_ms += 1_000
+        await handle.create(point("young"))
+        clock.time_ms += 1_000
+        await handle.update(point("old", n=2))
+        await handle.delete("again")
+        await handle.create(point("again", n=2))
+        since, young = Query(created_from=MIDNIGHT + 1), Query(created_to=MIDNIGHT + 2_000)
+        assert await agree(handle, since) == ["again", "young"]
+        assert await agree(handle, young) == ["old", "young"]
+        assert await agree(handle, since, AtTxn(first.txn)) == []
+        assert await agree(handle, young, AtTxn(first.txn)) == ["again", "old"]
+        page = await handle.storage.page(handle.name, msgspec.structs.replace(since, limit=1))
+        assert (ids_of(page.states), page.cursor is None) == (["again"], False)
 
     @pytest.mark.parametrize("time", [0, 10**14, 10**17, 2**63 - 1])
     async def test_times_beyond_all_days(self, zoo: Handle, time: int) -> None:
         assert bool(await agree(zoo, Query(updated_from=time))) == (time == 0)
+        assert bool(await agree(zoo, Query(created_from=time))) == (time == 0)
 
     async def test_all_parts_must_hold(self, zoo: Handle) -> None:
         both = Query(ids=tuple(ZOO_IDS[:10]), authors=("ann",))

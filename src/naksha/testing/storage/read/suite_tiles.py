@@ -219,7 +219,7 @@ class TestTilesOfProperties:
         assert_same(found, plain | {"id": "x", "properties.a.b.c": 1})
 
     @pytest.mark.parametrize("flattened", [False, True])
-    async def test_the_namespace_is_there_only_when_asked_for(
+    async def test_the_namespace_is_returned_only_on_request(
         self, tiled: Handle, flattened: bool
     ) -> None:
         tile = msgspec.structs.replace(WORLD, flattened=flattened)

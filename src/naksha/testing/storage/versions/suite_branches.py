@@ -24,11 +24,11 @@ from naksha.model.errors import (
     NotSupported,
 )
 from naksha.model.query import Bbox, Op, Query, States, Test
-from naksha.model.state import Outcome, State
+from naksha.model.state import State, WriteOutcome
 from naksha.model.transaction import MAIN, LogFilter
 from naksha.model.version import HEAD, VersionSelector
-from naksha.spi.storage import Layer, Storage, WriteSession
-from naksha.testing.storage.branch_support import SEEDS, Branch, branch_of, everything, new_overlay
+from naksha.spi.storage import BranchLayer, Storage, WriteSession
+from naksha.testing.storage.branch_case import SEEDS, BranchCase, branch_of, new_overlay, raw_states
 from naksha.testing.storage.bulk.suite_bulk import check_rows, filled, read_all, stir
 from naksha.testing.storage.read.suite_paging import pages
 from naksha.testing.storage.suite_support import (
@@ -122,12 +122,12 @@ class TestBranchesOfBranches:
         one = await branch_of(storage)
         await one.on(main).create(point("own", n="one"))
         two = await one.branch()
-        before = await everything(two.on(main))
+        before = await raw_states(two.on(main))
         await one.on(main).update(point("x", n="late"), point("own", n="late"))
         await one.on(main).delete("gone")
         await one.on(main).purge("dead")
         await one.on(main).create(point("dead", n="late"))
-        assert await everything(two.on(main)) == before
+        assert await raw_states(two.on(main)) == before
         await two.on(main).update(point("x", n="two"))
         await two.on(main).restore("dead")
         chains = await check_history(two.on(main))
@@ -151,17 +151,17 @@ class TestBranchesOfBranches:
     async def test_versions_of_the_layers_below(self, storage: Storage) -> None:
         main = await new_collection(storage)
         wanted = []
-        branch: Branch | None = None
+        branch: BranchCase | None = None
         handle = main
         for n in range(4):
             for key in "xy":
                 await handle.upsert(point(key, n=n), point(f"{key}{n}"))
-                wanted.append((await published(storage), await everything(handle)))
+                wanted.append((await published(storage), await raw_states(handle)))
             branch = await (branch_of(storage) if branch is None else branch.branch())
             handle = branch.on(main)
             await main.upsert(point("x", n=f"main {n}"))
         for version, states in wanted:
-            assert await everything(handle, seq(version)) == states
+            assert await raw_states(handle, seq(version)) == states
 
     async def test_as_deep_as_can_be(self, storage: Storage) -> None:
         main = await new_collection(storage)
@@ -185,15 +185,15 @@ class TestBranchesOfBranches:
         ("layers", "error"),
         [
             ((), InvalidArgument),
-            ((Layer(1, None),), InvalidArgument),
-            ((Layer(1, None), Layer(MAIN, None)), InvalidArgument),
-            ((Layer(1, None), Layer(1, 1), Layer(MAIN, 1)), InvalidArgument),
-            ((Layer(1, None), Layer(2, 1), Layer(MAIN, 2)), InvalidArgument),
-            ((*(Layer(n, 1) for n in range(1, 10)), Layer(MAIN, 1)), LimitExceeded),
+            ((BranchLayer(1, None),), InvalidArgument),
+            ((BranchLayer(1, None), BranchLayer(MAIN, None)), InvalidArgument),
+            ((BranchLayer(1, None), BranchLayer(1, 1), BranchLayer(MAIN, 1)), InvalidArgument),
+            ((BranchLayer(1, None), BranchLayer(2, 1), BranchLayer(MAIN, 2)), InvalidArgument),
+            ((*(BranchLayer(n, 1) for n in range(1, 10)), BranchLayer(MAIN, 1)), LimitExceeded),
         ],
     )
     def test_what_no_branch_is(
-        self, storage: Storage, layers: Sequence[Layer], error: type[Exception]
+        self, storage: Storage, layers: Sequence[BranchLayer], error: type[Exception]
     ) -> None:
         with pytest.raises(error):
             storage.on_branch(layers)
@@ -266,7 +266,7 @@ class TestLogOfABranch:
         assert await storage.transaction(update.txn) == update
         assert await branch.storage.transaction(update.txn) == update
 
-    async def test_main_leaves_it_out_unless_asked(self, storage: Storage) -> None:
+    async def test_main_omits_branches_unless_requested(self, storage: Storage) -> None:
         handle = await new_collection(storage)
         one, two = await branch_of(storage), await branch_of(storage)
         start = one.base.seq_number
@@ -361,14 +361,14 @@ class TestLifeOfOverlays:
         for n in range(1, 4):
             await there.update(point("x", n=n))
             await handle.update(point("x", n=-n), point("y", n=-n))
-            seen.append((await handle.published(), await everything(there)))
+            seen.append((await handle.published(), await raw_states(there)))
         await there.purge("dead")
-        head = await everything(there)
+        head = await raw_states(there)
         later = (await handle.published()).published_ms + 3 * DAY_MS
         await empty_storage.maintain(later)
         for version, wanted in seen:
-            assert (await everything(there, seq(version)))[:2] == wanted[:2]
-        assert (await everything(there))[:2] == head[:2]
+            assert (await raw_states(there, seq(version)))[:2] == wanted[:2]
+        assert (await raw_states(there))[:2] == head[:2]
 
     async def test_without_pins_nothing_wrong_is_read(self, empty_storage: Storage) -> None:
         handle = await new_collection(empty_storage, max_age=1)
@@ -400,13 +400,13 @@ class TestLifeOfOverlays:
         await there.update(point("x", n=2))
         await there.purge("dead")
         last = await there.published()
-        wanted = [*(await everything(there))[:2]]
+        wanted = [*(await raw_states(there))[:2]]
         # Main's own tombstone stays in the deletion table: there is no later state in its history.
         await empty_storage.maintain(last.published_ms + 3 * DAY_MS)
         with pytest.raises(Expired):
             await there.live(seq(old))
-        assert (await everything(there))[:2] == wanted
-        assert (await everything(there, seq(last)))[:2] == wanted
+        assert (await raw_states(there))[:2] == wanted
+        assert (await raw_states(there, seq(last)))[:2] == wanted
         assert await there.deleted() == []
         with pytest.raises(FeatureNotFound):
             await there.restore("dead")
@@ -542,7 +542,7 @@ class TestLikeACopy:
         features = [point(key, lon, lat, n=n) for key in keys]
         if tags is not None:
             features = [with_xyz(f, tags=tags) for f in features]
-        calls: dict[str, Callable[[Handle], Awaitable[list[Outcome]]]] = {
+        calls: dict[str, Callable[[Handle], Awaitable[list[WriteOutcome]]]] = {
             "upsert": lambda place: place.upsert(*features, author=author),
             "delete": lambda place: place.delete(*keys, author=author),
             "restore": lambda place: place.restore(*keys, author=author),
@@ -579,13 +579,13 @@ class TestLikeACopy:
         dice = random.Random(seed)
         main, copy = await new_collection(storage), await new_collection(storage)
         places = [main, copy]
-        branch: Branch | None = None
+        branch: BranchCase | None = None
         past = []
         for _ in range(3):
             for _ in range(8):
                 await self.step(dice, places)
                 version = await published(storage)
-                past.append((version, [await everything(place) for place in places[-2:]]))
+                past.append((version, [await raw_states(place) for place in places[-2:]]))
             branch = await (branch_of(storage) if branch is None else branch.branch())
             places = [copy, branch.on(main)]
             await self.compare(dice, places)
@@ -595,4 +595,4 @@ class TestLikeACopy:
             await self.step(dice, [main])
             await self.compare(dice, places)
         for version, (_, seen) in past[-8:]:
-            assert await everything(places[1], seq(version)) == seen
+            assert await raw_states(places[1], seq(version)) == seen

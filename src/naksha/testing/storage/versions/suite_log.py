@@ -163,7 +163,7 @@ class TestLogOfCollections:
             assert [(s.action, s.id) for s in transaction.signals] == [("MODIFY_COLLECTION", name)]
 
 
-class Edited(NamedTuple):
+class EditedCollection(NamedTuple):
     """Transactions of all kinds by several authors on two collections; the log after `before`."""
 
     one: Handle
@@ -191,7 +191,7 @@ class Edited(NamedTuple):
 
 
 @pytest.fixture(scope="class")
-async def edited(storage: Storage) -> Edited:
+async def edited(storage: Storage) -> EditedCollection:
     one, two = await new_collection(storage), await new_collection(storage)
     before = await published(storage)
 
@@ -218,7 +218,7 @@ async def edited(storage: Storage) -> Edited:
     await two.create(point("e", 179.5, 5), app="app-a")
     await two.create(point("w", -179.5, 5), app="app-c", author="bob")
     await one.update(point("a", 3, 3), app="app-a", author="ann")
-    return Edited(one, two, before, await log_after(storage, before))
+    return EditedCollection(one, two, before, await log_after(storage, before))
 
 
 def log_matches(transaction: Transaction, where: LogFilter) -> bool:
@@ -333,15 +333,15 @@ NOTHING = {
 
 class TestLogFilters:
     @pytest.mark.parametrize("name", FILTERS)
-    async def test_filter(self, edited: Edited, name: str) -> None:
+    async def test_filter(self, edited: EditedCollection, name: str) -> None:
         wanted = edited.wanted(FILTERS[name])
         assert (wanted == []) == (name in NOTHING)
         assert await edited.found(FILTERS[name]) == wanted
 
-    async def test_transactions_on_main_say_so(self, edited: Edited) -> None:
+    async def test_transactions_on_main_say_so(self, edited: EditedCollection) -> None:
         assert {t.overlay for t in edited.log} == {MAIN}
 
-    async def test_times(self, edited: Edited) -> None:
+    async def test_times(self, edited: EditedCollection) -> None:
         times = sorted({t.published_ms or 0 for t in edited.log})
         for first in (times[0], times[len(times) // 2], times[-1] + 1):
             for last in (times[0], times[-1], times[-1] + 1):
@@ -350,7 +350,7 @@ class TestLogFilters:
         assert await edited.found(LogFilter(from_ms=times[0])) == edited.log
         assert await edited.found(LogFilter(to_ms=times[0])) == []
 
-    async def test_starts(self, edited: Edited) -> None:
+    async def test_starts(self, edited: EditedCollection) -> None:
         """The start of a transaction equals the `updatedAt` of its states."""
         (state,) = [s async for s in edited.storage.states(edited.one.name, Query(ids=("a",)))]
         updated = state.xyz["updatedAt"]
@@ -366,7 +366,7 @@ class TestLogFilters:
                 assert await edited.found(where) == edited.wanted(where)
 
     @pytest.mark.parametrize("name", ["all", "an author", "a collection", "text", "box"])
-    async def test_pages(self, edited: Edited, name: str) -> None:
+    async def test_pages(self, edited: EditedCollection, name: str) -> None:
         where = edited.named(FILTERS[name])
         found: list[Transaction] = []
         after = edited.before.seq_number
@@ -377,7 +377,7 @@ class TestLogFilters:
         assert found == edited.wanted(where)
 
     @pytest.mark.parametrize("name", ["all", "an author", "a collection", "text", "box"])
-    async def test_newest_first(self, edited: Edited, name: str) -> None:
+    async def test_newest_first(self, edited: EditedCollection, name: str) -> None:
         where = edited.named(FILTERS[name])
         wanted = edited.wanted(where)[::-1]
         end = (edited.log[-1].seq_number or 0) + 1
@@ -387,7 +387,9 @@ class TestLogFilters:
             t for t in wanted if (t.seq_number or 0) < middle
         ]
 
-    async def downwards(self, edited: Edited, after: int, where: LogFilter) -> list[Transaction]:
+    async def downwards(
+        self, edited: EditedCollection, after: int, where: LogFilter
+    ) -> list[Transaction]:
         """Read the log in pages, newest first, from a version down to the first edit."""
         found: list[Transaction] = []
         while page := await edited.storage.transactions(after, 2, where, newest_first=True):
@@ -399,7 +401,9 @@ class TestLogFilters:
             after = page[-1].seq_number or 0
         return found
 
-    async def test_newest_first_begins_at_the_end_of_the_log(self, edited: Edited) -> None:
+    async def test_newest_first_begins_at_the_end_of_the_log(
+        self, edited: EditedCollection
+    ) -> None:
         await edited.one.write(lambda s: s.message("last", "the end"))
         await published(edited.storage)
         (last,) = await edited.storage.transactions(0, 1, newest_first=True)
@@ -415,8 +419,8 @@ class TestLogFilters:
             (LogFilter(authors=("\ud800",)), "authors"),
         ],
     )
-    async def test_what_cannot_be_asked_is_named(
-        self, edited: Edited, where: LogFilter, field: str
+    async def test_an_invalid_filter_is_named(
+        self, edited: EditedCollection, where: LogFilter, field: str
     ) -> None:
         with pytest.raises(InvalidArgument) as caught:
             await edited.found(where)

@@ -11,7 +11,7 @@ import pytest
 from naksha.model import limits
 from naksha.model.errors import Conflict, Expired, InUse, InvalidArgument
 from naksha.model.state import State
-from naksha.spi.storage import KeptObject, Storage, WriteSession
+from naksha.spi.storage import Storage, StoredObject, WriteSession
 from naksha.testing.models.json_values import same
 from naksha.testing.models.strategies import NASTY_TEXTS
 from naksha.testing.storage.suite_support import (
@@ -44,40 +44,40 @@ JSON_VALUES: tuple[Any, ...] = (
 
 async def keep(
     storage: Storage, kind: str, id: str, value: Any, expected: int | None = None
-) -> KeptObject:
-    return await storage.run(lambda s: s.keep(kind, id, value, expected=expected), APP)
+) -> StoredObject:
+    return await storage.run(lambda s: s.store_object(kind, id, value, expected=expected), APP)
 
 
 async def forget(storage: Storage, kind: str, id: str, expected: int | None = None) -> None:
-    await storage.run(lambda s: s.forget(kind, id, expected=expected), APP)
+    await storage.run(lambda s: s.remove_object(kind, id, expected=expected), APP)
 
 
-class TestKept:
+class TestStoredObjects:
     async def test_nothing_is_there_at_first(self, storage: Storage) -> None:
         kind = fresh_name("k")
-        assert await storage.kept(kind, "x") is None
-        assert await storage.all_kept(kind) == []
+        assert await storage.stored_object(kind, "x") is None
+        assert await storage.stored_objects(kind) == []
 
     async def test_what_was_kept_is_found(self, storage: Storage) -> None:
         kind = fresh_name("k")
         made = await keep(storage, kind, "x", {"n": 1})
-        assert made == KeptObject(kind, "x", {"n": 1}, 1)
-        assert await storage.kept(kind, "x") == made
-        assert await storage.all_kept(kind) == [made]
-        assert await storage.kept(kind, "y") is None
+        assert made == StoredObject(kind, "x", {"n": 1}, 1)
+        assert await storage.stored_object(kind, "x") == made
+        assert await storage.stored_objects(kind) == [made]
+        assert await storage.stored_object(kind, "y") is None
 
     async def test_every_change_is_a_revision(self, storage: Storage) -> None:
         kind = fresh_name("k")
         for revision, value in enumerate(("a", "b", "b", None), 1):
             made = await keep(storage, kind, "x", value)
             assert (made.value, made.revision) == (value, revision)
-            assert await storage.kept(kind, "x") == made
+            assert await storage.stored_object(kind, "x") == made
 
     @pytest.mark.parametrize("value", JSON_VALUES)
     async def test_any_json_comes_back(self, storage: Storage, value: Any) -> None:
         kind = fresh_name("k")
         await keep(storage, kind, "x", value)
-        found = await storage.kept(kind, "x")
+        found = await storage.stored_object(kind, "x")
         assert found is not None
         assert same(found.value, value)
 
@@ -92,7 +92,7 @@ class TestKept:
             with pytest.raises(Conflict) as caught:
                 await keep(storage, kind, "x", "never", wrong)
             assert "x" in str(caught.value)
-        assert await storage.kept(kind, "x") == second
+        assert await storage.stored_object(kind, "x") == second
 
     async def test_forgetting(self, storage: Storage) -> None:
         kind = fresh_name("k")
@@ -106,18 +106,18 @@ class TestKept:
             with pytest.raises(Conflict):
                 await forget(storage, kind, "x", wrong)
         await forget(storage, kind, "x", 2)
-        assert await storage.kept(kind, "x") is None
+        assert await storage.stored_object(kind, "x") is None
         assert (await keep(storage, kind, "x", 3, 0)).revision == 1
         await forget(storage, kind, "x")
-        assert await storage.all_kept(kind) == []
+        assert await storage.stored_objects(kind) == []
 
     async def test_kinds_are_apart(self, storage: Storage) -> None:
         one, two = fresh_name("k"), fresh_name("k")
         await keep(storage, one, "x", 1)
         await keep(storage, two, "x", 2)
         await forget(storage, one, "x")
-        found = await storage.kept(two, "x")
-        assert found == KeptObject(two, "x", 2, 1)
+        found = await storage.stored_object(two, "x")
+        assert found == StoredObject(two, "x", 2, 1)
 
     async def test_ids_may_be_any_text_and_come_in_order(self, storage: Storage) -> None:
         kind = fresh_name("k")
@@ -125,10 +125,10 @@ class TestKept:
 
         async def work(session: WriteSession) -> None:
             for id in ids:
-                await session.keep(kind, id, id)
+                await session.store_object(kind, id, id)
 
         await storage.run(work, APP)
-        assert [(k.id, k.value) for k in await storage.all_kept(kind)] == [
+        assert [(k.id, k.value) for k in await storage.stored_objects(kind)] == [
             (id, id) for id in sorted(ids)
         ]
 
@@ -139,39 +139,39 @@ class TestKept:
 
         async def work(session: WriteSession) -> None:
             for id in ids:
-                await session.keep(kind, id, None)
+                await session.store_object(kind, id, None)
 
         await storage.run(work, APP)
-        found = [k.id for k in await storage.all_kept(kind, prefix)]
+        found = [k.id for k in await storage.stored_objects(kind, prefix)]
         assert found == sorted(id for id in ids if id.startswith(prefix))
 
     async def test_a_session_sees_its_own_and_others_do_not(self, storage: Storage) -> None:
         kind = fresh_name("k")
         async with storage.write(APP) as session:
-            made = await session.keep(kind, "x", 1)
-            assert await session.kept(kind, "x") == made
-            assert await session.all_kept(kind) == [made]
-            assert await storage.kept(kind, "x") is None
-            await session.keep(kind, "x", 2, expected=1)
-        assert await storage.kept(kind, "x") == KeptObject(kind, "x", 2, 2)
+            made = await session.store_object(kind, "x", 1)
+            assert await session.stored_object(kind, "x") == made
+            assert await session.stored_objects(kind) == [made]
+            assert await storage.stored_object(kind, "x") is None
+            await session.store_object(kind, "x", 2, expected=1)
+        assert await storage.stored_object(kind, "x") == StoredObject(kind, "x", 2, 2)
 
     async def test_what_is_rolled_back_is_not_kept(self, storage: Storage) -> None:
         kind = fresh_name("k")
         await keep(storage, kind, "there", 1)
 
         async def work(session: WriteSession) -> None:
-            await session.keep(kind, "new", 1)
-            await session.forget(kind, "there")
+            await session.store_object(kind, "new", 1)
+            await session.remove_object(kind, "there")
 
         await rolled_back(storage, work)
-        assert [k.id for k in await storage.all_kept(kind)] == ["there"]
+        assert [k.id for k in await storage.stored_objects(kind)] == ["there"]
 
     async def test_it_is_one_transaction_with_the_features(self, places: Handle) -> None:
         kind = fresh_name("k")
 
         async def work(session: WriteSession) -> None:
             await session.create(places.name, [point("x")])
-            await session.keep(kind, "x", 1, expected=4)
+            await session.store_object(kind, "x", 1, expected=4)
 
         with pytest.raises(Conflict):
             await places.write(work)
@@ -181,7 +181,7 @@ class TestKept:
         kind = fresh_name("k")
         before = await published(storage)
         async with storage.write(APP) as session:
-            await session.keep(kind, "x", 1)
+            await session.store_object(kind, "x", 1)
             assert session.txn is None
         assert await log_after(storage, before) == []
 
@@ -190,10 +190,10 @@ class TestKept:
         results = await asyncio.gather(
             *(keep(storage, kind, "x", n, 0) for n in range(8)), return_exceptions=True
         )
-        made = [r for r in results if isinstance(r, KeptObject)]
+        made = [r for r in results if isinstance(r, StoredObject)]
         assert len(made) == 1
         assert sum(isinstance(r, Conflict) for r in results) == 7
-        assert await storage.kept(kind, "x") == made[0]
+        assert await storage.stored_object(kind, "x") == made[0]
 
     async def test_no_change_is_lost(self, storage: Storage) -> None:
         kind = fresh_name("k")
@@ -201,7 +201,7 @@ class TestKept:
 
         async def add() -> None:
             while True:
-                found = await storage.kept(kind, "x")
+                found = await storage.stored_object(kind, "x")
                 assert found is not None
                 try:
                     await keep(storage, kind, "x", found.value + 1, found.revision)
@@ -210,7 +210,7 @@ class TestKept:
                     continue
 
         await asyncio.gather(*(add() for _ in range(6)))
-        assert await storage.kept(kind, "x") == KeptObject(kind, "x", 6, 7)
+        assert await storage.stored_object(kind, "x") == StoredObject(kind, "x", 6, 7)
 
     @pytest.mark.parametrize(
         ("kind", "id", "value", "field"),
@@ -347,7 +347,7 @@ class TestMergedStates:
         await places.create(point("base"))
         return await places.get("base")
 
-    async def test_they_are_told_by_the_features(self, places: Handle) -> None:
+    async def test_merged_states_come_from_the_features(self, places: Handle) -> None:
         base = await self.state(places)
         await places.create(point("old", n=1))
         features = [point("old", n=2), point("new"), point("plain")]

@@ -12,7 +12,7 @@ from naksha.model.errors import Conflict, FeatureExists, FeatureNotFound, NotFou
 from naksha.model.query import Bbox, Intersects, Op, Query, States, Test, Tile
 from naksha.model.version import AtSeq, AtTime
 from naksha.spi.storage import Storage, WriteSession
-from naksha.testing.storage.branch_support import Branch, branch_of, everything
+from naksha.testing.storage.branch_case import BranchCase, branch_of, raw_states
 from naksha.testing.storage.read.suite_paging import pages
 from naksha.testing.storage.suite_support import (
     APP,
@@ -51,20 +51,20 @@ async def main(storage: Storage) -> Handle:
 
 
 @pytest.fixture
-async def branch(main: Handle) -> Branch:
+async def branch(main: Handle) -> BranchCase:
     """A branch of main with that collection."""
     return await branch_of(main.storage)
 
 
 @pytest.fixture
-def there(branch: Branch, main: Handle) -> Handle:
+def there(branch: BranchCase, main: Handle) -> Handle:
     """The collection on the branch."""
     return branch.on(main)
 
 
 class TestReadingABranch:
     async def test_a_new_branch_is_what_it_was_made_from(self, main: Handle, there: Handle) -> None:
-        assert await everything(there) == await everything(main)
+        assert await raw_states(there) == await raw_states(main)
         assert await there.storage.count(there.name, Query()) == 4
         assert (await there.get("b")).raw == (await main.get("b")).raw
         assert await there.storage.collection(there.name) == await main.storage.collection(
@@ -72,18 +72,18 @@ class TestReadingABranch:
         )
 
     async def test_main_goes_on_underneath(self, main: Handle, there: Handle) -> None:
-        before = await everything(there)
+        before = await raw_states(there)
         await stirred(main)
-        assert await everything(there) == before
+        assert await raw_states(there) == before
         await there.published()
         assert raw_of(await pages(there, Query(limit=2))) == before[0]
 
     async def test_main_does_not_see_the_branch(self, main: Handle, there: Handle) -> None:
-        before = await everything(main)
+        before = await raw_states(main)
         await there.upsert(point("a", n=5), point("new"))
         await there.delete("b")
         await there.restore("dead")
-        assert await everything(main) == before
+        assert await raw_states(main) == before
         assert await main.storage.count(main.name, Query()) == 4
 
     async def test_branches_do_not_see_each_other(self, main: Handle, there: Handle) -> None:
@@ -293,7 +293,7 @@ class TestWritingOnABranch:
 
     async def test_equal_content_writes_nothing(self, main: Handle, there: Handle) -> None:
         before = await there.published()
-        everywhere = await everything(there)
+        everywhere = await raw_states(there)
         (outcome,) = await there.update(point("b", *HERE, n=2))
         below = await main.get("b")
         assert (outcome.action, outcome.uuid) == ("RETAINED", below.uuid)
@@ -301,7 +301,7 @@ class TestWritingOnABranch:
         assert outcome.state.raw == below.raw
         assert await there.published() == before
         await stirred(main)
-        assert await everything(there) == everywhere
+        assert await raw_states(there) == everywhere
 
     async def test_locks(self, main: Handle, there: Handle) -> None:
         below = await main.get("b")
@@ -353,7 +353,7 @@ class TestWritingOnABranch:
         assert len([s for s in await there.all() if s.id == "b"]) == 3
         assert ids_of(await there.deleted()) == ["dead", "new"]
 
-    async def test_a_session_sees_its_writes_and_nobody_else_does(
+    async def test_only_the_session_sees_its_uncommitted_writes(
         self, main: Handle, there: Handle
     ) -> None:
         async with there.storage.write(APP) as session:
@@ -369,16 +369,16 @@ class TestWritingOnABranch:
         assert ids_of(await main.live()) == ["a", "b", "c", "d"]
 
     async def test_rolled_back_nothing_is_left(self, main: Handle, there: Handle) -> None:
-        before = await everything(there)
+        before = await raw_states(there)
 
         async def work(session: WriteSession) -> None:
             await session.upsert(there.name, [point("a", n=5), point("new")])
             await session.delete(there.name, ["b"])
 
         await rolled_back(there.storage, work)
-        assert await everything(there) == before
+        assert await raw_states(there) == before
         await stirred(main)
-        assert await everything(there) == before
+        assert await raw_states(there) == before
 
     async def test_several_collections_in_one_transaction(self, storage: Storage) -> None:
         one, two = await new_collection(storage), await new_collection(storage)
@@ -424,7 +424,9 @@ class TestStateIdsOnABranch:
         assert (await there.storage.state(untouched.uuid)).raw == untouched.raw
         assert (await main.storage.state(untouched.uuid)).xyz["txn_next"] != "0"
 
-    async def test_of_a_dropped_overlay_they_are_gone(self, branch: Branch, there: Handle) -> None:
+    async def test_of_a_dropped_overlay_they_are_gone(
+        self, branch: BranchCase, there: Handle
+    ) -> None:
         await there.update(point("a", n=5))
         state = await there.get("a")
         assert (await branch.main.state(state.uuid)).raw == state.raw
@@ -439,10 +441,10 @@ class TestVersionsOfABranch:
         steps: list[tuple[Handle, Callable[[Handle], Awaitable[object]]]] = []
         wanted = []
         await main.create(point("x", n=1), point("y", n=1))
-        wanted.append((await main.published(), await everything(main)))
+        wanted.append((await main.published(), await raw_states(main)))
         await main.update(point("x", n=2))
         await main.delete("y")
-        wanted.append((await main.published(), await everything(main)))
+        wanted.append((await main.published(), await raw_states(main)))
         branch = await branch_of(storage)
         there = branch.on(main)
         steps = [
@@ -456,11 +458,11 @@ class TestVersionsOfABranch:
         ]
         for handle, step in steps:
             await step(handle)
-            wanted.append((await main.published(), await everything(there)))
+            wanted.append((await main.published(), await raw_states(there)))
         for version, states in wanted:
-            assert await everything(there, seq(version)) == states
-            assert await everything(there, AtTime(version.published_ms)) is not None
-        assert await everything(there, AtSeq(0)) == [[], [], []]
+            assert await raw_states(there, seq(version)) == states
+            assert await raw_states(there, AtTime(version.published_ms)) is not None
+        assert await raw_states(there, AtSeq(0)) == [[], [], []]
         await check_replaced(there, [version for version, _ in wanted])
 
     async def test_what_was_replaced_through_all_layers(self, storage: Storage) -> None:

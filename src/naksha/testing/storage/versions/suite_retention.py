@@ -313,7 +313,7 @@ NOON = 1_930_392_000_000
 
 
 @dataclass
-class Logged:
+class LoggedDays:
     """A storage with one version per day, and its clock at the last of them."""
 
     handle: Handle
@@ -336,9 +336,9 @@ class Logged:
 
 
 @pytest.fixture
-async def logged(make_storage: StorageMaker) -> Logged:
+async def logged(make_storage: StorageMaker) -> LoggedDays:
     clock = MovableClock(NOON)
-    made = Logged(await new_collection(await make_storage(clock=clock)), clock, [])
+    made = LoggedDays(await new_collection(await make_storage(clock=clock)), clock, [])
     for day in range(DAYS):
         clock.time_ms = NOON + day * DAY_MS
         await made.write()
@@ -346,7 +346,7 @@ async def logged(make_storage: StorageMaker) -> Logged:
 
 
 class TestLogRetention:
-    async def test_days_beyond_it_are_gone(self, logged: Logged) -> None:
+    async def test_days_beyond_it_are_gone(self, logged: LoggedDays) -> None:
         await logged.storage.keep_log(2)
         await logged.storage.maintain()
         gone, kept = logged.versions[4], logged.versions[5:]
@@ -366,7 +366,7 @@ class TestLogRetention:
             await logged.storage.transaction(kept[1].txn + 77)
         assert (await logged.write()).seq_number == kept[-1].seq_number + 1
 
-    async def test_newest_first_it_ends_where_it_ends(self, logged: Logged) -> None:
+    async def test_newest_first_it_ends_where_it_ends(self, logged: LoggedDays) -> None:
         await logged.storage.keep_log(2)
         await logged.storage.maintain()
         whole = await logged.storage.transactions(newest_first=True)
@@ -378,13 +378,13 @@ class TestLogRetention:
             await logged.storage.transactions(oldest - 1, newest_first=True)
         assert caught.value.oldest == oldest
 
-    async def test_it_is_kept_from_a_pin_on(self, logged: Logged) -> None:
+    async def test_it_is_kept_from_a_pin_on(self, logged: LoggedDays) -> None:
         await logged.storage.keep_log(0)
         await logged.storage.pin("subscriber", logged.versions[2], logged.handle.name)
         await logged.storage.maintain(logged.clock.time_ms + 90 * DAY_MS)
         assert await logged.kept() == [v.txn for v in logged.versions[2:]]
 
-    async def test_the_last_version_stays_known(self, logged: Logged) -> None:
+    async def test_the_last_version_stays_known(self, logged: LoggedDays) -> None:
         await logged.storage.keep_log(0)
         logged.clock.time_ms += 100 * DAY_MS
         await logged.storage.maintain()
@@ -392,14 +392,14 @@ class TestLogRetention:
         assert await logged.storage.resolve(AtSeq(last.seq_number)) == last
         assert (await logged.write()).seq_number == last.seq_number + 1
 
-    async def test_what_is_said_last_counts(self, logged: Logged) -> None:
+    async def test_the_last_setting_counts(self, logged: LoggedDays) -> None:
         before = await logged.kept()
         await logged.storage.keep_log(0)
         await logged.storage.keep_log(INT8_MAX)
         await logged.storage.maintain()
         assert await logged.kept() == before
 
-    async def test_without_history_versions_stay_expired(self, logged: Logged) -> None:
+    async def test_without_history_versions_stay_expired(self, logged: LoggedDays) -> None:
         await logged.handle.change(history_enabled=False)
         written = await logged.write()
         logged.clock.time_ms += 30 * DAY_MS

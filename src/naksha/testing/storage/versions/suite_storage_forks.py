@@ -12,7 +12,7 @@ from naksha.model.identity.guid import Guid
 from naksha.model.identity.uuids import Uuid
 from naksha.model.state import State
 from naksha.spi.storage import Storage
-from naksha.testing.storage.branch_support import branch_of
+from naksha.testing.storage.branch_case import branch_of
 from naksha.testing.storage.suite_support import APP, Handle, new_collection, point, with_xyz
 from naksha.testing.storage.write.suite_namespace import uuid_form
 
@@ -132,7 +132,7 @@ class TestForks:
         with pytest.raises(NotFound):
             await last.state(beyond.uuid)
 
-    async def test_new_collections_of_both_are_told_apart(
+    async def test_new_collections_of_both_are_distinguished(
         self, places: Handle, fork_storage: StorageForker
     ) -> None:
         copy = await fork_storage(places.storage, "copy")

@@ -267,9 +267,7 @@ class TestDatedTransactions:
         await handle.update(point("x", n="today"))
         assert date_of((await handle.get("x")).txn) < tomorrow() + timedelta(days=1)
 
-    async def test_now_is_what_the_clock_of_the_storage_says(
-        self, make_storage: StorageMaker
-    ) -> None:
+    async def test_the_time_is_that_of_the_storage_clock(self, make_storage: StorageMaker) -> None:
         clock = MovableClock(ms(PAST, 12))
         storage = await make_storage(clock=clock)
         with pytest.raises(InvalidArgument, match="future"):

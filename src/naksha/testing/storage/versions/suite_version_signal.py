@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from naksha.model.transaction import MAIN
-from naksha.spi.storage import Layer, Storage
+from naksha.spi.storage import BranchLayer, Storage
 from naksha.testing.storage.suite_support import (
     APP,
     Handle,
@@ -20,13 +20,13 @@ PATIENCE_S = 60.0
 """Far longer than any notification takes."""
 
 
-class TestWaitingForNews:
-    async def test_what_is_published_already_is_told_at_once(self, places: Handle) -> None:
+class TestWaitingForVersions:
+    async def test_a_published_version_is_returned_at_once(self, places: Handle) -> None:
         last = (await places.published()).seq_number
         assert await places.storage.wait_beyond(last - 1, PATIENCE_S) >= last
         assert await places.storage.wait_beyond(-1, 0) >= last
 
-    async def test_without_news_it_ends_with_the_last_version(self, empty_storage: Storage) -> None:
+    async def test_a_timeout_returns_the_last_version(self, empty_storage: Storage) -> None:
         assert await empty_storage.wait_beyond(0, 0) == 0
         assert await empty_storage.wait_beyond(0, 0.05) == 0
         handle = await new_collection(empty_storage)
@@ -62,9 +62,7 @@ class TestWaitingForNews:
             assert seen == sorted(set(seen))
             assert seen[-1] == rounds + 1
 
-    async def test_news_that_come_between_two_calls_are_not_missed(
-        self, empty_storage: Storage
-    ) -> None:
+    async def test_a_version_between_two_calls_is_not_missed(self, empty_storage: Storage) -> None:
         handle = await new_collection(empty_storage)
         for n in range(20):
             waiting = asyncio.create_task(empty_storage.wait_beyond(n + 1, PATIENCE_S))
@@ -73,7 +71,7 @@ class TestWaitingForNews:
             await handle.create(point(f"x{n}"))
             assert await waiting == n + 2
 
-    async def test_what_an_open_transaction_holds_back_is_told_when_it_ends(
+    async def test_a_held_back_version_is_returned_when_the_transaction_ends(
         self, storage: Storage
     ) -> None:
         one, two = await new_collection(storage), await new_collection(storage)
@@ -88,18 +86,18 @@ class TestWaitingForNews:
                 assert await storage.wait_beyond(before, 0.05) == before
         assert await waiting == before + 2
 
-    async def test_a_branch_tells_the_versions_of_the_storage(self, storage: Storage) -> None:
+    async def test_a_branch_returns_the_versions_of_the_storage(self, storage: Storage) -> None:
         handle = await new_collection(storage)
         version = await handle.published()
         overlay = await storage.run(lambda session: session.new_overlay(), APP)
-        branch = storage.on_branch((Layer(overlay, None), Layer(MAIN, version.txn)))
+        branch = storage.on_branch((BranchLayer(overlay, None), BranchLayer(MAIN, version.txn)))
         last = await branch.wait_beyond(-1, 0)
         waiting = asyncio.create_task(branch.wait_beyond(last, PATIENCE_S))
         await branch.run(lambda session: session.create(handle.name, [point("x")]), APP)
         assert await waiting == last + 1
         assert await storage.wait_beyond(last, 0) == last + 1
 
-    async def test_who_gives_up_disturbs_nobody(self, empty_storage: Storage) -> None:
+    async def test_a_cancelled_waiter_does_not_disturb_others(self, empty_storage: Storage) -> None:
         handle = await new_collection(empty_storage)
         waiting = [asyncio.create_task(empty_storage.wait_beyond(1, PATIENCE_S)) for _ in range(10)]
         await asyncio.sleep(0.01)

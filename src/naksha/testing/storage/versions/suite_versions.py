@@ -213,7 +213,7 @@ class TestVersions:
         assert ids_of(await one.live(seq(version))) == ["x"]
 
 
-class TestVersionsThatAreNot:
+class TestUnreadableVersions:
     async def test_after_the_last_is_not_yet_published(self, places: Handle) -> None:
         await places.create(point("x"))
         last = await places.published()
@@ -263,7 +263,7 @@ class TestVersionsThatAreNot:
             await storage.transaction(2_001_010_100_000_000_007)
 
 
-class TestTime:
+class TestVersionsByTime:
     async def test_a_time_means_the_last_version_published_until_then(self, places: Handle) -> None:
         versions = []
         for n in range(4):
@@ -281,7 +281,7 @@ class TestTime:
             assert before.seq_number < version.seq_number
             assert n == 0 or before.seq_number >= versions[0].seq_number
 
-    async def test_the_last_publication_itself_can_be_asked_for(self, places: Handle) -> None:
+    async def test_the_time_of_the_last_publication_is_readable(self, places: Handle) -> None:
         await places.create(point("x"))
         last = await places.published()
         assert await places.storage.resolve(AtTime(last.published_ms)) == last

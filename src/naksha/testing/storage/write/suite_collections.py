@@ -294,7 +294,7 @@ class TestDroppingCollections:
             with pytest.raises(CollectionNotFound):
                 await call()
 
-    async def test_dropped_is_listed_only_when_asked_for(self, places: Handle) -> None:
+    async def test_dropped_collections_are_listed_only_on_request(self, places: Handle) -> None:
         await drop(places)
         storage = places.storage
         assert places.name not in [info.id for info in await storage.collections()]

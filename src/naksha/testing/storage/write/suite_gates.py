@@ -14,8 +14,8 @@ from naksha.model.query import Query, States
 from naksha.model.state import State
 from naksha.model.transaction import MAIN, LogFilter
 from naksha.model.version import HEAD, AtSeq
-from naksha.spi.storage import Layer, Reader, Storage, WriteSession
-from naksha.testing.storage.branch_support import Branch, branch_of
+from naksha.spi.storage import BranchLayer, Storage, StorageReader, WriteSession
+from naksha.testing.storage.branch_case import BranchCase, branch_of
 from naksha.testing.storage.suite_support import (
     APP,
     Handle,
@@ -33,12 +33,12 @@ PATIENCE_S = 60
 WRITERS = 4
 
 
-async def live(reader: Reader, name: str) -> list[State]:
+async def live(reader: StorageReader, name: str) -> list[State]:
     return in_order([state async for state in reader.states(name, Query())])
 
 
 class TestGates:
-    async def test_nobody_else_writes_while_they_are_closed(self, places: Handle) -> None:
+    async def test_closed_gates_exclude_other_writers(self, places: Handle) -> None:
         await places.create(point("x", n=0))
         async with asyncio.timeout(PATIENCE_S):
             async with places.storage.write(APP) as session:
@@ -125,7 +125,11 @@ class TestOtherBranchesInASession:
         version = await published(places.storage)
         async with two.storage.write(APP) as session:
             await session.upsert(places.name, [point("x", n=2)])
-            for layers, n in ((one.layers, 1), (two.layers, 2), ((Layer(MAIN, None),), "main")):
+            for layers, n in (
+                (one.layers, 1),
+                (two.layers, 2),
+                ((BranchLayer(MAIN, None),), "main"),
+            ):
                 seen = session.on_branch(layers)
                 (state,) = await live(seen, places.name)
                 assert content(state)["properties"] == {"n": n}
@@ -142,13 +146,13 @@ class TestBranchingOff:
         await places.create(point("x", n=0), point("y", n=0))
         base = await published(places.storage)
         await places.update(point("x", n="later"))
-        below = (Layer(MAIN, base.txn),)
+        below = (BranchLayer(MAIN, base.txn),)
         async with places.storage.write(APP) as session:
             overlay = await session.branch_off(below)
             await session.update(places.name, [point("x", n=1)])
             await session.delete(places.name, ["y"])
             assert ids_of(await live(session, places.name)) == ["x"]
-            layers = (Layer(overlay, None), *below)
+            layers = (BranchLayer(overlay, None), *below)
             with pytest.raises(NotFound):
                 await Handle(places.storage.on_branch(layers), places.name).live()
         there = Handle(places.storage.on_branch(layers), places.name)
@@ -167,19 +171,19 @@ class TestBranchingOff:
         made: list[int] = []
 
         async def work(session: WriteSession) -> None:
-            made.append(await session.branch_off((Layer(MAIN, base.txn),)))
+            made.append(await session.branch_off((BranchLayer(MAIN, base.txn),)))
             await session.update(places.name, [point("x", n=1)])
 
         await rolled_back(places.storage, work)
         (overlay,) = made
-        layers = (Layer(overlay, None), Layer(MAIN, base.txn))
+        layers = (BranchLayer(overlay, None), BranchLayer(MAIN, base.txn))
         with pytest.raises(NotFound, match=r"[Oo]verlay \d+ does not exist"):
             await Handle(places.storage.on_branch(layers), places.name).live()
         assert [content(s)["properties"] for s in await places.live()] == [{"n": 0}]
 
     async def test_only_from_main_and_at_first(self, places: Handle) -> None:
         base = await published(places.storage)
-        below = (Layer(MAIN, base.txn),)
+        below = (BranchLayer(MAIN, base.txn),)
         branch = await branch_of(places.storage)
         with pytest.raises(NotSupported, match="branch can only be created"):
             async with branch.storage.write(APP) as session:
@@ -190,7 +194,7 @@ class TestBranchingOff:
                 await session.branch_off(below)
 
 
-async def freeze(branch: Branch) -> None:
+async def freeze(branch: BranchCase) -> None:
     await branch.main.run(lambda s: s.freeze_overlay(branch.overlay), APP)
 
 

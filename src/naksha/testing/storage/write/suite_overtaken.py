@@ -133,18 +133,16 @@ async def check_repeated(storage: Storage, step: Step, work: Work) -> Handle:
     return handle
 
 
-class TestOvertaken:
+class TestOvertakenSessions:
     @pytest.mark.parametrize("case", CASES)
-    async def test_a_session_is_told_to_repeat(self, empty_storage: Storage, case: str) -> None:
+    async def test_a_session_raises_retryable(self, empty_storage: Storage, case: str) -> None:
         await check_told_to_repeat(empty_storage, *CASES[case])
 
     @pytest.mark.parametrize("case", CASES)
     async def test_run_repeats_by_itself(self, empty_storage: Storage, case: str) -> None:
         await check_history(await check_repeated(empty_storage, *CASES[case]))
 
-    async def test_features_that_nobody_touched_can_be_written(
-        self, empty_storage: Storage
-    ) -> None:
+    async def test_untouched_features_can_be_written(self, empty_storage: Storage) -> None:
         handle, other = await prepared(empty_storage)
         async with empty_storage.write(APP) as session:
             await session.create(other.name, [point("number")])
@@ -157,7 +155,7 @@ class TestOvertaken:
 
 class TestOvertakenCollections:
     @pytest.mark.parametrize("case", COLLECTION_CASES)
-    async def test_a_session_is_told_to_repeat(self, empty_storage: Storage, case: str) -> None:
+    async def test_a_session_raises_retryable(self, empty_storage: Storage, case: str) -> None:
         await check_told_to_repeat(empty_storage, *COLLECTION_CASES[case])
 
     @pytest.mark.parametrize("case", COLLECTION_CASES)

@@ -16,7 +16,7 @@ from naksha.model.errors import (
     Retryable,
 )
 from naksha.model.query import Query
-from naksha.model.state import Outcome
+from naksha.model.state import WriteOutcome
 from naksha.spi.changes import Change, Delete, Put, Restore
 from naksha.spi.storage import Storage, WriteSession
 from naksha.testing.storage.suite_support import (
@@ -33,7 +33,7 @@ from naksha.testing.storage.suite_support import (
 )
 
 
-def actions(outcomes: list[list[Outcome]]) -> list[list[str]]:
+def actions(outcomes: list[list[WriteOutcome]]) -> list[list[str]]:
     return [[outcome.action for outcome in each] for each in outcomes]
 
 
@@ -211,8 +211,10 @@ class TestResolvedCollections:
         await Handle(other, places.name).change(id_prefix="p:")
         what = [point("p:x", n=1)] if kind == "upsert" else ["p:x"]
 
-        async def work(session: WriteSession) -> list[Outcome]:
-            outcomes: list[Outcome] = await getattr(session, kind)(places.name, what, commit=commit)
+        async def work(session: WriteSession) -> list[WriteOutcome]:
+            outcomes: list[WriteOutcome] = await getattr(session, kind)(
+                places.name, what, commit=commit
+            )
             return outcomes
 
         (outcome,) = await places.storage.run(work, APP)

@@ -12,7 +12,7 @@ from naksha.model.errors import (
     NakshaError,
 )
 from naksha.model.query import Query, States
-from naksha.model.state import Outcome
+from naksha.model.state import WriteOutcome
 from naksha.spi.storage import Storage, WriteSession
 from naksha.testing.models.json_values import same
 from naksha.testing.storage.suite_support import (
@@ -30,7 +30,7 @@ from naksha.testing.storage.suite_support import (
 )
 
 
-def actions(outcomes: list[Outcome]) -> list[tuple[str, str]]:
+def actions(outcomes: list[WriteOutcome]) -> list[tuple[str, str]]:
     return [(outcome.id, outcome.action) for outcome in outcomes]
 
 
@@ -44,7 +44,7 @@ class TestCreate:
         assert outcome.state is not None
         assert outcome.state.feature == state.feature
 
-    async def test_states_are_returned_only_when_asked_for(self, places: Handle) -> None:
+    async def test_states_are_returned_only_on_request(self, places: Handle) -> None:
         (outcome,) = await places.write(lambda s: s.create(places.name, [point("x")]))
         assert outcome.state is None
         assert outcome.uuid == (await places.get("x")).uuid
@@ -54,7 +54,7 @@ class TestCreate:
         outcomes = await places.create(*map(point, names))
         assert [outcome.id for outcome in outcomes] == names
 
-    async def test_missing_ids_are_generated_and_told(self, places: Handle) -> None:
+    async def test_missing_ids_are_generated_and_returned(self, places: Handle) -> None:
         outcomes = await places.create(
             feature(None, n=1), feature(None, n=2), {"type": "Feature", "id": None}
         )
@@ -395,9 +395,7 @@ class TestOneTransaction:
         assert (await two.get("y")).txn == txn
         assert (await published(storage)).seq_number == before.seq_number + 1
 
-    async def test_a_session_reads_its_own_writes_and_nobody_else_does(
-        self, places: Handle
-    ) -> None:
+    async def test_only_the_session_reads_its_uncommitted_writes(self, places: Handle) -> None:
         await places.create(point("gone"), point("kept", n=1))
         async with places.storage.write(APP) as session:
             await session.create(places.name, [point("new")])
@@ -451,7 +449,7 @@ class TestLayers:
             await places.write(lambda s: s.create(places.name, [point("x")], after=after))
         assert caught.value.field == "after"
 
-    async def test_a_tombstone_says_that_it_does_not_mask(self, places: Handle) -> None:
+    async def test_a_tombstone_records_that_it_does_not_mask(self, places: Handle) -> None:
         await places.create(point("x"), point("y"))
         (outcome, nothing) = await places.write(
             lambda s: s.delete(places.name, ["x", "none"], masks=False, returning=True)

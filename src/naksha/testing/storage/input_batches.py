@@ -1,4 +1,4 @@
-"""Conversion of features to the columns that a storage stages (`naksha.spi.arrow.GIVEN`)."""
+"""Conversion of features to the columns that a storage stages (`naksha.spi.arrow.INPUT`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from naksha.model.geo.geometry import encode_geometries
 from naksha.model.state import XYZ
-from naksha.spi.arrow import GIVEN
+from naksha.spi.arrow import INPUT
 from naksha.spi.storage import Feature
 
 _OWN = ("type", "id", "geometry", "properties")
@@ -20,7 +20,7 @@ def given_batch(features: Sequence[Feature]) -> pa.RecordBatch:
     """Return features as one batch, with tags and crid in columns where possible."""
     geometries = encode_geometries(features).wkb
     rows = [_row(each, wkb) for each, wkb in zip(features, geometries, strict=True)]
-    return pa.RecordBatch.from_pylist(rows, schema=GIVEN)
+    return pa.RecordBatch.from_pylist(rows, schema=INPUT)
 
 
 def _row(feature: Feature, wkb: bytes | None) -> dict[str, Any]:

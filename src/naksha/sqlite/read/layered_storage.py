@@ -23,29 +23,29 @@ from naksha.model.identity.names import check_app_id, check_author, check_text
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.identity.txn import check_dated
 from naksha.model.query import Query, SortKey
-from naksha.model.state import Found, State
+from naksha.model.state import MatchingState, State
 from naksha.model.statistics import Statistics
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.version import HEAD, Head, Version, VersionSelector
 from naksha.spi.arrow import STATES, schema_of
 from naksha.spi.clock import Clock
-from naksha.spi.storage import KeptObject, Page, Split, WriteSession
+from naksha.spi.query.sort_keys import check_matching_query
+from naksha.spi.storage import Split, StatePage, StoredObject, WriteSession
 from naksha.spi.support import chunks
-from naksha.spi.support.sort_keys import check_found
-from naksha.spi.support.version_signal import News
-from naksha.spi.support.write_input import check_days, check_kept
+from naksha.spi.support.version_signal import VersionSignal
+from naksha.spi.support.write_input import check_days, check_stored_object
 from naksha.sqlite.bulk import splits
-from naksha.sqlite.bulk.stage_files import StageFiles
-from naksha.sqlite.connection.errors import Locked
-from naksha.sqlite.connection.readers import NoReaderFree, Readers, Snapshot
+from naksha.sqlite.bulk.stage_files import StagingFiles
+from naksha.sqlite.connection.errors import WriteLockTimeout
+from naksha.sqlite.connection.readers import PoolExhausted, ReaderPool, ReadSnapshot
 from naksha.sqlite.maintenance import pins
 from naksha.sqlite.read import layers, log, objects, versions
 from naksha.sqlite.read import queries as reading
 from naksha.sqlite.read.layers import Layers
 from naksha.sqlite.sql import queries
 from naksha.sqlite.write.session import SqliteSession
-from naksha.sqlite.write.transaction import Transaction as OpenTransaction
-from naksha.sqlite.write.writer import WITHIN, Entry, Writer, within
+from naksha.sqlite.write.transaction import WriteTransaction as OpenTransaction
+from naksha.sqlite.write.writer import WITHIN, QueuedTransaction, WriterThread, within
 
 T = TypeVar("T")
 CHUNK: Final = 500
@@ -61,13 +61,13 @@ class OpenFile:
 
     info: StorageIdentity
     clock: Clock | None
-    readers: Readers
-    writer: Writer
-    news: News
-    stages: StageFiles
+    readers: ReaderPool
+    writer: WriterThread
+    version_signal: VersionSignal
+    stages: StagingFiles
 
 
-class View:
+class LayeredStorage:
     """Base class for implementations of `naksha.spi.storage.Storage`."""
 
     def __init__(self, file: OpenFile, seen: Layers, scope: Collection[str] | None = None) -> None:
@@ -89,11 +89,11 @@ class View:
         return self._file.info.number
 
     @property
-    def _readers(self) -> Readers:
+    def _readers(self) -> ReaderPool:
         return self._file.readers
 
     @property
-    def _writer(self) -> Writer:
+    def _writer(self) -> WriterThread:
         return self._file.writer
 
     def _now_ms(self) -> int | None:
@@ -127,7 +127,7 @@ class View:
     @asynccontextmanager
     async def _request(
         self, collection: str, query: Query, at: VersionSelector, *, pins_head: bool = True
-    ) -> AsyncIterator[tuple[Snapshot, reading.Request]]:
+    ) -> AsyncIterator[tuple[ReadSnapshot, reading.CollectionQuery]]:
         reads_head = query.limit is None or not pins_head
         if query.cursor is None and not (isinstance(at, Head) and reads_head):
             await self._publish()
@@ -135,13 +135,13 @@ class View:
             yield (
                 snapshot,
                 await snapshot.read(
-                    lambda c: reading.Request(
+                    lambda c: reading.CollectionQuery(
                         c, self._layers, collection, query, at, pins_head=pins_head
                     )
                 ),
             )
 
-    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> Page:
+    async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> StatePage:
         async with self._request(collection, query, at) as (snapshot, request):
             return await snapshot.read(lambda _: request.page())
 
@@ -149,7 +149,7 @@ class View:
         self, collection: str, query: Query, at: VersionSelector = HEAD
     ) -> AsyncIterator[State]:
         async with (
-            self._readers.streams.turn(query),
+            self._readers.streams.slot(query),
             self._request(collection, query, at) as (snapshot, request),
         ):
             left = query.limit
@@ -177,7 +177,7 @@ class View:
         # Read again from the start with a stream slot; small results do not have to wait for one.
         size = chunks.size_after(first)
         async with (
-            self._readers.streams.turn(query),
+            self._readers.streams.slot(query),
             self._request(collection, whole, at) as (snapshot, request),
         ):
             found = await snapshot.read(lambda _: islice(request.states(), query.limit))
@@ -185,19 +185,19 @@ class View:
                 yield states
                 size = chunks.size_after(states)
 
-    async def found(
+    async def matching_states(
         self,
         collection: str,
         query: Query,
         at: VersionSelector = HEAD,
         *,
         sort: Sequence[SortKey] = (),
-        after: Found | None = None,
-    ) -> list[Found]:
-        check_found(query, sort, after)
+        after: MatchingState | None = None,
+    ) -> list[MatchingState]:
+        check_matching_query(query, sort, after)
         plain = reading.uncut(query)
         async with self._request(collection, plain, at, pins_head=False) as (snapshot, request):
-            return await snapshot.read(lambda _: request.found(sort, after))
+            return await snapshot.read(lambda _: request.matching_states(sort, after))
 
     async def count(self, collection: str, query: Query, at: VersionSelector = HEAD) -> int:
         async with self._request(collection, reading.counted(query), at) as (snapshot, request):
@@ -220,12 +220,12 @@ class View:
     async def state(self, state_id: str) -> State:
         return await self._read(lambda c: reading.state(c, self._file.info, self._layers, state_id))
 
-    async def kept(self, kind: str, id: str) -> KeptObject | None:
-        check_kept(kind, id)
+    async def stored_object(self, kind: str, id: str) -> StoredObject | None:
+        check_stored_object(kind, id)
         return await self._read(lambda c: objects.find(c, kind, id))
 
-    async def all_kept(self, kind: str, prefix: str = "") -> list[KeptObject]:
-        check_kept(kind, prefix or kind)
+    async def stored_objects(self, kind: str, prefix: str = "") -> list[StoredObject]:
+        check_stored_object(kind, prefix or kind)
         return await self._read(lambda c: objects.find_all(c, kind, prefix))
 
     # ---- Splits ------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ class View:
     ) -> AsyncIterator[pa.RecordBatch]:
         """Read a split, independent of this view: the split itself names the layers it reads."""
         split.check_storage(self._file.info.key)
-        part = splits.part_of(split)
+        part = splits.payload_of(split)
         names = schema_of(STATES.names if columns is None else columns).names
         async with self._readers.snapshot() as snapshot:
             found = await snapshot.read(lambda c: splits.batches(c, split.collection, part, names))
@@ -258,18 +258,19 @@ class View:
     async def write(
         self, app_id: str, author: str | None = None, *, at_ms: int | None = None
     ) -> AsyncIterator[WriteSession]:
-        async with self._session(app_id, author, at_ms, keeps_place=False) as session:
+        async with self._session(app_id, author, at_ms, holds_writer=False) as session:
             yield session
 
     @asynccontextmanager
     async def _session(
-        self, app_id: str, author: str | None, at_ms: int | None, *, keeps_place: bool
+        self, app_id: str, author: str | None, at_ms: int | None, *, holds_writer: bool
     ) -> AsyncIterator[SqliteSession]:
         check_app_id(app_id)
         check_author(author)
         if self._layers[0].txn is not None:
             raise NotSupported(
-                "A view at a fixed version cannot be written to; open the branch at HEAD"
+                "The storage was opened at a past version and cannot be written to; open its "
+                "branch at HEAD"
             )
         start_ms = self._now_ms()
         if at_ms is not None:
@@ -284,7 +285,7 @@ class View:
             dated=at_ms is not None,
             layers=self._layers,
         )
-        entry = Entry(transaction, keeps_place=keeps_place, outer=within())
+        entry = QueuedTransaction(transaction, holds_writer=holds_writer, outer=within())
         session = SqliteSession(self._writer, self._readers, entry, self._file.info, self._scope)
         WITHIN.set(entry)
         try:
@@ -310,11 +311,11 @@ class View:
             stays = attempt >= limits.RETRY_GATE_COUNT
             session: SqliteSession | None = None
             try:
-                async with self._session(app_id, author, at_ms, keeps_place=stays) as session:
+                async with self._session(app_id, author, at_ms, holds_writer=stays) as session:
                     return await work(session)
             except Retryable as error:
                 if (
-                    isinstance(error, Locked | NoReaderFree)
+                    isinstance(error, WriteLockTimeout | PoolExhausted)
                     or (session is not None and session.is_committed)
                     or attempt + 1 == limits.RETRY_COUNT_MAX
                 ):
@@ -370,15 +371,15 @@ class View:
         return await self._read(lambda c: layers.resolve(c, self._layers, at, collection))
 
     async def wait_published(self, txn: int, timeout_s: float = 5.0) -> Version | None:
-        deadline, news = time.monotonic() + timeout_s, self._file.news
+        deadline, version_signal = time.monotonic() + timeout_s, self._file.version_signal
         await self._publish()
         while True:
-            coming = news.coming
+            next_version = version_signal.next_version
             version = await self._read(lambda c: versions.find(c, "version_by_txn", txn))
             left = deadline - time.monotonic()
             if version is not None or left <= 0:
                 return version
-            await news.wait(coming, left)
+            await version_signal.wait(next_version, left)
 
     async def wait_beyond(self, seq_number: int, timeout_s: float) -> int:
         async def look() -> int:
@@ -386,7 +387,7 @@ class View:
             last = await self._read(lambda c: versions.find(c, "last_version"))
             return 0 if last is None else last.seq_number
 
-        return await self._file.news.beyond(seq_number, timeout_s, look)
+        return await self._file.version_signal.wait_beyond(seq_number, timeout_s, look)
 
     async def publication(self) -> PublicationStatus:
         def find(connection: sqlite3.Connection) -> tuple[Version, int]:

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from naksha.model.errors import NakshaError
-from naksha.psql.connection.background import Background
+from naksha.psql.connection.background_task import BackgroundTask
 from naksha.psql.connection.driver import Direct
 from naksha.psql.connection.errors import translated
-from naksha.psql.maintenance.partitioning import Partitionings
+from naksha.psql.maintenance.partitioning import PartitioningStore
 from naksha.psql.sql import queries
 
 PARTITIONER: Final = 6
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 async def refresh_outdated(
-    partitionings: Partitionings, connect: Callable[[], Awaitable[Direct]]
+    partitionings: PartitioningStore, connect: Callable[[], Awaitable[Direct]]
 ) -> list[str]:
     """Refresh collections with `optimalPartitioning` that were written to; return their names.
 
@@ -45,7 +45,7 @@ async def refresh_outdated(
             await connection.close(timeout=PAUSE_S)
 
 
-async def _refresh(partitionings: Partitionings, collection: str) -> bool:
+async def _refresh(partitionings: PartitioningStore, collection: str) -> bool:
     try:
         if await partitionings.stored(collection) is not None:
             return False
@@ -56,26 +56,27 @@ async def _refresh(partitionings: Partitionings, collection: str) -> bool:
     return True
 
 
-class Partitioner(Background):
+class PartitioningTask(BackgroundTask):
     """Background task that refreshes the outdated partitionings of collections.
 
-    It checks the collections with `optimalPartitioning` at the start, and whenever `news` returns.
+    It checks the collections with `optimalPartitioning` at the start, and whenever
+    `wait_for_version` returns.
     """
 
     title = "Partitioning"
 
     def __init__(
         self,
-        partitionings: Partitionings,
+        partitionings: PartitioningStore,
         connect: Callable[[], Awaitable[Direct]],
-        news: Callable[[float], Awaitable[object]],
+        wait_for_version: Callable[[float], Awaitable[object]],
         interval_s: float,
         pause_s: float = PAUSE_S,
     ) -> None:
         super().__init__()
         self._partitionings = partitionings
         self._connect = connect
-        self._news = news
+        self._wait_for_version = wait_for_version
         self._interval_s = interval_s
         self._pause_s = pause_s
 
@@ -87,10 +88,10 @@ class Partitioner(Background):
         while True:
             # Start to listen before checking: a version published meanwhile ends the wait at
             # once.
-            news = asyncio.ensure_future(self._news(self._interval_s))
+            wait_for_version = asyncio.ensure_future(self._wait_for_version(self._interval_s))
             try:
                 await self._attempt(self.round)
                 await asyncio.sleep(self._pause_s)
-                await news
+                await wait_for_version
             finally:
-                news.cancel()
+                wait_for_version.cancel()

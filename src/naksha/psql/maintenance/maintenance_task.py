@@ -7,14 +7,14 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from naksha.psql.connection.background import Background
+from naksha.psql.connection.background_task import BackgroundTask
 
 JITTER: Final = 0.2
 """Random part of the interval, so that many storages do not run in lockstep."""
 _random = random.SystemRandom()
 
 
-class Maintainer(Background):
+class MaintenanceTask(BackgroundTask):
     """Background task that calls `work` every `interval_s` seconds.
 
     The first call follows after a random part of the interval.

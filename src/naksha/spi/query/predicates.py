@@ -1,12 +1,53 @@
-"""Evaluation of property predicates in Python, where no database can do it."""
+"""Evaluation of conditions in Python, where no database can do it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, assert_never
 
 from naksha.model.merge import ABSENT, same
-from naksha.model.query import And, Not, Op, Or, Predicate
+from naksha.model.query import MEMBERS, And, Not, Op, Or, Predicate
+from naksha.model.state import XYZ
+from naksha.spi.query.plan import (
+    AnyAction,
+    AtLeast,
+    Below,
+    Condition,
+    OneOf,
+    Plan,
+    StartsWith,
+    Where,
+)
+
+
+def matches(feature: Mapping[str, Any], plan: Plan) -> bool:
+    """Return whether a feature with namespace has the tags and meets the conditions of a plan."""
+    namespace = feature["properties"][XYZ]
+    tags = set(namespace.get("tags") or ())
+    return (plan.tags is None or any(tags.issuperset(group) for group in plan.tags)) and all(
+        _meets(feature, namespace, condition) for condition in plan.conditions
+    )
+
+
+def _meets(feature: Mapping[str, Any], namespace: Mapping[str, Any], condition: Condition) -> bool:
+    if isinstance(condition, Where):
+        return holds(feature, condition.predicate)
+    value = namespace.get(MEMBERS.get(condition.column, condition.column))
+    if value is None:
+        return False
+    match condition:
+        case AtLeast(value=bound):
+            return int(value) >= bound  # a txn is a decimal string
+        case Below(value=bound):
+            return int(value) < bound
+        case OneOf(values=values):
+            return value in values
+        case StartsWith(prefix=prefix):
+            return bool(value.startswith(prefix))
+        case AnyAction():
+            return True
+        case _:
+            assert_never(condition)
 
 
 def holds(feature: Mapping[str, Any], predicate: Predicate) -> bool:

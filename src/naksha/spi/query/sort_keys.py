@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal, InvalidOperation
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, LimitExceeded
 from naksha.model.query import Query, SortKey, States
-from naksha.model.state import Found
+from naksha.model.state import MatchingState
+from naksha.spi.query.printer import Printer
 
 MISSING: Final = 4
 """Rank of a null or absent value, in either direction."""
@@ -19,11 +20,8 @@ _NUMBER, _TEXT, _BOOLEAN, _NESTED = range(MISSING)
 _DIGITS_MAX: Final = 400
 """More than any double has before or after its decimal point."""
 
-Fill: TypeAlias = Callable[..., str]
-"""Fills a named SQL fragment of a storage."""
 
-
-class Place(NamedTuple):
+class SortPosition(NamedTuple):
     """Position of a value in the order of a key: by rank, then by value if the rank has values.
 
     `json` is the value as given.
@@ -34,7 +32,9 @@ class Place(NamedTuple):
     json: str
 
 
-def check_found(query: Query, sort: Sequence[SortKey], after: Found | None) -> None:
+def check_matching_query(
+    query: Query, sort: Sequence[SortKey], after: MatchingState | None
+) -> None:
     """Refuse arguments that `Reader.found` does not support."""
     if query.states is States.ALL or query.replaced_since is not None:
         raise InvalidArgument(
@@ -55,10 +55,10 @@ def check_found(query: Query, sort: Sequence[SortKey], after: Found | None) -> N
         )
 
 
-def place_of(json: str | None, key: SortKey) -> Place:
-    """Return the place of a value of `Found.values`."""
+def sort_position_of(json: str | None, key: SortKey) -> SortPosition:
+    """Return the position of a value of `MatchingState.values`."""
     if json is None:
-        return Place(MISSING, None, "null")
+        return SortPosition(MISSING, None, "null")
     try:
         value = msgspec.json.decode(json)
     except (msgspec.DecodeError, UnicodeEncodeError):
@@ -69,12 +69,12 @@ def place_of(json: str | None, key: SortKey) -> Place:
         ) from None
     rank = rank_of(value)
     if rank == MISSING:
-        return Place(MISSING, None, "null")
+        return SortPosition(MISSING, None, "null")
     if rank == _NUMBER:
         _check_number(json)
     if isinstance(value, list | dict):
         value = None
-    return Place(_NESTED - rank if key.descending else rank, value, json)
+    return SortPosition(_NESTED - rank if key.descending else rank, value, json)
 
 
 def rank_of(value: Any) -> int:
@@ -102,34 +102,8 @@ def _check_number(json: str) -> None:
         )
 
 
-class Last(NamedTuple):
-    """Sort key in SQL, with the last state's rank and value.
-
-    The SQL has the rank and, where that is not sufficient, the value.
-    """
-
-    key: SortKey
-    rank: str
-    value: str | None
-    then_rank: int
-    then_value: str
-
-
-def behind(fill: Fill, last: Sequence[Last], rest: str) -> str:
-    """Build the condition that a state comes after the last one; `rest` decides between equals."""
-    condition = rest
-    for key, rank, value, then_rank, then_value in reversed(last):
-        if value is not None:
-            operator = "<" if key.descending else ">"
-            condition = fill(
-                "behind_value", value=value, then=then_value, operator=operator, rest=condition
-            )
-        condition = fill("behind_rank", rank=rank, then=str(then_rank), rest=condition)
-    return condition
-
-
 def json_values(values: Iterable[Any]) -> tuple[str | None, ...]:
-    """Convert values to the form of `Found.values`."""
+    """Convert values to the form of `MatchingState.values`."""
     return tuple(
         None
         if value is None
@@ -138,3 +112,53 @@ def json_values(values: Iterable[Any]) -> tuple[str | None, ...]:
         else msgspec.json.encode(value).decode()
         for value in values
     )
+
+
+# ---- In SQL ----------------------------------------------------------------------------------
+
+
+def order_by(printer: Printer, sort: Sequence[SortKey]) -> str:
+    """Return the sort expressions of the keys, each with a comma."""
+    return "".join(
+        printer.fill(
+            "sort_by",
+            n=str(n),
+            rank=_rank(printer, n, key),
+            number=printer.fill("sort_number", n=str(n)),
+            text=printer.fill("sort_text", n=str(n)),
+            direction="DESC" if key.descending else "ASC",
+        )
+        + " "
+        for n, key in enumerate(sort)
+    )
+
+
+def sorted_after(printer: Printer, sort: Sequence[SortKey], after: MatchingState) -> str:
+    """Return the condition that a state comes after the last one of a page."""
+    condition = printer.fill("found_after_id", id=printer.text(after.id))
+    last = list(enumerate(zip(sort, after.values, strict=True)))
+    for n, (key, json) in reversed(last):
+        position = sort_position_of(json, key)
+        if position.value is not None:
+            is_text = isinstance(position.value, str)
+            condition = printer.fill(
+                "behind_value",
+                value=printer.fill("sort_text" if is_text else "sort_number", n=str(n)),
+                then=_value(printer, position),
+                operator="<" if key.descending else ">",
+                rest=condition,
+            )
+        rank = _rank(printer, n, key)
+        condition = printer.fill("behind_rank", rank=rank, then=str(position.rank), rest=condition)
+    return condition
+
+
+def _rank(printer: Printer, n: int, key: SortKey) -> str:
+    return printer.fill("sort_rank_descending" if key.descending else "sort_rank", n=str(n))
+
+
+def _value(printer: Printer, position: SortPosition) -> str:
+    value = position.value
+    if isinstance(value, str):
+        return printer.text(value)
+    return printer.decimal(str(int(value)) if isinstance(value, bool) else position.json)

@@ -17,17 +17,17 @@ def decode_with_replacement(text: bytes) -> str:
     return text.decode("utf-8", "replace")
 
 
-class Connection(sqlite3.Connection):
+class TolerantConnection(sqlite3.Connection):
     """Connection that decodes strictly until it reads a text that is not UTF-8."""
 
-    def cursor(self, *_: object) -> Cursor:  # type: ignore[override]
-        return Cursor(self)
+    def cursor(self, *_: object) -> TolerantCursor:  # type: ignore[override]
+        return TolerantCursor(self)
 
-    def execute(self, text: str, values: Any = (), /) -> Cursor:
-        return Cursor(self).execute(text, values)
+    def execute(self, text: str, values: Any = (), /) -> TolerantCursor:
+        return TolerantCursor(self).execute(text, values)
 
 
-class Cursor(sqlite3.Cursor):
+class TolerantCursor(sqlite3.Cursor):
     """Cursor that reads a row again when one of its texts is not UTF-8.
 
     A row that cannot be decoded stays the current one, so no row is lost or returned twice. From

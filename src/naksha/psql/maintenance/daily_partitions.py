@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from naksha.model.errors import NakshaError
-from naksha.psql.connection.background import Background
+from naksha.psql.connection.background_task import BackgroundTask
 from naksha.psql.connection.driver import Connection, Connections, Direct, acquired
 from naksha.psql.connection.errors import DRIVER_ERRORS, translated
 from naksha.psql.sql import queries
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 _random = random.SystemRandom()
 
 
-class Days:
+class DailyPartitions:
     """Cache of the partitions that one open storage knows to exist."""
 
     def __init__(
@@ -124,12 +124,12 @@ class Days:
                     )
 
 
-class DaysAhead(Background):
-    """Background task that calls `Days.prepare_ahead` every hour, if `is_ours` holds."""
+class DailyPartitionTask(BackgroundTask):
+    """Background task that calls `DailyPartitions.prepare_ahead` every hour, if `is_ours` holds."""
 
     title = "Creating tomorrow's partitions"
 
-    def __init__(self, days: Days, is_ours: Callable[[], bool]) -> None:
+    def __init__(self, days: DailyPartitions, is_ours: Callable[[], bool]) -> None:
         super().__init__()
         self._days = days
         self._is_ours = is_ours

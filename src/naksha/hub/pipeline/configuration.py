@@ -1,4 +1,4 @@
-"""Cache of a realm's pipelines, each built once per configuration snapshot."""
+"""Configuration of a realm at one commit: the pipelines of its spaces, and its roles."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from naksha.catalog.entities import EntitySnapshot
 from naksha.catalog.objects import ObjectRef
 from naksha.hub.auth import resources
 from naksha.hub.auth.resources import Resource
+from naksha.hub.auth.roles import Roles
 from naksha.hub.config.objects import Connector, Space, StorageObject, key_of
 from naksha.hub.config.references import processors_of, stored_by
 from naksha.hub.handlers.authorization import Authorization
@@ -16,35 +17,44 @@ from naksha.hub.pipeline.default_pipeline import own_connectors, space_rules
 from naksha.hub.pipeline.handler_registry import handler_class
 from naksha.hub.pipeline.pipeline import (
     Handler,
+    HubServices,
     Observe,
     Pipeline,
     Setup,
     Stage,
-    Surroundings,
-    unobserved,
+    ignore_event,
 )
+from naksha.hub.pipeline.request_context import Actor
 from naksha.model.errors import InvalidArgument, NakshaError, NotFound
 
 AUTHORIZATION: Final = "authorization"
 
 
-class Pipelines:
-    """Pipelines of one configuration snapshot."""
+class Configuration:
+    """Configuration of a realm at one commit.
+
+    Each pipeline is built at the first request to its space. A request keeps the configuration that
+    it was resolved with, so all of its steps see the same one.
+    """
 
     def __init__(
-        self, snapshot: EntitySnapshot, hub: Surroundings, observe: Observe = unobserved
+        self, snapshot: EntitySnapshot, hub: HubServices, observe: Observe = ignore_event
     ) -> None:
+        self.commit: Final[ObjectRef | None] = (
+            None if snapshot.commit is None else snapshot.commit.ref
+        )
+        """The commit; None for a realm that has none yet."""
         self._snapshot = snapshot
         self._hub = hub
         self._observe = observe
         self._built: dict[str, Pipeline] = {}
+        self._roles = Roles(snapshot)
 
-    @property
-    def configuration(self) -> ObjectRef | None:
-        """The commit of the configuration snapshot, if there is one."""
-        return None if self._snapshot.commit is None else self._snapshot.commit.ref
+    async def granted(self, actor: Actor) -> Actor:
+        """Return the actor with the rights of their roles added."""
+        return await self._roles.granted(actor)
 
-    async def get(self, space_id: str) -> Pipeline:
+    async def pipeline(self, space_id: str) -> Pipeline:
         """Return the pipeline of a space, else raise NotFound."""
         built = self._built.get(space_id)
         if built is None:
@@ -54,13 +64,16 @@ class Pipelines:
     async def _build(self, space_id: str) -> Pipeline:
         found = await self._snapshot.get(key_of(Space, space_id), Space)
         if found is None:
-            raise NotFound(f"There is no space {space_id!r}", field="space")
+            raise NotFound(
+                f"The space {space_id!r} does not exist; correct its id, or create it",
+                field="space",
+            )
         space = found.value
         connectors = await self._connectors(space)
         features = await self._features(space, connectors)
         stages = [Stage(AUTHORIZATION, Authorization(space, features))]
         stages += [
-            Stage(connector.id, made_handler(Setup(connector, space, self._hub)))
+            Stage(connector.id, construct_handler(Setup(connector, space, self._hub)))
             for connector in connectors
             if connector.active
         ]
@@ -106,7 +119,7 @@ class Pipelines:
         return [*space_rules(space), *processors, *connectors]
 
 
-def made_handler(setup: Setup) -> Handler:
+def construct_handler(setup: Setup) -> Handler:
     """Construct the handler of a connector; raise InvalidArgument if its properties are invalid."""
     try:
         return handler_class(setup.connector.handler_name)(setup)

@@ -12,7 +12,7 @@ from naksha.model.errors import NakshaError
 from naksha.spi.support.cancellation import check_cancelled
 
 
-class Background(ABC):
+class BackgroundTask(ABC):
     """Base class of a background task; a subclass implements its loop.
 
     `title` names the work in log messages.

@@ -1,0 +1,246 @@
+"""A request resolves realm, configuration, reference and collection once, and parses nothing twice.
+
+The calls of the real objects are counted, in a hub of this process on PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from naksha.catalog.catalog import Catalog
+from naksha.hub.config.registry import Registry
+from naksha.hub.pipeline.pipeline import Event, Pipeline, Setup
+from naksha.hub.remote.program import RemoteHost
+from naksha.psql.storage import PsqlStorage
+from naksha.server.app import create_app, serving
+from naksha.server.process.settings_sources import settings_from
+from naksha.testing.servers._private_server import free_port
+from naksha.versioning import version_refs
+
+SPACE = "/hub/spaces/places"
+BOX = "west=0&south=0&east=1&north=1"
+COUNT = 20
+IN_REQUEST = ContextVar("IN_REQUEST", default=False)
+
+
+def places(n: int) -> dict[str, Any]:
+    """Features that differ with n."""
+    features = [
+        {
+            "type": "Feature",
+            "id": f"p{i}",
+            "geometry": {"type": "Point", "coordinates": [i / 100, i / 100]},
+            "properties": {"n": n},
+        }
+        for i in range(COUNT)
+    ]
+    return {"type": "FeatureCollection", "features": features}
+
+
+class HubInProcess:
+    """A hub in this process, with its only storage."""
+
+    def __init__(self, client: httpx.AsyncClient, storage: PsqlStorage, port: int) -> None:
+        self.client = client
+        self.storage = storage
+        self.port = port
+        """Of the only handler elsewhere that is allowed."""
+        self.calls: Counter[str] = Counter()
+
+    def count(self, patch: pytest.MonkeyPatch, owner: Any, name: str) -> None:
+        """Count the calls of a function or method, except those of background tasks."""
+        real: Callable[..., Any] = getattr(owner, name)
+
+        def counted(*arguments: Any, **named: Any) -> Any:
+            if IN_REQUEST.get():
+                self.calls[name] += 1
+            return real(*arguments, **named)
+
+        patch.setattr(owner, name, counted)
+
+    async def second(self, method: str, path: str, json: Any = None) -> httpx.Response:
+        """Send a request twice; count the calls of the second one, when caches are filled."""
+        url = f"{SPACE}{path}"
+        (await self.client.request(method, url, json=json)).raise_for_status()
+        self.calls.clear()
+        answer = await self.client.request(method, url, json=json)
+        return answer.raise_for_status()
+
+
+@pytest.fixture
+async def hub(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[HubInProcess]:
+    port = free_port()
+    given = {
+        "catalog": f"file:{tmp_path}/hub.catalog",
+        "storage": database,
+        "remote_handlers": f"http://127.0.0.1:{port}",
+    }
+    app = create_app(settings_from(given, {}))
+    async with serving(app) as state:
+        ((_, storage),) = state.hub.storages.opened()
+        assert isinstance(storage, PsqlStorage)
+
+        async def request(scope: Any, receive: Any, send: Any) -> None:
+            IN_REQUEST.set(True)
+            await app(scope, receive, send)
+
+        transport = httpx.ASGITransport(request)
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            (await client.post("/hub/spaces", json={"id": "places"})).raise_for_status()
+            (await client.put(f"{SPACE}/features", json=places(0))).raise_for_status()
+            hub = HubInProcess(client, storage, port)
+            hub.count(monkeypatch, Catalog, "realm")
+            hub.count(monkeypatch, Registry, "snapshot")
+            hub.count(monkeypatch, Pipeline, "run")
+            hub.count(monkeypatch, version_refs, "_split_branch")
+            yield hub
+
+
+# ---- Look-ups ------------------------------------------------------------------------------------
+
+READS = [
+    "/features/p1",
+    "/features?id=p1,p2",
+    f"/bbox?{BOX}",
+    "/search?p.n=0",
+    "/iterate?limit=5",
+    "/tile/web/4_8_7.mvt",
+    "/statistics",
+]
+
+
+@pytest.mark.parametrize("path", READS)
+@pytest.mark.parametrize("version", ["", "2", "first"])
+async def test_a_read_resolves_everything_once(hub: HubInProcess, path: str, version: str) -> None:
+    """The ETag of a fixed version is that of the version that is read."""
+    if version == "first":
+        (await hub.client.post(f"{SPACE}/tags", json={"id": "first"})).raise_for_status()
+    mark = "&" if "?" in path else "?"
+    answer = await hub.second("GET", f"{path}{mark}versionRef={version}" if version else path)
+    expected = {"realm": 1, "snapshot": 1, "run": 1}
+    assert hub.calls == (expected | {"_split_branch": 1} if version else expected)
+    if version and "ETag" in answer.headers and "FeatureCollection" in answer.text:
+        hub.calls.clear()
+        known = {"If-None-Match": answer.headers["ETag"]}
+        assert (await hub.client.get(answer.url, headers=known)).status_code == 304
+        assert hub.calls == {"realm": 1, "snapshot": 1, "_split_branch": 1}
+
+
+async def test_a_view_and_its_spaces_see_one_configuration(hub: HubInProcess) -> None:
+    layer = {"id": "layer", "extends": {"spaceId": "places"}}
+    (await hub.client.post("/hub/spaces", json=layer)).raise_for_status()
+    path = f"/hub/spaces/layer/bbox?{BOX}"
+    await hub.client.get(path)
+    hub.calls.clear()
+    answer = (await hub.client.get(path)).raise_for_status()
+    assert len(answer.json()["features"]) == COUNT
+    assert (hub.calls["realm"], hub.calls["snapshot"]) == (1, 1)
+    assert hub.calls["run"] > 1
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PUT", "/features", places(1)),
+        ("POST", "/features", places(1)),
+        ("PUT", "/features/p1", places(1)["features"][1]),
+        ("PATCH", "/features/p1", {"properties": {"z": 1}}),
+        ("DELETE", "/features?id=p1&eraseContent=false", None),
+    ],
+)
+async def test_a_write_resolves_everything_once(
+    hub: HubInProcess, method: str, path: str, body: Any
+) -> None:
+    await hub.second(method, path, body)
+    assert hub.calls == {"realm": 1, "snapshot": 1, "run": 1}
+
+
+async def test_parts_of_a_copy_are_resolved_again(
+    hub: HubInProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy may take hours: it sees that rights are withdrawn, or that the target is read-only."""
+    (await hub.client.post("/hub/spaces", json={"id": "copy"})).raise_for_status()
+    monkeypatch.setattr("naksha.model.limits.COPY_PART_FEATURES", 5)
+    hub.calls.clear()
+    copied = await hub.client.post(f"{SPACE}/copy", json={"targetSpaceId": "copy"})
+    assert copied.json()["inserted"] == COUNT
+    assert hub.calls["snapshot"] > COUNT / 5
+
+
+# ---- Connections ---------------------------------------------------------------------------------
+
+
+async def test_no_connection_is_held_while_a_body_is_received(hub: HubInProcess) -> None:
+    body = httpx.Request("PUT", "http://127.0.0.1", json=places(7)).content
+    used: list[int] = []
+
+    async def slowly() -> AsyncIterator[bytes]:
+        for start in range(0, len(body), 200):
+            await asyncio.sleep(0)
+            used.append(hub.storage.connections()["used"])
+            yield body[start : start + 200]
+
+    answer = await hub.client.put(f"{SPACE}/features", content=slowly())
+    assert answer.raise_for_status().json()["updated"]
+    assert len(used) > 5
+    assert set(used) == {0}
+
+
+class Elsewhere:
+    """A handler in another process, as far as the hub can tell, that looks at the hub's storage."""
+
+    storage: PsqlStorage
+    used: list[int]
+
+    def __init__(self, setup: Setup) -> None:
+        """There is nothing to set up."""
+
+    async def process(self, event: Event) -> Any:
+        self.used.append(self.storage.connections()["used"])
+        answer = await event.send_upstream()
+        self.used.append(self.storage.connections()["used"])
+        return answer
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", f"/bbox?{BOX}", None),
+        ("GET", "/iterate?limit=7", None),
+        ("PUT", "/features", places(5)),
+        ("PATCH", "/features/p1", {"properties": {"z": 1}}),
+        ("DELETE", "/features?id=p1", None),
+    ],
+)
+async def test_no_connection_is_held_while_a_handler_runs_elsewhere(
+    hub: HubInProcess, method: str, path: str, body: Any
+) -> None:
+    Elsewhere.storage, Elsewhere.used = hub.storage, []
+    host = RemoteHost(Elsewhere)
+    port = await host.start("127.0.0.1", hub.port)
+    try:
+        connectors = [
+            {"id": "far", "className": "remote", "properties": {"url": f"http://127.0.0.1:{port}"}},
+            {"id": "near", "className": "storage", "properties": {"collection": "places"}},
+        ]
+        for connector in connectors:
+            (await hub.client.post("/hub/connectors", json=connector)).raise_for_status()
+        space = {"id": "remote", "eventHandlerIds": ["far", "near"]}
+        (await hub.client.post("/hub/spaces", json=space)).raise_for_status()
+        (
+            await hub.client.request(method, f"/hub/spaces/remote{path}", json=body)
+        ).raise_for_status()
+    finally:
+        await host.close()
+    assert len(Elsewhere.used) >= 2
+    assert set(Elsewhere.used) == {0}
