@@ -214,8 +214,8 @@ class WriteSession(StorageReader, Protocol):
     async def resolve_collection(self, collection: str) -> CollectionInfo:
         """Return the info of a collection that the session writes to.
 
-        It is read once, or known from before in `Storage.run`. If the collection has been changed
-        or dropped since, a write to it raises Retryable before it does anything.
+        It is read once, or known from before in `Storage.run`, which repeats work that relied on an
+        outdated info. A write to a collection that was changed since raises Retryable at once.
         """
 
     async def create_collection(self, info: CollectionInfo) -> CollectionInfo: ...

@@ -238,6 +238,35 @@ class TestResolvedCollections:
         assert prefixes[-1] == "p:"
         assert [state.id for state in await places.live()] == ["new", "x"]
 
+    @pytest.mark.parametrize("fails", [False, True])
+    async def test_work_that_writes_nothing_sees_the_current_info(
+        self, places: Handle, make_storage: StorageMaker, fails: bool
+    ) -> None:
+        await places.create(point("x"))
+        await Handle(await make_storage(beside=places.storage), places.name).change(id_prefix="p:")
+
+        async def work(session: WriteSession) -> str | None:
+            prefix = (await session.resolve_collection(places.name)).id_prefix
+            if prefix is None and fails:
+                raise InvalidArgument("the prefix is missing")
+            return prefix
+
+        assert await places.storage.run(work, APP) == "p:"
+
+    async def test_an_error_of_the_work_is_raised_once(self, places: Handle) -> None:
+        await places.create(point("x"))
+        calls = 0
+
+        async def work(session: WriteSession) -> None:
+            nonlocal calls
+            calls += 1
+            await session.resolve_collection(places.name)
+            raise InvalidArgument("for other reasons")
+
+        with pytest.raises(InvalidArgument, match="for other reasons"):
+            await places.storage.run(work, APP)
+        assert calls == 1
+
     async def test_a_collection_dropped_and_created_again(
         self, storage: Storage, make_storage: StorageMaker
     ) -> None:
