@@ -5,6 +5,7 @@ Unlike times, it does not differ from machine to machine.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from naksha.psql.storage import PsqlStorage
 from naksha.server.app import create_app, serving
 from naksha.server.process.settings_sources import settings_from
 from naksha.spi.support import chunks
+from tests.psql.write.statement_log import PUBLISH, StatementLog
 
 SPACE = "/hub/spaces/places"
 BOX = "west=0&south=0&east=20&north=20"
@@ -43,7 +45,12 @@ class Asked:
 
 
 @pytest.fixture
-async def asked(database: str, tmp_path: Path) -> AsyncIterator[Asked]:
+def log(monkeypatch: pytest.MonkeyPatch) -> StatementLog:
+    return StatementLog(monkeypatch)
+
+
+@pytest.fixture
+async def asked(log: StatementLog, database: str, tmp_path: Path) -> AsyncIterator[Asked]:
     app = create_app(
         settings_from({"catalog": f"file:{tmp_path}/hub.catalog", "storage": database}, {})
     )
@@ -97,3 +104,47 @@ async def test_a_version_is_not_looked_up_again_and_again(asked: Asked) -> None:
         await asked.get(f"{SPACE}{path}&versionRef={version}")
         assert len(asked.statements) == 1, (path, asked.statements)
         assert not any("naksha_publish" in statement for statement in asked.statements)
+
+
+def feature(id: str, **properties: object) -> dict[str, object]:
+    return {"type": "Feature", "id": id, "geometry": None, "properties": properties}
+
+
+WRITES = {
+    "put": ("PUT", "/features", [feature("p1", n=-1), feature("new")], 2),
+    "put one": ("PUT", "/features/p1", feature("p1", n=-2), 2),
+    "delete": ("DELETE", "/features?id=p5,p6", None, 2),
+    "delete one": ("DELETE", "/features/p7", None, 2),
+    "post": ("POST", "/features", [feature("p1", n=-3), feature("newer")], 5),
+    "patch": ("PATCH", "/features/p2", {"properties": {"m": 1}}, 5),
+    "put with conflict detection": (
+        "PUT",
+        "/features?conflictDetection=true",
+        [feature("newest")],
+        5,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+async def test_a_write_is_few_statements_its_publication_included(
+    asked: Asked, log: StatementLog, name: str
+) -> None:
+    """A plain put or delete is one function and the publication, for which the client waits."""
+    method, path, body, most = WRITES[name]
+    # What is read and made once, such as today's partition of the history.
+    await asked.client.put(f"{SPACE}/features", json=collection(feature("warm", n=1)))
+    await asked.client.put(f"{SPACE}/features", json=collection(feature("warm", n=2)))
+    await asyncio.sleep(0.2)  # The sequencer goes to sleep.
+    log.take()
+    sent = collection(*body) if isinstance(body, list) else body
+    answer = await asked.client.request(method, SPACE + path, json=sent)
+    answer.raise_for_status()
+    statements = log.take()
+    assert sum(PUBLISH in each for each in statements) >= 1
+    own = [each for each in statements if PUBLISH not in each and "advisory" not in each]
+    assert len(own) + 1 <= most, own
+
+
+def collection(*features: dict[str, object]) -> dict[str, object]:
+    return {"type": "FeatureCollection", "features": features}

@@ -14,6 +14,7 @@ from collections.abc import (
 )
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -290,9 +291,9 @@ class DatabaseTransaction:
         if error is not None:
             held.leave(rollback_error())
             return
-        if self._message is not None and held.inside.txn is not None:
+        if self._message is not None:
             message = self._message
-            held.call(lambda session: session.message("message", message))
+            held.call(lambda session: session.message("message", message, if_changed=True))
         held.leave()
 
     def call(self, work: Any) -> Any:
@@ -460,12 +461,14 @@ class Collection:
                 "A past version is read-only; write to the collection without at()", field="at"
             )
 
-        async def work(session: WriteSession) -> list[WriteOutcome]:
-            done: list[WriteOutcome] = await getattr(session, how)(self.name, what, **options)
+        async def work(session: WriteSession, **more: Any) -> list[WriteOutcome]:
+            done: list[WriteOutcome] = await getattr(session, how)(
+                self.name, what, **options, **more
+            )
             return done
 
         if self._transaction is None:
-            return self._database.run(work)
+            return self._database.run(partial(work, commit=True))
         found: list[WriteOutcome] = self._transaction.call(work)
         return found
 

@@ -302,11 +302,10 @@ class PsqlStorage(BulkStorage, StagedWrites):
 
     async def wait_published(self, txn: int, timeout_s: float = 5.0) -> Version | None:
         deadline, signal = time.monotonic() + timeout_s, self._sequencer.version_signal
-        await self._publish()
         while True:
             next_version = signal.next_version
-            async with self._connection() as connection:
-                version = await versions.by_txn(connection, txn)
+            with translated():
+                version = await self._sequencer.version_of(txn)
             left = deadline - time.monotonic()
             if version is not None or left <= 0:
                 return version

@@ -32,6 +32,7 @@ from naksha.model.state import MatchingState, State, WriteOutcome
 from naksha.model.statistics import Statistics
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.version import HEAD, Version, VersionSelector
+from naksha.spi.changes import Change
 from naksha.spi.partitioning import Partitioning
 from naksha.spi.staging import StagingStorage
 
@@ -200,11 +201,22 @@ class StorageReader(Protocol):
 
 
 class WriteSession(StorageReader, Protocol):
-    """One transaction; leaving the context normally commits it, an exception rolls it back."""
+    """One transaction; leaving the context normally commits it, an exception rolls it back.
+
+    A call with `commit` commits as well, which saves round trips. No other call may follow, and an
+    exception that the caller raises afterwards undoes nothing.
+    """
 
     @property
     def txn(self) -> int | None:
         """Transaction number; None until the first change."""
+
+    async def resolve_collection(self, collection: str) -> CollectionInfo:
+        """Return the info of a collection that the session writes to.
+
+        It is read once, or known from before in `Storage.run`, which repeats work that relied on an
+        outdated info. A write to a collection that was changed since raises Retryable at once.
+        """
 
     async def create_collection(self, info: CollectionInfo) -> CollectionInfo: ...
 
@@ -220,6 +232,16 @@ class WriteSession(StorageReader, Protocol):
 
     async def restore_collection(self, collection: str) -> CollectionInfo: ...
 
+    async def apply(
+        self,
+        collection: str,
+        changes: Sequence[Change],
+        *,
+        returning: bool = False,
+        commit: bool = False,
+    ) -> list[list[WriteOutcome]]:
+        """Write several changes of different features at once; return the outcomes of each."""
+
     async def create(
         self,
         collection: str,
@@ -228,6 +250,7 @@ class WriteSession(StorageReader, Protocol):
         lock: bool = True,
         after: Sequence[int] | None = None,
         returning: bool = False,
+        commit: bool = False,
     ) -> list[WriteOutcome]:
         """Create features; a live feature with the same id raises FeatureExists.
 
@@ -245,6 +268,7 @@ class WriteSession(StorageReader, Protocol):
         merge: bool = False,
         lock: bool = True,
         returning: bool = False,
+        commit: bool = False,
     ) -> list[WriteOutcome]:
         """Replace the content of live features; an absent one raises FeatureNotFound.
 
@@ -263,6 +287,7 @@ class WriteSession(StorageReader, Protocol):
         muuids: Sequence[str | None] | None = None,
         lock: bool = True,
         returning: bool = False,
+        commit: bool = False,
     ) -> list[WriteOutcome]:
         """Create features or replace existing ones.
 
@@ -278,19 +303,23 @@ class WriteSession(StorageReader, Protocol):
         uuids: Sequence[str | None] | None = None,
         masks: bool = True,
         returning: bool = False,
+        commit: bool = False,
     ) -> list[WriteOutcome]:
         """Delete features; one that does not exist is RETAINED.
 
-        `uuids` are locks, one per id or None. With `masks=False` the namespace of the tombstones
-        has `masks: false`: views then show the feature with the same id of a lower layer.
+        `uuids` are locks, one per id or None; a lock on a missing feature is a Conflict. With
+        `masks=False` the namespace of the tombstones has `masks: false`: views then show the
+        feature with the same id of a lower layer.
         """
 
     async def restore(
-        self, collection: str, ids: Sequence[str], *, returning: bool = False
+        self, collection: str, ids: Sequence[str], *, returning: bool = False, commit: bool = False
     ) -> list[WriteOutcome]:
         """Restore deleted features from their tombstones; without one, raise FeatureNotFound."""
 
-    async def purge(self, collection: str, ids: Sequence[str]) -> list[WriteOutcome]:
+    async def purge(
+        self, collection: str, ids: Sequence[str], *, commit: bool = False
+    ) -> list[WriteOutcome]:
         """Remove published tombstones; a live feature is a Conflict, a missing one RETAINED."""
 
     async def message(
@@ -300,8 +329,13 @@ class WriteSession(StorageReader, Protocol):
         *,
         json: Any = None,
         binary: bytes | None = None,
+        if_changed: bool = False,
     ) -> None:
-        """Add a message to the transaction, replacing one with the same id."""
+        """Add a message to the transaction, replacing one with the same id.
+
+        With `if_changed` it is added at the commit, and only to a transaction that has changed
+        something.
+        """
 
     async def store_object(
         self, kind: str, id: str, value: Any, *, expected: int | None = None

@@ -76,7 +76,7 @@ async def write_all(session: WriteSession, collection: str, writes: Sequence[Sta
     """
     if not writes:
         return
-    prefix = (await session.collection(collection)).id_prefix
+    prefix = (await session.resolve_collection(collection)).id_prefix
     for part in in_batches(writes, lambda write: write.feature):
         await _write(session, collection, part, prefix)
 

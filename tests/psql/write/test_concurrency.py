@@ -20,6 +20,7 @@ from naksha.model.state import WriteOutcome
 from naksha.model.version import AtSeq
 from naksha.psql import PsqlStorage
 from naksha.psql.connection.driver import Direct
+from naksha.spi.changes import Change, Delete, Put
 from naksha.spi.storage import WriteSession
 from tests.psql.support import (
     Connect,
@@ -58,30 +59,37 @@ class Storm:
 
     async def work(self, session: WriteSession) -> list[tuple[str, WriteOutcome]]:
         done: list[tuple[str, WriteOutcome]] = []
-        for _ in range(self.dice.randrange(1, 4)):
+        steps = self.dice.randrange(1, 4)
+        commits = self.dice.random() < 0.6
+        for left in reversed(range(steps)):
             collection = self.dice.choice(COLLECTIONS)
             ids = self.dice.sample(HOT, self.dice.randrange(1, 4))
-            outcomes = await self.step(session, collection, ids)
+            outcomes = await self.step(session, collection, ids, commits and left == 0)
             done += [(collection, outcome) for outcome in outcomes]
         return done
 
     async def step(
-        self, session: WriteSession, collection: str, ids: list[str]
+        self, session: WriteSession, collection: str, ids: list[str], commit: bool = False
     ) -> list[WriteOutcome]:
         features = [point(key, n=self.dice.random()) for key in ids]
-        match self.dice.choice(["create", "update", "upsert", "upsert", "delete", "rest", "purge"]):
+        kinds = ["create", "update", "upsert", "upsert", "delete", "rest", "purge", "apply"]
+        match self.dice.choice(kinds):
+            case "apply":
+                changes: list[Change] = [Delete(ids[:1]), Put("upsert", features[1:])]
+                done = await session.apply(collection, changes, commit=commit)
+                return [outcome for each in done for outcome in each]
             case "create":
-                return await session.create(collection, features[:1])
+                return await session.create(collection, features[:1], commit=commit)
             case "update":
-                return await session.update(collection, features[:1])
+                return await session.update(collection, features[:1], commit=commit)
             case "upsert":
-                return await session.upsert(collection, features)
+                return await session.upsert(collection, features, commit=commit)
             case "delete":
-                return await session.delete(collection, ids)
+                return await session.delete(collection, ids, commit=commit)
             case "purge":
-                return await session.purge(collection, ids[:1])
+                return await session.purge(collection, ids[:1], commit=commit)
             case _:
-                return await session.restore(collection, ids[:1])
+                return await session.restore(collection, ids[:1], commit=commit)
 
     async def one(self) -> None:
         """One transaction, whatever becomes of it."""

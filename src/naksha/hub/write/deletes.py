@@ -88,27 +88,31 @@ class _Delete:
         if next(self._attempts) >= limits.RETRY_GATE_COUNT:
             await session.close_gates([self._collection])
         done = _Done()
+        if self._message is not None:
+            await session.message(MESSAGE, self._message, if_changed=True)
         try:
             if self._finds_tombstones:
                 masking = {"states": States.DELETED, "where": MASKS}
                 query = msgspec.structs.replace(self._query, **masking)
                 await self._delete_all(session, query, done)
-            await self._delete_all(session, self._query, done)
+            await self._delete_all(session, self._query, done, commit=True)
         except CollectionNotFound:
             return Deleted(count=0)
-        if session.txn is not None and self._message is not None:
-            await session.message(MESSAGE, self._message)
         return Deleted(count=done.count, ids=tuple(done.ids), txn=session.txn)
 
-    async def _delete_all(self, session: WriteSession, query: Query, done: _Done) -> None:
+    async def _delete_all(
+        self, session: WriteSession, query: Query, done: _Done, *, commit: bool = False
+    ) -> None:
+        """Delete all features of a query; with `commit`, commit with the last page."""
         last: MatchingState | None = None
         while found := await session.matching_states(self._collection, query, after=last):
             if self._permits:
                 await self._check(session, query, found)
-            done.count += await self._delete(session, query, found)
+            is_last = len(found) < limits.READ_CHUNK_FEATURES
+            done.count += await self._delete(session, query, found, commit and is_last)
             done.ids += [one.id for one in found[: limits.DELETED_IDS_MAX - len(done.ids)]]
             last = found[-1]
-            if len(found) < limits.READ_CHUNK_FEATURES:
+            if is_last:
                 break
 
     async def _check(
@@ -121,7 +125,7 @@ class _Delete:
             self._permits.check(state, None)
 
     async def _delete(
-        self, session: WriteSession, query: Query, found: Sequence[MatchingState]
+        self, session: WriteSession, query: Query, found: Sequence[MatchingState], commit: bool
     ) -> int:
         """Delete features; retry if one changed, since it may not match the query any more."""
         ids = [one.id for one in found]
@@ -131,7 +135,7 @@ class _Delete:
                 outcomes = await unmask(session, self._collection, ids)
             else:
                 outcomes = await session.delete(
-                    self._collection, ids, uuids=uuids, masks=self._masks
+                    self._collection, ids, uuids=uuids, masks=self._masks, commit=commit
                 )
         except (Conflict, FeatureNotFound) as error:
             if error.feature_id is None:

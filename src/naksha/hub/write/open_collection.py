@@ -22,7 +22,7 @@ async def open_collection(
     """
     id = target.collection.id
     try:
-        return await session.collection(id)
+        return await session.resolve_collection(id)
     except CollectionNotFound as error:
         if not may_create:
             return None

@@ -25,7 +25,7 @@ async def purge_features(
             query = Query(ids=request.ids, states=States.DELETED)
             for state in (await session.page(collection, query)).states:
                 permits.check(state, None)
-        outcomes = await session.purge(collection, request.ids)
+        outcomes = await session.purge(collection, request.ids, commit=True)
         return Purged(
             purged=tuple(each.id for each in outcomes if each.action == "PURGED"),
             retained=tuple(each.id for each in outcomes if each.action != "PURGED"),

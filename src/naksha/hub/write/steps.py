@@ -32,6 +32,7 @@ from naksha.model.features import check_features
 from naksha.model.query import Query, States
 from naksha.model.state import State, WriteOutcome
 from naksha.model.write_checks import check_points
+from naksha.spi.changes import Change, Delete, Put
 from naksha.spi.query.predicates import holds
 from naksha.spi.storage import WriteSession
 
@@ -56,32 +57,38 @@ class Steps:
         self._permits = permits
         self._returning = returning
 
-    async def carry_out(self, rules: Rules, entries: Entries, read: Mapping[str, State]) -> None:
-        """Carry out a modification; `read` has its features at the version of the request."""
+    async def carry_out(
+        self, rules: Rules, entries: Entries, read: Mapping[str, State], *, commit: bool = False
+    ) -> None:
+        """Carry out a modification; `read` has its features at the version of the request.
+
+        With `commit` it is the last one, and may commit the session.
+        """
         if rules.modification.unmasks and rules.collection is not None:
             below = {id: e for id, e in entries.items() if id in rules.modification.after}
             unmasked = await self._unmask(rules.collection, below)
             entries = {id: entry for id, entry in entries.items() if id not in unmasked}
         if self._permits:
-            await self._look_and_do(rules, entries, read)
+            await self._look_and_do(rules, entries, read, commit)
         elif _only_puts(rules, self._failures.transactional):
-            await self._put(rules, entries)
+            await self._put(rules, entries, commit)
         elif _only_deletes(rules):
-            await self._delete(rules, entries)
+            await self._delete(rules, entries, commit)
         else:
-            await self._look_and_do(rules, entries, read)
+            await self._look_and_do(rules, entries, read, commit)
 
     # ---- Changes independent of the current state --------------------------------------------
 
-    async def _put(self, rules: Rules, entries: Entries) -> None:
+    async def _put(self, rules: Rules, entries: Entries, commit: bool) -> None:
         features = [entry.feature for entry in entries.values() if entry.feature is not None]
         with _named(entries):
             outcomes = await self._session.upsert(
-                _id_of(rules), features, returning=self._returning
+                _id_of(rules), features, returning=self._returning, commit=commit
             )
         self._done(outcomes, entries)
 
-    async def _delete(self, rules: Rules, entries: Entries) -> None:
+    async def _delete(self, rules: Rules, entries: Entries, commit: bool) -> None:
+        must_exist = rules.modification.if_not_exists is IfNotExists.ERROR
         outcomes = [WriteOutcome(id, RETAINED, None, None) for id in entries]
         if rules.collection is not None:
             outcomes = await self._session.delete(
@@ -89,12 +96,13 @@ class Steps:
                 list(entries),
                 masks=not rules.modification.unmasks,
                 returning=self._returning,
+                commit=commit and not must_exist,
             )
         for outcome in outcomes:
             entry = entries[outcome.id]
             if outcome.action != RETAINED:
                 self._done([outcome], entries)
-            elif rules.modification.if_not_exists is IfNotExists.ERROR:
+            elif must_exist:
                 self._failures.add(
                     FeatureNotFound(
                         f"Feature {entry.id!r:.64} does not exist; create it, or correct its id",
@@ -124,7 +132,9 @@ class Steps:
 
     # ---- Changes that depend on the current state --------------------------------------------
 
-    async def _look_and_do(self, rules: Rules, entries: Entries, read: Mapping[str, State]) -> None:
+    async def _look_and_do(
+        self, rules: Rules, entries: Entries, read: Mapping[str, State], commit: bool
+    ) -> None:
         heads = await self._heads(rules.collection, entries)
         asked_for = rules.modification
         if heads and asked_for.never_there and asked_for.if_exists is IfExists.ERROR:
@@ -147,7 +157,7 @@ class Steps:
                     judge.judge(entry, known[id])
         if self._permits:
             self._permit(plan, heads, rules.collection)
-        await self._do(rules, plan, entries)
+        await self._do(rules, plan, entries, commit)
 
     def _permit(
         self, plan: WritePlan, heads: Mapping[str, State], info: CollectionInfo | None
@@ -170,7 +180,7 @@ class Steps:
         page = await self._session.page(info.id, Query(ids=tuple(entries)))
         return {state.id: state for state in page.states}
 
-    async def _do(self, rules: Rules, plan: WritePlan, entries: Entries) -> None:
+    async def _do(self, rules: Rules, plan: WritePlan, entries: Entries, commit: bool) -> None:
         for entry, state in plan.kept:
             shown = state if self._returning else None
             self._report.add(entry.id, entry.position, RETAINED, shown)
@@ -180,26 +190,7 @@ class Steps:
             plan.creates = self._valid(plan.creates, rules.collection)
             plan.changes = self._valid(plan.changes, rules.collection)
         with _overtaken(), _named(entries):
-            await self._write(rules, plan, entries)
-
-    async def _create(self, rules: Rules, plan: WritePlan, entries: Entries) -> None:
-        features = [each.content.feature for each in plan.creates]
-        after = [rules.modification.after.get(each.entry.id, 0) for each in plan.creates]
-        before = {}
-        if rules.modification.never_there:
-            before = await self._tombstones(rules, [each.entry.id for each in plan.creates])
-        outcomes = await self._session.create(
-            _id_of(rules), features, after=after if any(after) else None, returning=self._returning
-        )
-        if rules.modification.never_there:
-            # Versions continue after a tombstone, so a gap shows that one appeared in between.
-            for version, outcome in zip(after, outcomes, strict=True):
-                if outcome.version != version + before.get(outcome.id, 0) + 1:
-                    raise PreconditionFailed(
-                        f"Another writer deleted feature {outcome.id!r:.64} during the write; "
-                        "retry the request"
-                    )
-        self._done(outcomes, entries)
+            await self._write(rules, plan, entries, commit)
 
     async def _tombstones(self, rules: Rules, ids: list[str]) -> dict[str, int]:
         """Return the versions of tombstones; raise PreconditionFailed if one is masking."""
@@ -211,28 +202,34 @@ class Steps:
             )
         return {state.id: state.xyz["version"] for state in page.states}
 
-    async def _write(self, rules: Rules, plan: WritePlan, entries: Entries) -> None:
-        collection = _id_of(rules)
+    async def _write(self, rules: Rules, plan: WritePlan, entries: Entries, commit: bool) -> None:
+        """Write a plan at once; each change is locked to the state that it was decided on."""
+        collection, asked_for = _id_of(rules), rules.modification
+        changes: list[Change] = []
+        after = [asked_for.after.get(each.entry.id, 0) for each in plan.creates]
+        tombstones: dict[str, int] = {}
+        is_new = bool(plan.creates) and asked_for.never_there
+        if is_new:
+            tombstones = await self._tombstones(rules, [each.entry.id for each in plan.creates])
         if plan.creates:
-            await self._create(rules, plan, entries)
+            features = [each.content.feature for each in plan.creates]
+            changes.append(Put("create", features, after=after if any(after) else None))
         if plan.changes:
             features = [each.content.feature for each in plan.changes]
             muuids = [each.content.muuid for each in plan.changes]
-            outcomes = await self._session.upsert(
-                collection, features, muuids=muuids, returning=self._returning
-            )
-            self._done(outcomes, entries)
+            changes.append(Put("upsert", features, muuids=muuids))
         if plan.deletes:
             ids, uuids = [entry.id for entry, _ in plan.deletes], [uuid for _, uuid in plan.deletes]
-            masks = not rules.modification.unmasks
-            outcomes = await self._session.delete(
-                collection, ids, uuids=uuids, masks=masks, returning=self._returning
-            )
-            if any(outcome.action == RETAINED for outcome in outcomes):
-                raise Retryable(
-                    "Another writer deleted one of the features during the write; retry the request"
-                )
-            self._done(outcomes, entries)
+            changes.append(Delete(ids, uuids, masks=not asked_for.unmasks))
+        if not changes:
+            return
+        outcomes = await self._session.apply(
+            collection, changes, returning=self._returning, commit=commit and not is_new
+        )
+        if is_new:
+            _check_never_there(outcomes[0], after, tombstones)
+        for each in outcomes:
+            self._done(each, entries)
 
     def _valid(self, planned: list[Planned], info: CollectionInfo) -> list[Planned]:
         """Return the features that the storage accepts; check all at once first for speed."""
@@ -269,6 +266,18 @@ def _only_deletes(rules: Rules) -> bool:
     """Whether the modification deletes ids regardless of current states."""
     asked = rules.modification
     return asked.if_exists is IfExists.DELETE and not asked.features and not rules.detects
+
+
+def _check_never_there(
+    outcomes: list[WriteOutcome], after: list[int], tombstones: Mapping[str, int]
+) -> None:
+    """Check that no tombstone appeared: versions continue after it, so a gap shows one."""
+    for version, outcome in zip(after, outcomes, strict=True):
+        if outcome.version != version + tombstones.get(outcome.id, 0) + 1:
+            raise PreconditionFailed(
+                f"Another writer deleted feature {outcome.id!r:.64} during the write; "
+                "retry the request"
+            )
 
 
 def _id_of(rules: Rules) -> str:

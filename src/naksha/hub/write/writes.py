@@ -118,7 +118,7 @@ class _Write:
             if not await is_news(session, self._request):
                 return Written()
             permits = Permits(context)
-            written = await self.attempt(session, space_id, permits)
+            written = await self.attempt(session, space_id, permits, commit=True)
             if written.inserted:
                 await permits.check_count(session, [self._target.collection.id])
             return written
@@ -126,8 +126,13 @@ class _Write:
         actor = context.actor
         return await self._line.storage.run(work, actor.app_id, actor.author)
 
-    async def attempt(self, session: WriteSession, space_id: str, permits: Permits) -> Written:
-        """Carry out the whole write in a session without committing it."""
+    async def attempt(
+        self, session: WriteSession, space_id: str, permits: Permits, *, commit: bool = False
+    ) -> Written:
+        """Carry out the whole write in a session.
+
+        With `commit` the last change commits it, if nothing has to be done after that.
+        """
         may_create = self._creates and self._line.is_main
         info = await open_collection(session, self._target, may_create=may_create)
         was_overtaken = next(self._attempts) >= limits.RETRY_GATE_COUNT
@@ -139,7 +144,11 @@ class _Write:
         failures = Failures(self._request.transactional, self._prepared.errors)
         steps = Steps(session, report, failures, permits, returning=self._request.returning)
         count = len(failures.errors)
-        for batch in self._prepared.batches:
+        if self._request.message is not None:
+            await session.message(MESSAGE, self._request.message, if_changed=True)
+        may_commit = commit and not is_counted
+        last = len(self._prepared.batches) - 1
+        for position, batch in enumerate(self._prepared.batches):
             rules = Rules(
                 batch.rules,
                 self._tags,
@@ -149,8 +158,8 @@ class _Write:
             )
             entries = plain_entries(batch.entries, None if info is None else info.id_prefix)
             count += len(entries)
-            await steps.carry_out(rules, entries, self._read)
+            await steps.carry_out(
+                rules, entries, self._read, commit=may_commit and position == last
+            )
         failures.check_any_left(count)
-        if session.txn is not None and self._request.message is not None:
-            await session.message(MESSAGE, self._request.message)
         return report.written(space_id, session.txn, failures.reported(), self._prepared.notices)

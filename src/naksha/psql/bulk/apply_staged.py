@@ -52,6 +52,7 @@ from naksha.spi.staging import (
     record_of,
 )
 from naksha.spi.storage import WriteSession
+from naksha.spi.support.write_input import IdBatch
 
 AT_ONCE: Final = 20_000
 """Features written by one statement, unless they are larger than STAGED_CHUNK_BYTES together.
@@ -214,7 +215,7 @@ class _StagedApply:
     @property
     def is_unsure(self) -> bool:
         """Whether its last session was committing, so that the commit may have taken place."""
-        return self._session is not None and self._session.is_committing
+        return self._session is not None and self._session.is_unsure
 
     async def work(self, session: WriteSession) -> AppliedWrite:
         assert isinstance(session, PsqlSession)
@@ -370,7 +371,8 @@ class _StagedApply:
         deleted, last = 0, ""
         while rows := await session.call("staged_absent", None, last, CHUNK):
             ids = [row[0] for row in rows]
-            await session._delete(collection, ids, [None] * len(ids), False)
+            batch = IdBatch("delete", ids, [None] * len(ids))
+            await session._write(collection, [batch], returning=False, commit=False)
             deleted, last = deleted + len(ids), ids[-1]
         return deleted
 

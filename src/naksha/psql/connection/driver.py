@@ -39,6 +39,7 @@ __all__ = [
     "acquired",
     "connect",
     "create_pool",
+    "is_lost",
     "planned_for_values",
     "reading",
     "settings_statement",
@@ -104,6 +105,14 @@ async def connect(dsn: str, settings: Mapping[str, str]) -> Direct:
         connection.terminate()
         raise
     return connection
+
+
+def is_lost(connection: Connection) -> bool:
+    """Whether a connection that failed has no server any more."""
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:  # The pool has taken it back because it was closed.
+        return True
 
 
 async def planned_for_values(connection: Connection, text: str, values: Sequence[Any]) -> Prepared:

@@ -75,6 +75,10 @@ class DailyPartitions:
             else:
                 self._log_day = day
 
+    def has_history(self, collection: str, overlay: int, now_ms: int | None) -> bool:
+        """Whether the partition of the day was created or looked up before."""
+        return self._histories.get((collection, overlay)) == _day(now_ms)
+
     async def prepare_history(
         self, connection: Connection, collection: str, overlay: int, now_ms: int | None
     ) -> None:
@@ -83,9 +87,6 @@ class DailyPartitions:
         `connection` is in the transaction that needs it. The partition is created on another
         connection, outside of the pool, whose connections may all wait for this transaction.
         """
-        key, day = (collection, overlay), _day(now_ms)
-        if self._histories.get(key) == day:
-            return
         values = (collection, overlay, now_ms)
         ready: bool | None = await connection.fetchval(queries()["history_ready"], *values)
         if ready is None:
@@ -105,7 +106,7 @@ class DailyPartitions:
                 )
         if len(self._histories) >= HISTORIES_MAX:
             self._histories.clear()
-        self._histories[key] = day
+        self._histories[collection, overlay] = _day(now_ms)
 
     async def prepare_ahead(self) -> None:
         """Create tomorrow's partitions: of the log, and of each history in use today."""

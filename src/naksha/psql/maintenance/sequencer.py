@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any, Final, NamedTuple
 
 from naksha.model.errors import NakshaError
 from naksha.model.transaction import PublicationStatus
+from naksha.model.version import Version
 from naksha.psql.connection.driver import Connections, Direct, acquired
 from naksha.psql.connection.errors import DRIVER_ERRORS, translated
+from naksha.psql.read.versions import by_txn
 from naksha.psql.sql import queries
 from naksha.spi.support.cancellation import check_cancelled
 from naksha.spi.support.version_signal import VersionSignal
@@ -41,6 +43,13 @@ Callers that wait for news check for new versions at the same interval.
 """
 
 
+class PublicationRound(NamedTuple):
+    """Result of a publication: whether something must wait, and the versions of transactions."""
+
+    is_waiting: bool
+    versions: dict[int, Version]
+
+
 class Sequencer:
     """Background task that publishes the transactions of one open storage."""
 
@@ -51,7 +60,8 @@ class Sequencer:
         self._turn = asyncio.Lock()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._running: asyncio.Task[bool] | None = None
+        self._running: asyncio.Task[PublicationRound] | None = None
+        self._wanted: set[int] = set()
         self._elected = False
         self.last = (0, 0)
         """Number and transaction of the last version that a round has seen."""
@@ -81,10 +91,16 @@ class Sequencer:
         self._wake.set()
 
     async def publish(self) -> bool:
-        """Publish all that can be published now; return whether something must wait.
+        """Publish all that can be published now; return whether something must wait."""
+        return (await self._round()).is_waiting
 
-        Callers that arrive during a round share the next one.
-        """
+    async def version_of(self, txn: int) -> Version | None:
+        """Publish all that can be published now; return the version of a transaction, if any."""
+        self._wanted.add(txn)
+        return (await self._round()).versions.get(txn)
+
+    async def _round(self) -> PublicationRound:
+        """Publish; callers that arrive during a round share the next one."""
         running = self._running
         if running is not None and not running.done():
             with contextlib.suppress(Exception):
@@ -115,28 +131,32 @@ class Sequencer:
             held_back_since_ms=int(since.timestamp() * 1000) if since and waiting else None,
         )
 
-    async def _publish_all(self) -> bool:
+    async def _publish_all(self) -> PublicationRound:
+        wanted, self._wanted = self._wanted, set()
         while True:
-            row = await self._published()
+            row = await self._published(wanted)
             assert row is not None
             self.last = max(self.last, (row["last_seq"], row["last_txn"]))
             self.version_signal.notify(row["last_seq"])
             # Stop after an incomplete batch instead of looping until nothing is left: with
             # continuous commits that would never end.
             if row["published"] < PUBLISH_MAX:
-                return bool(row["remaining"])
+                columns = (row["seq_numbers"] or (), row["txns"] or (), row["times_ms"] or ())
+                versions = {each[1]: Version(*each) for each in zip(*columns, strict=True)}
+                return PublicationRound(bool(row["remaining"]), versions)
 
-    async def _published(self) -> Any:
+    async def _published(self, wanted: Collection[int]) -> Any:
         """Run one round, on the listener's connection if it is open.
 
         So writers that wait for a connection of the pool do not delay publication.
         """
+        values = (PUBLISH_MAX, list(wanted))
         listener = self._listener
         if listener is not None and not listener.is_closed():
             try:
                 async with self._turn:
                     with translated():
-                        return await listener.fetchrow(queries()["publish"], PUBLISH_MAX)
+                        return await listener.fetchrow(queries()["publish"], *values)
             except NakshaError:
                 if not listener.is_closed():
                     raise
@@ -144,7 +164,7 @@ class Sequencer:
                 # driver does not report a connection that breaks in the middle of a statement.
                 self.poke()
         async with acquired(self._connections, leaves_nothing=True) as connection:
-            return await connection.fetchrow(queries()["publish"], PUBLISH_MAX)
+            return await connection.fetchrow(queries()["publish"], *values)
 
     async def _loop(self) -> None:
         pause = RETRY_S
@@ -250,3 +270,9 @@ class Follower(Sequencer):
         self.last = (0, 0) if last is None else (last["seq_number"], last["txn"])
         self.version_signal.notify(self.last[0])
         return False
+
+    async def version_of(self, txn: int) -> Version | None:
+        """Look up the version of a transaction."""
+        await self.publish()
+        async with acquired(self._connections, leaves_nothing=True) as connection:
+            return await by_txn(connection, txn)

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 import asyncpg
 
 from naksha.model import limits
+from naksha.model.collection import CollectionInfo
 from naksha.psql.connection.driver import Connection, Prepared, Rows, planned_for_values
 from naksha.psql.read.printer import Statement
 from naksha.psql.read.statements import HISTORY
@@ -160,6 +161,13 @@ def _checked(rows: list[Any]) -> list[Any]:
     return rows
 
 
+class KnownCollection(NamedTuple):
+    """The info of a collection, and the transaction of its last change."""
+
+    info: CollectionInfo
+    txn: int
+
+
 class KnownFacts:
     """Facts about a storage that statements are built from, and check before they read.
 
@@ -169,7 +177,7 @@ class KnownFacts:
 
     def __init__(self) -> None:
         self._txns: dict[int, int] = {0: 0}
-        self._collections: dict[str, int] = {}
+        self._collections: dict[str, KnownCollection] = {}
         self._overlay_tables: dict[tuple[str, int], str] = {}
 
     def txn_of(self, seq_number: int) -> int | None:
@@ -180,13 +188,18 @@ class KnownFacts:
         _bound(self._txns, limits.KNOWN_VERSIONS_MAX)
         self._txns[seq_number] = txn
 
-    def partitions_of(self, collection: str) -> int | None:
-        """Return the least number of leaves of a collection; None if it is unknown."""
+    def collection(self, collection: str) -> KnownCollection | None:
+        """Return a collection as it was when it was last read; None if it is unknown."""
         return self._collections.get(collection)
 
-    def add_collection(self, collection: str, partitions: int) -> None:
+    def partitions_of(self, collection: str) -> int | None:
+        """Return the least number of leaves of a collection; None if it is unknown."""
+        known = self._collections.get(collection)
+        return None if known is None else known.info.partitions
+
+    def add_collection(self, known: KnownCollection) -> None:
         _bound(self._collections, limits.KNOWN_TABLES_MAX)
-        self._collections[collection] = partitions
+        self._collections[known.info.id] = known
 
     def overlay_tables(self, collection: str, overlays: Sequence[int]) -> dict[int, str] | None:
         """Return the tables of a collection in overlays; None if one of them is unknown."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -24,7 +24,13 @@ from naksha.model.version import HEAD, AtSeq, AtTxn, Head, Version, VersionSelec
 from naksha.psql.connection.driver import Connection, Rows
 from naksha.psql.connection.errors import translate
 from naksha.psql.read import layers, statements
-from naksha.psql.read.checked_statement import Check, CheckedStatement, KnownFacts, ObstacleError
+from naksha.psql.read.checked_statement import (
+    Check,
+    CheckedStatement,
+    KnownCollection,
+    KnownFacts,
+    ObstacleError,
+)
 from naksha.psql.read.id_queries import found_statement
 from naksha.psql.read.layers import (
     NO_BRANCH,
@@ -156,17 +162,27 @@ class PsqlReader(ABC):
 
     async def collection(self, collection: str, *, dropped: bool = False) -> CollectionInfo:
         async with self._connection() as connection:
-            text = await self._info_of(connection, collection, dropped)
-        if text is None:
+            known = await self._read_collection(connection, collection, dropped)
+        if known is None:
             raise _missing(collection)
-        info = msgspec.json.decode(text, type=CollectionInfo)
-        self._learn(info)
-        return info
+        if not known.info.dropped_at:
+            self._learn(known)
+        return known.info
 
-    def _learn(self, info: CollectionInfo) -> None:
-        """Remember that a collection exists."""
-        if not info.dropped_at:
-            self._facts.add_collection(info.id, info.partitions)
+    def _learn(self, known: KnownCollection) -> None:
+        """Remember a collection that exists."""
+        self._facts.add_collection(known)
+
+    async def _are_current(self, known: Collection[KnownCollection]) -> bool:
+        """Whether none of the collections has been changed since."""
+        if not known:
+            return True
+        async with self._connection() as connection:
+            for each in known:
+                now = await self._read_collection(connection, each.info.id)
+                if now is None or now.txn != each.txn:
+                    return False
+        return True
 
     @property
     def _last_seen(self) -> int:
@@ -174,13 +190,15 @@ class PsqlReader(ABC):
         txn = self._branch[-1].txn
         return limits.INT8_MAX if txn is None else txn
 
-    async def _info_of(
+    async def _read_collection(
         self, connection: Connection, collection: str, dropped: bool = False
-    ) -> str | None:
-        info: str | None = await connection.fetchval(
+    ) -> KnownCollection | None:
+        row = await connection.fetchrow(
             queries()["collection"], collection, dropped, self._last_seen
         )
-        return info
+        if row is None:
+            return None
+        return KnownCollection(msgspec.json.decode(row["info"], type=CollectionInfo), row["txn"])
 
     async def page(self, collection: str, query: Query, at: VersionSelector = HEAD) -> StatePage:
         read = self._paged(collection, query, at)
@@ -493,7 +511,7 @@ class PsqlReader(ABC):
             version = await resolve(connection, at, has_published=has_published)
             self._facts.add_version(version.seq_number, version.txn)
             if collection is not None:
-                if await self._info_of(connection, collection, dropped=True) is None:
+                if await self._read_collection(connection, collection, dropped=True) is None:
                     raise _missing(collection)
                 sources = await sources_of(connection, self._branch, collection, version.txn)
                 await check_histories(connection, [(s.table, s.at) for s in sources])

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from naksha.model.state import XYZ
 from naksha.psql.read.statements import leaf_of
-from naksha.spi.support.write_input import WriteBatch
+from naksha.spi.support.write_input import Batch, WriteBatch
 
 T = TypeVar("T")
 MARK_3D = b',"naksha:3d":true}'
 """End of the JSON of a feature whose geometry has heights; see naksha_is_3d in the schema."""
+_NO_FEATURES: Final = (None,) * 6
+"""Parameters of naksha_write that only features have, from `contents` to `muuids`."""
 
 
-class Batch:
+class Rows:
     """The permutation that sorts the rows, and the number of rows in each of the 16 leaves."""
 
     def __init__(self, order: list[int], counts: list[int]) -> None:
@@ -24,8 +26,8 @@ class Batch:
         self.counts = counts
 
     @classmethod
-    def of(cls, ids: Sequence[str]) -> Batch:
-        """Return the batch of these ids, which must be distinct."""
+    def of(cls, ids: Sequence[str]) -> Rows:
+        """Return the rows of these ids, which must be distinct."""
         keys = [(leaf_of(i), i.encode()) for i in ids]
         order = sorted(range(len(ids)), key=keys.__getitem__)
         counts = [0] * 16
@@ -34,30 +36,64 @@ class Batch:
         return cls(order, counts)
 
     def pick(self, column: Sequence[T]) -> list[T]:
-        """Return a column in the batch's order."""
+        """Return a column in the order of the rows."""
         return [column[n] for n in self.order]
 
-    @staticmethod
-    def columns(batch: WriteBatch) -> list[Sequence[Any]]:
-        """Return the parameters of naksha_write from `ids` to `muuids`."""
-        prepared = batch.prepared
-        contents = [
-            (json[:-1] + MARK_3D if has_z else json).decode()
-            for json, has_z in zip(prepared.json, prepared.has_z, strict=True)
-        ]
-        if batch.after is not None:
-            contents = [*map(_after_version, contents, batch.after)]
-        tags = [None if t is None else msgspec.json.encode(t).decode() for t in prepared.tags]
-        return [
-            prepared.ids,
-            contents,
-            prepared.wkb,
-            prepared.qrid,
-            tags,
-            prepared.crid,
-            batch.locks,
-            batch.muuids,
-        ]
+
+def write_values(batches: Sequence[Batch], resolved: int, *, returning: bool) -> list[Any]:
+    """Return the parameters of naksha_write from `modes` on."""
+    counts: list[int] = []
+    columns: list[list[Any]] = [[] for _ in range(2 + len(_NO_FEATURES))]
+    for batch in batches:
+        rows = Rows.of(batch.ids)
+        counts += rows.counts
+        for joined, column in zip(columns, _columns(batch), strict=True):
+            joined += rows.pick(column)
+    ids, locks, *of_features = columns
+    has_features = any(isinstance(batch, WriteBatch) for batch in batches)
+    return [
+        [batch.mode for batch in batches],
+        counts,
+        ids,
+        locks,
+        *(of_features if has_features else _NO_FEATURES),
+        returning,
+        resolved,
+        *_locked(batches),
+    ]
+
+
+def _columns(batch: Batch) -> list[Sequence[Any]]:
+    """Return ids, locks, and then what only features have, in the order of the parameters."""
+    if not isinstance(batch, WriteBatch):
+        return [batch.ids, batch.locks, *([None] * len(batch.ids) for _ in _NO_FEATURES)]
+    prepared = batch.prepared
+    contents = [
+        (json[:-1] + MARK_3D if has_z else json).decode()
+        for json, has_z in zip(prepared.json, prepared.has_z, strict=True)
+    ]
+    if batch.after is not None:
+        contents = [*map(_after_version, contents, batch.after)]
+    tags = [None if t is None else msgspec.json.encode(t).decode() for t in prepared.tags]
+    return [
+        batch.ids,
+        batch.locks,
+        contents,
+        prepared.wkb,
+        prepared.qrid,
+        tags,
+        prepared.crid,
+        batch.muuids,
+    ]
+
+
+def _locked(batches: Sequence[Batch]) -> tuple[list[str] | None, list[int] | None]:
+    """Return all ids in locking order, where they differ from those of the only batch."""
+    if len(batches) == 1:
+        return None, None
+    ids = [id_ for batch in batches for id_ in batch.ids]
+    rows = Rows.of(ids)
+    return rows.pick(ids), rows.counts
 
 
 def _after_version(content: str, version: int) -> str:

@@ -71,7 +71,7 @@ class PsqlBranch(BranchView, StagedWrites):
         check_hidden(query, hidden)
         await self._publish()
         async with self._connection() as connection:
-            if await self._info_of(connection, collection) is None:
+            if await self._read_collection(connection, collection) is None:
                 raise CollectionNotFound(
                     f"The collection {collection!r} does not exist", collection_id=collection
                 )

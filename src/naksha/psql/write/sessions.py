@@ -8,26 +8,25 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import TypeVar
 
 from naksha.model import limits
-from naksha.model.errors import Retryable, Unavailable
+from naksha.model.errors import NakshaError, Retryable
 from naksha.model.identity.names import check_app_id, check_author, check_text
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.identity.txn import LAST_MS, check_dated
 from naksha.model.query import Query
 from naksha.model.version import Version
 from naksha.psql.connection.driver import Connection, Connections, Direct, acquired, reading
-from naksha.psql.connection.errors import DRIVER_ERRORS, LockTimeout, PoolExhausted, translated
+from naksha.psql.connection.errors import LockTimeout, PoolExhausted, translated
 from naksha.psql.maintenance.daily_partitions import DailyPartitions
 from naksha.psql.maintenance.growth import GrowthTask
 from naksha.psql.maintenance.sequencer import Sequencer
-from naksha.psql.read.layers import NO_BRANCH
 from naksha.psql.read.reader import PsqlReader
 from naksha.psql.sql import queries
-from naksha.psql.write.session import PsqlSession
+from naksha.psql.write.session import PsqlSession, Start
 from naksha.spi.clock import Clock
 from naksha.spi.storage import WriteSession
 from naksha.spi.support.stream_limit import StreamLimit
@@ -91,7 +90,12 @@ class Writing(PsqlReader):
 
     @asynccontextmanager
     async def _session(
-        self, app_id: str, author: str | None, at_ms: int | None
+        self,
+        app_id: str,
+        author: str | None,
+        at_ms: int | None,
+        *,
+        trusts_facts: bool = False,
     ) -> AsyncIterator[PsqlSession]:
         check_app_id(app_id)
         check_author(author)
@@ -101,46 +105,36 @@ class Writing(PsqlReader):
             await self._publish()
         now_ms = at_ms if at_ms is not None else self._days.now_ms()
         await self._days.prepare_log(now_ms)
+        start = Start(app_id, author, now_ms, at_ms is not None)
         async with acquired(self._connections, leaves_nothing=True) as connection:
             prepare = partial(self._prepare, now_ms)
             session = PsqlSession(
                 connection,
                 self._connect,
                 self._info,
+                start,
                 self._branch,
                 prepare,
                 self._scope,
                 self._facts,
+                trusts_facts,
             )
-            transaction = connection.transaction()
-            with translated():
-                await transaction.start()
             try:
-                with translated():
-                    await connection.fetchval(
-                        queries()["tx_start"], app_id, author, now_ms, at_ms is not None
-                    )
-                    await self._enter_branch(connection)
                 # Errors of the caller's own code are not translated.
                 yield session
-                session.check_usable()
+                session.check_unbroken()
+                await session.commit()
             except BaseException:
-                # A lost connection has rolled back by itself.
-                with suppress(*DRIVER_ERRORS):
-                    await transaction.rollback()
+                await session.rollback()
+                for collection in session.resolved:  # What was known of them may be the reason.
+                    self._facts.forget(collection)
                 raise
-            session.is_committing = True
-            with translated():
-                await transaction.commit()
-        self._sequencer.poke()
+            finally:
+                if session.is_committed:
+                    self._sequencer.poke()
+        for known in session.resolved.values():
+            self._facts.add_collection(known)
         self._growth.written(session.features_written)
-
-    async def _enter_branch(self, connection: Connection) -> None:
-        if self._branch == NO_BRANCH:
-            return
-        overlays = [layer.overlay for layer in self._branch]
-        txns = [layer.txn for layer in self._branch]
-        await connection.fetchval(queries()["tx_branch"], overlays, txns)
 
     async def _prepare(self, now_ms: int | None, connection: Connection, collection: str) -> None:
         """Create the tables that a write to a collection needs, before the write.
@@ -148,6 +142,8 @@ class Writing(PsqlReader):
         These are the collection's tables on the branch, and today's partition of its history.
         """
         overlay = self._branch[0].overlay
+        if self._days.has_history(collection, overlay, now_ms):
+            return
         with translated():
             if overlay != 0:
                 await self._prepare_overlay(connection, collection, overlay, now_ms)
@@ -181,19 +177,16 @@ class Writing(PsqlReader):
         for attempt in range(limits.RETRY_COUNT_MAX):
             session: PsqlSession | None = None
             try:
-                async with self._session(app_id, author, at_ms) as session:
+                is_first = attempt == 0
+                async with self._session(app_id, author, at_ms, trusts_facts=is_first) as session:
                     if attempt >= limits.RETRY_GATE_COUNT:
                         await session.close_gates(sorted(touched))
-                    return await work(session)
-            except Retryable as error:
-                # A commit without a response may have taken place, so it must not be repeated.
-                is_unsure = session is not None and session.is_committing
-                if is_unsure and isinstance(error, Unavailable):
-                    raise
-                if (
-                    isinstance(error, PoolExhausted | LockTimeout)
-                    or attempt + 1 == limits.RETRY_COUNT_MAX
-                ):
+                    result = await work(session)
+                    await session.check_resolved()
+                    return result
+            except NakshaError as error:
+                is_last = attempt + 1 == limits.RETRY_COUNT_MAX
+                if is_last or not await self._may_repeat(error, session):
                     raise
             finally:
                 if session is not None:
@@ -201,6 +194,16 @@ class Writing(PsqlReader):
             pause = limits.RETRY_DELAY_MS_MIN * 2**attempt * _random.random()
             await asyncio.sleep(min(pause, limits.RETRY_DELAY_MS_MAX) / 1000)
         raise AssertionError("unreachable")
+
+    async def _may_repeat(self, error: NakshaError, session: PsqlSession | None) -> bool:
+        """Whether a transaction has surely not taken place, and may succeed if it is repeated."""
+        if session is not None and (session.is_unsure or session.is_committed):
+            return False
+        if isinstance(error, Retryable):
+            return not isinstance(error, PoolExhausted | LockTimeout)
+        # The reason may be a collection that has been changed since it was read.
+        is_current = session is None or await self._are_current(session.unverified.values())
+        return not is_current
 
     async def pin(
         self, name: str, at: Version, collection: str | None = None, *, guards: bool = False

@@ -22,10 +22,10 @@ from naksha.model.json_rules import json_problem
 from naksha.model.state import WriteOutcome
 from naksha.model.version import Version
 from naksha.model.write_checks import check_points, lock_of
+from naksha.spi.changes import Change, Delete, Put, PutMode, Restore
 from naksha.spi.storage import Feature, StoredObject
 from naksha.spi.support.write_merge import StateReader, merge_into_head
 
-Mode: TypeAlias = Literal["create", "update", "upsert"]
 Locks: TypeAlias = list[int | None]
 """State numbers (`i`) that HEAD must have, one per feature, or None."""
 
@@ -37,6 +37,7 @@ class WriteBatch:
     `is_merged`: they were merged with a very recent HEAD, whose states the locks are.
     """
 
+    mode: PutMode
     prepared: PreparedFeatures
     locks: Locks
     muuids: list[str | None]
@@ -44,16 +45,54 @@ class WriteBatch:
     after: list[int] | None = None
     """Versions that the features had elsewhere, after which new ones continue."""
 
+    @property
+    def ids(self) -> list[str]:
+        return self.prepared.ids
+
+
+@dataclass(frozen=True, slots=True)
+class IdBatch:
+    """Checked ids of features to delete or restore; `unmask` is a deletion that masks nothing."""
+
+    mode: Literal["delete", "unmask", "restore"]
+    ids: list[str]
+    locks: Locks
+
+
+Batch: TypeAlias = WriteBatch | IdBatch
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionMessage:
+    """Checked message of a transaction; `json` is encoded."""
+
+    text: str | None
+    json: str | None
+    binary: bytes | None
+
 
 class CheckedSession(ABC):
     """Base class of write sessions."""
 
     _broken: Exception | None = None
+    _is_committed = False
     _scope: Collection[str] | None = None
     """The only collections that may be written to; None for all."""
 
+    def __init__(self) -> None:
+        self._messages_if_changed: dict[str, TransactionMessage] = {}
+
     def check_usable(self) -> None:
-        """Refuse any call after a failure; the session can then only be left."""
+        """Refuse any call after a failure or the commit; the session can then only be left."""
+        self.check_unbroken()
+        if self._is_committed:
+            raise InvalidArgument(
+                "The write session was committed by its last call; open another one",
+                field="session",
+            )
+
+    def check_unbroken(self) -> None:
+        """Refuse to commit after a failure."""
         if self._broken is not None:
             raise InvalidArgument(
                 "The write session can only be rolled back, because an earlier call failed: "
@@ -69,6 +108,11 @@ class CheckedSession(ABC):
 
     @property
     @abstractmethod
+    def txn(self) -> int | None:
+        """See `WriteSession.txn`."""
+
+    @property
+    @abstractmethod
     def _storage(self) -> StorageIdentity:
         """Id and number of the storage."""
 
@@ -77,35 +121,24 @@ class CheckedSession(ABC):
         """Return the reader of HEAD and states, as the session sees them."""
 
     @abstractmethod
-    async def _info(self, collection: str) -> CollectionInfo: ...
+    async def resolve_collection(self, collection: str) -> CollectionInfo:
+        """See `WriteSession.resolve_collection`."""
 
     @abstractmethod
     async def _write(
-        self, collection: str, mode: Mode, batch: WriteBatch, returning: bool
-    ) -> list[WriteOutcome]: ...
-
-    @abstractmethod
-    async def _delete(
-        self,
-        collection: str,
-        ids: list[str],
-        locks: Locks,
-        returning: bool,
-        masks: bool = True,
-    ) -> list[WriteOutcome]: ...
-
-    @abstractmethod
-    async def _restore(
-        self, collection: str, ids: list[str], returning: bool
-    ) -> list[WriteOutcome]: ...
+        self, collection: str, batches: Sequence[Batch], *, returning: bool, commit: bool
+    ) -> list[list[WriteOutcome]]:
+        """Write the batches, whose ids differ, in a resolved collection."""
 
     @abstractmethod
     async def _purge(self, collection: str, ids: list[str]) -> list[WriteOutcome]: ...
 
     @abstractmethod
-    async def _message(
-        self, id: str, text: str | None, attachment: str | None, binary: bytes | None
-    ) -> None: ...
+    async def _commit(self) -> None:
+        """Commit, and refuse further calls."""
+
+    @abstractmethod
+    async def _message(self, id: str, message: TransactionMessage) -> None: ...
 
     @abstractmethod
     async def _store_object(self, kind: str, id: str, json: str, expected: int | None) -> int:
@@ -126,6 +159,19 @@ class CheckedSession(ABC):
 
     # ---- See `naksha.spi.storage.WriteSession` -----------------------------------------------
 
+    async def apply(
+        self,
+        collection: str,
+        changes: Sequence[Change],
+        *,
+        returning: bool = False,
+        commit: bool = False,
+    ) -> list[list[WriteOutcome]]:
+        info = await self._open(collection)
+        batches = [await self._batch(info, change) for change in changes]
+        check_distinct(batches)
+        return await self._write(collection, batches, returning=returning, commit=commit)
+
     async def create(
         self,
         collection: str,
@@ -134,10 +180,10 @@ class CheckedSession(ABC):
         lock: bool = True,
         after: Sequence[int] | None = None,
         returning: bool = False,
+        commit: bool = False,
     ) -> list[WriteOutcome]:
-        if after is not None:
-            check_versions(after, len(features))
-        return await self._put(collection, "create", features, returning, lock=lock, after=after)
+        change = Put("create", features, lock=lock, after=after)
+        return (await self.apply(collection, [change], returning=returning, commit=commit))[0]
 
     async def update(
         self,
@@ -147,8 +193,10 @@ class CheckedSession(ABC):
         merge: bool = False,
         lock: bool = True,
         returning: bool = False,
+        commit: bool = False,
     ) -> list[WriteOutcome]:
-        return await self._put(collection, "update", features, returning, merge=merge, lock=lock)
+        change = Put("update", features, lock=lock, merge=merge)
+        return (await self.apply(collection, [change], returning=returning, commit=commit))[0]
 
     async def upsert(
         self,
@@ -159,12 +207,10 @@ class CheckedSession(ABC):
         muuids: Sequence[str | None] | None = None,
         lock: bool = True,
         returning: bool = False,
+        commit: bool = False,
     ) -> list[WriteOutcome]:
-        if muuids is not None:
-            check_muuids(muuids, len(features), merge)
-        return await self._put(
-            collection, "upsert", features, returning, merge=merge, lock=lock, muuids=muuids
-        )
+        change = Put("upsert", features, lock=lock, merge=merge, muuids=muuids)
+        return (await self.apply(collection, [change], returning=returning, commit=commit))[0]
 
     async def delete(
         self,
@@ -174,33 +220,30 @@ class CheckedSession(ABC):
         uuids: Sequence[str | None] | None = None,
         masks: bool = True,
         returning: bool = False,
+        commit: bool = False,
     ) -> list[WriteOutcome]:
-        info = await self._open(collection)
-        if uuids is not None and len(uuids) != len(ids):
-            raise InvalidArgument(
-                f"uuids must have one state id or None for each of the {len(ids)} ids, not "
-                f"{len(uuids)} entries",
-                field="uuids",
-            )
-        plain = plain_ids(ids, info.id_prefix)
-        cut = info.id_prefix or ""
-        given = {
-            i.removeprefix(cut): uuid
-            for i, uuid in zip(ids, uuids or (), strict=False)
-            if uuid is not None
-        }
-        locks = [lock_of(given.get(i), self._storage, info) for i in plain]
-        return await self._delete(collection, plain, locks, returning, masks)
+        change = Delete(ids, uuids, masks)
+        return (await self.apply(collection, [change], returning=returning, commit=commit))[0]
 
     async def restore(
-        self, collection: str, ids: Sequence[str], *, returning: bool = False
+        self,
+        collection: str,
+        ids: Sequence[str],
+        *,
+        returning: bool = False,
+        commit: bool = False,
+    ) -> list[WriteOutcome]:
+        change = Restore(ids)
+        return (await self.apply(collection, [change], returning=returning, commit=commit))[0]
+
+    async def purge(
+        self, collection: str, ids: Sequence[str], *, commit: bool = False
     ) -> list[WriteOutcome]:
         plain = plain_ids(ids, (await self._open(collection)).id_prefix)
-        return await self._restore(collection, plain, returning)
-
-    async def purge(self, collection: str, ids: Sequence[str]) -> list[WriteOutcome]:
-        plain = plain_ids(ids, (await self._open(collection)).id_prefix)
-        return await self._purge(collection, plain)
+        outcomes = await self._purge(collection, plain)
+        if commit:
+            await self._commit()
+        return outcomes
 
     async def message(
         self,
@@ -209,6 +252,7 @@ class CheckedSession(ABC):
         *,
         json: Any = None,
         binary: bytes | None = None,
+        if_changed: bool = False,
     ) -> None:
         check_text(id, limits.MESSAGE_ID_BYTES_MAX, field="message.id")
         if text is not None:
@@ -222,7 +266,10 @@ class CheckedSession(ABC):
                 f"{limits.MESSAGE_BINARY_BYTES_MAX} are allowed",
                 field="message.binary",
             )
-        await self._message(id, text, attachment, binary)
+        if if_changed:
+            self._messages_if_changed[id] = TransactionMessage(text, attachment, binary)
+        else:
+            await self._message(id, TransactionMessage(text, attachment, binary))
 
     async def store_object(
         self, kind: str, id: str, value: Any, *, expected: int | None = None
@@ -246,11 +293,18 @@ class CheckedSession(ABC):
         check_text(name, limits.PIN_NAME_BYTES_MAX, field="name")
         await self._unpin(name)
 
+    async def _add_messages(self) -> None:
+        """Add the messages that depend on a change, before the commit."""
+        messages, self._messages_if_changed = self._messages_if_changed, {}
+        if self.txn is not None:
+            for id, message in messages.items():
+                await self._message(id, message)
+
     # ---- Inside ------------------------------------------------------------------------------
 
     async def _open(self, collection: str) -> CollectionInfo:
         """Return a collection to which features may be written."""
-        info = await self._info(collection)
+        info = await self.resolve_collection(collection)
         if self._scope is not None and collection not in self._scope:
             raise NotSupported(
                 f"Collection {collection!r} is not in the scope of this branch, which is "
@@ -261,29 +315,41 @@ class CheckedSession(ABC):
             )
         return info
 
-    async def _put(
-        self,
-        collection: str,
-        mode: Mode,
-        features: Sequence[Feature],
-        returning: bool,
-        *,
-        merge: bool = False,
-        lock: bool = True,
-        muuids: Sequence[str | None] | None = None,
-        after: Sequence[int] | None = None,
-    ) -> list[WriteOutcome]:
-        info = await self._open(collection)
-        prepared = check_features(features, id_prefix=info.id_prefix, generate_ids=mode != "update")
+    async def _batch(self, info: CollectionInfo, change: Change) -> Batch:
+        """Check a change against the collection, and merge where that is asked for."""
+        if isinstance(change, Put):
+            return await self._put_batch(info, change)
+        if isinstance(change, Restore):
+            ids = plain_ids(change.ids, info.id_prefix)
+            return IdBatch("restore", ids, [None] * len(ids))
+        ids = plain_ids(change.ids, info.id_prefix)
+        check_uuids(change.uuids, len(change.ids))
+        cut = info.id_prefix or ""
+        given = {
+            i.removeprefix(cut): uuid
+            for i, uuid in zip(change.ids, change.uuids or (), strict=False)
+            if uuid is not None
+        }
+        locks = [lock_of(given.get(i), self._storage, info) for i in ids]
+        return IdBatch("delete" if change.masks else "unmask", ids, locks)
+
+    async def _put_batch(self, info: CollectionInfo, put: Put) -> WriteBatch:
+        if put.muuids is not None:
+            check_muuids(put.muuids, len(put.features), put.merge)
+        if put.after is not None:
+            check_versions(put.after, len(put.features))
+        prepared = check_features(
+            put.features, id_prefix=info.id_prefix, generate_ids=put.mode != "update"
+        )
         check_points(prepared, info)
-        uuids = prepared.lock_uuid if lock or merge else [None] * len(prepared.ids)
+        uuids = prepared.lock_uuid if put.lock or put.merge else [None] * len(prepared.ids)
         locks = [lock_of(uuid, self._storage, info) for uuid in uuids]
-        merged_from = [muuids[at] if muuids else None for at in prepared.positions]
-        versions = None if after is None else [after[at] for at in prepared.positions]
-        batch = WriteBatch(prepared, locks, merged_from, after=versions)
-        if merge and any(lock is not None for lock in locks):
-            batch = await self._merged(info, features, batch)
-        return await self._write(collection, mode, batch, returning)
+        merged_from = [put.muuids[at] if put.muuids else None for at in prepared.positions]
+        versions = None if put.after is None else [put.after[at] for at in prepared.positions]
+        batch = WriteBatch(put.mode, prepared, locks, merged_from, after=versions)
+        if put.merge and any(lock is not None for lock in locks):
+            return await self._merged(info, put.features, batch)
+        return batch
 
     async def _merged(
         self, info: CollectionInfo, features: Sequence[Feature], batch: WriteBatch
@@ -303,6 +369,7 @@ class CheckedSession(ABC):
         check_points(merged, info)
         heads = {i: lock_of(merge.head.uuid, self._storage, info) for i, merge in merges.items()}
         return WriteBatch(
+            batch.mode,
             merged,
             [heads.get(i, lock) for i, lock in zip(ids, batch.locks, strict=True)],
             [merges[i].base_uuid if i in merges else None for i in ids],
@@ -319,6 +386,31 @@ def plain_ids(ids: Sequence[str], prefix: str | None) -> list[str]:
         )
     plain = [check_feature_id(i).removeprefix(prefix or "") for i in ids]
     return list(dict.fromkeys(plain))
+
+
+def check_distinct(batches: Sequence[Batch]) -> None:
+    """Refuse changes of one feature by several batches, whose order would be undefined."""
+    seen: set[str] = set()
+    for batch in batches if len(batches) > 1 else ():
+        twice = seen.intersection(batch.ids)
+        if twice:
+            raise InvalidArgument(
+                "Several changes that are applied at once have the same feature; apply them one "
+                "after the other",
+                field="changes",
+                feature_id=min(twice),
+            )
+        seen.update(batch.ids)
+
+
+def check_uuids(uuids: Sequence[str | None] | None, count: int) -> None:
+    """Refuse locks unless there is one, or None, for each id."""
+    if uuids is not None and len(uuids) != count:
+        raise InvalidArgument(
+            f"uuids must have one state id or None for each of the {count} ids, not "
+            f"{len(uuids)} entries",
+            field="uuids",
+        )
 
 
 def check_muuids(muuids: Sequence[str | None], count: int, merge: bool) -> None:

@@ -22,6 +22,7 @@ from naksha.model.query import Query
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD
 from naksha.model.write_checks import lock_of
+from naksha.spi.changes import PutMode
 from naksha.spi.staging import (
     JOB,
     MESSAGE,
@@ -34,7 +35,7 @@ from naksha.spi.staging import (
     not_staged,
     record_of,
 )
-from naksha.spi.support.write_input import Mode
+from naksha.spi.support.write_input import TransactionMessage
 from naksha.sqlite.bulk.bulk_writer import batch_of
 from naksha.sqlite.bulk.stage import stage_owner
 from naksha.sqlite.connection.errors import translated
@@ -46,7 +47,7 @@ from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.sql import queries
 from naksha.sqlite.write import collections, writes
 from naksha.sqlite.write.states import as_json
-from naksha.sqlite.write.transaction import TransactionMessage, WriteTransaction
+from naksha.sqlite.write.transaction import WriteTransaction
 
 Row = tuple[Any, ...]
 DAY_MS: Final = 24 * 3_600_000
@@ -180,11 +181,11 @@ class StagedLoad:
         collection = collection_on(transaction.connection, transaction.layers, name)
         if self._write.mode in (WriteMode.REPLACE, WriteMode.MIRROR) and not is_new:
             done += self._delete_others(transaction, collection)
-        mode: Mode = "create" if self._write.mode is WriteMode.CREATE else "upsert"
+        mode: PutMode = "create" if self._write.mode is WriteMode.CREATE else "upsert"
         for rows in self._chunks():
-            batch, shapes = batch_of([row[:-1] for row in rows])
+            batch, shapes = batch_of([row[:-1] for row in rows], mode)
             batch.locks[:] = [lock_of(row[-1], self._storage, collection.info) for row in rows]
-            outcomes = writes.put(transaction, name, mode, batch, shapes, returning=False)
+            outcomes = writes.put(transaction, name, batch, shapes, returning=False)
             done.update(each.action for each in outcomes)
         return done
 

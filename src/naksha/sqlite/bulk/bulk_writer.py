@@ -19,14 +19,15 @@ from naksha.model.features import PreparedFeatures, check_features
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.limits import RETRY_COUNT_MAX, WRITE_FEATURES_MAX
 from naksha.model.write_checks import check_points, check_unlocked
+from naksha.spi.changes import PutMode
 from naksha.spi.storage import Feature
-from naksha.spi.support.write_input import WriteBatch
+from naksha.spi.support.write_input import TransactionMessage, WriteBatch
 from naksha.sqlite.connection.errors import translated
 from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.sql import queries
 from naksha.sqlite.write import collections, writes
 from naksha.sqlite.write.states import StoredGeometries, stored_geometries_of
-from naksha.sqlite.write.transaction import TransactionMessage, WriteTransaction
+from naksha.sqlite.write.transaction import WriteTransaction
 from naksha.sqlite.write.writer import QueuedTransaction, WriterThread
 
 CHUNK: Final = 10_000
@@ -166,7 +167,7 @@ class SqliteBulkWriter:
         else:
             self._check_unchanged(transaction.connection)
         for batch, shapes in self._batches():
-            writes.put(transaction, self._info.id, "create", batch, shapes, returning=False)
+            writes.put(transaction, self._info.id, batch, shapes, returning=False)
         transaction.changes_of(self._info.id)  # An empty load is logged, too.
         return transaction.txn
 
@@ -182,7 +183,7 @@ class SqliteBulkWriter:
     def _batches(self) -> Iterator[tuple[WriteBatch, StoredGeometries]]:
         rows = self._stage.execute(queries()["stage_all"])
         while chunk := rows.fetchmany(WRITE_FEATURES_MAX // 4):
-            yield batch_of(chunk)
+            yield batch_of(chunk, "create")
 
 
 def empty_collection(connection: sqlite3.Connection, name: str) -> CollectionInfo | None:
@@ -231,7 +232,7 @@ def rows_of(prepared: PreparedFeatures, shapes: StoredGeometries) -> Iterator[tu
         )
 
 
-def batch_of(rows: list[tuple[Any, ...]]) -> tuple[WriteBatch, StoredGeometries]:
+def batch_of(rows: list[tuple[Any, ...]], mode: PutMode) -> tuple[WriteBatch, StoredGeometries]:
     """Convert rows of a stage to features to write."""
     count = len(rows)
     ids, json, wkb, geometry, west, south, east, north, qrid, tags, crid = map(
@@ -254,7 +255,7 @@ def batch_of(rows: list[tuple[Any, ...]]) -> tuple[WriteBatch, StoredGeometries]
         lock_version=[None] * count,
     )
     nothing = [None] * count
-    return WriteBatch(prepared, [*nothing], [*nothing]), StoredGeometries(geometry, boxes)
+    return WriteBatch(mode, prepared, [*nothing], [*nothing]), StoredGeometries(geometry, boxes)
 
 
 def message_step(text: str, *, draws: bool) -> Callable[[WriteTransaction], object]:

@@ -290,18 +290,14 @@ class LayeredStorage:
         WITHIN.set(entry)
         try:
             yield session
-            session.check_usable()
+            session.check_unbroken()
+            await session.commit()
         except BaseException:
-            await asyncio.shield(self._writer.rollback(entry))
+            if not session.is_committed:
+                await asyncio.shield(self._writer.rollback(entry))
             raise
         finally:
             WITHIN.set(entry.outer)
-        if entry.steps:
-            try:
-                await self._writer.commit(entry)
-            except BaseException:
-                await asyncio.shield(self._writer.rollback(entry))
-                raise
 
     async def run(
         self,
@@ -313,12 +309,14 @@ class LayeredStorage:
     ) -> T:
         for attempt in range(limits.RETRY_COUNT_MAX):
             stays = attempt >= limits.RETRY_GATE_COUNT
+            session: SqliteSession | None = None
             try:
                 async with self._session(app_id, author, at_ms, holds_writer=stays) as session:
                     return await work(session)
             except Retryable as error:
                 if (
                     isinstance(error, WriteLockTimeout | PoolExhausted)
+                    or (session is not None and session.is_committed)
                     or attempt + 1 == limits.RETRY_COUNT_MAX
                 ):
                     raise

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import TypeVar
 
 from naksha.model.collection import CollectionChange, CollectionInfo
-from naksha.model.errors import NotSupported
+from naksha.model.errors import CollectionNotFound, NotSupported, Retryable
 from naksha.model.geo.tiles import VectorTile
 from naksha.model.identity.names import check_collection_id
 from naksha.model.identity.storage_identity import StorageIdentity
@@ -21,9 +21,9 @@ from naksha.model.version import HEAD, Version, VersionSelector
 from naksha.spi.query.sort_keys import check_matching_query
 from naksha.spi.storage import BranchLayer, StatePage, StorageReader, StoredObject
 from naksha.spi.support.write_input import (
+    Batch,
     CheckedSession,
-    Locks,
-    Mode,
+    TransactionMessage,
     WriteBatch,
     check_stored_object,
 )
@@ -31,9 +31,10 @@ from naksha.sqlite.connection.readers import ReaderPool
 from naksha.sqlite.maintenance import pins
 from naksha.sqlite.read import layers, objects, queries
 from naksha.sqlite.read.layers import Layers, checked_layers
+from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.write import collections, overlays, writes
 from naksha.sqlite.write.states import stored_geometries_of
-from naksha.sqlite.write.transaction import TransactionMessage, WriteTransaction
+from naksha.sqlite.write.transaction import WriteTransaction
 from naksha.sqlite.write.writer import QueuedTransaction, WriterThread
 
 T = TypeVar("T")
@@ -147,11 +148,17 @@ class SqliteSession(SessionReader, CheckedSession):
         storage: StorageIdentity,
         scope: Collection[str] | None = None,
     ) -> None:
+        super().__init__()
         self._writer = writer
         self._readers = readers
         self._storage_info = storage
         self._scope = scope
+        self._resolved: dict[str, CollectionRow] = {}
         self.entry = entry
+
+    @property
+    def is_committed(self) -> bool:
+        return self._is_committed
 
     @property
     def txn(self) -> int | None:
@@ -216,6 +223,7 @@ class SqliteSession(SessionReader, CheckedSession):
             raise NotSupported(
                 "Collections cannot be changed on a branch; change them on main", field="collection"
             )
+        self._resolved.clear()
         return await self._step(work)
 
     # ---- Overlays ----------------------------------------------------------------------------
@@ -241,45 +249,63 @@ class SqliteSession(SessionReader, CheckedSession):
     def _reader(self) -> SqliteSession:
         return self
 
-    async def _info(self, collection: str) -> CollectionInfo:
-        return await self.collection(collection)
+    async def resolve_collection(self, collection: str) -> CollectionInfo:
+        found = self._resolved.get(collection)
+        if found is None:
+            found = await self._look(lambda c: layers.collection_on(c, self._layers, collection))
+            self._resolved[collection] = found
+        return found.info
 
     async def _write(
-        self, collection: str, mode: Mode, batch: WriteBatch, returning: bool
-    ) -> list[WriteOutcome]:
-        shapes = stored_geometries_of(batch.prepared)
-        return await self._step(
-            lambda t: writes.put(t, collection, mode, batch, shapes, returning=returning)
-        )
+        self, collection: str, batches: Sequence[Batch], *, returning: bool, commit: bool
+    ) -> list[list[WriteOutcome]]:
+        shapes = [
+            stored_geometries_of(b.prepared) if isinstance(b, WriteBatch) else None for b in batches
+        ]
+        known = self._resolved[collection]
 
-    async def _delete(
-        self,
-        collection: str,
-        ids: list[str],
-        locks: Locks,
-        returning: bool,
-        masks: bool = True,
-    ) -> list[WriteOutcome]:
-        return await self._step(
-            lambda t: writes.delete(t, collection, ids, locks, returning, masks=masks)
-        )
+        def write(transaction: WriteTransaction) -> list[WriteOutcome]:
+            check_unchanged(transaction, known)
+            return [
+                outcome
+                for batch, of in zip(batches, shapes, strict=True)
+                for outcome in writes.write(transaction, collection, batch, of, returning=returning)
+            ]
 
-    async def _restore(
-        self, collection: str, ids: list[str], returning: bool
-    ) -> list[WriteOutcome]:
-        return await self._step(lambda t: writes.restore(t, collection, ids, returning))
+        outcomes = iter(await self._step(write))
+        if commit:
+            await self._commit()
+        return [list(islice(outcomes, len(batch.ids))) for batch in batches]
 
     async def _purge(self, collection: str, ids: list[str]) -> list[WriteOutcome]:
-        return await self._step(lambda t: writes.purge(t, collection, ids))
+        known = self._resolved[collection]
+
+        def purge(transaction: WriteTransaction) -> list[WriteOutcome]:
+            check_unchanged(transaction, known)
+            return writes.purge(transaction, collection, ids)
+
+        return await self._step(purge)
+
+    async def _commit(self) -> None:
+        try:
+            await self.commit()
+        except BaseException as error:
+            self._break(error)
+            raise
+
+    async def commit(self) -> None:
+        """Commit what was written, if that has not been done."""
+        if self.entry.steps and not self._is_committed:
+            await self._add_messages()
+            await self._writer.commit(self.entry)
+            self._is_committed = True
 
     async def _before_merge(self, collection: str, ids: list[str]) -> None:
         """Do nothing: instead of a lock, `writes.put` checks that HEAD is still what was merged."""
 
-    async def _message(
-        self, id: str, text: str | None, attachment: str | None, binary: bytes | None
-    ) -> None:
+    async def _message(self, id: str, message: TransactionMessage) -> None:
         def add(transaction: WriteTransaction) -> None:
-            transaction.add_message(id, TransactionMessage(text, attachment, binary))
+            transaction.add_message(id, message)
             _ = transaction.txn
 
         await self._step(add)
@@ -316,3 +342,20 @@ class InSession(SessionReader):
 
     async def _look(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await self._session._look(work)
+
+
+def check_unchanged(transaction: WriteTransaction, known: CollectionRow) -> None:
+    """Refuse to write to a collection that was changed or dropped since it was resolved."""
+    try:
+        now = layers.collection_on(transaction.connection, transaction.layers, known.id)
+    except CollectionNotFound as error:
+        raise _changed(known.id) from error
+    if now.txn != known.txn:
+        raise _changed(known.id)
+
+
+def _changed(collection: str) -> Retryable:
+    return Retryable(
+        f"The collection {collection!r} was changed since it was read; repeat the transaction",
+        collection_id=collection,
+    )

@@ -13,6 +13,7 @@ from naksha.model import limits
 from naksha.model.errors import InvalidArgument, LimitExceeded, NotSupported, Retryable
 from naksha.model.identity.txn import date_of, txn_of
 from naksha.model.identity.uuids import ROW_NUMBER_MAX
+from naksha.spi.support.write_input import TransactionMessage
 from naksha.sqlite.read.layers import MAIN_ONLY, Layers
 from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.sql import queries
@@ -65,13 +66,6 @@ class CollectionCounts:
                 max(mine[2], box[2]),
                 max(mine[3], box[3]),
             )
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionMessage:
-    text: str | None
-    json: str | None
-    binary: bytes | None
 
 
 class WriteTransaction:

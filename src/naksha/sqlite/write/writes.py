@@ -17,7 +17,7 @@ from naksha.model.errors import Conflict, FeatureExists, FeatureNotFound, Retrya
 from naksha.model.gc_pause import uncollected
 from naksha.model.json_text import with_last
 from naksha.model.state import State, WriteOutcome
-from naksha.spi.support.write_input import Mode, WriteBatch
+from naksha.spi.support.write_input import Batch, WriteBatch
 from naksha.sqlite.sql import queries
 from naksha.sqlite.write.overlays import open_tables
 from naksha.sqlite.write.states import (
@@ -41,6 +41,24 @@ CHUNK: Final = 20_000
 _NO_BOX: Final = (None, None, None, None)
 
 
+def write(
+    transaction: WriteTransaction,
+    name: str,
+    batch: Batch,
+    shapes: StoredGeometries | None,
+    *,
+    returning: bool,
+) -> list[WriteOutcome]:
+    """Carry out a change; `shapes` are those of its features."""
+    if isinstance(batch, WriteBatch):
+        assert shapes is not None
+        return put(transaction, name, batch, shapes, returning=returning)
+    if batch.mode == "restore":
+        return restore(transaction, name, batch.ids, returning)
+    masks = batch.mode == "delete"
+    return delete(transaction, name, batch.ids, batch.locks, returning, masks=masks)
+
+
 # ---- Create, update, upsert ------------------------------------------------------------------
 
 
@@ -48,7 +66,6 @@ _NO_BOX: Final = (None, None, None, None)
 def put(
     transaction: WriteTransaction,
     name: str,
-    mode: Mode,
     batch: WriteBatch,
     shapes: StoredGeometries,
     *,
@@ -60,7 +77,7 @@ def put(
     work = _Put(tables, batch, shapes, returning)
     for position, id_ in enumerate(batch.prepared.ids):
         old = heads.get(id_)
-        _check(tables, id_, old, batch, position, mode)
+        _check(tables, id_, old, batch, position)
         if old is None:
             work.new.append(position)
         else:
@@ -69,12 +86,7 @@ def put(
 
 
 def _check(
-    tables: CollectionTables,
-    id_: str,
-    old: OldState | None,
-    batch: WriteBatch,
-    position: int,
-    mode: Mode,
+    tables: CollectionTables, id_: str, old: OldState | None, batch: WriteBatch, position: int
 ) -> None:
     name, lock = tables.collection.id, batch.locks[position]
     is_merged = batch.is_merged and batch.muuids[position] is not None
@@ -84,7 +96,7 @@ def _check(
             feature_id=id_,
             collection_id=name,
         )
-    if mode == "create" and old is not None:
+    if batch.mode == "create" and old is not None:
         head = _feature(tables, old)
         raise FeatureExists(
             f"Feature {id_!r:.64} already exists; update it, or choose another id",
@@ -92,7 +104,7 @@ def _check(
             collection_id=name,
             head=head,
         )
-    if mode == "update" and old is None:
+    if batch.mode == "update" and old is None:
         raise FeatureNotFound(
             f"Feature {id_!r:.64} does not exist; create it, or correct its id",
             feature_id=id_,
@@ -318,8 +330,7 @@ def delete(
     tables = open_tables(transaction, name, ids)
     heads = tables.old("heads", ids)
     for id_, lock in zip(ids, locks, strict=True):
-        if lock is not None and id_ in heads:
-            check_lock(tables, id_, heads[id_], lock)
+        check_lock(tables, id_, heads.get(id_), lock)
     outcomes = _retained(tables, [id_ for id_ in ids if id_ not in heads], returning)
     olds = sorted((heads[id_] for id_ in ids if id_ in heads), key=lambda old: old.n)
     for start in range(0, len(olds), CHUNK):

@@ -212,6 +212,11 @@ from naksha.testing.storage.write.suite_overtaken import (  # noqa: E402
 from naksha.testing.storage.write.suite_same_txn import (  # noqa: E402
     TestSeveralWritesInOneTransaction,
 )
+from naksha.testing.storage.write.suite_single_calls import (  # noqa: E402
+    TestCommittingCalls,
+    TestResolvedCollections,
+    TestSeveralChanges,
+)
 from naksha.testing.storage.write.suite_write import (  # noqa: E402
     TestCreate,
     TestCreateAgain,
@@ -244,6 +249,7 @@ __all__ = [
     "TestChunksOfDroppedCollections",
     "TestCollectionsOnABranch",
     "TestCollectionsUnderWriters",
+    "TestCommittingCalls",
     "TestCreate",
     "TestCreateAgain",
     "TestCreatingCollections",
@@ -301,8 +307,10 @@ __all__ = [
     "TestPurge",
     "TestRandomQueries",
     "TestReadingABranch",
+    "TestResolvedCollections",
     "TestRestore",
     "TestRoundTrip",
+    "TestSeveralChanges",
     "TestSeveralWritesInOneTransaction",
     "TestSpace",
     "TestSpatialQueries",

@@ -132,14 +132,18 @@ class Handle:
         self, *features: Feature, app: str = APP, author: str | None = None
     ) -> list[WriteOutcome]:
         return await self.write(
-            lambda session: session.create(self.name, features, returning=True), app, author
+            lambda session: session.create(self.name, features, returning=True, commit=True),
+            app,
+            author,
         )
 
     async def update(
         self, *features: Feature, app: str = APP, author: str | None = None, merge: bool = False
     ) -> list[WriteOutcome]:
         return await self.write(
-            lambda session: session.update(self.name, features, merge=merge, returning=True),
+            lambda session: session.update(
+                self.name, features, merge=merge, returning=True, commit=True
+            ),
             app,
             author,
         )
@@ -148,7 +152,9 @@ class Handle:
         self, *features: Feature, app: str = APP, author: str | None = None, merge: bool = False
     ) -> list[WriteOutcome]:
         return await self.write(
-            lambda session: session.upsert(self.name, features, merge=merge, returning=True),
+            lambda session: session.upsert(
+                self.name, features, merge=merge, returning=True, commit=True
+            ),
             app,
             author,
         )
@@ -161,7 +167,9 @@ class Handle:
         uuids: Sequence[str | None] | None = None,
     ) -> list[WriteOutcome]:
         return await self.write(
-            lambda session: session.delete(self.name, ids, uuids=uuids, returning=True),
+            lambda session: session.delete(
+                self.name, ids, uuids=uuids, returning=True, commit=True
+            ),
             app,
             author,
         )
@@ -170,12 +178,14 @@ class Handle:
         self, *ids: str, app: str = APP, author: str | None = None
     ) -> list[WriteOutcome]:
         return await self.write(
-            lambda session: session.restore(self.name, ids, returning=True), app, author
+            lambda session: session.restore(self.name, ids, returning=True, commit=True),
+            app,
+            author,
         )
 
     async def purge(self, *ids: str, app: str = APP) -> list[WriteOutcome]:
         await self.published()
-        return await self.write(lambda session: session.purge(self.name, ids), app)
+        return await self.write(lambda session: session.purge(self.name, ids, commit=True), app)
 
     async def change(self, **changes: Any) -> CollectionInfo:
         change = CollectionChange(**changes)

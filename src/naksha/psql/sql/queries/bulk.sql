@@ -37,5 +37,5 @@ SELECT naksha_bulk_look($1)
 SELECT txn, first_i, mark, after_i FROM naksha_bulk_begin($1, $2::jsonb, $3::jsonb)
 
 -- name: bulk_finish
-SELECT naksha_bulk_finish($1, $2, $3, $4, (
+SELECT naksha_logged_txn() AS logged FROM naksha_bulk_finish($1, $2, $3, $4, (
     SELECT ST_SetSRID(ST_Extent(a::geometry), 4326) FROM unnest($5::bytea[]) AS t(a)))

@@ -38,10 +38,12 @@ SELECT naksha_staged_fill($1, $2, $3, $4, $5, $6, $7)
 SELECT features, area::bytea AS area FROM naksha_staged_index($1, $2, $3)
 
 -- name: staged_put
-SELECT action, features FROM naksha_staged_put($1, $2, $3, $4, $5, $6)
+SELECT action, features, naksha_logged_txn() AS logged
+  FROM naksha_staged_put($1, $2, $3, $4, $5, $6)
 
 -- name: staged_delete
-SELECT naksha_staged_delete($1, $2, $3, $4)
+SELECT deleted, naksha_logged_txn() AS logged
+  FROM naksha_staged_delete($1, $2, $3, $4) AS deleted
 
 -- name: staged_note
 SELECT naksha_staged_note($1, $2)

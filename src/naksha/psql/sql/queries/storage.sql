@@ -74,12 +74,8 @@ SELECT set_config('search_path', $1, $2)
 -- name: tx_start
 SELECT naksha_tx_start($1, $2, naksha_time_of($3), $4)
 
--- name: tx_number
--- The number of this transaction once it has written to the log: one that changed nothing has none.
-SELECT nullif(current_setting(naksha_var('logged'), true), '')::int8
-
 -- name: tx_message
-SELECT naksha_tx_message($1, $2, $3::jsonb, $4)
+SELECT naksha_logged_txn() AS logged FROM naksha_tx_message($1, $2, $3::jsonb, $4)
 
 -- name: close_gate
 SELECT naksha_close_gate($1)
@@ -90,38 +86,38 @@ SELECT naksha_collection_info(c) FROM naksha_collection c
  WHERE ($1 OR c.dropped_at = 0) AND c.overlay = 0 AND c.created_txn <= $2 ORDER BY c.id
 
 -- name: collection
-SELECT naksha_collection_info(c) FROM naksha_collection c
+SELECT naksha_collection_info(c) AS info, c.txn FROM naksha_collection c
  WHERE c.id = $1 AND ($2 OR c.dropped_at = 0) AND c.overlay = 0 AND c.created_txn <= $3
 
 -- name: collection_by_number
 SELECT c.id FROM naksha_collection c WHERE c.number = $1
 
 -- name: collection_create
-SELECT naksha_collection_create($1, $2::jsonb)
+SELECT info, naksha_logged_txn() AS logged FROM naksha_collection_create($1, $2::jsonb) AS info
 
 -- name: collection_change
-SELECT naksha_collection_change($1, $2::jsonb)
+SELECT info, naksha_logged_txn() AS logged FROM naksha_collection_change($1, $2::jsonb) AS info
 
 -- name: collection_drop
-SELECT naksha_collection_drop($1, $2)
+SELECT info, naksha_logged_txn() AS logged FROM naksha_collection_drop($1, $2) AS info
 
 -- name: collection_restore
-SELECT naksha_collection_restore($1)
+SELECT info, naksha_logged_txn() AS logged FROM naksha_collection_restore($1) AS info
 
--- name: put
-SELECT * FROM naksha_write($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)
+-- name: write
+SELECT w.*, naksha_logged_txn() AS logged
+  FROM naksha_write($1, $2, $3, $4, $6, $7, $8, $9, $10, $5, $11, $12, $13, $14, $15) AS w
 
--- name: delete
-SELECT * FROM naksha_write($1, $6, $2, $3, locks => $4, want => $5)
-
--- name: restore
-SELECT * FROM naksha_write($1, 'restore', $2, $3, want => $4)
+-- name: write_first
+SELECT w.*, naksha_logged_txn() AS logged
+  FROM naksha_write_first($1, $2, naksha_time_of($3), $4, $5, $6, $7, $8, $9, $10, $11, $12, $14,
+                          $15, $16, $17, $18, $13, $19, $20, $21, $22, $23) AS w
 
 -- name: purge
-SELECT * FROM naksha_purge($1, $2, $3)
+SELECT w.*, naksha_logged_txn() AS logged FROM naksha_purge($1, $2, $3, $4) AS w
 
 -- name: publish
-SELECT * FROM naksha_publish($1)
+SELECT * FROM naksha_publish_round($1, $2)
 
 -- name: publication
 SELECT * FROM naksha_publication()
@@ -244,4 +240,4 @@ SELECT name FROM naksha_migration
 SELECT naksha_migration_done($1, $2)
 
 -- name: lock_rows
-SELECT naksha_lock_rows(naksha_open($1), $2, $3)
+SELECT naksha_lock_rows(naksha_open($1, $4), $2, $3)

@@ -291,6 +291,11 @@ BEGIN
     RETURN part;
 END $$;
 
+-- The number of this transaction once it has written to the log, null for one that changed nothing.
+CREATE OR REPLACE FUNCTION naksha_logged_txn() RETURNS int8
+STABLE
+RETURN nullif(current_setting(naksha_var('logged'), true), '')::int8;
+
 -- Adds a signal to the log; if (action, id) exists the first row is kept. No other transaction has
 -- the same number, so no row can be added between the check and the insert.
 CREATE OR REPLACE FUNCTION naksha_tx_signal(signal_action text, signal_id text) RETURNS void

@@ -37,8 +37,11 @@ BEGIN
 END $$;
 
 -- The collection on main for writing: waits for the gate (shared), then reads it. A session that
--- changes the collection itself, or that has failed too often, holds the gate exclusively.
-CREATE OR REPLACE FUNCTION naksha_open_main(collection_id text) RETURNS naksha_collection
+-- changes the collection itself, or that has failed too often, holds the gate exclusively. A writer
+-- that has read the collection before passes its `txn` as `resolved`, and is refused if it has been
+-- changed, dropped or created again since.
+CREATE OR REPLACE FUNCTION naksha_open_main(collection_id text, resolved int8 DEFAULT NULL)
+RETURNS naksha_collection
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     c naksha_collection;
@@ -49,7 +52,11 @@ BEGIN
                                  format('the write gate of collection %L', collection_id));
         SELECT * INTO c FROM naksha_collection WHERE id = collection_id AND dropped_at = 0;
     END IF;
-    IF NOT FOUND THEN
+    IF resolved IS NOT NULL AND resolved IS DISTINCT FROM c.txn THEN
+        PERFORM naksha_raise('40001', format('The collection %L was changed since it was read',
+            collection_id), jsonb_build_object('collection', collection_id),
+            'Retry the transaction');
+    ELSIF c.txn IS NULL THEN
         PERFORM naksha_raise('N0002', format('The collection %L does not exist', collection_id),
                              jsonb_build_object('collection', collection_id));
     END IF;
@@ -62,11 +69,12 @@ STABLE
 RETURN format('%I', naksha_name(c) || '_i_seq');
 
 -- The collection for writing, on the branch that the transaction works on (065) or on main.
-CREATE OR REPLACE FUNCTION naksha_open(collection_id text) RETURNS naksha_collection
+CREATE OR REPLACE FUNCTION naksha_open(collection_id text, resolved int8 DEFAULT NULL)
+RETURNS naksha_collection
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 BEGIN
-    RETURN CASE WHEN naksha_top_overlay() = 0 THEN naksha_open_main(collection_id)
-                ELSE naksha_open_overlay(naksha_open_main(collection_id)) END;
+    RETURN CASE WHEN naksha_top_overlay() = 0 THEN naksha_open_main(collection_id, resolved)
+                ELSE naksha_open_overlay(naksha_open_main(collection_id, resolved)) END;
 END $$;
 
 -- Refuses an operation on a branch that is possible on main only.

@@ -1,8 +1,9 @@
--- The library's writes: set-based, one statement per leaf, doing the triggers' work themselves. The
--- input is sorted by (leaf, id); `counts` is the number of rows for each of the 16 leaves. Order of
--- work: gate, lock rows in id order, draw the number, write, check the order. The statements are
--- built by 081 and 082. (The functions that build them are stable, not immutable, because format
--- is: otherwise the planner would not inline them into naksha_write.)
+-- The library's writes: set-based, one statement per mode and leaf, doing the triggers' work
+-- themselves. The input is sorted by (mode, leaf, id); `counts` is the number of rows for each of
+-- the 16 leaves of each mode. Order of work: gate, lock rows in id order, draw the number, write,
+-- check the order. The statements are built by 081 and 082. (The functions that build them are
+-- stable, not immutable, because format is: otherwise the planner would not inline them into
+-- naksha_write.)
 
 DO $$
 BEGIN
@@ -19,10 +20,22 @@ BEGIN
     END IF;
 END $$;
 
--- With a single leaf, it takes the rows of all sixteen.
+-- With a single leaf, it takes the rows of all sixteen, in each mode.
 CREATE OR REPLACE FUNCTION naksha_one_leaf(counts int[]) RETURNS int[]
-IMMUTABLE
-RETURN (SELECT sum(n)::int FROM unnest(counts) n) || array_fill(0, ARRAY[15]);
+LANGUAGE plpgsql IMMUTABLE SET search_path FROM CURRENT AS $$
+DECLARE
+    first int := 1;
+BEGIN
+    FOR part IN 1..cardinality(counts) LOOP
+        IF part % 16 = 1 THEN
+            first := part;
+        ELSE
+            counts[first] := counts[first] + counts[part];
+            counts[part] := 0;
+        END IF;
+    END LOOP;
+    RETURN counts;
+END $$;
 
 -- Locks the existing HEAD states and tombstones of the given ids, and returns their number; on a
 -- branch they are copied from the layers below first.
@@ -242,29 +255,34 @@ BEGIN
                crids, locks, muuids, mode, new_author, want));
 END $$;
 
--- Create, update, upsert, delete, unmask (delete with a tombstone that masks nothing) and restore.
+-- Writes in each of the `modes` create, update, upsert, delete, unmask (delete with a tombstone
+-- that masks nothing) and restore; an id is in one of them only. With several modes, `locked` are
+-- all ids sorted by (leaf, id), and `locked_counts` their number for each leaf. `resolved` is the
+-- `txn` of the collection that the caller has read.
 CREATE OR REPLACE FUNCTION naksha_write(
-    collection_id text, mode text, counts int[], ids text[], contents jsonb[] DEFAULT NULL,
+    collection_id text, modes text[], counts int[], ids text[], contents jsonb[] DEFAULT NULL,
     wkbs bytea[] DEFAULT NULL, qrids text[] DEFAULT NULL, tags jsonb[] DEFAULT NULL,
     crids text[] DEFAULT NULL, locks int8[] DEFAULT NULL, muuids text[] DEFAULT NULL,
-    want bool DEFAULT false) RETURNS SETOF naksha_outcome
+    want bool DEFAULT false, resolved int8 DEFAULT NULL, locked text[] DEFAULT NULL,
+    locked_counts int[] DEFAULT NULL) RETURNS SETOF naksha_outcome
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = '' AS $$
 DECLARE
-    c      naksha_collection := naksha_open(collection_id);
+    c      naksha_collection := naksha_open(collection_id, resolved);
     app_id text := naksha_app_id();
     author text := naksha_author();
     txn    int8;
     prefix text;
     day    text;
     known  int8;
+    mode   text;
     part   text;
     lo     int := 1;
     hi     int;
     r      naksha_written;
 BEGIN
     PERFORM naksha_mark_own();
-    known := naksha_lock_known(c, ids, counts);
+    known := naksha_lock_known(c, coalesce(locked, ids), coalesce(locked_counts, counts));
     txn := naksha_txn();
     IF c.partitions = 1 THEN
         counts := naksha_one_leaf(counts);
@@ -273,10 +291,11 @@ BEGIN
     -- New features leave nothing to the history, whose partition would have to be created.
     day := CASE WHEN known > 0 THEN naksha_history_day(c, txn)
                 WHEN c.off_since IS NULL THEN naksha_partition_of(c.id || '_hst', txn) END;
-    FOR leaf IN 1..16 LOOP
-        CONTINUE WHEN counts[leaf] = 0;
-        part := c.id || '_p' || to_hex(leaf - 1);
-        hi := lo + counts[leaf] - 1;
+    FOR n IN 1..cardinality(counts) LOOP
+        CONTINUE WHEN counts[n] = 0;
+        mode := modes[1 + (n - 1) / 16];
+        part := c.id || '_p' || to_hex((n - 1) % 16);
+        hi := lo + counts[n] - 1;
         r := naksha_write_leaf(txn, prefix, author, app_id, naksha_epoch_ms(naksha_now()),
             naksha_clock_ms(), ids[lo:hi], contents[lo:hi], wkbs[lo:hi], qrids[lo:hi], tags[lo:hi],
             crids[lo:hi], locks[lo:hi], muuids[lo:hi], mode, coalesce(author, c.author, app_id),
@@ -290,4 +309,28 @@ BEGIN
         RETURN QUERY SELECT * FROM unnest(r.outcomes);
         lo := hi + 1;
     END LOOP;
+END $$;
+
+-- The first write of a transaction, which it starts, on a branch if there are `overlays`. As a
+-- statement of its own it is a whole transaction, and adds the messages if it has changed
+-- something.
+CREATE OR REPLACE FUNCTION naksha_write_first(
+    app_id text, author text, at timestamptz, import bool, overlays int4[], txns int8[],
+    message_ids text[], messages text[], collection_id text, modes text[], counts int[],
+    ids text[], contents jsonb[], wkbs bytea[], qrids text[], tags jsonb[], crids text[],
+    locks int8[], muuids text[], want bool, resolved int8, locked text[], locked_counts int[])
+RETURNS SETOF naksha_outcome
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM naksha_tx_start(app_id, author, at, import);
+    IF overlays IS NOT NULL THEN
+        PERFORM naksha_tx_branch(overlays, txns);
+    END IF;
+    RETURN QUERY SELECT * FROM naksha_write(
+        collection_id, modes, counts, ids, contents, wkbs, qrids, tags, crids, locks, muuids, want,
+        resolved, locked, locked_counts);
+    IF message_ids IS NOT NULL AND naksha_logged_txn() IS NOT NULL THEN
+        PERFORM naksha_tx_message(m.id, m.message)
+           FROM unnest(message_ids, messages) AS m(id, message);
+    END IF;
 END $$;

@@ -94,7 +94,7 @@ BEGIN
     shape := naksha_shape(c, id, feature, geo, NULL, NULL);
     PERFORM naksha_check_id(c, feature), naksha_check_geo(c, id, shape.geo),
             naksha_check_document(c, id, feature);
-    SELECT * INTO result FROM naksha_write(collection_id, 'upsert',
+    SELECT * INTO result FROM naksha_write(collection_id, '{upsert}',
         (naksha_batch(ARRAY[id])).counts, ARRAY[id],
         ARRAY[naksha_plain_content(feature, shape.three_d)], ARRAY[ST_AsBinary(shape.geo)],
         ARRAY[naksha_qrid(shape.geo)], ARRAY[naksha_new_tags(sent)],

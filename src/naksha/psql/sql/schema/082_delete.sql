@@ -75,12 +75,13 @@ END $$;
 
 -- Removes published tombstones; a tombstone that is not published yet stays. With history, the
 -- tombstone goes there as [deleted, purged), so that "deleted at v" stays right for every v.
-CREATE OR REPLACE FUNCTION naksha_purge(collection_id text, counts int[], ids text[])
+CREATE OR REPLACE FUNCTION naksha_purge(
+    collection_id text, counts int[], ids text[], resolved int8 DEFAULT NULL)
 RETURNS SETOF naksha_outcome
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = '' AS $$
 DECLARE
-    c         naksha_collection := naksha_open(collection_id);
+    c         naksha_collection := naksha_open(collection_id, resolved);
     published int8 := coalesce((SELECT max(v.txn) FROM naksha_version v), 0);
     bad       jsonb;
     dead      text[];
@@ -131,5 +132,5 @@ RETURNS SETOF naksha_outcome
 LANGUAGE sql SET search_path FROM CURRENT
 BEGIN ATOMIC
     SELECT r.* FROM naksha_batch(ids) b,
-                  naksha_write(collection_id, 'restore', b.counts, b.ids) r;
+                  naksha_write(collection_id, '{restore}', b.counts, b.ids) r;
 END;

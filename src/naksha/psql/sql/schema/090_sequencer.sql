@@ -123,6 +123,17 @@ BEGIN
        INTO remaining USING last_txn, (SELECT s.last_value FROM naksha_tx_object_id_seq s);
 END $$;
 
+-- Publishes, and looks up those of the `wanted` transactions that are published then, by whomever.
+CREATE OR REPLACE FUNCTION naksha_publish_round(
+    most int, wanted int8[], OUT published int8, OUT last_seq int8, OUT last_txn int8,
+    OUT remaining bool, OUT seq_numbers int8[], OUT txns int8[], OUT times_ms int8[])
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    SELECT p.* INTO published, last_seq, last_txn, remaining FROM naksha_publish(most) p;
+    SELECT array_agg(v.seq_number), array_agg(v.txn), array_agg(naksha_epoch_ms(v.seq_ts))
+      INTO seq_numbers, txns, times_ms FROM naksha_version v WHERE v.txn = ANY(wanted);
+END $$;
+
 -- The oldest transaction that a collection can be read at. Not a single expression, whose plan
 -- would contain the log, and lock all its partitions even for a collection that has its history.
 CREATE OR REPLACE FUNCTION naksha_floor(collection_id text) RETURNS int8

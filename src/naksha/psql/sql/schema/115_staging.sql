@@ -278,7 +278,7 @@ BEGIN
             PERFORM naksha_raise_staged_twice(batch.twice);
         END IF;
         RETURN QUERY SELECT o.action, count(*) FROM naksha_write(
-            collection_id, mode, naksha_leaf_counts(batch.leaves), batch.ids, batch.contents,
+            collection_id, ARRAY[mode], naksha_leaf_counts(batch.leaves), batch.ids, batch.contents,
             batch.wkbs, batch.qrids, batch.tags, batch.crids, batch.locks) AS o GROUP BY o.action;
     END LOOP;
     CLOSE batches;
@@ -320,7 +320,8 @@ BEGIN
                  WHERE NOT EXISTS (SELECT FROM (%s) AS staged WHERE staged.id = head.id)) AS gone
          GROUP BY batch ORDER BY batch$sql$, collection_id, naksha_staged_where(tables, key),
         naksha_staged_rows(tables)) USING at_most LOOP
-        PERFORM naksha_write(collection_id, 'delete', naksha_leaf_counts(batch.leaves), batch.ids);
+        PERFORM naksha_write(collection_id, '{delete}', naksha_leaf_counts(batch.leaves),
+                             batch.ids);
         deleted := deleted + cardinality(batch.ids);
     END LOOP;
     RETURN deleted;
