@@ -74,7 +74,7 @@ def test_what_is_meant(text: str, ref: object) -> None:
         ("1x", "is not a valid version"),
         ("-1", None),
         ("99999999999999999999", "is not a valid version"),
-        ("9223372036854775808", "at most"),
+        ("9223372036854775808", "above the maximum 9223372036854775807"),
         ("2026-13-01T00:00:00Z", "ISO 8601"),
         ("a:b:c", "is not a valid version"),
         ("a b:3", "not a valid branch name"),
