@@ -156,7 +156,7 @@ _EXPORTS: Final = {
         "Setup",
     ),
     "naksha.hub.pipeline.request_context": (
-        "Context",
+        "RequestContext",
         "anonymous",
     ),
     "naksha.hub.pipeline.requests": (

@@ -190,7 +190,7 @@ async def test_a_part_that_lost_features_is_not_applied(
         await job.handle.create(point("old"))
     part = await job.stage([point(f"f{n}") for n in range(100)])
     await by_force(await connect(), f"DELETE FROM {part.table} WHERE id = 'f17'")
-    with pytest.raises(NotFound, match="Only 99 of 100 staged features"):
+    with pytest.raises(NotFound, match="Only 99 of the 100 features staged by job"):
         await job.apply(WriteMode.MIRROR)
     if not is_new:
         assert ids_of(await job.handle.live()) == ["old"]

@@ -161,7 +161,10 @@ class WriterThread:
         if self._closed:
             raise Unavailable("The storage is closed; open it again")
         if self.is_read_only and kind != "rollback":
-            raise ReadOnly("The storage was opened with read_only=True; open it without to write")
+            raise ReadOnly(
+                "The storage is read-only: it was opened with the option read_only; open it "
+                "without this option to write"
+            )
         return await self._enqueue(kind, entry, work)
 
     def _enqueue(
