@@ -90,7 +90,7 @@ async def test_lists_and_references_of_an_edit_see_it_too(entities: Entities) ->
         edit.remove("old")
         assert await edit.ref("new") is not None
         assert await edit.ref("old") is None
-        with pytest.raises(InvalidArgument, match="not Thing"):
+        with pytest.raises(InvalidArgument, match="is read as a Thing"):
             await edit.get("new", Thing)
         return [found.value.name async for _, found in edit.list("", Place)]
 

@@ -162,9 +162,10 @@ def test_options_of_time(spark: SparkSession, town: Town) -> None:
     check_rows(rows, town.states(query))
     assert rows
     assert read(spark, town, updatedFrom="2100-01-01T00:00") == []
-    rows = read(spark, town, createdFrom=str(first), createdTo=str(last))
-    check_rows(rows, town.states(Query(created_from=first, created_to=last)))
+    rows = read(spark, town, createdFrom=str(times[0]), createdTo=str(last))
+    check_rows(rows, town.states(Query(created_from=times[0], created_to=last)))
     assert rows
+    assert read(spark, town, createdFrom="2100-01-01T00:00") == []
 
 
 # ---- One table, one version ----------------------------------------------------------------------

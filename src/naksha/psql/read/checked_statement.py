@@ -80,7 +80,7 @@ class CheckedStatement(NamedTuple):
         checked = sql(
             "checked",
             obstacle=_obstacle(statement, check),
-            collection=statement.value(check.collection, "text"),
+            collection=statement.text(check.collection),
             last_seen=statement.value(check.last_seen, "int8"),
             columns=", ".join(f"NULL AS {column}" for column in columns),
             statement=text,

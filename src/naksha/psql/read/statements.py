@@ -290,9 +290,10 @@ def id_condition(statement: Statement, ids: tuple[str, ...], partitioned: bool) 
     if len(ids) == 1:
         (id,) = ids
         return sql("one_id", id=statement.text(id), leaf=statement.text(leaf_of(id)))
+    texts = statement.texts(ids)  # also refuses ids that have no hash
     leaves = sorted({leaf_of(each) for each in ids}) or ["0"]
     among = ", ".join(f"'{leaf}'" for leaf in leaves)
-    return sql("many_ids", ids=statement.texts(ids), leaves=among)
+    return sql("many_ids", ids=texts, leaves=among)
 
 
 def in_part(statement: Statement, hashes: tuple[str, str], leaf: str = "") -> Iterable[str]:

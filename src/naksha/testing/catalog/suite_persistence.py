@@ -120,9 +120,9 @@ class TestTypedObjects:
     ) -> None:
         (kept,) = await written(persistence, Other("x"))
         for each in (persistence, persistence_on(catalog_backend, realm)):
-            with pytest.raises(InvalidArgument, match=f"Object {kept.id} is of type 'test-other'"):
+            with pytest.raises(InvalidArgument, match=f"Object {kept.id} of type 'test-other'"):
                 await each.fetch(kept.ref, Blob)
-        with pytest.raises(InvalidArgument, match="not 'test-blob'"):
+        with pytest.raises(InvalidArgument, match="but is read as 'test-blob'"):
             fresh = persistence_on(catalog_backend, realm)
             await fresh.fetch_many([ObjectRef("test-blob", kept.id)], Blob)
 
