@@ -43,7 +43,7 @@ async def test_changesets_without_features_are_omitted(
     any_hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
     hub = any_hub
-    monkeypatch.setattr(log, "CHANGESETS_AT_ONCE", at_once)
+    monkeypatch.setattr(log, "CHANGESETS_MAX", at_once)
     await hub.space("roads", ("storage", {"collection": "roads"}))
     written = []
     for number in range(3):
@@ -88,7 +88,7 @@ async def test_filtered_changes_are_buffered_in_parts(
         written = await hub.realm.send("roads", write, CONTEXT)
         road = Query(where=PropertyTest(("properties", "kind"), Op.EQ, "road"))
         for at_once in (1, 2, 100):
-            monkeypatch.setattr(log, "CHANGES_AT_ONCE", at_once)
+            monkeypatch.setattr(log, "BUFFERED_CHANGES_MAX", at_once)
             asked = {"ref": f"{ref}:{base}..HEAD", "features": road}
             found = await ids_of(hub, **asked)
             assert sorted(id for _, ids in found for id in ids) == ["a", "b", "c"]

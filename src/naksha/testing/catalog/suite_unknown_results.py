@@ -183,7 +183,7 @@ class TestFenceInDoubt:
         await (await catalog.realm_for_setup(realm)).ensure_pointers(["config"])
         monkeypatch.setattr(limits, "FENCE_SECONDS_MAX", 0.05)
         faults.plan = lambda name: Fault.LOST_REQUEST if name == "swap_pointer" else None
-        with pytest.raises(OutcomeUnknown, match="is ACTIVE, but"):
+        with pytest.raises(OutcomeUnknown, match="is now ACTIVE, but"):
             await faulty_node.realms.update(realm, RealmStatus.ACTIVE)
         with pytest.raises(Retryable, match="could not all be marked"):
             await faulty_node.realm(realm.id)
