@@ -16,6 +16,7 @@ import msgspec
 import pytest
 
 import naksha
+from naksha import NotSupported
 from naksha.testing.servers.hub_server import HubServer
 from naksha.testing.servers.postgres import PostgresCluster
 from tests.compatibility.answers import (
@@ -38,10 +39,11 @@ FEATURE = {"type": "Feature", "id": "new", "geometry": None, "properties": {"spe
 
 
 def check_storage(location: str, answers: Mapping[str, Any], **options: Any) -> None:
+    with naksha.connect(location, app_id="later", **options) as db:
+        check_answers(storage_answers(db), answers)
     with naksha.connect(location, read_only=True, **options) as db:
         check_answers(storage_answers(db), answers)
     with naksha.connect(location, app_id="later", **options) as db:
-        check_answers(storage_answers(db), answers)
         db["roads"].create(FEATURE)
         db["roads"].delete("a")
         db.branch("idea")["roads"].create(FEATURE)
@@ -60,11 +62,15 @@ def check_answers(now: Any, before: Mapping[str, Any]) -> None:
 
 def test_a_storage_in_a_file(tmp_path: Path) -> None:
     path = unpacked("town.naksha", tmp_path)
+    with naksha.connect(f"file:{path}", read_only=True) as db:
+        check_answers(storage_answers(db), recorded("town"))
     check_storage(f"file:{path}", recorded("town"))
 
 
 def test_a_storage_in_a_database(database: str, postgres_cluster: PostgresCluster) -> None:
     restored(database, postgres_cluster)
+    with pytest.raises(NotSupported, match="open the storage once as the owner"):
+        naksha.connect(database, read_only=True, schema="town").__enter__()
     check_storage(database, recorded("psql_town"), schema="town")
 
 
