@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
@@ -98,6 +99,13 @@ class PositionedRead(NamedTuple):
     txn: int | None
     sources: list[LayerTables]
     statement: CheckedStatement
+
+
+async def _pause(attempt: int) -> None:
+    """Wait before a read is repeated again: other backends may be slow to see a new partition."""
+    if attempt > 0:
+        pause = limits.RETRY_DELAY_MS_MIN * 2**attempt
+        await asyncio.sleep(min(pause, limits.RETRY_DELAY_MS_MAX) / 1000)
 
 
 class PsqlReader(ABC):
@@ -265,6 +273,7 @@ class PsqlReader(ABC):
                     return at.txn, await at.statement.fetch(connection)
             except ObstacleError as obstacle:
                 await self._handle(obstacle, read, at, is_first=attempt == 0)
+            await _pause(attempt)
         raise Retryable(_CHANGING.format(read.collection))
 
     @asynccontextmanager
@@ -284,6 +293,7 @@ class PsqlReader(ABC):
                 return
             except ObstacleError as obstacle:
                 await self._handle(obstacle, read, at, is_first=attempt == 0)
+            await _pause(attempt)
         raise Retryable(_CHANGING.format(read.collection))
 
     async def _positioned(self, read: CollectionRead) -> PositionedRead:
