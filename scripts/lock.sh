@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes requirements.lock: every package that `make run`, `make test` and `make check` use, pinned,
+# Write requirements.lock: every package that `make run`, `make test` and `make check` use, pinned,
 # for each Python we support. The file names no package index; pip's own configuration decides that.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Sets up everything the project needs on a Debian machine; what is already there is left alone.
+# Install everything the project needs on a Debian machine; existing installations stay unchanged.
 #   scripts/setup.sh system   PostgreSQL + PostGIS, for the tests plpgsql_check, sqlite3, curl,
 #                             pgbouncer, Redis, MariaDB and PostgreSQL's JDBC driver, by apt
-#   scripts/setup.sh java     what Spark needs; system has it, too
+#   scripts/setup.sh java     Java for Spark; included in system
 #   scripts/setup.sh python   .venv with the pinned packages and naksha itself, editable
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -14,13 +14,13 @@ fail() { say "$*"; exit 1; }
 
 # ---- system packages -----------------------------------------------------------------------------
 
-as_root() { # as_root COMMAND…: as it is for root, through passwordless sudo for others
+as_root() { # as_root COMMAND…: directly for root, through passwordless sudo for other users
   if [ "$(id -u)" = 0 ]; then "$@"; else sudo -n "$@"; fi
 }
 
 may_install() { command -v apt-get >/dev/null && as_root true 2>/dev/null; }
 
-apt_update() { # once, and only where it can be done; without it a new machine knows no packages
+apt_update() { # once, and only if possible; a new machine has no package lists
   if may_install && [ -z "${updated:-}" ]; then
     as_root apt-get update -qq
     updated=yes
@@ -35,7 +35,7 @@ apt_install() { # apt_install PACKAGE…
     apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
-server_with() { # server_with EXTENSION: prints the newest PostgreSQL (15 or later) that has it
+server_with() { # server_with EXTENSION: print the newest PostgreSQL (15 or later) with it
   local bin version extensions
   for bin in $(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -rV); do
     version=$(basename "$(dirname "$bin")")
@@ -46,14 +46,14 @@ server_with() { # server_with EXTENSION: prints the newest PostgreSQL (15 or lat
       return
     fi
   done
-  # Not Debian's layout: whatever the pg_config on the PATH belongs to.
+  # Not Debian's layout: use the server of the pg_config on the PATH.
   if bin=$(pg_config --bindir 2>/dev/null) && [ -x "$bin/postgres" ] \
     && [ -f "$(pg_config --sharedir)/extension/$1.control" ]; then
     pg_config --version | sed 's/[^0-9]*\([0-9]*\).*/\1/'
   fi
 }
 
-packaged_version() { # the PostgreSQL that this Debian has PostGIS for: 15, else the newest
+packaged_version() { # the PostgreSQL for which this Debian has PostGIS: 15, else the newest
   local versions
   versions=$({ apt-cache pkgnames postgresql- 2>/dev/null || true; } \
     | sed -n 's/^postgresql-\([0-9]*\)-postgis-3$/\1/p' | sort -rn)
@@ -63,7 +63,7 @@ packaged_version() { # the PostgreSQL that this Debian has PostGIS for: 15, else
 
 has() { PATH=$PATH:/usr/sbin:/usr/local/sbin command -v "$1" >/dev/null; }
 
-stop_service() { # stop_service NAME: the tests start servers of their own
+stop_service() { # stop_service NAME: the tests start their own servers
   if [ -d /run/systemd/system ]; then
     as_root systemctl disable --quiet --now "$1"
   else
@@ -83,7 +83,7 @@ setup_pgbouncer() {
   stop_service pgbouncer
 }
 
-setup_mariadb() { # the parts of mariadb-server that are without a service
+setup_mariadb() { # the parts of mariadb-server without a service
   has mariadbd && has mariadb-install-db && has mariadb && return
   apt_install mariadb-server-core mariadb-client-core
 }
@@ -99,7 +99,7 @@ setup_java() { # Spark runs on Java 17 or 21
   fi
 }
 
-setup_jdbc() { # what the benchmark of the pipeline compares with
+setup_jdbc() { # for the comparison in the pipeline benchmark
   [ -e /usr/share/java/postgresql.jar ] && return
   (apt_install libpostgresql-jdbc-java) || say "going on without PostgreSQL's JDBC driver"
 }
@@ -120,14 +120,14 @@ setup_system() {
     apt_install "postgresql-$version" "postgresql-$version-postgis-3" \
       "postgresql-$version-plpgsql-check"
   elif [ -z "$(server_with plpgsql_check)" ]; then
-    # Only the tests use it, and they go on without it.
+    # Only tests use it, and they run without it, too.
     (apt_install "postgresql-$version-plpgsql-check") || say "going on without plpgsql_check"
   fi
 }
 
 # ---- Python packages -----------------------------------------------------------------------------
 
-find_python() { # prints the first Python >= 3.11 that can make a virtual environment
+find_python() { # print the first Python >= 3.11 that can create a virtual environment
   local name
   for name in python3 python3.13 python3.12 python3.11 python3.14; do
     if "$name" -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tmp-in-memory.sh COMMAND…: runs it with its temporary files in memory where there is enough of it.
-# Tests make and drop thousands of small databases; on a disk that takes longer than what they test.
+# tmp-in-memory.sh COMMAND…: run it with its temporary files in memory if enough memory is free.
+# Tests create and drop thousands of small databases; on disk this takes longer than the tests.
 set -euo pipefail
 
 MEMORY=/dev/shm
@@ -14,7 +14,7 @@ is_enough() {
     ((room >= ENOUGH_KIB && free >= ENOUGH_KIB))
 }
 
-sweep() { # what runs have left that were killed: it would take the memory from all that follow
+sweep() { # remove the files of killed runs, which would occupy memory
     local left owner
     for left in "$MEMORY"/naksha-*-*; do
         owner=${left#"$MEMORY"/naksha-}
@@ -27,7 +27,7 @@ sweep
 if [[ -z ${TMPDIR:-} ]] && is_enough; then
     TMPDIR=$(mktemp -d "$MEMORY/naksha-$$-XXXXXX")
     export TMPDIR
-    # Database servers run as users of their own.
+    # Database servers run as their own users.
     chmod 1777 "$TMPDIR"
     trap 'rm -rf "$TMPDIR"' EXIT
 fi

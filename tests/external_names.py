@@ -246,7 +246,7 @@ def entry_point_names() -> Names:
 
 
 def error_names() -> Names:
-    """Codes with their HTTP status and exit code, and who else is told them."""
+    """Codes with their HTTP status, their exit code and the other interfaces that use them."""
     classes = {kind.code: kind for kind in external_shapes.below(errors.NakshaError)}
     return {
         code: {

@@ -34,8 +34,8 @@ def flags_in(text: str) -> list[str]:
 
 
 def members(kind: Any, known: Mapping[Any, str]) -> list[str]:
-    """`path: type` for everything in a struct, by the names that JSON has. Another struct of those
-    known is told by its name in angle brackets."""
+    """`path: type` for everything in a struct, by the names that JSON has. A known
+    struct inside of it is represented by its name in angle brackets."""
     return sorted(set(_lines(inspect.type_info(kind), "", known, ())))
 
 

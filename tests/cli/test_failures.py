@@ -48,7 +48,7 @@ def test_a_wrong_location_is_a_wrong_argument(location: str, words: str) -> None
 
 def test_a_server_that_is_down_is_unavailable() -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, but nobody listens
+        taken.bind(("127.0.0.1", 0))  # bound, but not listening
         code, said = failure(f"postgresql://ann:{SECRET}@127.0.0.1:{taken.getsockname()[1]}/maps")
     assert code == 69
     assert "cannot be reached" in said

@@ -36,7 +36,7 @@ class Town(NamedTuple):
     env: dict[str, str]
 
     def arguments(self, job: str, *more: str) -> list[str]:
-        """What is asked for."""
+        """The arguments of the command."""
         return ["job", job, "--storage", self.location, "--collection", "roads", *more]
 
     def run(self, job: str, *more: str) -> subprocess.CompletedProcess[str]:
@@ -139,7 +139,7 @@ def test_at_a_terminal_there_is_a_bar_for_each_phase(roads: Town) -> None:
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65_536)
-    except OSError:  # nobody has its other end any more
+    except OSError:  # the other end is closed
         return b""
 
 
@@ -188,7 +188,7 @@ def test_a_completed_write_is_reported_despite_a_cancellation(roads: Town) -> No
 
 
 def test_a_job_that_is_cancelled_after_it_has_written_is_done(roads: Town) -> None:
-    """What it would have reported is not known, but what the storage remembers."""
+    """Its own report is lost; the report is rebuilt from what the storage has recorded."""
     told = ["--source", str(roads.directory), "--until", str(roads.directory / "never"), "--json"]
     with roads.running(LOAD, *told) as running:
         assert running.stdout is not None

@@ -108,4 +108,4 @@ def open_storage(
 
 
 OPENED: dict[int, str] = {}
-"""Where the data of an open storage is."""
+"""The location of the data of each open storage."""

@@ -56,4 +56,4 @@ async def make_storage(database_factory: DatabaseFactory) -> AsyncIterator[Stora
 
 
 OPENED: dict[int, str] = {}
-"""Where the data of an open branch is."""
+"""The location of the data of each open branch."""

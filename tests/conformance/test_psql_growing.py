@@ -140,7 +140,7 @@ def open_storage(
 
 
 OPENED: dict[int, str] = {}
-"""Where the data of an open storage is."""
+"""The location of the data of each open storage."""
 
 
 async def test_collections_grow_by_themselves(storage: Storage) -> None:

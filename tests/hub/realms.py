@@ -19,8 +19,8 @@ ADMIN = Actor(app_id="tests", rights=all_rights())
 AS_ADMIN = RequestContext(actor=ADMIN, stream_id="test")
 
 
-def an_actor(app_id: str = "somebody", **urm: Any) -> Actor:
-    """Somebody with some rights of the section `naksha`."""
+def an_actor(app_id: str = "someone", **urm: Any) -> Actor:
+    """An actor with the given rights of the section `naksha`."""
     return Actor(app_id=app_id, rights=parse_rights({"naksha": urm}))
 
 

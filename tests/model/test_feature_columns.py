@@ -254,7 +254,7 @@ ROWS: dict[str, tuple[dict[str, Any], str | None, str]] = {
         "properties",
         "not valid JSON",
     ),
-    "members that are no object": ({"members": '"x"'}, "members", "must be an object"),
+    "members that are not an object": ({"members": '"x"'}, "members", "must be an object"),
     "an id among the members": (
         {"members": '{"id":"x"}'},
         "members.id",

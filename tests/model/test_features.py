@@ -85,7 +85,7 @@ def test_a_feature_is_taken_apart() -> None:
                 "crid": "C1",
                 "uuid": "s:c:2023:1:30:7",
                 "version": 3,
-                "author": "somebody else",
+                "author": "another author",
                 "space": "s",
             },
         },

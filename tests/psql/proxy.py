@@ -34,7 +34,7 @@ class Proxy:
                     await asyncio.gather(answers, return_exceptions=True)
                     to_server.write(data)
                     await to_server.drain()
-                    # The server has committed once it answers; nobody hears it.
+                    # The server has committed once it answers; the answer is dropped.
                     await from_server.read(1)
                     return
                 to_server.write(data)

@@ -89,7 +89,7 @@ async def insert(connection: Direct, collection: str, *ids: str, **properties: A
 
 
 async def by_force(connection: Direct, statement: str, *values: Any) -> None:
-    """Write to a table that is guarded, as nobody should."""
+    """Write to a guarded table; only tests do so."""
     async with connection.transaction():
         await connection.execute("SET LOCAL naksha.depth = '0'")
         await connection.execute(statement, *values)

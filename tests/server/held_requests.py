@@ -58,7 +58,7 @@ class Table:
 
 @asynccontextmanager
 async def locked(dsn: str) -> AsyncIterator[Table]:
-    """Nobody reads the space in the block, unless it is released."""
+    """Block reads of the space inside of the block, until it is released."""
     async with asyncpg.create_pool(dsn, min_size=1, max_size=1) as pool:
         connection = await asyncpg.connect(dsn)
         try:

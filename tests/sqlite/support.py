@@ -35,7 +35,7 @@ async def opened(path: Path) -> AsyncIterator[SqliteStorage]:
 
 
 class ShellError(Exception):
-    """What the shell said."""
+    """An error message of the shell."""
 
 
 def shell(path: Path, *statements: str) -> str:

@@ -167,7 +167,7 @@ COUNTS = [600, 600, 600, 600, 600, 600, 599, 599, 599, 598, 598, 598, 596, 597, 
 
 
 def airports() -> list[dict[str, Any]]:
-    """The steps of the sample that comes with the package; its origin is told beside it."""
+    """The steps of the sample in the package; a file beside it states its origin."""
     packed = (files("naksha") / "spark" / "sample" / "airports.jsonl.bz2").read_bytes()
     return [json.loads(line) for line in bz2.decompress(packed).splitlines()]
 

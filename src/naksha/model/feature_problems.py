@@ -18,7 +18,7 @@ _SHOWN_LENGTH_MAX: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class FeatureProblem:
-    """What is wrong with the value at a path; an empty path is the whole value.
+    """A problem of the value at a path; an empty path is the whole value.
 
     The message is a predicate, such as "must not be empty": its subject is the path.
     """

@@ -97,7 +97,7 @@ async def test_all_1024_nodes_can_be_leased_and_the_next_one_is_told(
     backend: Faulty, hand: HandClock
 ) -> None:
     one = node(backend, hand)
-    lease = NodeLease(0, START_MS, START_MS + HOUR_MS, "somebody")
+    lease = NodeLease(0, START_MS, START_MS + HOUR_MS, "another")
     for number in range(SPEC.nodes - 1):
         await LeaseTable(backend, SPEC, hand.clock()).put(
             msgspec.structs.replace(lease, node=number), None
@@ -146,7 +146,7 @@ async def test_a_take_over_starts_after_the_old_lease_and_the_drift_of_clocks(
 async def test_a_node_given_back_is_not_given_out_in_the_same_millisecond(
     backend: Faulty, hand: HandClock
 ) -> None:
-    """H5: neither its ids nor any other with the same time and node can come again."""
+    """H5: neither its ids nor any other with the same time and node is generated twice."""
     first = [await node(backend, hand, FEW).start() for _ in range(FEW.nodes)]
     ids = {one.ids.next_id() for one in first}
     for one in first:

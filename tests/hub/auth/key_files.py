@@ -13,7 +13,7 @@ from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 from naksha.hub.auth.keys import KeyFile, KeyForm, PrivateKey
 
 SECRET = b"a secret of more than thirty-two bytes"
-OTHER_SECRET = b"another one, which nobody has been told"
+OTHER_SECRET = b"another secret of more than 32 bytes"
 
 
 @cache

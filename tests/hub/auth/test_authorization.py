@@ -230,7 +230,7 @@ async def test_lower_features_are_changed_with_the_rights_on_the_view(
 
 
 async def test_a_feature_that_moves_to_another_collection_is_changed(hub: HubUnderTest) -> None:
-    """What is deleted here and created there is still a change of one feature."""
+    """A deletion in one collection and a creation in another are one update of the feature."""
     split = {"property": "properties.kind", "collections": {"road": "roads", "rail": "rails"}}
     await hub.space("net", ("type-splitter", split))
     await hub.put("net", feature("a", tags=["open"], kind="road"), feature("b", kind="road"))
@@ -355,7 +355,7 @@ async def test_an_abandoned_response_is_closed() -> None:
     space = Space(id="roads")
     authorization = Authorization(space, features(space.resource()))
     stages = [Stage("authorization", authorization), Stage("endless", Endless())]
-    hub: HubServices = None  # type: ignore[assignment] # nobody here needs one
+    hub: HubServices = None  # type: ignore[assignment] # not used by this test
     context = acting({"useSpaces": [{}], "readFeatures": [{"id": "a"}]})
     answer = await Pipeline(space, stages, hub).run(ReadFeatures(), context)
     async for states in answer:

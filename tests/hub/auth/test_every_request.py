@@ -100,7 +100,7 @@ async def send(
 ) -> Any:
     authorization = Authorization(space, resources.features(space.resource()))
     stages = [Stage("authorization", authorization), Stage("recorder", recorder)]
-    hub: HubServices = None  # type: ignore[assignment] # nobody here needs one
+    hub: HubServices = None  # type: ignore[assignment] # not used by this test
     context = RequestContext(actor=Actor(app_id="tests", rights=rights), stream_id="1")
     return await Pipeline(space, stages, hub).run(request, context)
 

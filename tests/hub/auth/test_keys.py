@@ -246,7 +246,7 @@ def test_a_damaged_file_leaves_its_keys_as_they_were(
     with caplog.at_level(logging.ERROR):
         ring.refresh()
         assert not ring.refresh()
-    assert len(caplog.records) == 1, "it is told once"
+    assert len(caplog.records) == 1, "it is logged once"
     assert kids(ring, None) == ["a", "z"]
     write_set(file.path, jwk(OTHER_SECRET, "b"))
     assert ring.refresh()

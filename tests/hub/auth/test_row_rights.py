@@ -201,8 +201,8 @@ async def paged(hub: HubUnderTest, context: RequestContext, size: int) -> list[l
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_writes_need_old_and_new_state_in_scope(hub: HubUnderTest, seed: int) -> None:
-    """What was changed was of the scope before, and is of it afterwards. What was refused would
-    not have been, as somebody with all rights finds out."""
+    """A changed feature is in scope before and after the write. A refused write would break that:
+    it is repeated with all rights to check."""
     chance = random.Random(seed)
     space = f"written{seed}"
     await fill(hub, space)

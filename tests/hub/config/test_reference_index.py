@@ -99,7 +99,7 @@ MAKERS: Final[dict[type[HubObject], Callable[[str, random.Random], HubObject]]] 
 
 
 async def expected(snapshot: EntitySnapshot) -> dict[Term, set[str]]:
-    """What all objects say, each of them read."""
+    """The references of all objects, by reading each object."""
     found: dict[Term, set[str]] = {}
     for kind in MAKERS:
         async for key, one in snapshot.list(f"{kind.kind}/", kind):

@@ -388,7 +388,7 @@ async def test_it_is_known_when_the_content_was_changed(realm: RealmHub) -> None
     changed = await content_updated_at(realm, made)
     assert before <= changed <= time.time() * 1000
     await put(realm, "other", a_feature("x"))
-    # Another setting is no other content.
+    # A changed setting does not change the content.
     for days in range(limits.LOG_LOOKBACK_PAGE + 2):
         patch = {"properties": {"collection": {"maxAge": days}}}
         await change_space(realm, "a", patching(patch), ADMIN)
@@ -430,7 +430,7 @@ async def test_loads_are_noted_and_the_oldest_go(realm: RealmHub) -> None:
         )
     )
     last = await add_provenance(
-        realm, "a", {"source": "last", "by": "somebody else", "counts": {"inserted": 3}}, ADMIN
+        realm, "a", {"source": "last", "by": "another app", "counts": {"inserted": 3}}, ADMIN
     )
     assert (last["by"], last["counts"]) == ("tests", {"inserted": 3})
     kept = (await realm.registry.get(Space, "a")).provenance

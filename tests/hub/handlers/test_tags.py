@@ -198,7 +198,7 @@ class TestSourceId:
 
 
 async def test_write_responses_reveal_no_hidden_features(hub: HubUnderTest) -> None:
-    """Who asks for the id of a feature and wants it left alone would else be given it."""
+    """A write with `e=retain` returns the existing state, which the filter may hide."""
     await hub.space("all")
     await hub.put("all", feature("a", tags=["secret"], n=1), feature("b", tags=["public"], n=2))
     filtering = ("tag-filter", {"contains": ["public"], "add": ["public"]})

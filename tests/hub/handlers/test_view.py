@@ -336,7 +336,7 @@ class TestPages:
         assert all(len(page) == size for page in pages[:-1])
 
     async def test_many_chunks(self, hub: HubUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What is larger than a chunk is read, masked and counted chunk by chunk."""
+        """A result larger than a chunk is read, masked and counted chunk by chunk."""
         monkeypatch.setattr(limits, "READ_CHUNK_FEATURES", 4)
         monkeypatch.setattr("naksha.hub.handlers.views.layers.READ_CHUNK_FEATURES", 4)
         await two_layers(hub)

@@ -69,7 +69,7 @@ class Model:
         self.layers: dict[str, dict[str, dict[str, int] | None]] = {name: {} for name in LAYERS}
 
     def seen(self, id: str) -> dict[str, int] | None:
-        """What the views have."""
+        """The properties of a feature as the views show it."""
         return next((layer[id] for layer in self.layers.values() if id in layer), None)
 
     def apply(self, edit: Edit) -> None:

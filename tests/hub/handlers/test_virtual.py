@@ -168,9 +168,9 @@ class TestMerged:
         await joined(hub)
         read = [{"spaceId": "map"}, {"spaceId": SHAPES}]
         actor = an_actor(useSpaces=[{}], readFeatures=read)
-        somebody = RequestContext(actor=actor, stream_id="test")
+        context = RequestContext(actor=actor, stream_id="test")
         with pytest.raises(Forbidden):
-            await (await hub.realm.send("map", ReadFeatures(), somebody)).all()
+            await (await hub.realm.send("map", ReadFeatures(), context)).all()
         await hub.put(SHAPES, feature("x", tags=["open"]), feature("y"))
         actor = an_actor(useSpaces=[{}], readFeatures=[{"tags": "open"}])
         reader = RequestContext(actor=actor, stream_id="test")
@@ -293,9 +293,9 @@ class TestVirtualSpaces:
 
     async def test_a_virtual_space_requires_rights_to_its_spaces(self, hub: HubUnderTest) -> None:
         await hub.space("one")
-        somebody = an_actor(manageSpaces=[{"id": "virtual"}], useSpaces=[{"id": "virtual"}])
+        actor = an_actor(manageSpaces=[{"id": "virtual"}], useSpaces=[{"id": "virtual"}])
         with pytest.raises(Forbidden):
-            await create_space(hub.realm, virtual({"group": ["one"]}), somebody)
+            await create_space(hub.realm, virtual({"group": ["one"]}), actor)
 
     async def test_a_storage_may_be_called_so(self, hub: HubUnderTest, tmp_path: Any) -> None:
         await hub.storage("virtualspace", f"file:{tmp_path}/other.naksha")

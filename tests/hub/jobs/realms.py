@@ -50,7 +50,7 @@ class Realm:
         )
 
     async def spec(self, job: JobObject) -> dict[str, Any]:
-        """What its process would be told."""
+        """The specification that its process would receive."""
         kind = await self.kinds.get(job.job)
         target = await target_of(await self.realm.registry.snapshot_now(), job, kind)
         placed = JobStorage(*self.realm.located(target.storage))

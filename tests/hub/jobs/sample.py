@@ -36,7 +36,7 @@ SECONDS_MAX = 120
 
 
 class Count(JobSpec, frozen=True, kw_only=True, tag=COUNT):
-    """What is to be counted, and what happens meanwhile."""
+    """The collection to count, and faults to inject meanwhile."""
 
     collection: str
     """The collection that is counted."""
@@ -66,7 +66,7 @@ class Once(Count, frozen=True, kw_only=True, tag=ONCE):
 
 
 class Load(Count, frozen=True, kw_only=True, tag=LOAD):
-    """What writes."""
+    """A job that writes."""
 
     source: InputFile
     """A file that it waits for before it applies what it has staged."""
@@ -76,11 +76,11 @@ class Load(Count, frozen=True, kw_only=True, tag=LOAD):
 
 
 class Wipe(Count, frozen=True, kw_only=True, tag=WIPE):
-    """What drops something."""
+    """A job that drops a collection."""
 
 
 class Sleep(Count, frozen=True, kw_only=True, tag=SLEEP):
-    """What keeps Spark busy."""
+    """A job that keeps Spark busy."""
 
 
 class Counted(msgspec.Struct, frozen=True):
@@ -110,7 +110,7 @@ def count(spark: SparkSession | None, spec: Count, progress: JobProgress) -> Cou
     _wait(spec, progress, spec.until)
     progress.advance()
     if spec.fails == "crash":
-        raise RuntimeError("nobody foresaw this")
+        raise RuntimeError("an unforeseen failure")
     if spec.fails == "die":
         os._exit(3)
     size = sum(Path(name).stat().st_size for name in spec.sources)

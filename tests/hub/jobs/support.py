@@ -30,7 +30,7 @@ LEASE_SECONDS = 4
 """How long a hub has a job without saying that it lives, in tests that wait for that."""
 SPARK = {"spark.driver.extraJavaOptions": JAVA_OPTIONS, "spark.sql.shuffle.partitions": "2"}
 SECONDS_MAX = 120
-"""What takes longer does not happen at all; a busy machine takes its time."""
+"""The limit for waiting; generous, because the machine may be busy."""
 FINAL = frozenset({"done", "failed", "cancelled", "lost"})
 
 
@@ -126,7 +126,7 @@ class JobHub:
         return found
 
     def log(self, id: str, after: int = 0) -> list[str]:
-        """What it has said."""
+        """The lines of its log."""
         answer = self.client.get(f"/jobs/{id}/log", params={"after": after}).raise_for_status()
         return [line["text"] for line in answer.json()["lines"]]
 

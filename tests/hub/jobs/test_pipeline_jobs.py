@@ -52,7 +52,7 @@ class Pipeline(NamedTuple):
         return told
 
     def names(self, version: int | None = None) -> dict[str, str]:
-        """What the hub itself answers: ids and names."""
+        """Ids and names, as the hub returns them."""
         asked = {"limit": 10_000} | ({} if version is None else {"version": version})
         answer = self.hub.client.get("/spaces/roads/iterate", params=asked).raise_for_status()
         return {each["id"]: each["properties"]["name"] for each in answer.json()["features"]}
@@ -120,7 +120,7 @@ def check_history(pipeline: Pipeline) -> None:
 
 
 def check_delivery(pipeline: Pipeline) -> None:
-    """What a comparison says of files is what loading them does."""
+    """A comparison with files reports exactly the changes that loading them makes."""
     wanted = {"created": ROWS, "updated": 0, "deleted": 1, "rejected": 1}
     told = pipeline.report("diff", files=["rows.csv"], mode="mirror")
     assert {name: told[name] for name in wanted} == wanted
@@ -148,7 +148,7 @@ def check_outputs(pipeline: Pipeline, head: dict[str, str]) -> None:
 
 
 def check_archive(pipeline: Pipeline) -> None:
-    """What was long ago is in the archive, and the hub has it no longer."""
+    """Old states are moved to the archive, and the hub no longer has them."""
     assert pipeline.names(1) == {"a": "A", "b": "B"}
     told = pipeline.report("archive", archive="archive", older_than_days=300)
     assert (told["states"] > 0, told["dropped"], told["left"]) == (True, told["states"], 0)

@@ -34,7 +34,7 @@ Answer = Callable[["Call"], Awaitable[bytes | None]]
 
 
 class Call:
-    """What the hub has sent."""
+    """A request that the hub has sent."""
 
     def __init__(self, headers: dict[str, str], body: bytes) -> None:
         self.headers = headers

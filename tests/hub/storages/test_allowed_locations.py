@@ -171,7 +171,7 @@ async def test_a_claim_goes_with_the_attempt_and_a_forgotten_one_in_time(
 ) -> None:
     async with a_hub(tmp_path, files=tmp_path) as hub:
         a, b = await hub.set_up_realm("a"), await hub.set_up_realm("b")
-        (tmp_path / "no.naksha").write_text("This is no storage.")
+        (tmp_path / "no.naksha").write_text("This is not a storage.")
         with pytest.raises(InvalidArgument):
             await make(a, "file:no.naksha")
         with pytest.raises(InvalidArgument):  # and not: not for this realm

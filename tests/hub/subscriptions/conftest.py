@@ -14,7 +14,7 @@ from tests.hub.subscriptions.support import DeliveringHub, a_delivering_hub
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody wants to wait long in a test."""
+    """Intervals and delays that are short enough for tests."""
     monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_LOOK_SECONDS", 0.05)
     monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_RETRY_SECONDS", 0.05)
     monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_SAVE_SECONDS", 0.02)

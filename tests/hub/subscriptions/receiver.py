@@ -24,7 +24,7 @@ class Delivery(NamedTuple):
 
     @property
     def changes(self) -> Any:
-        """What is in it."""
+        """The parsed body."""
         return json.loads(self.body)
 
 
@@ -90,7 +90,7 @@ def a_receiver(port: int = 0) -> Iterator[Receiver]:
             self.end_headers()
 
         def log_message(self, *_: Any) -> None:
-            """Nobody wants to know."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True

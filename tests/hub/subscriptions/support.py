@@ -43,7 +43,7 @@ class DeliveringHub(HubUnderTest):
         )
 
     def lines(self, id: str) -> list[Any]:
-        """What was written to the file of a subscription."""
+        """The lines of the file that a subscription writes."""
         path = self.files / "exports" / "default" / f"{id}.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -80,9 +80,9 @@ class DeliveringHub(HubUnderTest):
 
 
 async def eventually(holds: Callable[[], Any]) -> None:
-    """Until something holds; not for ever."""
+    """Wait until a condition holds, for at most `SECONDS_MAX`."""
     async with asyncio.timeout(SECONDS_MAX):
-        while not await holds():  # noqa: ASYNC110 - nobody tells
+        while not await holds():  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0.02)
 
 

@@ -54,7 +54,7 @@ async def test_a_subscription_continues_after_damaged_features(
             ("UPDATE", "bad"),
         ]
         if name == "area" and kind == "geometry":
-            # Nobody knows where it was.
+            # Its former position is not known.
             assert "a" in [one["id"] for one in first]
             continue
         assert sorted(one["id"] for one in first) == ["a", "bad"]

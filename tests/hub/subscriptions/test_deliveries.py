@@ -107,7 +107,7 @@ async def test_filters_limit_deliveries(hub: DeliveringHub) -> None:
     for each in found:
         await hub.caught_up(each)
     assert hub.told("actions") == [[("DELETE", "b")]]
-    # What does not match any more is told once, since it did before.
+    # A feature that no longer matches is delivered once more, because it matched before.
     assert hub.told("tags") == [[("CREATE", "a")], [("UPDATE", "a")]]
     assert hub.told("properties") == [
         [("CREATE", "b")],
@@ -436,8 +436,8 @@ async def test_expired_changes_are_not_skipped(
 async def test_changes_expired_in_one_collection_are_not_skipped(
     hub: DeliveringHub, monkeypatch: pytest.MonkeyPatch, active: bool
 ) -> None:
-    """The log still has it, and tells how much was changed; a copy would lack all of it. Who is
-    paused is told so, too."""
+    """The log still has the counts of the expired changes, but a copy would miss the changes. A
+    paused subscription becomes expired, too."""
     monkeypatch.setattr("naksha.model.limits.SUBSCRIPTION_PIN_SECONDS", 0.05)
     storage = await hub.realm.storage("default")
     now = time.time_ns() // 1_000_000

@@ -32,7 +32,7 @@ def written(*features: Any, fence: DeliveryFence) -> WriteFeatures:
 async def test_a_space_that_splits_has_everything_and_nothing_that_is_late(
     file_hub: DeliveringHub, way: str
 ) -> None:
-    """What is delivered is written in several collections, or even in several transactions."""
+    """A delivery is written to several collections, or even in several transactions."""
     hub = file_hub
     for space in ("ways", "rails"):
         await hub.space(space)

@@ -39,7 +39,7 @@ async def to_chosen(hub: DeliveringHub, **told: Any) -> Subscription:
 
 
 class _Odd(Exception):
-    """Nobody expects this."""
+    """An unexpected error."""
 
 
 @pytest.mark.parametrize("error", [_Odd(), Expired("its own"), Fenced("by others")], ids=repr)
@@ -165,8 +165,8 @@ async def pins(hub: DeliveringHub, storage_id: str = "default") -> list[str]:
 async def test_a_space_that_is_put_into_another_storage_is_not_read_on_there(
     file_hub: DeliveringHub,
 ) -> None:
-    """Its versions there are others: whoever manages the subscription has to say where it goes on.
-    It can be removed, too."""
+    """The other storage has other versions: the subscription must be reset to a version of it, or
+    be removed."""
     hub = file_hub
     await hub.storage("elsewhere", f"file:{hub.files}/elsewhere.naksha")
     await hub.space("roads")

@@ -97,7 +97,7 @@ async def test_pauses_between_attempts_grow_up_to_a_limit_for_ever(
     async def fails(_: Event) -> None:
         tried.append(time.monotonic())
         if len(tried) < 8:
-            raise ConnectionError("nobody is there")
+            raise ConnectionError("no connection")
 
     chosen.behaviour = staticmethod(fails)
     await hub.space("roads")
@@ -113,7 +113,7 @@ async def test_pauses_between_attempts_grow_up_to_a_limit_for_ever(
 
 
 async def test_a_receiver_that_was_away_gets_what_it_has_missed(tmp_path: Path) -> None:
-    """Nobody listens there for a while."""
+    """For a while, no process listens on its port."""
     port = free_port()
     storage, url = f"file:{tmp_path}/{{realm}}.naksha", f"http://127.0.0.1:{port}/changes"
     async with a_delivering_hub(storage, tmp_path, remote_handlers=[url]) as hub:
@@ -200,7 +200,7 @@ async def test_webhooks_that_hang_take_no_connection_from_others(tmp_path: Path)
 async def test_what_a_removed_one_has_left_in_a_storage_that_does_not_answer(
     file_hub: DeliveringHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody else waits for it."""
+    """Other subscriptions do not wait for it."""
     hub = file_hub
     has_begun = asyncio.Event()
 
@@ -264,7 +264,7 @@ async def test_a_space_that_shows_something_else_begins_the_transaction_anew(
 
     async def two(event: Event) -> None:
         if len(chosen.taken) == 2 and not is_open:
-            raise ConnectionError("nobody is there")
+            raise ConnectionError("no connection")
 
     chosen.behaviour = staticmethod(two)
     kept = {"collection": {"id": "all"}}

@@ -216,7 +216,7 @@ async def test_what_was_removed_is_lost() -> None:
 async def test_a_catalog_that_does_not_answer_ends_it_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is under way ends with it, before another one has it."""
+    """Running work ends before another instance can hold the lease."""
     times = LeaseTimes(lease_seconds=0.4, renew_seconds=0.3, drift_seconds=1, retry_seconds=0.02)
     async with a_table() as table:
         holding = await take(table, await kept_in(table), "a", times)

@@ -130,7 +130,7 @@ async def test_nothing_is_deleted_before_all_pins_are_removed(
 async def test_a_purge_that_was_interrupted_goes_on(
     hub: DeliveringHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the pins were found by is deleted, too."""
+    """The entries by which the pins are found are deleted, too."""
     storage = await purging(hub)
     # As in a database that cannot delete a realm at once.
     monkeypatch.setattr(type(hub.hub.catalog.backend), "deletes_realms", False)

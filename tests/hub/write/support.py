@@ -47,7 +47,7 @@ def modification(
     ne: str = "create",
     cr: str = "error",
 ) -> Modification:
-    """What to do with features or ids."""
+    """A modification of features or ids, with XYZ's `e`, `ne` and `cr`."""
     return Modification(
         features=features,
         ids=ids,
@@ -66,7 +66,7 @@ class Desk:
 
     @property
     def scope(self) -> NameScope:
-        """Where its branches have their names."""
+        """The scope in which the names of its branches are unique."""
         return NameScope(
             space=scope_of(self.realm.realm_id, self.space_id),
             collections=(derived_collection_id(self.space_id),),
@@ -110,7 +110,7 @@ class Desk:
         return (await self.states(ref))[id]
 
     async def properties(self, id: str, ref: str = "") -> Feature:
-        """What a feature says, without its namespace."""
+        """The properties of a feature without its namespace."""
         return properties_of(await self.state(id, ref))
 
 

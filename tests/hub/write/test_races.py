@@ -20,7 +20,7 @@ from tests.hub.write.support import Desk, feature, properties_of
 def once_before(
     monkeypatch: pytest.MonkeyPatch, kind: type[Any], name: str, other: Callable[[], Awaitable[Any]]
 ) -> None:
-    """Somebody else is quicker: he comes in between when a method is called for the first time."""
+    """Run another write before the first call of a method, as a concurrent client would."""
     method = getattr(kind, name)
     came: list[bool] = []
 

@@ -488,7 +488,7 @@ async def test_an_unreadable_outcome_raises_outcome_unknown(
         await job.stage([point("x")])
 
         async def refuse(*_: object, **__: object) -> None:
-            raise Unavailable("nobody answers")
+            raise Unavailable("no response")
 
         settled = PsqlStorage._determine_outcome
 

@@ -378,7 +378,7 @@ async def test_a_restarted_server_loses_no_acknowledged_write(mode: Any) -> None
 
 
 async def test_a_storage_whose_server_is_gone_can_be_closed() -> None:
-    """Its sequencer sleeps; on its way out it finds that nobody is there any more."""
+    """Its sequencer sleeps, and finds at its end that the server is gone."""
     with PostgresCluster({"fsync": False}) as cluster:
         dsn = cluster.create_database("gone")
         storage = await PsqlStorage.open(dsn, "test")

@@ -66,7 +66,7 @@ class Gauge:
 
 @pytest.fixture
 def served(monkeypatch: pytest.MonkeyPatch) -> list[Replica | None]:
-    """Who was asked, read by read; None is the primary."""
+    """The server of each read; None is the primary."""
     asked: list[Replica | None] = []
     original = Servers.replica_at
 

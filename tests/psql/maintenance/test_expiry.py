@@ -134,7 +134,7 @@ async def test_what_was_detached_but_not_dropped_is_swept(aging: Aging) -> None:
     assert row is not None
     assert row["how"] == "detach"
     await aging.plain.execute(f"ALTER TABLE roads_hst DETACH PARTITION {row['part']}")
-    # Somebody else's table is not ours to drop.
+    # A table that was not detached by Naksha must not be dropped.
     await aging.plain.execute("ALTER TABLE roads_hst DETACH PARTITION roads_hst_2031_03_09")
     await aging.storage.maintain()
     assert row["part"] not in await aging.tables()
@@ -270,7 +270,7 @@ async def test_tomorrow_is_prepared_only_where_today_is_used(aging: Aging) -> No
 
 
 async def test_a_log_that_expires_is_not_called_wrong(aging: Aging) -> None:
-    """Its versions go first, and its transactions when nobody reads them any more."""
+    """Its versions expire first, its transactions once no reader needs them."""
     gone = aging.versions[3].seq_number
     await by_force(aging.plain, "DELETE FROM naksha_version WHERE seq_number < $1", gone)
     assert await aging.storage.mismatches("roads", 10) == []

@@ -27,7 +27,7 @@ BYTES_MAX = 130_000
 
 @pytest.fixture(autouse=True)
 def not_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test writes makes nothing grow in the background, unless the test says so."""
+    """Collections do not grow in the background, unless a test lowers the limit."""
     monkeypatch.setattr(growth, "NOTICED_ROWS", 10**9)
 
 
@@ -303,7 +303,7 @@ class Traffic:
 async def test_a_collection_grows_while_it_is_written_to(
     storage: PsqlStorage, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody fails, and nothing is lost or doubled."""
+    """No writer fails, and no feature is lost or doubled."""
     monkeypatch.setattr(growth, "GROW_ROWS", 300)
     monkeypatch.setattr(growth, "NOTICED_ROWS", 100)
     monkeypatch.setattr(growth, "SETTLE_S", 0.1)

@@ -112,7 +112,8 @@ async def test_merged_tables_are_as_if_made_at_once(winter: Aging) -> None:
 async def test_a_day_stays_while_something_in_it_is_open(aging: Aging) -> None:
     aging.clock.day = date(2030, 11, 28)
     await aging.write()
-    # Whoever makes a partition holds its parent until he commits; maintenance makes them ahead.
+    # A transaction that creates a partition locks the parent until it commits; maintenance creates
+    # partitions ahead of time.
     ensure = "SELECT naksha_ensure_day($1, naksha_day_txn($2))"
     for day in (date(2030, 11, 29), date(2030, 12, 2)):
         await aging.plain.execute(ensure, "naksha_tx", day)

@@ -86,7 +86,7 @@ async def test_who_asked_before_midnight_keeps_the_old_day_and_is_published_firs
     early, late = await connect(), await connect()
     await start(early, BEFORE)
     await sign(early)
-    await early.execute("COMMIT")  # Whoever makes a day keeps others waiting who need a new one.
+    await early.execute("COMMIT")  # Otherwise its new day would block other writers.
     await start(early, BEFORE)
     low = await sign(early)
     await start(late, MIDNIGHT)

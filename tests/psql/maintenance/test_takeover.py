@@ -55,12 +55,12 @@ class Sequencers:
         the one before is dead."""
         found: list[str] = []
 
-        async def somebody() -> bool:
+        async def is_elected() -> bool:
             found[:] = await self.elected()
             assert len(found) <= 1
             return bool(found) and found[0] not in self._ended
 
-        await until(somebody)
+        await until(is_elected)
         return found[0]
 
     def send(self, name: str, what: signal.Signals) -> None:
@@ -70,7 +70,7 @@ class Sequencers:
 
     @property
     def alive(self) -> list[str]:
-        """The names of those that nobody ended."""
+        """The names of the processes that were not ended."""
         return [name for name in self._running if name not in self._ended]
 
     async def end(self) -> None:
@@ -92,7 +92,7 @@ async def three(dsn: str, watcher: Direct) -> AsyncIterator[Sequencers]:
 
 
 async def write_and_wait(writer: Direct, key: str) -> None:
-    """A write that no storage knows of, until somebody has published it."""
+    """Write with plain SQL, and wait until the transaction is published."""
     await begin(writer)
     await insert(writer, "roads", key)
     txn = await sign(writer)
@@ -135,7 +135,7 @@ async def test_a_paused_sequencer_delays_no_writer(bare: str, connect: Connect) 
 
 
 class Writer:
-    """Writes without a pause, with plain SQL, until it is told to stop; what it committed."""
+    """Write with plain SQL without a pause until `end`, and keep the committed numbers."""
 
     def __init__(self, connection: Direct) -> None:
         self.txns: list[int] = []

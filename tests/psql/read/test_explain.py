@@ -40,7 +40,7 @@ XYZ = "jsondata->'properties'->'@ns:com:here:xyz'"
 
 
 class Plan:
-    """What EXPLAIN says of one statement."""
+    """The plan of one statement."""
 
     def __init__(self, root: dict[str, Any]) -> None:
         self.nodes = list(self._walk(root))
@@ -359,7 +359,7 @@ async def test_what_the_library_asks_uses_indices(filled: Direct, txn: int, name
 
 @pytest.mark.parametrize("name", QUERIES)
 async def test_a_space_changes_no_plan(filled: Direct, txn: int, name: str) -> None:
-    """What is read, and through which indices; and nothing is sorted that was not before."""
+    """It reads the same through the same indices, and adds no sort."""
     # Of a whole collection either way of reading is as good, and the planner may take any.
     for limit in (50,) if name == "page" else (None, 50):
         plain = msgspec.structs.replace(QUERIES[name], limit=limit)

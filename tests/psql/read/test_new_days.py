@@ -107,7 +107,7 @@ async def blocked_on(onlooker: Direct, index: str) -> bool:
 async def while_planning(
     days: Days, holder: Direct, onlooker: Direct, read: Awaitable[list[int]]
 ) -> list[int]:
-    """What `read` gives when the next day begins after it was planned."""
+    """The result of `read` if the next day begins after it was planned."""
     day = await onlooker.fetchval(
         "SELECT max(inhrelid)::regclass::text FROM pg_inherits WHERE inhparent = $1::regclass",
         "roads_hst",

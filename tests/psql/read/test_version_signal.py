@@ -1,6 +1,6 @@
 """Waiting for versions published by others: plain SQL, other processes, and lost connections.
 
-Those who wait never look for themselves here, so that only what they are told can wake them."""
+Waiters never poll here, so that only a notification can wake them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE_S = 60.0
 
 @pytest.fixture
 async def deaf(bare: str) -> AsyncIterator[PsqlStorage]:
-    """An open storage in which nobody who waits looks for news."""
+    """An open storage whose waiters never poll."""
     opened = await PsqlStorage.open(bare, "test", pool_max=2)
     opened._sequencer.version_signal._poll_s = FOREVER_S
     yield opened
@@ -98,7 +98,7 @@ async def test_publications_of_another_process_wake_waiters(
 
 
 async def test_a_lost_connection_loses_no_version(deaf: PsqlStorage, connect: Connect) -> None:
-    """While nobody listens a version is published, and nothing comes after it."""
+    """A version is published while the connection is lost, and no other version follows."""
     writer, watcher = await connect(), await connect()
     last = await deaf.wait_beyond(-1, 0)
     for n in range(3):

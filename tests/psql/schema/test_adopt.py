@@ -266,7 +266,7 @@ async def test_a_prefix_is_cut_from_the_ids(storage: PsqlStorage, connection: Di
 
 
 async def test_no_state_is_from_the_future(storage: PsqlStorage, connection: Direct) -> None:
-    """Or who asks for what was updated since would not find it under the number of today."""
+    """Otherwise a query by `updated_from` would miss states whose txn is of today."""
     later = 4_000_000_000_000
     await connection.execute(f"CREATE TABLE roads {LAYOUT}")
     await add(connection, "roads", old_feature("a", createdAt=later, updatedAt=later))

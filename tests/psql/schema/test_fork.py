@@ -24,7 +24,7 @@ UPSERT = "SELECT naksha_upsert('roads', $1::jsonb)"
 
 @pytest.fixture
 async def uuids(bare: str) -> list[tuple[str, str]]:
-    """Both forms of the ids of the two states of a feature, in a storage that nobody has open."""
+    """Both forms of the ids of the two states of a feature, in a closed storage."""
     storage = await PsqlStorage.open(bare)
     roads, found = Handle(storage, "roads"), []
     for n in (1, 2):

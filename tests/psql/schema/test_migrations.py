@@ -409,12 +409,12 @@ SELECT FROM naksha_collection WHERE id = 'roads';
 UPDATE naksha_tx SET app_id = app_id;
 UPDATE roads SET i = i
 """
-"""What a writer of the older version locks."""
+"""Statements that take the locks of a writer of the older version."""
 OLD_READ = "SELECT count(*) FROM naksha_tx; SELECT count(*) FROM naksha_collection"
 
 
 class Pulse:
-    """Somebody who does the same thing again and again; how long it took at most."""
+    """A client that repeats statements and measures the longest duration."""
 
     def __init__(self, dsn: str, statements: str) -> None:
         self._dsn = dsn

@@ -20,7 +20,7 @@ COLLECTION = "checked"
 UNSAFE = "text type variable is not sanitized"
 DYNAMIC = "cannot determinate a result of dynamic SQL"
 UNASSIGNED = "is not assigned yet"
-"""What follows from it for a record that dynamic SQL fills."""
+"""Its consequence for a record that dynamic SQL fills."""
 
 ACCEPTED: dict[str, tuple[str, ...]] = {
     # Texts put in unquoted are the schema's own: column expressions, trigger events, statements
@@ -42,7 +42,7 @@ ACCEPTED: dict[str, tuple[str, ...]] = {
     "naksha_merge_build": (UNSAFE,),
     "naksha_refresh_statistics": (UNSAFE, DYNAMIC, UNASSIGNED),
 }
-"""What is known and meant: of which function, and a part of the message."""
+"""Accepted findings: parts of the messages, by function."""
 ACCEPTED_EVERYWHERE = (
     # One cast of a number per call.
     "target type is different type than source type",
@@ -54,7 +54,7 @@ NO_PATH_NEEDED = {"naksha_raise", "naksha_period", "naksha_without_end"}
 
 
 class Trigger(NamedTuple):
-    """What a trigger function finds when it runs: its table and the transition tables."""
+    """The context of a trigger function: its table and the transition tables."""
 
     table: int = 0
     old_rows: str | None = None
@@ -98,7 +98,7 @@ async def triggers(connection: Direct) -> dict[str, Trigger]:
 
 
 async def findings(connection: Direct, signature: str, name: str, trigger: Trigger) -> list[str]:
-    """What the checker says of one function and nobody has accepted."""
+    """The findings for one function that are not accepted."""
     rows = await connection.fetch(
         """SELECT c.level, c.lineno, c.message, c.query
              FROM plpgsql_check_function_tb($1::text::regprocedure, $2::int8::oid,

@@ -117,7 +117,7 @@ def _check_first(state: Interval, hidden: dict[str, int]) -> None:
 def _check_pair(one: Interval, two: Interval, hidden: dict[str, int], where: Any) -> None:
     assert 0 < one.end <= two.begin, where
     if one.action == "DELETE" and one.end < two.begin:
-        # It was purged, and begins anew.
+        # It was purged, and starts again.
         _check_first(two, hidden)
         return
     if one.action == "DELETE" and two.action == "CREATE" and two.version == 1:

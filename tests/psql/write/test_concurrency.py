@@ -37,7 +37,7 @@ HOT = [f"h{n}" for n in range(6)]
 COLLECTIONS = ("roads", "places")
 DAY_MS = 86_400_000
 Seen = dict[tuple[str, int], list[list[bytes]]]
-"""What was read, by collection and version."""
+"""The results of reads, by collection and version."""
 
 
 def point(key: str, **properties: Any) -> dict[str, Any]:

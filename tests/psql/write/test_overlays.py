@@ -173,7 +173,7 @@ async def test_a_purged_feature_stays_hidden(storage: PsqlStorage, branch: Branc
     assert outcome.action == "PURGED"
     for kind in (States.LIVE, States.DELETED):
         assert await all_of(branch.storage, Query(states=kind, ids=("b",))) == []
-    await put(branch.storage, point("b", n="anew"))
+    await put(branch.storage, point("b", n="again"))
     assert (await get(branch.storage, "b")).xyz["version"] == 1
 
 

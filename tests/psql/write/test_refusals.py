@@ -86,7 +86,7 @@ WITH_UUID = "jsonb_set(jsondata, '{properties}', $1::jsonb)"
 
 
 def read_as(uuid: str, **properties: object) -> str:
-    """Properties of a feature that somebody has read as this state."""
+    """Properties of a feature as a client has read them, with the id of the state."""
     return json.dumps(properties | {"@ns:com:here:xyz": {"uuid": uuid}})
 
 
@@ -414,9 +414,9 @@ async def test_writers_must_say_who_they_are_in_every_transaction(shell: Direct)
                 await shell.execute(write)
             assert error.value.sqlstate == "N0000", (default, write)
             assert "naksha_tx_start" in str(error.value.hint)
-    for nobody in (None, ""):
+    for app_id in (None, ""):
         with pytest.raises(asyncpg.PostgresError) as error:
-            await shell.execute("SELECT naksha_tx_start($1::text)", nobody)
+            await shell.execute("SELECT naksha_tx_start($1::text)", app_id)
         assert error.value.sqlstate == "N0000"
 
 

@@ -71,7 +71,7 @@ async def test_one_that_does_not_is_refused_while_the_sequencer_sleeps(
             await shell.execute("PREPARE TRANSACTION 'b'")
         except asyncpg.FeatureNotSupportedError as error:
             return "NOTIFY" in str(error)
-        # The sequencer was still awake: there was nobody to notify.
+        # The sequencer was still awake: it needed no notification.
         await shell.execute("ROLLBACK PREPARED 'b'")
         return False
 

@@ -22,7 +22,7 @@ COUNT = """
 UPDATE naksha.places SET jsondata = jsonb_set(jsondata, '{properties,n}',
        to_jsonb((jsondata->'properties'->>'n')::int + 1)) WHERE jsondata->>'id' = 'counter'
 """
-"""What a trigger of a user does: it counts the writes to `roads` in a feature of `places`."""
+"""A user's trigger, which counts the writes to `roads` in a feature of `places`."""
 
 
 async def add_trigger(
@@ -132,7 +132,7 @@ async def test_a_users_trigger_may_write_to_the_same_collection(
 
 
 async def test_a_users_trigger_may_call_the_library(storage: PsqlStorage, shell: Direct) -> None:
-    """What it calls must not change how the rest of the outer call is taken."""
+    """The inner call must not change how the outer call continues."""
     await add_trigger(
         shell,
         "PERFORM naksha.naksha_upsert('places', jsonb_build_object('id', NEW.jsondata->>'id'));"

@@ -14,14 +14,14 @@ OPERATIONS = [
     f"{method.upper()} {path}" for path, methods in DOCUMENT["paths"].items() for method in methods
 ]
 OPEN = {"GET /hub", "GET /hub/health-status", "GET /token-api/tokens/{token}"}
-"""What everybody may ask."""
+"""Operations that need no rights."""
 MINE = "mine"
 """A space of the caller."""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What is sent."""
+    """A request to send."""
 
     operation: str
     query: dict[str, str] = field(default_factory=dict)
@@ -248,7 +248,7 @@ def _is_named(ask: Ask) -> bool:
 
 
 _MAKE = {f"POST /hub/{kind}" for kind in ("handlers", "connectors", "storages", "roles", "spaces")}
-# Whoever makes things of these names has them from then on, so that comes last.
+# The creator of an object gets rights to it, so that creations come last.
 ASKED = sorted(
     _ASKED, key=lambda ask: (ask.operation in _MAKE, ask.operation in _MAKE and _is_named(ask))
 )

@@ -279,7 +279,7 @@ def test_in_bodies(client: httpx.Client) -> None:
 
 
 def ask_in_bodies(client: httpx.Client, text: str) -> None:
-    """What is asked of versions, and what a dry run or a transaction that fails would write."""
+    """Requests about versions, and writes in dry runs or failing transactions."""
     wrong: dict[str, Any] = {"type": "Feature", "id": "wrong", "geometry": {"type": text}}
     for path, body in (
         ("tags", {"id": text}),

@@ -21,7 +21,7 @@ from tests.server.towns import collection, point
 KNOWN = "zebra"
 """The word that all names of the first realm begin with."""
 SECRET = "secret"
-"""What no request says: titles, texts and people begin with it."""
+"""Prefix of titles, texts and persons, which no request contains."""
 GHOST = "ghost"
 """The same, of things that are nowhere."""
 # Of two answers that mean the same, these differ.
@@ -53,7 +53,7 @@ def stranger(minter: Minter) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def things(client: httpx.Client, owner: dict[str, str], stranger: dict[str, str]) -> Any:
-    """What there is in the first realm; the other one has a space of its own."""
+    """The objects of the first realm; the other realm has a space of its own."""
     role = {"id": "zebra-role", "urm": {"naksha": {"readFeatures": [{}]}}}
     connector = {"id": "zebra-connector", "className": "read-only"}
     place = {"location": "file:zebra.naksha"}
@@ -112,7 +112,7 @@ def test_every_operation_is_tried() -> None:
 
 
 def seen(answer: httpx.Response, word: str) -> Any:
-    """What an answer says, without what differs every time."""
+    """The content of a response, without values that differ every time."""
 
     def plain(value: Any) -> Any:
         if isinstance(value, dict):
@@ -217,7 +217,7 @@ def test_a_token_without_rights_allows_nothing(
     if ask.operation in LOOKUPS:  # they find what he may read, and he may nothing
         assert answer.status_code == 404, answer.text
         return
-    if ask.ids.get("space_id") == MINE:  # his realm has no such space, which is no secret in it
+    if ask.ids.get("space_id") == MINE:  # their realm does not have the space
         assert answer.status_code in (403, 404)
         return
     assert answer.status_code == 403, answer.text

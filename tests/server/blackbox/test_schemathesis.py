@@ -43,7 +43,7 @@ IDS: dict[str, list[Any]] = {
     "type": ["quadkey", "web", "tms", "here", "quadkeys"],
     "tileId": ["0", "1_0_0", "120.mvt", "3_4_4.mvtf"],
 }
-"""What there is, for the parameters of paths."""
+"""Existing ids and values for the parameters of paths."""
 
 # Their content is JSON, too.
 for name in ("changeset", "changeset-collection", "compact-changeset"):
@@ -56,7 +56,7 @@ OPERATIONS = {found.ok().label: found.ok() for found in SCHEMA.get_all_operation
 
 
 def fill(client: httpx.Client) -> None:
-    """What requests can be about; what others have changed or removed is as it was."""
+    """Create the objects that requests refer to, and restore what earlier requests changed."""
     for id in IDS["space_id"]:
         space = {"id": id, "title": "x", "active": True, "readOnly": False, "eventHandlerIds": []}
         if client.put(f"/spaces/{id}", json=space).status_code == 404:
@@ -118,7 +118,7 @@ def test_all_that_the_tool_can_think_of(
         *("--checks", ",".join([*CHECKED, "allow_header_conformance", "unsupported_method"])),
         *("--continue-on-failure", "--no-color", "--request-timeout", "30", "--warnings", "off"),
         *("--max-time", "900"),
-        # It would wait for changes that nobody makes; the other test does not.
+        # It would wait for changes that never come; the other test does not wait.
         *("--exclude-path-regex", "/changes$"),
     ]
     ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

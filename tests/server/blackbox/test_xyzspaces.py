@@ -60,7 +60,7 @@ def countries(xyz: XYZ, config: XYZConfig) -> Iterator[Space]:
     """The space that the tests of the package work on."""
     space = xyz.spaces.new(title="Countries", description="Of the earth", config=config)
     written = space.add_features(features=get_countries_data(), add_tags=["state"])
-    # Antarctica goes around the pole and over the date line; it is mended, and that is told.
+    # Antarctica goes around the pole and over the date line; it is repaired, and a notice says so.
     assert ids(written["notices"]) == {"ATA"}
     yield space
     space.delete()

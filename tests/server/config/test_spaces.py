@@ -84,14 +84,14 @@ def test_a_stale_etag_is_rejected(client: httpx.Client) -> None:
 
 def test_a_list_is_filtered(client: httpx.Client) -> None:
     client.post("/spaces", json={"id": "l-mine", "tags": ["a", "b"], "region": "eu"})
-    client.post("/spaces", json={"id": "l-other", "tags": ["b"], "owner": "somebody"})
+    client.post("/spaces", json={"id": "l-other", "tags": ["b"], "owner": "someone"})
     assert {"l-mine"} == set(listed(client)) & {"l-mine", "l-other"}
     for query, expected in [
         ("owner=me", {"l-mine"}),
         ("owner=others", {"l-other"}),
         ("owner=*", {"l-mine", "l-other"}),
         ("owner=%2A&clientId=cli", {"l-mine", "l-other"}),
-        ("owner=somebody", {"l-other"}),
+        ("owner=someone", {"l-other"}),
         ("owner=nobody", set()),
         ("owner=*&tag=a", {"l-mine"}),
         ("owner=*&tag=x,b", {"l-mine", "l-other"}),

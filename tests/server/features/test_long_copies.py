@@ -139,9 +139,9 @@ async def test_further_copies_wait_for_their_turn(running: tuple[Application, As
     app, client = running
     admission = app.state.server.copies
     for _ in range(limits.COPIES_PARALLEL_MAX):
-        await admission.enter("somebody else")
+        await admission.enter("another actor")
     one_more = asyncio.create_task(client.post(f"{FROM}?limit=1", json={"targetSpaceId": "to"}))
     await asyncio.to_thread(wait_until, lambda: admission.waiting == 1)
-    admission.leave("somebody else")
+    admission.leave("another actor")
     assert (await one_more).status_code == 200
     assert admission.running == limits.COPIES_PARALLEL_MAX - 1

@@ -50,7 +50,7 @@ def test_a_query_is_copied(client: httpx.Client) -> None:
         assert set(found(client.get(f"{target}/search?tags=copy"))) == expected
     provenance = client.get(target).json()["provenance"]
     assert [entry.get("query") for entry in provenance[:2]] == ["p.n>=8", "tags=even&p.n<3"]
-    assert "query" not in provenance[-1], "what is no query may be a secret"
+    assert "query" not in provenance[-1], "a parameter that is not a query may be a secret"
     assert provenance[-1]["counts"]["inserted"] == 10
 
 

@@ -24,7 +24,7 @@ def part(more: bool = True) -> Message:
 
 
 async def exchange(app: App, *, seconds: float = 60, after: float = 0) -> list[Message]:
-    """What a client gets who sends nothing and stays for ever, or goes after a while."""
+    """The response to a client that sends no body, and disconnects after a while or never."""
     sent: list[Message] = []
     settings = ServerSettings(request_seconds=seconds)
     admission = AdmissionController(AdmissionLimits(1, 1, 1, 1))

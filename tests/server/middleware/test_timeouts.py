@@ -79,7 +79,7 @@ async def test_a_timeout_cancels_the_statement(hub: HubServer, dsn: str) -> None
         assert 1.4 < time.monotonic() - began < 10
         assert (answer.json()["error"], answer.json()["code"]) == ("Timeout", "timed_out")
         await table.wait_for(0)
-        # Of a write nobody knows.
+        # The outcome of a write is not known.
         answer = await client.delete(PATH)
         assert (answer.status_code, answer.json()["code"]) == (504, "outcome_unknown")
         await table.wait_for(0)

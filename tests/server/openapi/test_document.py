@@ -107,7 +107,7 @@ def test_every_example_is_of_an_endpoint_and_can_be_sent(client: httpx.Client) -
     names |= {"feature_id": "main-street", "branch_id": "fix", "subscription_id": "search"}
     for (method, path), example in EXAMPLES.items():
         if "storages" in path or path == "/hub/handlers" or path.endswith(("/revert", "/move")):
-            continue  # a server that is not there, the older name, what is somebody else's
+            continue  # a missing server, a deprecated name, an object of another owner
         where = path.format(**names).removeprefix("/hub")
         answer = client.request(method, where, json=example)
         assert answer.is_success, (method, where, answer.text)

@@ -91,7 +91,7 @@ class Writer(threading.Thread):
         value = 0
         while not self.ended.is_set():
             value += 1
-            # Nobody else writes it, so that it is known what must be there in the end.
+            # No other writer uses this id, so that the expected final state is known.
             id = f"w{self._number}-{self._chance.randrange(20)}"
             hub = self._chance.choice(self._cluster.hubs)
             write = Write(id, value, self._chance.random() < 0.2)
@@ -292,7 +292,7 @@ def pulled(hub: HubServer) -> list[tuple[int, Any]]:
 
 
 def updated(receiver: Receiver) -> list[tuple[int, str]]:
-    """What the subscription to updates was told."""
+    """The deliveries of the subscription to updates."""
     return [
         (one.version, change["feature"]["id"])
         for one in once([one for one in receiver.taken if one.subscription == "some"])

@@ -140,7 +140,7 @@ def started(directory: Path, *flags: str) -> subprocess.Popen[str]:
 
 
 def url_of(server: subprocess.Popen[str]) -> str:
-    """Where it is, once it serves."""
+    """The URL of the server, once it serves."""
     assert server.stdout is not None
     said = next(line for line in server.stdout if "serves" in line)
     return said.split()[-1]
@@ -210,7 +210,7 @@ def is_worker(id: str) -> bool:
 
 
 def served_by(server: HubServer) -> set[int]:
-    """Who has answered so far."""
+    """The ids of the processes that have answered so far."""
     return {int(pid) for pid in re.findall(r'"pid":(\d+)[^\n]*"route"', server.log())}
 
 
@@ -265,7 +265,7 @@ def test_a_worker_that_hangs_is_replaced(workers: HubServer) -> None:
     try:
         wait_until_replaced(workers, old)
     finally:
-        with suppress(ProcessLookupError):  # nobody should find it standing still later
+        with suppress(ProcessLookupError):  # do not leave it stopped
             os.kill(max(old), signal.SIGCONT)
     assert max(old) not in worker_ids(workers)
     assert min(old) in worker_ids(workers)

@@ -41,7 +41,7 @@ def town(client: httpx.Client) -> dict[str, str]:
 
 
 def ids_at(client: httpx.Client, space: str, path: str, ref: str) -> list[str]:
-    """What is found at a version."""
+    """The ids found at a version."""
     method, _, name = path.rstrip("?").rpartition(" ")
     params = {**PATHS[path], "versionRef": ref}
     body: Any = {"type": "Point", "coordinates": [1, 1]}

@@ -33,7 +33,7 @@ def put(client: httpx.Client, space: str, *features: dict[str, Any], **params: A
 
 
 def properties_at(client: httpx.Client, space: str, ref: str = "") -> dict[str, dict[str, Any]]:
-    """What a version has: by feature id, the properties that are its own."""
+    """The features of a version: by id, their properties without the namespace."""
     params = {"versionRef": ref} if ref else {}
     answer = client.get(f"{space}/search", params=params)
     assert answer.status_code == 200, answer.text

@@ -74,7 +74,7 @@ def check_metadata(geo: dict[str, Any]) -> None:
 
 
 def check_geometries(table: pa.Table, name: str, box: str, column: dict[str, Any]) -> None:
-    """ISO WKB of the types that are told, inside of the boxes that are told."""
+    """Geometries are ISO WKB of the declared types, inside of the declared boxes."""
     wkbs = [wkb for wkb in table[name].to_pylist() if wkb is not None]
     codes = {int.from_bytes(wkb[1:5], "little" if wkb[0] else "big") for wkb in wkbs}
     assert {code % 1000 for code in codes} <= set(range(1, 8)), "ISO types"

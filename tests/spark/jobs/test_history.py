@@ -121,7 +121,7 @@ def test_a_finished_history_stays_finished_after_later_writes(
     loaded(place, path, job_id="mine")
 
     async def write(storage: Storage) -> None:
-        async with storage.write("somebody") as session:
+        async with storage.write("another") as session:
             await session.delete("places", ["d2"])
 
     shared_storage(place).call(write)

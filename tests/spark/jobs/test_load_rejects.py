@@ -34,7 +34,7 @@ from tests.spark.jobs.town import Town
 
 
 def batch_of(*records: dict[str, Any]) -> pa.RecordBatch:
-    """Records, which have nothing but what is told."""
+    """Records with the given columns; all others are null."""
     places = [pa.field("wkt", pa.string()), *(pa.field(n, pa.float64()) for n in ("lon", "lat"))]
     given = [{"source": "x", "line": n, "adjusted": False, **r} for n, r in enumerate(records, 1)]
     return pa.RecordBatch.from_pylist(given, schema=pa.schema([*RECORDS, *places]))

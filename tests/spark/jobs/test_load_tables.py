@@ -146,7 +146,7 @@ def test_the_oldest_type_of_times_has_moments(spark: SparkSession, tmp_path: Pat
 
 
 def test_files_for_either_reader_go_together(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark reads all that it can, since it is faster; of the rest rows are told alike."""
+    """Spark reads the files it can, since it is faster; rows of the others are numbered alike."""
     plain = {"id": ["a"], "n": pa.array([1], pa.int32()), "box": [{"xmin": 1.5}]}
     other = {"id": ["b"], "n": [2**40], "at": pa.array([NANOS], pa.timestamp("ns"))}
     pq.write_table(pa.table(plain), tmp_path / "a.parquet")

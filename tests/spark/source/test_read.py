@@ -360,7 +360,7 @@ REFUSED: list[tuple[dict[str, str], str]] = [
     ({"pushFilters": "perhaps"}, "must be true or false"),
 ]
 WRONG_SCHEMAS = [
-    ("id string, nobody string", "Unknown column 'nobody'"),
+    ("id string, other string", "Unknown column 'other'"),
     ("id int", "The column 'id' must be string, not int"),
     ("geometry string", r"'geometry' must be binary or geometry\(4326\), not string"),
     ("properties variant", "naksha.spark.features"),

@@ -35,7 +35,7 @@ def test_any_report_fits_and_says_what_is_not_there(report: dict[str, Any], room
     assert told.keys() == {*FIELDS, TRUNCATED}
     for field in FIELDS:
         assert (told[field] != report[field]) == (field in told[TRUNCATED])
-    # Once more, by somebody with less room: what was left out before still counts.
+    # Truncate it once more to less room: what was left out before still counts.
     again = fitting(told, ROOM)
     for field, count in told[TRUNCATED].items():
         assert again[TRUNCATED][field] >= count

@@ -12,7 +12,7 @@ FOREVER_S = 3600.0
 
 
 class Log:
-    """What a storage would find when it looks; counts how often it does."""
+    """The last version that a storage would read, with the number of reads."""
 
     def __init__(self) -> None:
         self.last = 0

@@ -47,13 +47,13 @@ async def start(path: Path, *arguments: str) -> asyncio.subprocess.Process:
 
 
 async def staged(path: Path, job: str, first: str) -> StagedPart:
-    """What another process has staged."""
+    """The part that another process has staged."""
     said, _ = await (await start(path, "stage", job, first)).communicate()
     return msgspec.json.decode(said, type=StagedPart)
 
 
 async def applied(path: Path, job: str, parts: list[StagedPart], what: str = "apply") -> bytes:
-    """What another process says of applying parts."""
+    """The output of another process that applies parts."""
     said, _ = await (await start(path, what, job)).communicate(msgspec.json.encode(parts) + b"\n")
     return said
 
@@ -69,7 +69,7 @@ async def maintain_later(storage: SqliteStorage) -> None:
 
 
 async def test_processes_stage_while_another_one_writes(storage: SqliteStorage, path: Path) -> None:
-    """The writer's lock is held all the time: whoever waited for it would fail."""
+    """The writer's lock is held all the time: a process that waits for it would fail."""
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
     parts = await asyncio.gather(*(staged(path, "job", f"{n}-") for n in range(3)))

@@ -21,8 +21,8 @@ from tests.sqlite.support import shell
 
 MARKED = {"text": "document", "depth": "document", "coordinates": "geometry"}
 KINDS = (*MARKED, "bytes", "curve", "finite")
-"""What cannot be read of them, by the kind of damage; the geometries for tests and tiles are kept
-beside those for clients, who do not notice when only the former are damaged."""
+"""The unreadable part of a feature, by the kind of damage. Geometries for predicates and tiles are
+stored beside those for clients; damage of only the former is not visible to clients."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -138,7 +138,7 @@ async def test_a_damaged_row_of_plain_sql_is_completed(
 async def test_the_mark_stays_until_the_feature_is_written(
     storage: SqliteStorage, path: Path
 ) -> None:
-    """What is left of a damaged feature is another content, although it is what clients get."""
+    """The readable rest of a damaged feature is new content, although clients get the same."""
     places = Handle(storage, "places")
     await places.create(point("bad", text="good"))
     await damage(path, "places", "bad", "number")

@@ -169,7 +169,7 @@ async def test_replaced_states_are_found_by_what_ended_them(
 async def test_states_between_two_versions_are_a_range_of_the_index(
     filled: tuple[Path, int], query: Query, tables: list[str]
 ) -> None:
-    """What came after the second version is not read."""
+    """States after the second version are not read."""
     path, txn = filled
     found = [step for step in plan_of(path, query, txn) if step.startswith("SEARCH s ")]
     assert found == [

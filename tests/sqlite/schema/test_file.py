@@ -257,7 +257,7 @@ async def test_a_copy_of_vacuum_into_is_in_wal_mode_once_it_was_opened(
     reader = sqlite3.connect(copy, isolation_level=None)
     reader.execute("BEGIN")
     assert reader.execute("SELECT count(*) FROM roads").fetchone() == (1,)
-    await Handle(opened, "roads").create(point("b"))  # nobody waits for the reader
+    await Handle(opened, "roads").create(point("b"))  # the write does not wait for the reader
     reader.close()
     await opened.close()
 

@@ -21,7 +21,7 @@ WRITE = """UPDATE roads SET jsondata = json_set(jsondata, '$.properties.n', {n},
 
 @pytest.fixture
 async def uuids(path: Path) -> list[str]:
-    """The ids of the two states of a feature, in a file that nobody has open."""
+    """The ids of the two states of a feature, in a closed file."""
     async with opened(path) as storage:
         roads, found = Handle(storage, "roads"), []
         for n in (1, 2):

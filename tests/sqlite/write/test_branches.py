@@ -179,7 +179,7 @@ async def test_many_at_once(roads: Handle) -> None:
 async def test_a_base_that_the_log_no_longer_has(
     roads: Handle, branch: BranchCase, path: Path
 ) -> None:
-    """Nothing of the collection is gone, but nobody knows any more what its base was."""
+    """The collection is complete, but the base of the branch is no longer known."""
     storage, there = branch.main, branch.on(roads)
     await there.update(point("k1", n="branch"))
     await roads.update(point("k2", n="main"))

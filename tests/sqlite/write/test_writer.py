@@ -229,7 +229,7 @@ async def test_numbers_of_a_session_that_yielded_stay_reserved(
 
 
 async def test_done_again_it_must_give_the_same(storage: SqliteStorage) -> None:
-    """Somebody with a lower number creates what we were told was ours to create."""
+    """A transaction with a lower number creates a feature that this one had reported created."""
     roads = Handle(storage, "roads")
     with pytest.raises(Retryable):
         async with storage.write("two") as two, storage.write("one") as one:
@@ -291,7 +291,7 @@ async def test_one_at_the_gate_makes_room_for_what_it_waits_for(storage: SqliteS
         attempts += 1
         await session.create("roads", [point("mine")])
         if attempts <= limits.RETRY_GATE_COUNT:
-            raise Retryable("as if somebody had been faster")
+            raise Retryable("as if another writer had been faster")
         await places.create(point("inner"))
         async with storage.write("app") as inner:
             await inner.create("places", [point("inmost")])
@@ -313,7 +313,7 @@ async def test_one_at_the_gate_keeps_its_place_before_others(storage: SqliteStor
         nonlocal attempts
         attempts += 1
         if attempts <= limits.RETRY_GATE_COUNT:
-            raise Retryable("as if somebody had been faster")
+            raise Retryable("as if another writer had been faster")
         await session.create("roads", [point("x", by="gate")])
         begun.set()
         await asyncio.sleep(0.3)

@@ -74,7 +74,7 @@ async def whole(
 
 
 def joined(items: list[FeedTransaction]) -> list[ExpectedItem]:
-    """The items with their parts put together."""
+    """The items with their parts joined."""
     found: list[ExpectedItem] = []
     part = 0
     for item in items:

@@ -1,2 +1,2 @@
--- What is deleted on a branch is found in the database; nobody asks for all staged ids any more.
+-- The database finds the deletions of a branch itself; no caller reads all staged ids any more.
 DROP FUNCTION IF EXISTS naksha_staged_ids(text[], text[]);

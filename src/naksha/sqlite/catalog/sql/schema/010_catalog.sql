@@ -12,7 +12,7 @@ CREATE TABLE p (
 ) STRICT, WITHOUT ROWID;
 
 -- Objects: realm, id, part, parts, type, created_us, token, value. The value comes last, so that
--- nobody reads over it; rows are too large to be kept in the key's own tree.
+-- no read has to skip it; rows are too large to be kept in the key's own tree.
 CREATE TABLE o (
     r TEXT NOT NULL,
     i INTEGER NOT NULL,
