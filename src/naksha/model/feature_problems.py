@@ -14,6 +14,8 @@ from naksha.model.identity.names import text_problem
 from naksha.model.limits import FEATURE_ID_BYTES_MAX, INT8_MAX
 
 _SHOWN_LENGTH_MAX: Final = 128
+_JSON_TYPES: Final = {"bool": "boolean", "float": "number", "int": "integer", "str": "string"}
+"""Names of JSON types for those that msgspec has from Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ def invalid_struct(noun: str, error: msgspec.ValidationError, outer: str = "") -
     the missing or unknown field.
     """
     message, _, place = str(error).partition(" - at `$")
+    if message.startswith("Expected"):
+        message = re.sub(r"\w+", lambda word: _JSON_TYPES.get(word[0], word[0]), message)
     named = re.search(r"(?:missing required|contains unknown) field `([^`]+)`", message)
     parts = (outer, place.strip("`."), named[1] if named else "")
     field = ".".join(part for part in parts if part)

@@ -81,6 +81,20 @@ def test_errors_name_the_invalid_member(
     assert refused.value.field == field
 
 
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"title": 7}, "Expected `string`, got `integer`"),
+        ({"tags": {}}, "Expected `array`, got `object`"),
+        ({"readOnly": "int"}, "Expected `boolean`, got `string`"),
+    ],
+)
+def test_errors_name_the_types_of_json(members: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        Space.from_json({"id": "a", **members})
+    assert message in refused.value.message
+
+
 def test_an_object_is_not_too_large() -> None:
     with pytest.raises(LimitExceeded):
         Space.from_json({"id": "a", "note": "x" * 300_000})

@@ -6,6 +6,7 @@ import pytest
 
 from naksha.hub.pipeline.responses import Written
 from naksha.model.errors import Conflict, FeatureExists, InvalidArgument, NakshaError
+from naksha.model.limits import INT8_MAX
 from naksha.model.state import XYZ
 from tests.hub.write.support import Desk, feature
 
@@ -105,6 +106,25 @@ async def test_when_everything_fails_the_request_does(desk: Desk) -> None:
             await desk.write(*features, e="error", transactional=False)
         assert [each.position for each in failed.value.failures] == [0, 1]
     assert set(await desk.states()) == {"there"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "message"),
+    [
+        ([], "A feature must be a JSON object, not an array"),
+        (None, "A feature must be a JSON object, not null"),
+        ({"properties": 7}, "properties must be a JSON object, not 7"),
+        ({"properties": {XYZ: []}}, f"The namespace {XYZ} must be a JSON object, not an array"),
+        ({"properties": {XYZ: {"uuid": {}}}}, "uuid must be a string, not an object"),
+        ({"properties": {XYZ: {"version": True}}}, f"an integer in 0..{INT8_MAX}, not true"),
+    ],
+)
+async def test_wrong_types_are_reported_as_json_types(desk: Desk, sent: Any, message: str) -> None:
+    await desk.write(feature("a"))
+    whole = {"id": "a", "type": "Feature", **sent} if isinstance(sent, dict) else sent
+    with pytest.raises(InvalidArgument) as refused:
+        await desk.write(whole, e="patch")
+    assert message in refused.value.message
 
 
 async def test_an_empty_request_is_no_failure(desk: Desk) -> None:

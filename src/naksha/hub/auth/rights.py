@@ -309,7 +309,7 @@ def _grant(attribute_map: Mapping[str, Any], field: str) -> Grant | None:
         texts = [value] if isinstance(value, str) else value
         if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
             raise InvalidArgument(
-                f"Invalid rights matrix: {field}.{name} must be a string or a list of strings",
+                f"Invalid rights matrix: {field}.{name} must be a string or an array of strings",
                 field=f"{field}.{name}",
             )
         if not texts:
@@ -326,7 +326,7 @@ def _role_names(value: object, field: str) -> Sequence[str]:
     names = _list(value, field)
     if not all(isinstance(name, str) for name in names):
         raise InvalidArgument(
-            f"Invalid rights matrix: {field} must be a list of names of roles", field=field
+            f"Invalid rights matrix: {field} must be an array of names of roles", field=field
         )
     return names
 
@@ -344,7 +344,7 @@ def _object(value: object, field: str, otherwise: str = "") -> Mapping[str, Any]
 def _list(value: object, field: str) -> list[Any]:
     if not isinstance(value, list):
         raise InvalidArgument(
-            f"Invalid rights matrix: {field} must be a list, not {value_text(value)}",
+            f"Invalid rights matrix: {field} must be an array, not {value_text(value)}",
             field=field,
         )
     return value

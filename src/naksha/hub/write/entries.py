@@ -15,6 +15,7 @@ from naksha.model.features import generate_ids
 from naksha.model.identity.names import text_problem
 from naksha.model.limits import FEATURE_ID_BYTES_MAX, INT8_MAX
 from naksha.model.state import CONFLICTING
+from naksha.model.value_text import value_text
 
 Feature = dict[str, Any]
 
@@ -97,7 +98,7 @@ class _Preparing:
     def _entry(self, position: int, feature: Any) -> Entry:
         if not isinstance(feature, dict):
             raise InvalidArgument(
-                f"A feature must be a JSON object, not {type(feature).__name__}",
+                f"A feature must be a JSON object, not {value_text(feature)}",
                 field=f"features[{position}]",
             )
         given = feature.get("id")

@@ -13,6 +13,7 @@ from naksha.model.errors import InvalidArgument
 from naksha.model.limits import INT8_MAX
 from naksha.model.state import CONFLICTING, XYZ
 from naksha.model.tags import normalise_tags
+from naksha.model.value_text import value_text
 
 PLACE: Final = f"properties.{XYZ}"
 Feature = dict[str, Any]
@@ -41,7 +42,7 @@ def said_in(feature: Feature) -> Said:
         return _NOTHING
     if not isinstance(properties, dict):
         raise InvalidArgument(
-            f"properties must be a JSON object, not {type(properties).__name__}",
+            f"properties must be a JSON object, not {value_text(properties)}",
             field="properties",
         )
     given = properties.get(XYZ)
@@ -49,17 +50,18 @@ def said_in(feature: Feature) -> Said:
         return _NOTHING
     if not isinstance(given, dict):
         raise InvalidArgument(
-            f"The namespace @ns:com:here:xyz must be a JSON object, not {type(given).__name__}",
+            f"The namespace @ns:com:here:xyz must be a JSON object, not {value_text(given)}",
             field=PLACE,
         )
     uuid, version = given.get("uuid"), given.get("version")
     if uuid is not None and not isinstance(uuid, str):
         raise InvalidArgument(
-            f"uuid must be a string, not {type(uuid).__name__}", field=f"{PLACE}.uuid"
+            f"uuid must be a string, not {value_text(uuid)}", field=f"{PLACE}.uuid"
         )
     if version is not None and not _is_version(version):
         raise InvalidArgument(
-            f"version must be an integer in 0..{INT8_MAX}", field=f"{PLACE}.version"
+            f"version must be an integer in 0..{INT8_MAX}, not {value_text(version)}",
+            field=f"{PLACE}.version",
         )
     return Said(uuid, version, given)
 
@@ -80,7 +82,7 @@ def with_namespace(feature: Feature, namespace: Mapping[str, Any]) -> Feature:
     properties = feature.get("properties")
     if properties is not None and not isinstance(properties, dict):
         raise InvalidArgument(
-            f"properties must be a JSON object, not {type(properties).__name__}",
+            f"properties must be a JSON object, not {value_text(properties)}",
             field="properties",
         )
     written = {**feature, "properties": {**(properties or {}), XYZ: {**namespace}}}
