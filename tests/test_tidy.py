@@ -36,6 +36,9 @@ SQL_STATEMENT = re.compile(
 ENVIRONMENT = {"environ", "environb", "getenv"}
 READS_CONFIGURATION = {"cli", "api", "testing"}
 ENTRY_POINTS = {"main.py", "__main__.py"}
+MIGRATIONS = "src/naksha/psql/sql/migrations"
+SAME_NUMBER = {"0005_post_tombstone_marks", "0005_post_upsert_lock"}
+"""Migrations with the same number; their names are recorded in storages, so they cannot change."""
 ROOM_MODULES_MAX = 24
 """A folder with more modules than this is hard to search; `language.md` aims at about 20."""
 GERUNDS = {
@@ -193,6 +196,12 @@ def test_folders_are_small() -> None:
     )
     crowded = {short(folder): n for folder, n in modules.items() if n > ROOM_MODULES_MAX}
     assert not crowded
+
+
+def test_migrations_have_numbers_of_their_own() -> None:
+    names = [path.stem for path in files(".sql") if short(path.parent) == MIGRATIONS]
+    numbers = Counter(name[:4] for name in names)
+    assert {name for name in names if numbers[name[:4]] > 1} == SAME_NUMBER
 
 
 def test_modules_are_named_by_nouns() -> None:
