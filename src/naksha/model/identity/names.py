@@ -10,13 +10,14 @@ import re
 from typing import Final
 
 from naksha.model import limits
-from naksha.model.errors import InvalidArgument
+from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.model.value_text import value_text
 
 COLLECTION_ID_PATTERN: Final = r"[a-z][a-z0-9_:-]{0,31}"
 STORAGE_ID_PATTERN: Final = r"[a-z][a-z0-9_-]{0,31}"
 """Without colon, so that a state id can be parsed from both ends."""
 
+_COLLECTION_ID_RULE: Final = "use a lower-case letter and up to 31 of a-z 0-9 _ : -"
 _COLLECTION_ID: Final = re.compile(COLLECTION_ID_PATTERN)
 _STORAGE_ID: Final = re.compile(STORAGE_ID_PATTERN)
 _NOT_IN_STORAGE_ID: Final = re.compile(r"[^a-z0-9_-]+")
@@ -27,6 +28,11 @@ SQLite reserves. They are reserved on every storage, so that a collection can be
 other."""
 
 
+def is_collection_id(text: str) -> bool:
+    """Return whether a text is well-formed as a collection id."""
+    return _COLLECTION_ID.fullmatch(text) is not None
+
+
 def is_reserved(collection_id: str) -> bool:
     """Return whether a well-formed id could clash with the name of a table of the storage."""
     return _RESERVED.search(collection_id) is not None
@@ -34,11 +40,9 @@ def is_reserved(collection_id: str) -> bool:
 
 def check_collection_id(value: object, *, field: str = "collection") -> str:
     """Check an id under which a collection may be created."""
-    if not isinstance(value, str) or not _COLLECTION_ID.fullmatch(value):
+    if not isinstance(value, str) or not is_collection_id(value):
         raise InvalidArgument(
-            f"{value_text(value)} is not a valid collection id; "
-            "use a lower-case letter and up to 31 of a-z 0-9 _ : -",
-            field=field,
+            f"{value_text(value)} is not a valid collection id; {_COLLECTION_ID_RULE}", field=field
         )
     if is_reserved(value):
         raise InvalidArgument(
@@ -47,6 +51,15 @@ def check_collection_id(value: object, *, field: str = "collection") -> str:
             field=field,
         )
     return value
+
+
+def collection_not_found(collection_id: str) -> CollectionNotFound:
+    """Build the error for a missing collection, or for an id that no collection can have."""
+    if is_collection_id(collection_id):
+        message = f"The collection {collection_id!r} does not exist"
+    else:
+        message = f"{value_text(collection_id)} is not a valid collection id; {_COLLECTION_ID_RULE}"
+    return CollectionNotFound(message, collection_id=collection_id)
 
 
 def check_storage_id(value: object, *, field: str = "storage") -> str:

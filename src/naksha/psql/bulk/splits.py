@@ -18,7 +18,8 @@ import msgspec
 
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import CollectionNotFound, InvalidArgument
+from naksha.model.errors import InvalidArgument
+from naksha.model.identity.names import collection_not_found
 from naksha.model.query import Query, States
 from naksha.model.version import VersionSelector
 from naksha.psql.connection.driver import Connection
@@ -116,9 +117,7 @@ async def plan(
     _check_query(query)
     info = await connection.fetchval(queries()["collection"], collection, False, limits.INT8_MAX)
     if info is None:
-        raise CollectionNotFound(
-            f"The collection {collection!r} does not exist", collection_id=collection
-        )
+        raise collection_not_found(collection)
     last = await connection.fetchrow(queries()["last_version"])
     published: int = 0 if last is None else last["txn"]
     version = await versions.resolve(connection, at, None if hidden else collection)

@@ -12,6 +12,7 @@ import asyncpg
 import msgspec
 
 from naksha.model import errors
+from naksha.model.identity.names import collection_not_found, is_collection_id
 
 
 class LockTimeout(errors.Retryable):
@@ -109,6 +110,9 @@ def of(error: asyncpg.PostgresError) -> errors.NakshaError:
     kind = _BY_STATE.get(state)
     if kind is None:
         return of_state(state, message)
+    id = where["collection_id"]
+    if kind is errors.CollectionNotFound and id is not None and not is_collection_id(id):
+        return collection_not_found(id)
     if issubclass(kind, errors.Conflict):
         return kind(message, head=detail.get("head"), **where)
     return kind(message, **where)

@@ -18,7 +18,8 @@ import msgspec
 
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import CollectionNotFound, Expired, Retryable
+from naksha.model.errors import Expired, Retryable
+from naksha.model.identity.names import collection_not_found
 from naksha.model.version import HEAD, AtTxn
 from naksha.psql.connection.driver import Connection
 from naksha.psql.connection.errors import translated
@@ -177,9 +178,7 @@ class PartitioningStore:
 async def _info(connection: Connection, collection: str) -> CollectionInfo:
     text = await connection.fetchval(queries()["collection"], collection, False, limits.INT8_MAX)
     if text is None:
-        raise CollectionNotFound(
-            f"The collection {collection!r} does not exist", collection_id=collection
-        )
+        raise collection_not_found(collection)
     return msgspec.json.decode(text, type=CollectionInfo)
 
 

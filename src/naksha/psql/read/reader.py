@@ -16,6 +16,7 @@ from naksha.model.collection import CollectionInfo
 from naksha.model.errors import CollectionNotFound, NotFound, NotYetPublished, Retryable
 from naksha.model.geo.tiles import VectorTile
 from naksha.model.identity.guid import Guid
+from naksha.model.identity.names import collection_not_found
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.identity.uuids import Uuid, parse_state_id
 from naksha.model.query import Query, SortKey, States
@@ -172,7 +173,7 @@ class PsqlReader(ABC):
         async with self._connection() as connection:
             known = await self._read_collection(connection, collection, dropped)
         if known is None:
-            raise _missing(collection)
+            raise collection_not_found(collection)
         if not known.info.dropped_at:
             self._learn(known)
         return known.info
@@ -352,7 +353,7 @@ class PsqlReader(ABC):
         match obstacle.reason:
             case "collection":
                 self._facts.forget(read.collection)
-                raise _missing(read.collection)
+                raise collection_not_found(read.collection)
             case "tables":
                 # They do not exist, or are not a collection's, or were created only since.
                 self._facts.forget(read.collection)
@@ -522,7 +523,7 @@ class PsqlReader(ABC):
             self._facts.add_version(version.seq_number, version.txn)
             if collection is not None:
                 if await self._read_collection(connection, collection, dropped=True) is None:
-                    raise _missing(collection)
+                    raise collection_not_found(collection)
                 sources = await sources_of(connection, self._branch, collection, version.txn)
                 await check_histories(connection, [(s.table, s.at) for s in sources])
             return version
@@ -556,12 +557,6 @@ def _some(collection: str, query: Query, at: VersionSelector, limit: int | None)
     """Return the read of up to `limit` states, in any order."""
     return CollectionRead(
         collection, query, at, STATE, lambda sources: statements.some_states(sources, query, limit)
-    )
-
-
-def _missing(collection: str) -> CollectionNotFound:
-    return CollectionNotFound(
-        f"The collection {collection!r} does not exist", collection_id=collection
     )
 
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final, NoReturn
 
 from naksha.model import limits
-from naksha.model.errors import CollectionNotFound, Expired, NotYetPublished, VersionNotFound
+from naksha.model.errors import Expired, NotYetPublished, VersionNotFound
+from naksha.model.identity.names import collection_not_found
 from naksha.model.version import AtSeq, AtTime, AtTxn, Version, VersionSelector
 from naksha.psql.connection.driver import Connection
 from naksha.psql.sql import queries, sql
@@ -109,9 +110,7 @@ async def check_histories(connection: Connection, wanted: Sequence[tuple[str, in
     for collection, txn in wanted:
         row = rows.get(collection)
         if row is None:
-            raise CollectionNotFound(
-                f"The collection {collection!r} does not exist", collection_id=collection
-            )
+            raise collection_not_found(collection)
         if txn is not None and txn < row["floor"]:
             oldest = await _version(connection, "version_from_txn", row["floor"])
             seq_number = None if oldest is None else oldest.seq_number

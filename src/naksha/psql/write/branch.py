@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from naksha.model.errors import CollectionNotFound
+from naksha.model.identity.names import collection_not_found
 from naksha.model.query import Query
 from naksha.model.version import HEAD, VersionSelector
 from naksha.psql.bulk import splits
@@ -72,9 +72,7 @@ class PsqlBranch(BranchView, StagedWrites):
         await self._publish()
         async with self._connection() as connection:
             if await self._read_collection(connection, collection) is None:
-                raise CollectionNotFound(
-                    f"The collection {collection!r} does not exist", collection_id=collection
-                )
+                raise collection_not_found(collection)
             version = await versions.resolve(connection, at)
             sources = await sources_of(connection, self._branch, collection, version.txn)
             await versions.check_histories(connection, needs(sources, query))

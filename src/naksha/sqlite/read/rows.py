@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from naksha.model.collection import CollectionInfo
-from naksha.model.errors import CollectionNotFound
+from naksha.model.identity.names import collection_not_found
 from naksha.model.transaction import MAIN
 from naksha.sqlite.sql import queries
 
@@ -73,7 +73,7 @@ def collection_of(
     row = connection.execute(queries()["collection"], (name,)).fetchone()
     found = None if row is None else CollectionRow(*row)
     if found is None or (found.dropped_at and not dropped):
-        raise CollectionNotFound(f"The collection {name!r} does not exist", collection_id=name)
+        raise collection_not_found(name)
     return found
 
 

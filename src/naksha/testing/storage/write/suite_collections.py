@@ -227,6 +227,23 @@ class TestListingCollections:
         with pytest.raises(CollectionNotFound):
             await storage.plan(name, Query())
 
+    @pytest.mark.parametrize("name", ["A", "'; --", "", "c" * 33])
+    async def test_an_id_that_no_collection_can_have_is_not_valid(
+        self, storage: Storage, name: str
+    ) -> None:
+        handle = Handle(storage, name)
+        for call in (
+            lambda: storage.collection(name),
+            lambda: storage.page(name, Query()),
+            lambda: storage.plan(name, Query()),
+            lambda: handle.upsert(point("x")),
+            lambda: handle.delete("x"),
+            lambda: drop(handle),
+        ):
+            with pytest.raises(CollectionNotFound) as missing:
+                await call()
+            assert "is not a valid collection id; use a lower-case letter" in missing.value.message
+
     async def test_writing_into_nothing_is_not_found(self, storage: Storage) -> None:
         handle = Handle(storage, "no_such")
         for call in (
