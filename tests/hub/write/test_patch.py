@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from naksha.hub.write.patch import patched
+from naksha.hub.write.patch import apply_patch
 from naksha.model.merge import changed_paths, same
 from naksha.testing.models.strategies import properties
 
@@ -37,7 +37,7 @@ def test_it_is_the_merge_patch_of_the_rfc_but_for_the_geometry(
     head: dict[str, Any], patch: dict[str, Any]
 ) -> None:
     before = copy.deepcopy((head, patch))
-    result = patched(head, patch)
+    result = apply_patch(head, patch)
     assert (head, patch) == before
     geometry = patch.get("geometry", head.get("geometry"))
     assert same(result.pop("geometry", None), geometry)
@@ -48,13 +48,13 @@ def test_it_is_the_merge_patch_of_the_rfc_but_for_the_geometry(
 
 @given(OBJECTS, OBJECTS)
 def test_doing_it_twice_changes_nothing_more(head: dict[str, Any], patch: dict[str, Any]) -> None:
-    once = patched(head, patch)
-    assert same(patched(once, patch), once)
+    once = apply_patch(head, patch)
+    assert same(apply_patch(once, patch), once)
 
 
 @given(properties())
 def test_nothing_changes_nothing(head: dict[str, Any]) -> None:
-    assert not changed_paths(head, patched(head, {}))
+    assert not changed_paths(head, apply_patch(head, {}))
 
 
 def test_arrays_and_geometries_are_replaced_and_null_removes() -> None:
@@ -67,12 +67,12 @@ def test_arrays_and_geometries_are_replaced_and_null_removes() -> None:
         "geometry": {"type": "LineString", "coordinates": [[1, 2], [3, 4]]},
         "properties": {"a": {"c": None, "d": {"e": None, "f": 1}}, "list": [3], "gone": None},
     }
-    assert patched(head, patch) == {
+    assert apply_patch(head, patch) == {
         "id": "x",
         "geometry": {"type": "LineString", "coordinates": [[1, 2], [3, 4]]},
         "properties": {"a": {"b": 1, "d": {"f": 1}}, "list": [3]},
     }
-    assert patched(head, {"geometry": None})["geometry"] is None
-    assert patched({"a": {"geometry": {"x": 1}}}, {"a": {"geometry": {"y": 2}}}) == {
+    assert apply_patch(head, {"geometry": None})["geometry"] is None
+    assert apply_patch({"a": {"geometry": {"x": 1}}}, {"a": {"geometry": {"y": 2}}}) == {
         "a": {"geometry": {"x": 1, "y": 2}}
     }

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from naksha.hub.write.deletes import _Delete
-from naksha.hub.write.steps import Steps
+from naksha.hub.write.modifications import ModificationWriter
 from naksha.hub.write.writes import _Write
 from naksha.model import limits
 from naksha.model.errors import Conflict, FeatureExists
@@ -41,7 +41,9 @@ async def test_a_patch_is_repeated_on_what_another_one_wrote(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await desk.put(feature("a", n=1))
-    once_before(monkeypatch, Steps, "_write", lambda: desk.put(feature("a", n=2, other=1)))
+    once_before(
+        monkeypatch, ModificationWriter, "_write", lambda: desk.put(feature("a", n=2, other=1))
+    )
     written = await desk.write({"id": "a", "properties": {"mine": 1}})
     assert written.updated == ("a",)
     assert await desk.properties("a") == {"n": 2, "other": 1, "mine": 1}
@@ -52,12 +54,12 @@ async def test_a_concurrently_created_feature_is_patched_or_an_error(
 ) -> None:
     await desk.put(feature("first"))
     with monkeypatch.context() as patch:
-        once_before(patch, Steps, "_write", lambda: desk.put(feature("a", other=1)))
+        once_before(patch, ModificationWriter, "_write", lambda: desk.put(feature("a", other=1)))
         written = await desk.write(feature("a", mine=1))
     assert written.updated == ("a",)
     assert await desk.properties("a") == {"other": 1, "mine": 1}
     with monkeypatch.context() as patch:
-        once_before(patch, Steps, "_write", lambda: desk.put(feature("b")))
+        once_before(patch, ModificationWriter, "_write", lambda: desk.put(feature("b")))
         with pytest.raises(FeatureExists):
             await desk.write(feature("b", mine=1), e="error")
 
@@ -71,11 +73,11 @@ async def test_a_concurrently_deleted_feature_is_created_or_skipped(
         await desk.write(ids=(id,), e="delete")
 
     with monkeypatch.context() as patch:
-        once_before(patch, Steps, "_write", lambda: delete("a"))
+        once_before(patch, ModificationWriter, "_write", lambda: delete("a"))
         assert (await desk.write(feature("a", mine=1))).inserted == ("a",)
     assert await desk.properties("a") == {"mine": 1}
     with monkeypatch.context() as patch:
-        once_before(patch, Steps, "_write", lambda: delete("b"))
+        once_before(patch, ModificationWriter, "_write", lambda: delete("b"))
         assert (await desk.write(feature("b"), e="delete")).inserted == ("b",)
 
 
@@ -83,7 +85,7 @@ async def test_a_lock_that_was_right_when_it_was_looked_at_is_a_conflict_afterwa
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read = (await desk.put(feature("a", n=1))).states[0].uuid
-    once_before(monkeypatch, Steps, "_write", lambda: desk.put(feature("a", n=2)))
+    once_before(monkeypatch, ModificationWriter, "_write", lambda: desk.put(feature("a", n=2)))
     with pytest.raises(Conflict) as refused:
         await desk.write(feature("a", {"uuid": read}, n=3))
     assert refused.value.head is not None
@@ -127,7 +129,7 @@ async def test_repeated_conflicts_end_with_the_write_gate(
 ) -> None:
     """In the end others have to wait for him."""
     await desk.put(feature("a"))
-    write = Steps._write
+    write = ModificationWriter._write
     others: list[asyncio.Task[Any]] = []
 
     async def late(*arguments: Any) -> Any:
@@ -136,7 +138,7 @@ async def test_repeated_conflicts_end_with_the_write_gate(
             await asyncio.wait(others, timeout=0.5)
         return await write(*arguments)
 
-    monkeypatch.setattr(Steps, "_write", late)
+    monkeypatch.setattr(ModificationWriter, "_write", late)
     me = asyncio.create_task(desk.write(feature("a", mine=1)))
     assert (await me).updated == ("a",)
     await asyncio.gather(*others)

@@ -17,7 +17,7 @@ from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.pipeline.requests import IfExists, Modification, ReadFeatures, WriteFeatures
 from naksha.hub.pipeline.responses import Written
 from naksha.hub.write.namespaces import with_namespace, without_namespace
-from naksha.hub.write.patch import patched
+from naksha.hub.write.patch import apply_patch
 from naksha.model.errors import Conflict, NotSupported, Retryable
 from naksha.model.limits import HANDLER_ATTEMPTS_MAX
 from naksha.model.query import Query
@@ -120,6 +120,6 @@ def with_patches_applied(request: WriteFeatures, heads: Heads) -> WriteFeatures:
 
 def patched_feature(feature: Feature, head: State) -> Feature:
     """Apply a patch to the current state, locked to that state."""
-    merged = patched(without_namespace(head.feature), without_namespace(feature))
+    merged = apply_patch(without_namespace(head.feature), without_namespace(feature))
     namespaced = with_namespace(merged, namespace_of(feature))
     return namespaced if namespace_of(feature).get("uuid") else with_lock(namespaced, head)

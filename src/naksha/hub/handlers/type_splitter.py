@@ -40,8 +40,8 @@ from naksha.hub.pipeline.requests import (
     WriteFeatures,
 )
 from naksha.hub.pipeline.responses import Count, Features, FeatureStorages, Written
-from naksha.hub.write import is_news, published, write_in
-from naksha.hub.write.guards import Permits
+from naksha.hub.write import is_first_delivery, published_version, write_in_session
+from naksha.hub.write.guards import WritePermissions
 from naksha.model import limits
 from naksha.model.errors import (
     CollectionNotFound,
@@ -165,13 +165,13 @@ class TypeSplitterHandler:
         storage = targets[0].storage
 
         async def work(session: WriteSession) -> Written:
-            if not await is_news(session, request):
+            if not await is_first_delivery(session, request):
                 return Written()
             await session.close_gates(await self._present(session))
             plan = self._plan(await self._heads(session, all_ids_of(request)), request)
             answers = [
                 await plan.refusals.of(
-                    write_in(
+                    write_in_session(
                         session,
                         targets[part.place],
                         slice_request(request, part),
@@ -183,14 +183,16 @@ class TypeSplitterHandler:
             ]
             written = plan.response_of(answers)
             if written.inserted:  # moved features do not increase the count
-                await Permits(event.context).check_count(session, await self._present(session))
+                await WritePermissions(event.context).check_count(
+                    session, await self._present(session)
+                )
             return written
 
         actor = event.context.actor
         written = await storage.run(work, actor.app_id, actor.author)
         if written.txn is None:
             return written
-        version = await published(targets[0], written.txn)
+        version = await published_version(targets[0], written.txn)
         return msgspec.structs.replace(written, version=version)
 
     async def _present(self, session: WriteSession) -> list[str]:

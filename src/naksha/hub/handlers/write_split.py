@@ -25,7 +25,7 @@ from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.pipeline.requests import IfExists, IfNotExists, Modification, WriteFeatures
 from naksha.hub.pipeline.responses import Written
 from naksha.hub.write.namespaces import with_namespace, without_namespace
-from naksha.hub.write.patch import patched
+from naksha.hub.write.patch import apply_patch
 from naksha.model.errors import InvalidArgument, NakshaError, NotSupported
 from naksha.model.features import check_features
 from naksha.model.state import State
@@ -188,7 +188,7 @@ def _patched(state: State, feature: Feature) -> Feature:
     """Apply a patch to a state, as a feature to create in another place."""
     head, sent = namespace_of(state.feature), namespace_of(feature)
     kept = {name: head[name] for name in ("tags", "crid") if head.get(name)}
-    complete = patched(without_namespace(state.feature), without_namespace(feature))
+    complete = apply_patch(without_namespace(state.feature), without_namespace(feature))
     return with_namespace(complete, {**kept, **sent})
 
 

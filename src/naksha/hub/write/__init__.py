@@ -1,18 +1,18 @@
 """Writes to a space: which features are created, changed, deleted or left unchanged.
 
 entries             the features and ids of a request, each with its position
+written_line        main or a branch, and the version that the write is based on
 dateline_split      geometries that cross the date line
-places              the line that is written to, and the version that the write is based on
 open_collection     the collection, created on the first write
-namespaces          what a client sends in `@ns:com:here:xyz`
+namespaces          the client's members of `@ns:com:here:xyz`
 rules               the rules of a modification
 contents            patch, merge, replace: the feature to write
 merge_bases         the base states of three-way merges
-decide              what to do with each feature, given its current state
+write_plan          what to do with each feature, given its current state
 guards              rights that cover only some features
-steps               a modification as a few set-based calls of a session
+modifications       a modification as a few set-based calls of a session
 failures            errors of single features
-reports             what was done, for the response
+reports             the outcome of each feature, for the response
 writes              WriteFeatures as a whole
 deletes             DeleteFeatures as a whole
 unmask              deletions that uncover the layer below
@@ -23,13 +23,18 @@ conflicted_branches branches that are read-only until their conflicts are resolv
 
 from naksha.hub.write.deletes import delete_features
 from naksha.hub.write.purges import purge_features
-from naksha.hub.write.writes import is_news, published, write_features, write_in
+from naksha.hub.write.writes import (
+    is_first_delivery,
+    published_version,
+    write_features,
+    write_in_session,
+)
 
 __all__ = [
     "delete_features",
-    "is_news",
-    "published",
+    "is_first_delivery",
+    "published_version",
     "purge_features",
     "write_features",
-    "write_in",
+    "write_in_session",
 ]

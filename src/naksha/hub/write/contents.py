@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 from naksha.hub.pipeline.requests import OnConflict
 from naksha.hub.write.namespaces import (
     Feature,
-    Said,
+    SentNamespace,
     TagChange,
     tags_in,
     with_namespace,
     without_namespace,
 )
-from naksha.hub.write.patch import patched as merge_patched
+from naksha.hub.write.patch import apply_patch
 from naksha.model.errors import Conflict
 from naksha.model.merge import Side, merge3
 from naksha.model.state import XYZ, State
@@ -32,45 +32,49 @@ class Content(NamedTuple):
     muuid: str | None = None
 
 
-def created(sent: Feature, said: Said, tags: TagChange, *, unlocked: bool = False) -> Content:
+def create_content(
+    sent: Feature, namespace: SentNamespace, tags: TagChange, *, unlocked: bool = False
+) -> Content:
     """Return the content of a new feature.
 
     A base state that it names is left in for the storage to refuse or ignore, unless `unlocked`.
     """
-    namespace = dict(said.given)
+    members = dict(namespace.members)
     if unlocked:
-        namespace.pop("uuid", None)
+        members.pop("uuid", None)
     if tags:
-        namespace["tags"] = tags.of(tags_in(said.given, ()))
+        members["tags"] = tags.of(tags_in(namespace.members, ()))
     elif not unlocked:
         return Content(sent)
-    return Content(with_namespace(sent, namespace))
+    return Content(with_namespace(sent, members))
 
 
-def replaced(sent: Feature, said: Said, head: State, tags: TagChange) -> Content:
+def replace_content(
+    sent: Feature, namespace: SentNamespace, head: State, tags: TagChange
+) -> Content:
     """Return the sent feature as the whole content."""
-    return Content(with_namespace(sent, _namespace(said, head, tags)))
+    return Content(with_namespace(sent, _client_members(namespace, head, tags)))
 
 
-def patched(sent: Feature, said: Said, head: State, tags: TagChange) -> Content:
+def patch_content(sent: Feature, namespace: SentNamespace, head: State, tags: TagChange) -> Content:
     """Apply the sent feature as a patch: null removes a member, arrays are replaced."""
-    body = merge_patched(without_namespace(head.feature), without_namespace(sent))
-    return Content(with_namespace(body, _namespace(said, head, tags)))
+    body = apply_patch(without_namespace(head.feature), without_namespace(sent))
+    return Content(with_namespace(body, _client_members(namespace, head, tags)))
 
 
-def _namespace(said: Said, head: State, tags: TagChange) -> dict[str, Any]:
+def _client_members(namespace: SentNamespace, head: State, tags: TagChange) -> dict[str, Any]:
     """Return the client's part of the namespace, locked to the state that was read."""
-    namespace: dict[str, Any] = {"uuid": head.heading().uuid}
-    if "crid" in said.given:
-        namespace["crid"] = said.given["crid"]
+    members: dict[str, Any] = {"uuid": head.heading().uuid}
+    if "crid" in namespace.members:
+        members["crid"] = namespace.members["crid"]
     if tags:
-        namespace["tags"] = tags.of(tags_in(said.given, head.xyz["tags"]))
-    elif "tags" in said.given:
-        namespace["tags"] = tags_in(said.given, ())
-    return namespace
+        members["tags"] = tags.of(tags_in(namespace.members, head.xyz["tags"]))
+    elif "tags" in namespace.members:
+        members["tags"] = tags_in(namespace.members, ())
+    return members
 
 
-def merged(
+def merge_content(
     sent: Feature, head: State, base: State, tags: TagChange, on_conflict: OnConflict
 ) -> Content:
     """Merge the changes of both sides since a base.
@@ -78,16 +82,16 @@ def merged(
     Raises:
         Conflict: Both sides changed the same value, and the request does not say which one wins.
     """
-    begun = content_of(base.feature)
+    base_content = content_of(base.feature)
     prefer: Side = "theirs" if on_conflict is OnConflict.REPLACE else "ours"
-    ours, theirs = content_of(head.feature), content_of(sent, begun[XYZ])
-    result = merge3(begun, ours, theirs, prefer=prefer)
+    ours, theirs = content_of(head.feature), content_of(sent, base_content[XYZ])
+    result = merge3(base_content, ours, theirs, prefer=prefer)
     if result.conflicts and on_conflict is OnConflict.ERROR:
         raise _conflict([each.path for each in result.conflicts], head)
     content: dict[str, Any] = dict(result.value)
-    namespace = content.pop(XYZ)
-    namespace = {**namespace, "uuid": head.heading().uuid, "tags": tags.of(namespace["tags"])}
-    return Content(with_namespace(content, namespace), base.heading().uuid)
+    members = content.pop(XYZ)
+    members = {**members, "uuid": head.heading().uuid, "tags": tags.of(members["tags"])}
+    return Content(with_namespace(content, members), base.heading().uuid)
 
 
 def _conflict(paths: Sequence[str], head: State) -> Conflict:

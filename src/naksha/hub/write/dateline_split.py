@@ -18,14 +18,14 @@ _REFUSALS: Final = {
 }
 
 
-class Wrapped(NamedTuple):
+class WrappedFeature(NamedTuple):
     """A feature with a changed geometry, and the notice for the client."""
 
     feature: dict[str, Any]
     message: str
 
 
-def wrapped(feature: dict[str, Any], dateline: Dateline) -> Wrapped | None:
+def wrap_geometry(feature: dict[str, Any], dateline: Dateline) -> WrappedFeature | None:
     """Return the feature with its geometry within ±180, or None if it needs no change.
 
     Raises:
@@ -34,7 +34,7 @@ def wrapped(feature: dict[str, Any], dateline: Dateline) -> Wrapped | None:
     geometry = feature.get("geometry")
     if geometry is None or dateline is Dateline.KEEP:
         return None
-    mended, change = bounded_geometry(geometry)
+    bounded, change = bounded_geometry(geometry)
     if change is None:
         return None
     if dateline is Dateline.REFUSE:
@@ -43,4 +43,4 @@ def wrapped(feature: dict[str, Any], dateline: Dateline) -> Wrapped | None:
             "setting dateline of the space",
             field="geometry",
         )
-    return Wrapped({**feature, "geometry": mended}, _MESSAGES[change])
+    return WrappedFeature({**feature, "geometry": bounded}, _MESSAGES[change])

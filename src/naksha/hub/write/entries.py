@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from naksha.hub.config.objects import Dateline
 from naksha.hub.pipeline.requests import IfExists, Modification, WriteFeatures
 from naksha.hub.pipeline.responses import Notice
-from naksha.hub.write.dateline_split import wrapped
+from naksha.hub.write.dateline_split import wrap_geometry
 from naksha.model.errors import InvalidArgument, NakshaError
 from naksha.model.feature_problems import readable_id
 from naksha.model.features import generate_ids
@@ -44,7 +44,7 @@ class EntryBatch(NamedTuple):
     entries: tuple[Entry, ...]
 
 
-class Prepared(NamedTuple):
+class PreparedWrite(NamedTuple):
     """A request that can be carried out repeatedly. `errors` are those of unusable features."""
 
     batches: tuple[EntryBatch, ...]
@@ -52,12 +52,12 @@ class Prepared(NamedTuple):
     notices: tuple[Notice, ...]
 
 
-def prepare(request: WriteFeatures, dateline: Dateline) -> Prepared:
+def prepare_write(request: WriteFeatures, dateline: Dateline) -> PreparedWrite:
     """Return a request's features with their ids, and with geometries within ±180."""
-    return _Preparing(request, dateline).prepared()
+    return _EntryBuilder(request, dateline).build()
 
 
-class _Preparing:
+class _EntryBuilder:
     def __init__(self, request: WriteFeatures, dateline: Dateline) -> None:
         self._request = request
         self._dateline = dateline
@@ -65,17 +65,18 @@ class _Preparing:
         self._notices: list[Notice] = []
         self._position = 0
 
-    def prepared(self) -> Prepared:
+    def build(self) -> PreparedWrite:
         batches = tuple(map(self._batch, self._request.modifications))
-        return Prepared(batches, tuple(self._errors), tuple(self._notices))
+        return PreparedWrite(batches, tuple(self._errors), tuple(self._notices))
 
     def _batch(self, rules: Modification) -> EntryBatch:
         by_id: dict[str, Entry] = {}
         for entry in self._entries(rules):
-            twin = by_id.pop(entry.id, None)
-            if twin is not None:
+            earlier = by_id.pop(entry.id, None)
+            if earlier is not None:
                 self._notice(
-                    twin, f"Ignored: position {entry.position} has the same id and takes precedence"
+                    earlier,
+                    f"Ignored: position {entry.position} has the same id and takes precedence",
                 )
             by_id[entry.id] = entry
         return EntryBatch(rules, tuple(by_id.values()))
@@ -91,7 +92,7 @@ class _Preparing:
             position = self._next_position()
             try:
                 _check_id_alone(rules)
-                yield Entry(position, self._whole_id(id), None)
+                yield Entry(position, self._prefixed_id(id), None)
             except InvalidArgument as error:
                 self._failed(error, position, {"id": id})
 
@@ -101,26 +102,26 @@ class _Preparing:
                 f"A feature must be a JSON object, not {value_text(feature)}",
                 field=f"features[{position}]",
             )
-        given = feature.get("id")
-        id = self._whole_id(generate_ids(1)[0] if given is None else given)
+        sent_id = feature.get("id")
+        id = self._prefixed_id(generate_ids(1)[0] if sent_id is None else sent_id)
         feature = {**feature, "id": id}
         feature.pop(CONFLICTING, None)
         entry = Entry(position, id, feature)
-        on_the_map = wrapped(feature, self._dateline)
-        if on_the_map is not None:
-            self._notice(entry, on_the_map.message)
-            entry = Entry(position, id, on_the_map.feature)
+        wrapped = wrap_geometry(feature, self._dateline)
+        if wrapped is not None:
+            self._notice(entry, wrapped.message)
+            entry = Entry(position, id, wrapped.feature)
         return entry
 
-    def _whole_id(self, value: object) -> str:
+    def _prefixed_id(self, value: object) -> str:
         """Add the request's prefix to an id; a number is used as decimal text."""
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= INT8_MAX:
             value = str(value)
-        whole = f"{self._request.prefix_id}{value}" if isinstance(value, str) and value else value
-        problem = text_problem(whole, FEATURE_ID_BYTES_MAX)
+        id_text = f"{self._request.prefix_id}{value}" if isinstance(value, str) and value else value
+        problem = text_problem(id_text, FEATURE_ID_BYTES_MAX)
         if problem is not None:
             raise InvalidArgument(f"The feature id {problem}", field="id")
-        return str(whole)
+        return str(id_text)
 
     def _next_position(self) -> int:
         self._position += 1
@@ -149,8 +150,8 @@ def _check_id_alone(rules: Modification) -> None:
 
 def plain_entries(entries: Iterable[Entry], prefix: str | None) -> dict[str, Entry]:
     """Return entries by their ids without the collection's prefix; the last duplicate wins."""
-    found: dict[str, Entry] = {}
+    by_id: dict[str, Entry] = {}
     for entry in entries:
         id = entry.id.removeprefix(prefix or "") or entry.id
-        found[id] = entry if id == entry.id else entry.renamed(id)
-    return found
+        by_id[id] = entry if id == entry.id else entry.renamed(id)
+    return by_id

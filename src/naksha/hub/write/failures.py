@@ -35,7 +35,7 @@ class Failures:
 
     def add(self, error: NakshaError, entry: Entry) -> None:
         """Record an error of a feature; raise it in a transactional request."""
-        about(error, entry)
+        set_entry(error, entry)
         if self.transactional:
             raise error
         self.errors.append(error)
@@ -67,7 +67,7 @@ class Failures:
         return sorted(self.errors, key=lambda error: error.position or 0)
 
 
-def about(error: NakshaError, entry: Entry) -> None:
+def set_entry(error: NakshaError, entry: Entry) -> None:
     """Set the feature id and the position of an error."""
     error.feature_id = error.feature_id or entry.id
     error.position = entry.position

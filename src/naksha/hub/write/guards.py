@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from naksha.hub.auth.row_rights import RightsAttributes, rights_attributes_of
 from naksha.hub.pipeline.request_context import RequestContext
-from naksha.hub.write.namespaces import Feature, said_in, tags_in
+from naksha.hub.write.namespaces import Feature, sent_namespace_of, tags_in
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Forbidden
 from naksha.model.query import Query
@@ -18,7 +18,7 @@ from naksha.model.state import State
 from naksha.spi.storage import StorageReader
 
 
-class Permits:
+class WritePermissions:
     """Permissions of a request on features; false if nothing has to be checked."""
 
     def __init__(self, context: RequestContext) -> None:
@@ -68,5 +68,5 @@ class Permits:
         actor = self._context.actor
         kept = None if info is None else info.author
         author = kept or actor.app_id if old is None else old.author
-        tags = tags_in(said_in(content).given, () if old is None else tuple(old.tags))
+        tags = tags_in(sent_namespace_of(content).members, () if old is None else tuple(old.tags))
         return RightsAttributes(str(content["id"]), tags, actor.app_id, actor.author or author)

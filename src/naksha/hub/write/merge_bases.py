@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from naksha.hub.write.decide import Known
 from naksha.hub.write.entries import Entry
 from naksha.hub.write.failures import Failures
-from naksha.hub.write.namespaces import PLACE, Said, said_in
+from naksha.hub.write.namespaces import PLACE, SentNamespace, sent_namespace_of
 from naksha.hub.write.rules import Rules
+from naksha.hub.write.write_plan import FeatureStates
 from naksha.model.errors import Expired, InvalidArgument, NotFound
 from naksha.model.query import Op, Or, Query, States, Test
 from naksha.model.state import XYZ, State
 from naksha.spi.storage import StorageReader
 
 VERSION_PATH: Final = ("properties", XYZ, "version")
-CHUNK: Final = 1_000
+_CHUNK_FEATURES: Final = 1_000
 """Number of features whose states are read at once."""
-Wanted = tuple[Entry, Said]
+_EntryWithNamespace = tuple[Entry, SentNamespace]
 
 
 async def find_bases(
-    reader: StorageReader, asked: Iterable[tuple[Entry, Known]], rules: Rules, failures: Failures
+    reader: StorageReader,
+    features: Iterable[tuple[Entry, FeatureStates]],
+    rules: Rules,
+    failures: Failures,
 ) -> dict[str, State]:
     """Return the base of each existing feature that is to be merged.
 
@@ -30,25 +33,25 @@ async def find_bases(
     request, else HEAD. A base that is no longer kept is left out.
     """
     bases: dict[str, State] = {}
-    by_uuid: list[Wanted] = []
-    by_version: list[Wanted] = []
-    for entry, known in asked:
-        if known.head is None or entry.feature is None:
+    by_uuid: list[_EntryWithNamespace] = []
+    by_version: list[_EntryWithNamespace] = []
+    for entry, states in features:
+        if states.head is None or entry.feature is None:
             continue
         with failures.of(entry):
-            said = said_in(entry.feature)
-            if rules.number_of(said.uuid) is not None:
-                if rules.is_same(said.uuid, known.head):
-                    bases[entry.id] = known.head
+            namespace = sent_namespace_of(entry.feature)
+            if rules.number_of(namespace.uuid) is not None:
+                if rules.is_same(namespace.uuid, states.head):
+                    bases[entry.id] = states.head
                 else:
-                    by_uuid.append((entry, said))
-            elif said.version is not None:
-                if said.version == known.head.xyz["version"]:
-                    bases[entry.id] = known.head
+                    by_uuid.append((entry, namespace))
+            elif namespace.version is not None:
+                if namespace.version == states.head.xyz["version"]:
+                    bases[entry.id] = states.head
                 else:
-                    by_version.append((entry, said))
+                    by_version.append((entry, namespace))
             else:
-                bases[entry.id] = known.head if known.read is None else known.read
+                bases[entry.id] = states.head if states.read is None else states.read
     bases |= await _states_by_uuid(reader, by_uuid, failures)
     if by_version:
         assert rules.collection is not None
@@ -57,18 +60,18 @@ async def find_bases(
 
 
 async def _states_by_uuid(
-    reader: StorageReader, wanted: Sequence[Wanted], failures: Failures
+    reader: StorageReader, entries: Sequence[_EntryWithNamespace], failures: Failures
 ) -> dict[str, State]:
     """Return the states that entries name by uuid, if they are kept.
 
     Each is read separately, since a base other than HEAD is rare.
     """
-    found: dict[str, State] = {}
-    for entry, said in wanted:
-        assert said.uuid is not None
+    bases: dict[str, State] = {}
+    for entry, namespace in entries:
+        assert namespace.uuid is not None
         with failures.of(entry):
             try:
-                state = await reader.state(said.uuid)
+                state = await reader.state(namespace.uuid)
             except (NotFound, Expired):
                 continue
             if state.id != entry.id:
@@ -77,23 +80,23 @@ async def _states_by_uuid(
                     f"{state.id!r:.64}; send the uuid that was read with the feature",
                     field=f"{PLACE}.uuid",
                 )
-            found[entry.id] = state
-    return found
+            bases[entry.id] = state
+    return bases
 
 
 async def _states_by_version(
-    reader: StorageReader, collection: str, wanted: Sequence[Wanted]
+    reader: StorageReader, collection: str, entries: Sequence[_EntryWithNamespace]
 ) -> dict[str, State]:
     """Return the states that entries name by feature version, if they are kept."""
-    found: dict[str, State] = {}
-    for start in range(0, len(wanted), CHUNK):
-        part = wanted[start : start + CHUNK]
-        versions = {entry.id: said.version for entry, said in part}
+    bases: dict[str, State] = {}
+    for start in range(0, len(entries), _CHUNK_FEATURES):
+        chunk = entries[start : start + _CHUNK_FEATURES]
+        versions = {entry.id: namespace.version for entry, namespace in chunk}
         query = Query(ids=tuple(versions), states=States.ALL, where=_any_of(versions))
         async for state in reader.states(collection, query):
             if state.xyz["version"] == versions[state.id]:
-                found[state.id] = _later(found.get(state.id), state)
-    return found
+                bases[state.id] = _later(bases.get(state.id), state)
+    return bases
 
 
 def _any_of(versions: Mapping[str, int | None]) -> Or:

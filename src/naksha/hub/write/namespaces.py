@@ -19,19 +19,19 @@ PLACE: Final = f"properties.{XYZ}"
 Feature = dict[str, Any]
 
 
-class Said(NamedTuple):
+class SentNamespace(NamedTuple):
     """The client's part of the namespace; None for missing members."""
 
     uuid: str | None = None
     version: int | None = None
-    given: Mapping[str, Any] = {}
+    members: Mapping[str, Any] = {}
     """The whole namespace as sent."""
 
 
-_NOTHING: Final = Said()
+_EMPTY: Final = SentNamespace()
 
 
-def said_in(feature: Feature) -> Said:
+def sent_namespace_of(feature: Feature) -> SentNamespace:
     """Parse the namespace of a feature.
 
     Raises:
@@ -39,21 +39,21 @@ def said_in(feature: Feature) -> Said:
     """
     properties = feature.get("properties")
     if properties is None:
-        return _NOTHING
+        return _EMPTY
     if not isinstance(properties, dict):
         raise InvalidArgument(
             f"properties must be a JSON object, not {value_text(properties)}",
             field="properties",
         )
-    given = properties.get(XYZ)
-    if given is None:
-        return _NOTHING
-    if not isinstance(given, dict):
+    members = properties.get(XYZ)
+    if members is None:
+        return _EMPTY
+    if not isinstance(members, dict):
         raise InvalidArgument(
-            f"The namespace @ns:com:here:xyz must be a JSON object, not {value_text(given)}",
+            f"The namespace @ns:com:here:xyz must be a JSON object, not {value_text(members)}",
             field=PLACE,
         )
-    uuid, version = given.get("uuid"), given.get("version")
+    uuid, version = members.get("uuid"), members.get("version")
     if uuid is not None and not isinstance(uuid, str):
         raise InvalidArgument(
             f"uuid must be a string, not {value_text(uuid)}", field=f"{PLACE}.uuid"
@@ -63,7 +63,7 @@ def said_in(feature: Feature) -> Said:
             f"version must be an integer in 0..{INT8_MAX}, not {value_text(version)}",
             field=f"{PLACE}.version",
         )
-    return Said(uuid, version, given)
+    return SentNamespace(uuid, version, members)
 
 
 def _is_version(value: object) -> bool:
@@ -106,11 +106,11 @@ class TagChange:
         return [tag for tag in both if tag not in self._remove]
 
 
-def tags_in(given: Mapping[str, Any], otherwise: Sequence[str]) -> list[str]:
-    """Return the normalised tags of a namespace: none for null, `otherwise` if not given."""
-    if "tags" not in given:
-        return list(otherwise)
-    return _normalised(given["tags"] or (), f"{PLACE}.tags")
+def tags_in(members: Mapping[str, Any], default: Sequence[str]) -> list[str]:
+    """Return the normalised tags of a namespace: none for null, `default` if not given."""
+    if "tags" not in members:
+        return list(default)
+    return _normalised(members["tags"] or (), f"{PLACE}.tags")
 
 
 def _normalised(tags: Sequence[str], field: str) -> list[str]:

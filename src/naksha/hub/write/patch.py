@@ -13,7 +13,7 @@ from typing import Any
 from naksha.model.merge import GEOMETRY, pointer
 
 
-def patched(head: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+def apply_patch(head: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
     """Apply a patch to HEAD without modifying either; the result shares parts with both."""
     return _patched(head, patch, "")
 

@@ -6,8 +6,8 @@ from naksha.hub.pipeline.request_context import RequestContext
 from naksha.hub.pipeline.requests import PurgeFeatures
 from naksha.hub.pipeline.responses import Purged
 from naksha.hub.pipeline.targets import CollectionTarget
-from naksha.hub.write.guards import Permits
-from naksha.hub.write.places import WrittenLine, on_line
+from naksha.hub.write.guards import WritePermissions
+from naksha.hub.write.written_line import WrittenLine, on_line
 from naksha.model.errors import CollectionNotFound, Expired, VersionNotFound
 from naksha.model.query import Query, States
 from naksha.model.version import HEAD
@@ -18,13 +18,13 @@ async def purge_features(
     target: CollectionTarget, request: PurgeFeatures, context: RequestContext
 ) -> Purged:
     """Purge features by their ids; history keeps their states until it expires."""
-    permits, collection = Permits(context), target.collection.id
+    permissions, collection = WritePermissions(context), target.collection.id
 
     async def purge(session: WriteSession) -> Purged:
-        if permits:
+        if permissions:
             query = Query(ids=request.ids, states=States.DELETED)
             for state in (await session.page(collection, query)).states:
-                permits.check(state, None)
+                permissions.check(state, None)
         outcomes = await session.purge(collection, request.ids, commit=True)
         return Purged(
             purged=tuple(each.id for each in outcomes if each.action == "PURGED"),

@@ -17,7 +17,7 @@ DELETED: Final = "DELETED"
 RETAINED: Final = "RETAINED"
 
 
-class _Done(NamedTuple):
+class _Outcome(NamedTuple):
     position: int
     action: str
     state: State | None
@@ -31,17 +31,17 @@ class Report:
     """
 
     def __init__(self) -> None:
-        self._done: dict[str, _Done] = {}
+        self._outcomes: dict[str, _Outcome] = {}
 
     def add(self, id: str, position: int, action: str, state: State | None) -> None:
         """Record the outcome of one step for a feature."""
-        before = self._done.get(id)
+        before = self._outcomes.get(id)
         if before is not None:
             if action == RETAINED:
                 action, state = before.action, state or before.state
             elif (before.action, action) == (CREATED, UPDATED):
                 action = CREATED
-        self._done[id] = _Done(position, action, state)
+        self._outcomes[id] = _Outcome(position, action, state)
 
     def written(
         self,
@@ -51,18 +51,20 @@ class Report:
         notices: Sequence[Notice],
     ) -> Written:
         """Return the response in request order; the version is still unknown."""
-        done = sorted(self._done.items(), key=lambda item: item[1].position)
+        outcomes = sorted(self._outcomes.items(), key=lambda item: item[1].position)
         ids: dict[str, list[str]] = {}
-        for id, each in done:
-            ids.setdefault(each.action, []).append(id)
+        for id, outcome in outcomes:
+            ids.setdefault(outcome.action, []).append(id)
         return Written(
             inserted=tuple(ids.get(CREATED, ())),
             updated=tuple(ids.get(UPDATED, ())),
             deleted=tuple(ids.get(DELETED, ())),
             retained=tuple(ids.get(RETAINED, ())),
-            states=in_space(_states(each for _, each in done if each.action != DELETED), space_id),
+            states=in_space(
+                _states(each for _, each in outcomes if each.action != DELETED), space_id
+            ),
             tombstones=in_space(
-                _states(each for _, each in done if each.action == DELETED), space_id
+                _states(each for _, each in outcomes if each.action == DELETED), space_id
             ),
             failed=tuple(failed),
             notices=tuple(notices),
@@ -70,8 +72,8 @@ class Report:
         )
 
 
-def _states(done: Iterable[_Done]) -> list[State]:
-    return [each.state for each in done if each.state is not None]
+def _states(outcomes: Iterable[_Outcome]) -> list[State]:
+    return [outcome.state for outcome in outcomes if outcome.state is not None]
 
 
 def in_space(states: Iterable[State], space_id: str) -> tuple[State, ...]:

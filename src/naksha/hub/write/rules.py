@@ -17,7 +17,7 @@ class Rules(NamedTuple):
 
     modification: Modification
     tags: TagChange
-    detects: bool
+    detects_conflicts: bool
     """Whether conflicts are detected: a feature must name its current version."""
     storage: StorageIdentity
     collection: CollectionInfo | None

@@ -13,21 +13,21 @@ from naksha.hub.pipeline.requests import IfNotExists, WriteFeatures
 from naksha.hub.pipeline.responses import Written
 from naksha.hub.pipeline.targets import CollectionTarget
 from naksha.hub.subscriptions.delivery_fence import pass_fence
-from naksha.hub.write.entries import Prepared, plain_entries, prepare
+from naksha.hub.write.entries import PreparedWrite, plain_entries, prepare_write
 from naksha.hub.write.failures import Failures
-from naksha.hub.write.guards import Permits
+from naksha.hub.write.guards import WritePermissions
+from naksha.hub.write.modifications import ModificationWriter
 from naksha.hub.write.namespaces import TagChange
 from naksha.hub.write.open_collection import open_collection
-from naksha.hub.write.places import WrittenLine, on_line, states_at
 from naksha.hub.write.reports import Report
 from naksha.hub.write.rules import Rules
-from naksha.hub.write.steps import Steps
+from naksha.hub.write.written_line import WrittenLine, base_states, on_line
 from naksha.model import limits
 from naksha.model.state import State
 from naksha.spi.storage import WriteSession
 from naksha.versioning.changesets import MESSAGE
 
-_NOTHING: Final[Mapping[str, State]] = {}
+_NO_STATES: Final[Mapping[str, State]] = {}
 
 
 async def write_features(
@@ -40,7 +40,7 @@ async def write_features(
     `Failure`, and the first one is raised, with all of them as `failures`, only when every feature
     failed.
     """
-    prepared = prepare(request, target.dateline)
+    prepared = prepare_write(request, target.dateline)
     tags = TagChange(request.add_tags, request.remove_tags)
 
     async def write(line: WrittenLine) -> Written:
@@ -49,10 +49,10 @@ async def write_features(
     written = await on_line(target, request.ref, write)
     if written.txn is None:
         return written
-    return msgspec.structs.replace(written, version=await published(target, written.txn))
+    return msgspec.structs.replace(written, version=await published_version(target, written.txn))
 
 
-async def is_news(session: WriteSession, request: WriteFeatures) -> bool:
+async def is_first_delivery(session: WriteSession, request: WriteFeatures) -> bool:
     """Whether to carry out a request: False for a delivery that was written before.
 
     Call it once per transaction, since it records the delivery.
@@ -63,7 +63,7 @@ async def is_news(session: WriteSession, request: WriteFeatures) -> bool:
     return request.fence is None or await pass_fence(session, request.fence)
 
 
-async def write_in(
+async def write_in_session(
     session: WriteSession,
     target: CollectionTarget,
     request: WriteFeatures,
@@ -72,15 +72,15 @@ async def write_in(
 ) -> Written:
     """Write on main within the caller's transaction; the version is still unknown.
 
-    The caller checks `is_news` first.
+    The caller checks `is_first_delivery` first.
     """
     tags = TagChange(request.add_tags, request.remove_tags)
     line = WrittenLine(target.storage, is_main=True, base=None)
-    write = _Write(target, request, prepare(request, target.dateline), tags, line)
-    return await write.attempt(session, space_id, Permits(context))
+    write = _Write(target, request, prepare_write(request, target.dateline), tags, line)
+    return await write.attempt(session, space_id, WritePermissions(context))
 
 
-async def published(target: CollectionTarget, txn: int) -> int | None:
+async def published_version(target: CollectionTarget, txn: int) -> int | None:
     """Return the version of a transaction, if it is published within the time limit."""
     version = await target.storage.wait_published(txn, limits.PUBLISH_WAIT_SECONDS)
     return None if version is None else version.seq_number
@@ -93,7 +93,7 @@ class _Write:
         self,
         target: CollectionTarget,
         request: WriteFeatures,
-        prepared: Prepared,
+        prepared: PreparedWrite,
         tags: TagChange,
         line: WrittenLine,
     ) -> None:
@@ -103,7 +103,7 @@ class _Write:
         self._tags = tags
         self._line = line
         self._attempts = itertools.count()
-        self._read: Mapping[str, State] = _NOTHING
+        self._base_states: Mapping[str, State] = _NO_STATES
         self._creates = any(
             batch.rules.if_not_exists is IfNotExists.CREATE and batch.rules.features
             for batch in prepared.batches
@@ -112,22 +112,27 @@ class _Write:
     async def run(self, context: RequestContext, space_id: str) -> Written:
         """Carry out the write; the version is still unknown."""
         if self._line.base is not None:
-            self._read = await states_at(self._line.base, self._target, self._prepared)
+            self._base_states = await base_states(self._line.base, self._target, self._prepared)
 
         async def work(session: WriteSession) -> Written:
-            if not await is_news(session, self._request):
+            if not await is_first_delivery(session, self._request):
                 return Written()
-            permits = Permits(context)
-            written = await self.attempt(session, space_id, permits, commit=True)
+            permissions = WritePermissions(context)
+            written = await self.attempt(session, space_id, permissions, commit=True)
             if written.inserted:
-                await permits.check_count(session, [self._target.collection.id])
+                await permissions.check_count(session, [self._target.collection.id])
             return written
 
         actor = context.actor
         return await self._line.storage.run(work, actor.app_id, actor.author)
 
     async def attempt(
-        self, session: WriteSession, space_id: str, permits: Permits, *, commit: bool = False
+        self,
+        session: WriteSession,
+        space_id: str,
+        permissions: WritePermissions,
+        *,
+        commit: bool = False,
     ) -> Written:
         """Carry out the whole write in a session.
 
@@ -135,14 +140,16 @@ class _Write:
         """
         may_create = self._creates and self._line.is_main
         info = await open_collection(session, self._target, may_create=may_create)
-        was_overtaken = next(self._attempts) >= limits.RETRY_GATE_COUNT
-        is_counted = self._creates and permits.are_counted
-        if info is not None and (was_overtaken or is_counted):
+        has_failed_locks = next(self._attempts) >= limits.RETRY_GATE_COUNT
+        is_counted = self._creates and permissions.are_counted
+        if info is not None and (has_failed_locks or is_counted):
             # From here on other writers are locked out, so locks on what is read cannot fail.
             await session.close_gates([info.id])
         report = Report()
         failures = Failures(self._request.transactional, self._prepared.errors)
-        steps = Steps(session, report, failures, permits, returning=self._request.returning)
+        writer = ModificationWriter(
+            session, report, failures, permissions, returning=self._request.returning
+        )
         count = len(failures.errors)
         if self._request.message is not None:
             await session.message(MESSAGE, self._request.message, if_changed=True)
@@ -158,8 +165,8 @@ class _Write:
             )
             entries = plain_entries(batch.entries, None if info is None else info.id_prefix)
             count += len(entries)
-            await steps.carry_out(
-                rules, entries, self._read, commit=may_commit and position == last
+            await writer.write(
+                rules, entries, self._base_states, commit=may_commit and position == last
             )
         failures.check_any_left(count)
         return report.written(space_id, session.txn, failures.reported(), self._prepared.notices)

@@ -26,7 +26,7 @@ from naksha.hub.handlers.write_parts import (
 )
 from naksha.hub.pipeline.requests import IfExists, IfNotExists, Modification, WriteFeatures
 from naksha.hub.pipeline.responses import Written
-from naksha.hub.write.guards import Permits
+from naksha.hub.write.guards import WritePermissions
 from naksha.model.errors import FeatureExists, PreconditionFailed, Retryable
 from naksha.model.limits import HANDLER_ATTEMPTS_MAX
 from naksha.model.state import State
@@ -81,11 +81,11 @@ async def _write(stack: LayerStack, request: WriteFeatures) -> Written:
     if not looks and all(place == 0 for place, _ in heads.values()):
         return await top.send(stack.event, request)
     below = {id: state for id, (place, state) in heads.items() if place > 0}
-    permits = Permits(stack.event.context)
+    permissions = WritePermissions(stack.event.context)
     plan = _TopLayerWrite(heads, request)
     for one in request.modifications:
-        if permits:
-            _check_below(permits, one, below)
+        if permissions:
+            _check_below(permissions, one, below)
         plan.add(one)
     if not plan.modifications:
         return plan.response_of(Written())
@@ -95,7 +95,9 @@ async def _write(stack: LayerStack, request: WriteFeatures) -> Written:
     return plan.response_of(await plan.refusals.of(top.send(stack.event, sent)))
 
 
-def _check_below(permits: Permits, one: Modification, below: Mapping[str, State]) -> None:
+def _check_below(
+    permissions: WritePermissions, one: Modification, below: Mapping[str, State]
+) -> None:
     """Check rights to the lower features that the write changes.
 
     Rights to some features apply to what the view shows, but the top layer sees a feature that is
@@ -108,7 +110,7 @@ def _check_below(permits: Permits, one: Modification, below: Mapping[str, State]
         state = below.get(id)
         if state is not None:
             content = sent.get(id) if one.if_exists is IfExists.REPLACE else state.feature
-            permits.check(state, None if one.if_exists is IfExists.DELETE else content)
+            permissions.check(state, None if one.if_exists is IfExists.DELETE else content)
 
 
 class _SplitModification(NamedTuple):

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from naksha.hub.pipeline.targets import CollectionTarget
 from naksha.hub.write.conflicted_branches import check_writable
-from naksha.hub.write.entries import Prepared, plain_entries
+from naksha.hub.write.entries import PreparedWrite, plain_entries
 from naksha.model import limits
 from naksha.model.errors import CollectionNotFound, Conflict
 from naksha.model.query import Query
@@ -36,11 +36,11 @@ async def written_line(target: CollectionTarget, ref: str) -> WrittenLine:
     """
     if not ref or ref == "HEAD":
         return WrittenLine(target.storage, is_main=True)
-    place = await place_of(target.storage, ref, target.scope)
-    if isinstance(place.at, Head):
-        line, base = place.line, None
+    version = await place_of(target.storage, ref, target.scope)
+    if isinstance(version.at, Head):
+        line, base = version.line, None
     else:
-        line, base = await line_of(target.storage, place.line.name, target.scope), place
+        line, base = await line_of(target.storage, version.line.name, target.scope), version
     check_writable(line.branch)
     return WrittenLine(line.storage, line.name == MAIN_BRANCH, base)
 
@@ -58,14 +58,16 @@ async def on_line(
     return await write(await written_line(target, ref))
 
 
-async def states_at(place: Place, target: CollectionTarget, prepared: Prepared) -> dict[str, State]:
+async def base_states(
+    version: Place, target: CollectionTarget, prepared: PreparedWrite
+) -> dict[str, State]:
     """Return the features of a request as they were at a version."""
     id = target.collection.id
     try:
-        info = await place.storage.collection(id)
+        info = await version.storage.collection(id)
         entries = [entry for batch in prepared.batches for entry in batch.entries]
         ids = tuple(plain_entries(entries, info.id_prefix))
-        page = await place.storage.page(id, Query(ids=ids), place.at)
+        page = await version.storage.page(id, Query(ids=ids), version.at)
     except CollectionNotFound:
         return {}
     return {state.id: state for state in page.states}

@@ -11,15 +11,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from naksha.hub.pipeline.requests import MASKS, IfExists, IfNotExists
-from naksha.hub.write.decide import Judge, Known, Planned, WritePlan
 from naksha.hub.write.entries import Entry
-from naksha.hub.write.failures import Failures, about
-from naksha.hub.write.guards import Permits
+from naksha.hub.write.failures import Failures, set_entry
+from naksha.hub.write.guards import WritePermissions
 from naksha.hub.write.merge_bases import find_bases
 from naksha.hub.write.namespaces import Feature
 from naksha.hub.write.reports import RETAINED, Report
 from naksha.hub.write.rules import Rules
 from naksha.hub.write.unmask import unmask
+from naksha.hub.write.write_plan import FeatureStates, PlannedWrite, WritePlan, WritePlanner
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import (
     Conflict,
@@ -39,7 +39,7 @@ from naksha.spi.storage import WriteSession
 Entries = Mapping[str, Entry]
 
 
-class Steps:
+class ModificationWriter:
     """Carries out modifications in one session."""
 
     def __init__(
@@ -47,17 +47,17 @@ class Steps:
         session: WriteSession,
         report: Report,
         failures: Failures,
-        permits: Permits,
+        permissions: WritePermissions,
         *,
         returning: bool,
     ) -> None:
         self._session = session
         self._report = report
         self._failures = failures
-        self._permits = permits
+        self._permissions = permissions
         self._returning = returning
 
-    async def carry_out(
+    async def write(
         self, rules: Rules, entries: Entries, read: Mapping[str, State], *, commit: bool = False
     ) -> None:
         """Carry out a modification; `read` has its features at the version of the request.
@@ -68,24 +68,24 @@ class Steps:
             below = {id: e for id, e in entries.items() if id in rules.modification.after}
             unmasked = await self._unmask(rules.collection, below)
             entries = {id: entry for id, entry in entries.items() if id not in unmasked}
-        if self._permits:
-            await self._look_and_do(rules, entries, read, commit)
+        if self._permissions:
+            await self._read_and_write(rules, entries, read, commit)
         elif _only_puts(rules, self._failures.transactional):
             await self._put(rules, entries, commit)
         elif _only_deletes(rules):
             await self._delete(rules, entries, commit)
         else:
-            await self._look_and_do(rules, entries, read, commit)
+            await self._read_and_write(rules, entries, read, commit)
 
     # ---- Changes independent of the current state --------------------------------------------
 
     async def _put(self, rules: Rules, entries: Entries, commit: bool) -> None:
         features = [entry.feature for entry in entries.values() if entry.feature is not None]
-        with _named(entries):
+        with _errors_positioned(entries):
             outcomes = await self._session.upsert(
                 _id_of(rules), features, returning=self._returning, commit=commit
             )
-        self._done(outcomes, entries)
+        self._report_outcomes(outcomes, entries)
 
     async def _delete(self, rules: Rules, entries: Entries, commit: bool) -> None:
         must_exist = rules.modification.if_not_exists is IfNotExists.ERROR
@@ -101,7 +101,7 @@ class Steps:
         for outcome in outcomes:
             entry = entries[outcome.id]
             if outcome.action != RETAINED:
-                self._done([outcome], entries)
+                self._report_outcomes([outcome], entries)
             elif must_exist:
                 self._failures.add(
                     FeatureNotFound(
@@ -118,48 +118,50 @@ class Steps:
         page = await self._session.page(
             info.id, Query(ids=tuple(entries), states=States.DELETED, where=MASKS)
         )
-        hidden: list[str] = []
+        masking: list[str] = []
         for state in page.states:
             failed_before = len(self._failures.errors)
             with self._failures.of(entries[state.id]):
-                self._permits.check(state, None, info)
+                self._permissions.check(state, None, info)
             if len(self._failures.errors) == failed_before:
-                hidden.append(state.id)
-        if hidden:
-            with _overtaken(), _named(entries):
-                self._done(await unmask(self._session, info.id, hidden, self._returning), entries)
+                masking.append(state.id)
+        if masking:
+            with _failed_locks_retried(), _errors_positioned(entries):
+                self._report_outcomes(
+                    await unmask(self._session, info.id, masking, self._returning), entries
+                )
         return {state.id for state in page.states}
 
     # ---- Changes that depend on the current state --------------------------------------------
 
-    async def _look_and_do(
+    async def _read_and_write(
         self, rules: Rules, entries: Entries, read: Mapping[str, State], commit: bool
     ) -> None:
         heads = await self._heads(rules.collection, entries)
-        asked_for = rules.modification
-        if heads and asked_for.never_there and asked_for.if_exists is IfExists.ERROR:
+        modification = rules.modification
+        if heads and modification.never_there and modification.if_exists is IfExists.ERROR:
             raise PreconditionFailed(
                 f"Another writer created feature {next(iter(heads))!r:.64} during the write; "
                 "retry the request"
             )
-        known = {id: Known(heads.get(id), read=read.get(id)) for id in entries}
+        states = {id: FeatureStates(heads.get(id), read=read.get(id)) for id in entries}
         failed_before = len(self._failures.errors)
         if rules.is_merge:
-            asked = [(entry, known[id]) for id, entry in entries.items()]
-            bases = await find_bases(self._session, asked, rules, self._failures)
-            known = {id: each._replace(base=bases.get(id)) for id, each in known.items()}
-        lost = {error.feature_id for error in self._failures.errors[failed_before:]}
+            features = [(entry, states[id]) for id, entry in entries.items()]
+            bases = await find_bases(self._session, features, rules, self._failures)
+            states = {id: each._replace(base=bases.get(id)) for id, each in states.items()}
+        failed = {error.feature_id for error in self._failures.errors[failed_before:]}
         plan = WritePlan()
-        judge = Judge(rules, plan)
+        planner = WritePlanner(rules, plan)
         for id, entry in entries.items():
-            if id not in lost:
+            if id not in failed:
                 with self._failures.of(entry):
-                    judge.judge(entry, known[id])
-        if self._permits:
-            self._permit(plan, heads, rules.collection)
-        await self._do(rules, plan, entries, commit)
+                    planner.add(entry, states[id])
+        if self._permissions:
+            self._remove_forbidden(plan, heads, rules.collection)
+        await self._execute(rules, plan, entries, commit)
 
-    def _permit(
+    def _remove_forbidden(
         self, plan: WritePlan, heads: Mapping[str, State], info: CollectionInfo | None
     ) -> None:
         """Remove from a plan what the actor may not do."""
@@ -167,7 +169,7 @@ class Steps:
         def may(entry: Entry, content: Feature | None) -> bool:
             failed_before = len(self._failures.errors)
             with self._failures.of(entry):
-                self._permits.check(heads.get(entry.id), content, info)
+                self._permissions.check(heads.get(entry.id), content, info)
             return len(self._failures.errors) == failed_before
 
         plan.creates = [each for each in plan.creates if may(each.entry, each.content.feature)]
@@ -180,8 +182,8 @@ class Steps:
         page = await self._session.page(info.id, Query(ids=tuple(entries)))
         return {state.id: state for state in page.states}
 
-    async def _do(self, rules: Rules, plan: WritePlan, entries: Entries, commit: bool) -> None:
-        for entry, state in plan.kept:
+    async def _execute(self, rules: Rules, plan: WritePlan, entries: Entries, commit: bool) -> None:
+        for entry, state in plan.retained:
             shown = state if self._returning else None
             self._report.add(entry.id, entry.position, RETAINED, shown)
         if rules.collection is None:
@@ -189,7 +191,7 @@ class Steps:
         if not self._failures.transactional:
             plan.creates = self._valid(plan.creates, rules.collection)
             plan.changes = self._valid(plan.changes, rules.collection)
-        with _overtaken(), _named(entries):
+        with _failed_locks_retried(), _errors_positioned(entries):
             await self._write(rules, plan, entries, commit)
 
     async def _tombstones(self, rules: Rules, ids: list[str]) -> dict[str, int]:
@@ -204,11 +206,11 @@ class Steps:
 
     async def _write(self, rules: Rules, plan: WritePlan, entries: Entries, commit: bool) -> None:
         """Write a plan at once; each change is locked to the state that it was decided on."""
-        collection, asked_for = _id_of(rules), rules.modification
+        collection, modification = _id_of(rules), rules.modification
         changes: list[Change] = []
-        after = [asked_for.after.get(each.entry.id, 0) for each in plan.creates]
+        after = [modification.after.get(each.entry.id, 0) for each in plan.creates]
         tombstones: dict[str, int] = {}
-        is_new = bool(plan.creates) and asked_for.never_there
+        is_new = bool(plan.creates) and modification.never_there
         if is_new:
             tombstones = await self._tombstones(rules, [each.entry.id for each in plan.creates])
         if plan.creates:
@@ -220,7 +222,7 @@ class Steps:
             changes.append(Put("upsert", features, muuids=muuids))
         if plan.deletes:
             ids, uuids = [entry.id for entry, _ in plan.deletes], [uuid for _, uuid in plan.deletes]
-            changes.append(Delete(ids, uuids, masks=not asked_for.unmasks))
+            changes.append(Delete(ids, uuids, masks=not modification.unmasks))
         if not changes:
             return
         outcomes = await self._session.apply(
@@ -229,9 +231,9 @@ class Steps:
         if is_new:
             _check_never_there(outcomes[0], after, tombstones)
         for each in outcomes:
-            self._done(each, entries)
+            self._report_outcomes(each, entries)
 
-    def _valid(self, planned: list[Planned], info: CollectionInfo) -> list[Planned]:
+    def _valid(self, planned: list[PlannedWrite], info: CollectionInfo) -> list[PlannedWrite]:
         """Return the features that the storage accepts; check all at once first for speed."""
         try:
             _check([each.content.feature for each in planned], info)
@@ -244,7 +246,7 @@ class Steps:
             return valid
         return planned
 
-    def _done(self, outcomes: list[WriteOutcome], entries: Entries) -> None:
+    def _report_outcomes(self, outcomes: list[WriteOutcome], entries: Entries) -> None:
         for outcome in outcomes:
             position = entries[outcome.id].position
             self._report.add(outcome.id, position, outcome.action, outcome.state)
@@ -256,16 +258,17 @@ def _check(features: list[dict[str, object]], info: CollectionInfo) -> None:
 
 def _only_puts(rules: Rules, transactional: bool) -> bool:
     """Whether the modification is a put that does not depend on current states."""
-    asked = (rules.modification.if_exists, rules.modification.if_not_exists)
-    is_put = asked == (IfExists.REPLACE, IfNotExists.CREATE) and not rules.modification.ids
+    actions = (rules.modification.if_exists, rules.modification.if_not_exists)
+    is_put = actions == (IfExists.REPLACE, IfNotExists.CREATE) and not rules.modification.ids
     is_put = is_put and not rules.modification.never_there and not rules.modification.after
-    return is_put and transactional and not rules.detects and not rules.tags
+    return is_put and transactional and not rules.detects_conflicts and not rules.tags
 
 
 def _only_deletes(rules: Rules) -> bool:
     """Whether the modification deletes ids regardless of current states."""
-    asked = rules.modification
-    return asked.if_exists is IfExists.DELETE and not asked.features and not rules.detects
+    modification = rules.modification
+    is_deletion = modification.if_exists is IfExists.DELETE
+    return is_deletion and not modification.features and not rules.detects_conflicts
 
 
 def _check_never_there(
@@ -286,19 +289,19 @@ def _id_of(rules: Rules) -> str:
 
 
 @contextmanager
-def _named(entries: Entries) -> Iterator[None]:
+def _errors_positioned(entries: Entries) -> Iterator[None]:
     """Add the request position to the storage's errors about a feature."""
     try:
         yield
     except NakshaError as error:
         entry = entries.get(error.feature_id or "")
         if entry is not None:
-            about(error, entry)
+            set_entry(error, entry)
         raise
 
 
 @contextmanager
-def _overtaken() -> Iterator[None]:
+def _failed_locks_retried() -> Iterator[None]:
     """Turn a failed lock into Retryable: another writer changed the feature since it was read."""
     try:
         yield
