@@ -72,7 +72,7 @@ def test_an_object_stays_for_ever_in_its_realm(cache: CatalogCache, hand: HandCl
         Object(7, UnknownValue("test-of-tomorrow", b"")),
     ],
 )
-def test_what_may_change_is_not_kept(cache: CatalogCache, changing: Object[object]) -> None:
+def test_changeable_values_are_not_cached(cache: CatalogCache, changing: Object[object]) -> None:
     cache.put("r", changing, 10)
     assert cache.get("r", 7) is None
 
@@ -140,7 +140,7 @@ def test_the_time_of_a_pointer_counts_from_before_it_was_read(
     assert cache.pointer("r", "main") is None
 
 
-def test_that_there_is_no_pointer_is_not_kept_unless_one_asks_for_it(hand: HandClock) -> None:
+def test_a_missing_pointer_is_cached_only_on_request(hand: HandClock) -> None:
     cache = CatalogCache(hand.clock())
     cache.put_pointer("r", "main", None, cache.stamp("r", "main"))
     assert cache.pointer("r", "main") is None

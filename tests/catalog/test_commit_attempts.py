@@ -110,7 +110,7 @@ async def test_an_intent_is_written_once_by_each_attempt(persistence: Persistenc
     assert await notes_in(persistence) == {kept}
 
 
-async def test_what_the_last_attempt_did_not_use_goes(persistence: Persistence) -> None:
+async def test_objects_unused_by_the_last_attempt_are_removed(persistence: Persistence) -> None:
     def write(attempt: CommitAttempt[CountingCommit], text: str) -> Object[Note]:
         return attempt.write_if_new(text, Note(text=text))  # another key each time
 
@@ -130,7 +130,7 @@ async def test_a_change_sees_what_it_wrote(persistence: Persistence) -> None:
     assert await Committer(persistence, NAME, CountingCommit).commit(change) == "mine"
 
 
-async def test_those_who_follow_in_a_group_see_what_is_not_written_yet(
+async def test_later_commits_of_a_group_see_earlier_unwritten_ones(
     persistence: Persistence,
 ) -> None:
     refs: list[ObjectRef] = []
@@ -232,7 +232,7 @@ class TestTheLeader:
         assert await committed_by(committer, "a") == 2
 
     @pytest.mark.parametrize("steps", [0, 1, 3])
-    async def test_one_that_is_cancelled_has_a_successor(
+    async def test_a_cancelled_commit_has_a_successor(
         self, persistence: Persistence, steps: int
     ) -> None:
         committer = Committer(persistence, NAME, CountingCommit)
@@ -278,7 +278,7 @@ class TestTheLeader:
         assert [results[0], results[2]] == [1, 2]
         assert isinstance(results[1], InvalidArgument)
 
-    async def test_what_could_not_be_read_again_is_not_written(
+    async def test_values_that_cannot_be_decoded_are_not_written(
         self, persistence: Persistence
     ) -> None:
         async def unreadable(attempt: CommitAttempt[CountingCommit]) -> None:
@@ -308,7 +308,7 @@ class TestTheLeader:
         )
         assert seen[0].outcomes == {"done": 1, "error": 1}
 
-    async def test_those_who_did_not_fit_are_not_in_doubt(
+    async def test_commits_that_did_not_fit_are_not_in_doubt(
         self, persistence: Persistence, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(limits, "COMMIT_GROUP_BYTES_MAX", 10)
@@ -334,7 +334,7 @@ class TestTheLeader:
 class TestRetries:
     """Pauses between attempts."""
 
-    async def test_they_grow_count_the_attempt_and_end_at_the_deadline(self) -> None:
+    async def test_pauses_grow_count_the_attempt_and_end_at_the_deadline(self) -> None:
         now, slept = [100.0], []
 
         async def sleep(seconds: float) -> None:

@@ -98,7 +98,7 @@ async def test_lists_and_references_of_an_edit_see_it_too(entities: Entities) ->
     assert await entities.commit(change) == ["new"]
 
 
-async def test_what_was_put_and_removed_never_was(entities: Entities) -> None:
+async def test_a_put_and_a_removal_in_one_commit_leave_no_trace(entities: Entities) -> None:
     async def change(edit: EntityEdit) -> None:
         edit.put("a", Place("A"))
         edit.remove("a")
@@ -117,7 +117,7 @@ async def test_a_list_is_fetched_in_pages(entities: Entities) -> None:
     assert await contents(entities) == expected
 
 
-async def test_what_is_not_kept_any_more_is_not_absent(entities: Entities) -> None:
+async def test_an_expired_entity_is_not_reported_as_absent(entities: Entities) -> None:
     async def make(edit: EntityEdit) -> None:
         edit.put("a", Place("A"))
 
@@ -188,7 +188,7 @@ async def test_only_one_of_many_creators_wins(entities: Entities) -> None:
     assert sum(isinstance(result, Conflict) for result in results) == 8
 
 
-async def test_what_was_read_not_long_ago_is_not_read_again(entities: Entities) -> None:
+async def test_recent_reads_are_cached(entities: Entities) -> None:
     async def change(edit: EntityEdit) -> None:
         edit.put("a", Place("A"))
 
@@ -204,7 +204,7 @@ EDITS = st.lists(st.dictionaries(KEYS, st.none() | st.text(max_size=5), max_size
 
 @given(EDITS)
 @settings(max_examples=40, deadline=None)
-def test_they_are_what_a_dictionary_would_be(edits: list[dict[str, str | None]]) -> None:
+def test_entities_behave_like_a_dictionary(edits: list[dict[str, str | None]]) -> None:
     asyncio.run(_check_against_a_dictionary(edits))
 
 

@@ -36,7 +36,7 @@ def test_a_reference_is_read_as_it_was_written(ref: ObjectRef) -> None:
         (ObjectRef("ab", 1, (1 << 32) + 1), "parts"),
     ],
 )
-def test_what_could_not_be_read_again_is_not_written(ref: ObjectRef, field: str) -> None:
+def test_values_that_cannot_be_decoded_are_not_written(ref: ObjectRef, field: str) -> None:
     with pytest.raises(InvalidArgument) as refused:
         Pointer("main", ref, 1, 1).to_row()
     assert refused.value.field == field

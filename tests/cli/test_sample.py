@@ -77,7 +77,7 @@ def test_no_data_remains_outside_the_file(tmp_path: Path) -> None:
         assert only["properties"]["@ns:com:here:xyz"]["uuid"].startswith("airports:airports:")
 
 
-def test_a_file_that_is_still_in_use_is_no_sample(
+def test_a_file_in_use_is_not_replaced_by_the_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: Run
 ) -> None:
     users: list[sqlite3.Connection] = []

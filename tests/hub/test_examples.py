@@ -24,7 +24,7 @@ async def test_a_space_without_a_storage_transforms_and_answers(hub: HubUnderTes
         await hub.read("mill")
 
 
-async def test_one_collection_read_by_everybody_and_written_by_some(any_hub: HubUnderTest) -> None:
+async def test_a_collection_readable_for_all_and_writable_for_some(any_hub: HubUnderTest) -> None:
     """n:1: "a space can be created to enable read-only access to a collection, while another space
     allows read-write access to the same collection"."""
     hub = any_hub

@@ -61,7 +61,7 @@ async def test_a_state_is_found_after_it_was_replaced(realm: RealmHub) -> None:
     assert (await find_state(realm, old.uuid, AS_ADMIN)).feature["properties"]["n"] == 1
 
 
-async def test_only_who_may_read_a_space_finds_its_states(realm: RealmHub) -> None:
+async def test_states_are_found_only_with_the_right_to_read_the_space(realm: RealmHub) -> None:
     (state,) = (await put(realm, "a", a_feature("x"))).states
     reader = acting(an_actor(useSpaces=[{}], readFeatures=[{"spaceId": "a"}]))
     assert (await find_state(realm, state.uuid, reader)).uuid == state.uuid
@@ -172,7 +172,7 @@ async def test_a_space_that_is_split_shows_its_states(realm: RealmHub) -> None:
 
 
 @pytest.mark.parametrize("id", ["", "x", "a:b", "00000000-0000-0000-0000-000000000000", "a" * 500])
-async def test_what_is_no_id_is_refused(realm: RealmHub, id: str) -> None:
+async def test_invalid_ids_are_refused(realm: RealmHub, id: str) -> None:
     with pytest.raises(InvalidArgument):
         await find_state(realm, id, AS_ADMIN)
     with pytest.raises(InvalidArgument):

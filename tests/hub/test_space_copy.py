@@ -35,7 +35,7 @@ async def features_in(realm: RealmHub, space: str) -> dict[str, dict[str, Any]]:
     return {state.id: state.feature["properties"] for state in await answer.all()}
 
 
-async def test_what_a_query_finds_is_copied_with_one_transaction(realm: RealmHub) -> None:
+async def test_a_copy_by_query_is_one_transaction(realm: RealmHub) -> None:
     await put(realm, "from", a_feature("a", "old", n=1), a_feature("b", n=2), a_feature("c", n=3))
     await put(realm, "to", a_feature("b", n=0))
     report = await copied(realm, query=Query(ids=("a", "b")), add_tags=("copied",))
@@ -69,7 +69,7 @@ async def test_a_version_is_copied(realm: RealmHub) -> None:
     ("exists", "expected"),
     [(IfExists.RETAIN, {"n": 0}), (IfExists.REPLACE, {"m": 1}), (IfExists.PATCH, {"n": 0, "m": 1})],
 )
-async def test_what_is_there_is_treated_as_ordered(
+async def test_existing_features_follow_the_rules_of_the_copy(
     realm: RealmHub, exists: IfExists, expected: dict[str, int]
 ) -> None:
     await put(realm, "from", a_feature("a", m=1), a_feature("b", m=1))
@@ -80,7 +80,9 @@ async def test_what_is_there_is_treated_as_ordered(
     assert there == {"a": expected}
 
 
-async def test_more_than_one_part_is_told(realm: RealmHub, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_copies_in_several_parts_are_reported(
+    realm: RealmHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "COPY_PART_FEATURES", 3)
     await put(realm, "from", *(a_feature(f"f{n}") for n in range(8)))
     with pytest.raises(LimitExceeded):
@@ -100,7 +102,7 @@ async def test_parts_end_at_bytes_too(realm: RealmHub, monkeypatch: pytest.Monke
     assert len(report.parts) > 2
 
 
-async def test_what_fails_is_reported_and_the_rest_is_copied(
+async def test_failures_are_reported_and_the_rest_is_copied(
     realm: RealmHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "COPY_PART_FEATURES", 2)

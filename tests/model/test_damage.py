@@ -53,7 +53,7 @@ def test_a_geometry_is_taken_away_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize("depth", [2_000, 100_000])
-def test_what_is_nested_too_deeply_is_cut(depth: int) -> None:
+def test_deeply_nested_values_are_cut(depth: int) -> None:
     state = State("a", stored(b"[" * depth + b"]" * depth))
     assert state.heading().uuid == NAMESPACE["uuid"]
     assert not is_deep(state.raw)
@@ -62,7 +62,7 @@ def test_what_is_nested_too_deeply_is_cut(depth: int) -> None:
     assert DAMAGED in msgspec.json.decode(state.raw)
 
 
-def test_what_can_be_read_is_not_changed() -> None:
+def test_readable_parts_are_unchanged() -> None:
     raw = stored(b"[" * (JSON_DEPTH_MAX + 1) + b"1e308" + b"]" * (JSON_DEPTH_MAX + 1))
     state = State("a", raw)
     assert DAMAGED not in state.feature
@@ -71,7 +71,7 @@ def test_what_can_be_read_is_not_changed() -> None:
 
 
 @pytest.mark.parametrize("raw", [b'{"id":"a', b"", b'{"id":1 2}', b'{"a":"\\x"}'])
-def test_what_is_not_json_is_corrupt(raw: bytes) -> None:
+def test_invalid_json_is_corrupt(raw: bytes) -> None:
     with pytest.raises(StorageCorrupt, match="not JSON"):
         decode_feature(raw)
 

@@ -121,7 +121,7 @@ def test_ordinary_rows_never_become_dicts(monkeypatch: pytest.MonkeyPatch) -> No
     assert only(id=None)["ids"].isalnum()
 
 
-def test_what_a_row_becomes() -> None:
+def test_rows_are_converted_to_features() -> None:
     row = only(
         id="pre:x",
         geometry=wkb("POINT Z (1 2 3)", flavor="extended"),
@@ -294,7 +294,7 @@ def test_broken_ids(id_: str) -> None:
     assert (error.field, error.feature_id) == ("id", None)
 
 
-def test_nothing_but_the_prefix_is_no_id() -> None:
+def test_the_prefix_alone_is_not_an_id() -> None:
     with pytest.raises(InvalidArgument, match="longer than the id prefix"):
         check_columns(batch_of({"id": "p:"}), id_prefix="p:")
 
@@ -340,7 +340,7 @@ def test_other_columns_are_refused(columns: dict[str, Any], field: str) -> None:
     assert caught.value.field == field
 
 
-def test_text_that_is_no_text_is_refused() -> None:
+def test_text_that_is_not_utf_8_is_refused() -> None:
     broken = pa.StringArray.from_buffers(
         1, pa.py_buffer(struct.pack("<ii", 0, 1)), pa.py_buffer(b"\xff")
     )

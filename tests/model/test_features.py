@@ -151,12 +151,12 @@ def test_tuples_and_other_mappings_are_json_too() -> None:
     assert decoded(only(given)) == [{"type": "Feature", "id": "x", "properties": {"a": [1, 2]}}]
 
 
-def test_a_backslash_before_u0000_is_no_nul() -> None:
+def test_an_escaped_backslash_before_u0000_is_not_a_nul() -> None:
     given = feature(properties={"path": "C:\\u0000", "empty": None})
     assert decoded(only(given))[0]["properties"] == given["properties"]
 
 
-def test_many_brackets_are_no_depth_and_do_not_make_it_slow(
+def test_many_brackets_in_strings_are_neither_depth_nor_slow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delattr(module, "json_problem")
@@ -250,7 +250,7 @@ def test_nothing_but_the_prefix_is_refused() -> None:
 
 
 @pytest.mark.parametrize("given", [None, "x", 7, [], [("type", "Feature"), ("id", "x")]])
-def test_what_is_no_object_is_no_feature(given: object) -> None:
+def test_a_value_other_than_an_object_is_not_a_feature(given: object) -> None:
     error = refused(given)
     assert error.field == "features[1]"
 
@@ -291,7 +291,9 @@ def test_the_type_must_be_feature(type_: object) -> None:
         ({"a": 10**5000}, "properties.a", "too many digits"),
     ],
 )
-def test_what_json_cannot_hold_is_named(properties: Any, field: str, message: str) -> None:
+def test_values_that_json_cannot_represent_are_named(
+    properties: Any, field: str, message: str
+) -> None:
     error = refused(feature("bad", properties=properties))
     assert message in error.message
     assert (error.field, error.feature_id) == (field, "bad")

@@ -31,7 +31,7 @@ def test_it_goes_on_after_an_error() -> None:
     assert gc.isenabled()
 
 
-def test_who_switched_it_off_finds_it_off() -> None:
+def test_a_collector_that_was_off_stays_off() -> None:
     gc.disable()
     try:
         assert not enabled_inside()

@@ -100,7 +100,7 @@ def test_the_end_of_a_state_is_replaced(feature: dict[str, Any], space: bytes) -
 
 
 @pytest.mark.parametrize("number", ["1.0", "1e3", "12345678901234567890123", "0.1000"])
-def test_other_text_is_not_written_anew(number: str) -> None:
+def test_other_text_is_not_rewritten(number: str) -> None:
     """Neither where the member is found in the text, nor where the levels above it are parsed."""
     plain = f'{{"id":"x","properties":{{"{XYZ}":{{"txn_next":"7"}},"n":{number}}}}}'
     twice = f'{{"same":{{"{XYZ}":{{"txn_next":"7"}}}},{plain[1:]}'

@@ -89,7 +89,7 @@ def test_when_one_side_is_unchanged_the_other_side_is_the_result(base: Any, othe
 
 
 @given(VALUES, VALUES)
-def test_equal_changes_are_no_conflict(base: Any, other: Any) -> None:
+def test_equal_changes_are_not_a_conflict(base: Any, other: Any) -> None:
     merged = merge3(base, other, copy.deepcopy(other))
     assert same(merged.value, other)
     assert merged.conflicts == []

@@ -35,7 +35,7 @@ BOTH = {
     "test_it_is_what_the_storage_answers",
     "test_only_what_really_changed_is_written",
     "test_the_splits_have_the_filters",
-    "test_what_a_tag_needs_stays",
+    "test_states_needed_by_a_tag_are_kept",
 }
 """Tests that always run on both storages. Others run on PostgreSQL when there is time: each storage
 keeps the same contract, which has tests of its own."""

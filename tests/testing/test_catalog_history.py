@@ -31,7 +31,7 @@ SECOND = SwapCall(4, 6, b"a", b"b", won=True)
         [FIRST, SwapCall(0, 1, b"never", b"x", won=False)],
     ],
 )
-def test_what_can_have_happened(events: list[SwapCall | ReadCall]) -> None:
+def test_possible_histories_are_accepted(events: list[SwapCall | ReadCall]) -> None:
     swaps = [event for event in events if isinstance(event, SwapCall) and event.won]
     assert history(*events).check() == (swaps[-1].target if swaps else b"0")
 
@@ -52,6 +52,6 @@ def test_what_can_have_happened(events: list[SwapCall | ReadCall]) -> None:
         ([FIRST, SECOND, SwapCall(3.5, 3.6, b"a", b"x", won=False)], "lost against nobody"),
     ],
 )
-def test_what_cannot_have_happened(events: list[SwapCall | ReadCall], message: str) -> None:
+def test_impossible_histories_are_refused(events: list[SwapCall | ReadCall], message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         history(*events).check()

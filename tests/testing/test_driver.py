@@ -17,7 +17,7 @@ async def answer() -> int:
 
 @pytest.mark.timeout(10)
 @pytest.mark.parametrize("error", [ValueError("wrong"), pytest.fail.Exception("too late")])
-def test_whatever_ends_a_call_ends_it_for_the_caller(error: BaseException) -> None:
+def test_the_end_of_a_call_reaches_the_caller(error: BaseException) -> None:
     driver = CoroutineRunner()
     try:
         with pytest.raises(type(error), match=str(error)):

@@ -54,7 +54,7 @@ def test_every_version_stays_as_it_was(oracle: Oracle) -> None:
     ]
 
 
-def test_what_changes_nothing_is_no_version(oracle: Oracle) -> None:
+def test_writes_without_changes_create_no_version(oracle: Oracle) -> None:
     upsert(oracle, feature("x", n=1))
     assert upsert(oracle, feature("x", n=1.0)) is None
     assert delete(oracle, "nobody") is None

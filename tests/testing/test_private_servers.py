@@ -60,7 +60,7 @@ def noted(server: PrivateServer) -> str:
     return server.execute("SELECT t FROM mysql.note")
 
 
-def test_what_was_written_outlives_a_crash_and_a_restart(
+def test_writes_survive_a_crash_and_a_restart(
     server: RedisServer | MariadbServer,
 ) -> None:
     port = server.port
@@ -93,7 +93,7 @@ def test_a_refused_command_is_an_error(server: RedisServer | MariadbServer) -> N
 
 
 @pytest.mark.parametrize("kind", EACH)
-def test_without_tcp_there_is_no_port(kind: type[RedisServer] | type[MariadbServer]) -> None:
+def test_a_server_without_tcp_has_no_port(kind: type[RedisServer] | type[MariadbServer]) -> None:
     server = kind()
     with pytest.raises(ServerError, match="tcp=True"):
         if isinstance(server, RedisServer):

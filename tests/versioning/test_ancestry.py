@@ -52,7 +52,7 @@ async def test_into_a_branch_that_is_older_than_what_the_other_is_about(storage:
     assert (await merge(storage, "new", "old", BOB)).updated == {"places": ["a"]}
 
 
-async def test_who_was_made_between_two_merges_has_the_first_one(storage: Storage) -> None:
+async def test_a_branch_created_between_two_merges_has_the_first_one(storage: Storage) -> None:
     await make(storage)
     await put(storage, place("a", n=1))
     one = await branch(storage, "one")
@@ -66,7 +66,9 @@ async def test_who_was_made_between_two_merges_has_the_first_one(storage: Storag
     assert (done.created, done.updated) == ({"places": ["b"]}, {})
 
 
-async def test_who_got_main_between_two_merges_has_the_first_one(storage: Storage) -> None:
+async def test_a_branch_that_merged_main_between_two_merges_has_the_first_one(
+    storage: Storage,
+) -> None:
     await make(storage)
     await put(storage, place("a", n=1))
     one, two = await branch(storage, "one"), await branch(storage, "two")
@@ -81,7 +83,9 @@ async def test_who_got_main_between_two_merges_has_the_first_one(storage: Storag
 
 
 @pytest.mark.parametrize("base", ["main", "one"])
-async def test_what_came_over_a_branch_that_is_gone_is_known(storage: Storage, base: str) -> None:
+async def test_changes_merged_over_a_removed_branch_are_recognised(
+    storage: Storage, base: str
+) -> None:
     await make(storage)
     await put(storage, place("a", n=1))
     one = await branch(storage, "one")

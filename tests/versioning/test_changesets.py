@@ -27,7 +27,7 @@ async def log(storage: Storage, **how: Any) -> list[Changeset]:
     return page.changesets
 
 
-async def test_who_what_where_when_and_why(storage: Storage) -> None:
+async def test_changesets_have_actor_counts_extent_time_and_message(storage: Storage) -> None:
     await make(storage, "places", "roads")
     await put(storage, place("a", 1, 2), place("b", 3, 4), message="two places")
     async with storage.write("importer", "bob") as session:

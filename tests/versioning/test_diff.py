@@ -71,7 +71,7 @@ async def test_backwards_it_is_the_opposite(storage: Storage) -> None:
             assert (one and one.raw) == (other and other.raw)
 
 
-async def test_what_was_changed_and_changed_back_is_no_difference(storage: Storage) -> None:
+async def test_changes_that_were_undone_are_not_differences(storage: Storage) -> None:
     await make(storage)
     await put(storage, place("a", n=1), place("b", n=1), place("c", n=1))
     await put(storage, place("a", n=2), place("x"))
@@ -194,7 +194,7 @@ class BusyStorage:
         await put(self._storage, place("untouched", n=self._turn), place("changed", n=-self._turn))
 
 
-async def test_what_others_write_meanwhile_is_no_difference_of_another_kind(
+async def test_concurrent_writes_do_not_change_the_kind_of_a_difference(
     storage: Storage,
 ) -> None:
     """Before and after they wrote it is a difference or none, but nothing is created or deleted."""
@@ -221,7 +221,7 @@ async def test_pages_and_kinds_of_states_are_refused(storage: Storage, query: Qu
         await changes(storage, "0..HEAD", query)
 
 
-async def test_what_was_changed_and_changed_back_at_once_is_no_difference(
+async def test_changes_undone_in_one_transaction_are_not_differences(
     storage: Storage,
 ) -> None:
     """There is a state of it, with another author perhaps, and nothing else."""

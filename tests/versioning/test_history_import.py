@@ -109,7 +109,7 @@ async def test_a_job_that_begins_again_goes_on_after_what_it_has_made(storage: S
     assert await content(storage) == {"b": {}, "c": {}, "e": {}}
 
 
-async def test_a_job_does_not_wait_for_ever_and_says_for_whom(
+async def test_an_import_waits_for_a_limited_time_and_names_the_blocking_writer(
     storage: Storage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "IMPORT_PUBLICATION_SECONDS_MAX", 0)

@@ -122,7 +122,7 @@ async def test_the_same_three_errors_on_a_branch_and_in_a_range(storage: Storage
             await place_of(storage, prefix + future)
 
 
-async def test_what_the_log_has_no_more_is_expired_however_it_is_said(storage: Storage) -> None:
+async def test_versions_gone_from_the_log_are_expired_in_every_notation(storage: Storage) -> None:
     begin, day = datetime(2021, 1, 1, tzinfo=UTC), timedelta(days=1)
     steps = [
         SnapshotStep(int((begin + n * day).timestamp() * 1000), [place("a", n=n)])

@@ -18,7 +18,7 @@ from naksha.versioning import Attribution, create_branch, line_of, merge, place_
 from tests.versioning.town import ANN, BOB, branch, content, delete, make, place, put, seen
 
 
-async def test_what_was_changed_created_and_deleted_since_is_taken_back(storage: Storage) -> None:
+async def test_later_changes_creations_and_deletions_are_rolled_back(storage: Storage) -> None:
     await make(storage)
     tagged = place("changed", 1, 2, n=1)
     tagged["properties"][XYZ] = {"tags": ["old"], "crid": "mine"}
@@ -169,7 +169,7 @@ async def test_revert_of_what_was_taken_back_already_does_nothing(storage: Stora
     assert (done.txn, done.count) == (None, 0)
 
 
-async def test_what_is_no_changeset_is_not_reverted(storage: Storage) -> None:
+async def test_a_version_without_a_changeset_is_not_reverted(storage: Storage) -> None:
     await make(storage)
     await put(storage, place("a", n=1))
     await create_branch(storage, "fix", ANN)

@@ -165,7 +165,7 @@ async def test_a_conflict_of_many_features(storage: Storage) -> None:
     )
 
 
-async def test_what_a_conflict_is_about_does_not_expire(storage: Storage) -> None:
+async def test_states_of_an_open_conflict_do_not_expire(storage: Storage) -> None:
     async with storage.write("setup") as session:
         await session.create_collection(CollectionInfo(id="places", max_age=1))
     await put(storage, place("a", n=1))

@@ -70,7 +70,7 @@ async def test_names_are_checked_and_not_shared_with_branches(storage: Storage) 
     assert await tags(storage) == []
 
 
-async def test_what_is_tagged_is_protected(storage: Storage) -> None:
+async def test_tagged_versions_are_protected(storage: Storage) -> None:
     await make(storage, "places", "roads")
     await put(storage, place("a", n=1))
     await create_tag(storage, "all", ANN)
@@ -188,7 +188,7 @@ async def test_a_branch_stays_while_something_is_made_from_its_tag(storage: Stor
             assert await content(line.storage) == {"a": {"n": 2}}
 
 
-async def test_what_is_not_published_is_not_in_a_tag(storage: Storage) -> None:
+async def test_unpublished_transactions_are_not_in_a_tag(storage: Storage) -> None:
     await make(storage, "places", "roads")
     last = await put(storage, place("a", n=1))
     async with storage.write("slow") as slow:
@@ -213,7 +213,7 @@ async def test_a_scope_of_what_is_not_there(storage: Storage) -> None:
     assert await branches(storage) == []
 
 
-async def test_what_is_made_after_a_tag_is_not_protected_by_it(storage: Storage) -> None:
+async def test_versions_after_a_tag_are_not_protected_by_it(storage: Storage) -> None:
     await make(storage)
     await put(storage, place("a", n=1))
     await create_tag(storage, "before", ANN)

@@ -58,7 +58,7 @@ NEW_YEAR_MS = 1_767_225_600_000
             "abcdefab-0001-4000-9a5b-1800000000ff"))),
     ],
 )  # fmt: skip
-def test_what_is_meant(text: str, ref: object) -> None:
+def test_valid_version_references_are_parsed(text: str, ref: object) -> None:
     assert parse_ref(text) == ref
 
 
@@ -82,7 +82,7 @@ def test_what_is_meant(text: str, ref: object) -> None:
         ("x" * 51, "is not a valid version"),
     ],
 )
-def test_what_is_not(text: str, reason: str | None) -> None:
+def test_invalid_version_references_are_refused(text: str, reason: str | None) -> None:
     if reason is None:
         # A name may begin with anything but a digit.
         assert parse_ref(text) == SingleRef("main", NamedRef(text))
@@ -101,7 +101,7 @@ def test_names_that_nothing_can_have(name: str) -> None:
 
 
 @given(st.text(max_size=60))
-def test_whatever_is_a_name_is_read_as_that_name(text: str) -> None:
+def test_every_valid_name_is_parsed_as_that_name(text: str) -> None:
     try:
         name = check_name(text)
     except InvalidArgument:

@@ -155,7 +155,7 @@ class TestLostServer:
         private_server.resume()
         assert await get_pointer(lively, realm, "main") == row
 
-    async def test_what_was_never_sent_is_unavailable(
+    async def test_a_request_that_was_never_sent_is_unavailable(
         self, lively: CatalogBackend, private_server: PrivateServer
     ) -> None:
         realm, row = fresh_realm(), pointer("main")

@@ -63,7 +63,7 @@ async def test_memory_is_found_by_its_scheme() -> None:
     await backend.close()
 
 
-async def test_what_never_answers_is_unavailable() -> None:
+async def test_a_backend_that_never_answers_is_unavailable() -> None:
     with pytest.raises(Unavailable, match="could not be opened within"):
         await open_backend("deaf://here")
 
@@ -78,7 +78,7 @@ async def test_what_never_answers_is_unavailable() -> None:
         ("file://elsewhere/hub.catalog", "is not a file location"),
     ],
 )
-async def test_what_is_no_location_is_refused(location: str, message: str) -> None:
+async def test_an_invalid_location_is_refused(location: str, message: str) -> None:
     with pytest.raises(InvalidArgument, match=message) as raised:
         await open_backend(location)
     assert raised.value.field == "catalog"

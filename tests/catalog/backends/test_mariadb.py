@@ -110,7 +110,9 @@ async def test_a_newer_format_is_refused(
         await MariadbCatalog.open(location)
 
 
-async def test_what_does_not_fit_is_refused_and_not_cut(mariadb_locations: Iterator[str]) -> None:
+async def test_oversized_values_are_refused_and_not_truncated(
+    mariadb_locations: Iterator[str],
+) -> None:
     backend = await MariadbCatalog.open(next(mariadb_locations))
     realm = fresh_realm()
     for row in (
@@ -204,7 +206,7 @@ class TestPackets:
         assert await backend.publish(realm, rows, row, moved(row, b"there"))
         await backend.close()
 
-    async def test_one_that_takes_less_is_refused(
+    async def test_a_server_with_a_smaller_packet_limit_is_refused(
         self, private_server: MariadbServer, connect: Connect
     ) -> None:
         private_server.execute("SET GLOBAL max_allowed_packet = 524288")
@@ -260,7 +262,7 @@ class TestTls:
         private_server.settings = before
         private_server.restart()
 
-    async def test_the_server_must_show_whom_it_is(
+    async def test_the_server_must_present_a_valid_certificate(
         self, private_server: MariadbServer, authority: Path
     ) -> None:
         plain = private_server.location(DATABASE, tcp=True)

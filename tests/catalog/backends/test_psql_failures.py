@@ -54,7 +54,7 @@ async def locked(dsn: str, name: str = "main") -> AsyncIterator[None]:
 
 
 class TestSchema:
-    async def test_what_is_not_ours_is_refused_and_left_alone(self, database: str) -> None:
+    async def test_foreign_tables_are_refused_and_left_alone(self, database: str) -> None:
         async with connected(database) as connection:
             await connection.execute(f"CREATE SCHEMA {SCHEMA}; CREATE TABLE {SCHEMA}.p (mine int)")
             with pytest.raises(NotSupported, match="holds other tables"):
@@ -64,7 +64,7 @@ class TestSchema:
             )
             assert [row[0] for row in tables] == ["p"]
 
-    async def test_what_a_newer_version_wrote_is_refused(self, database: str) -> None:
+    async def test_data_of_a_newer_version_is_refused(self, database: str) -> None:
         async with opened(database) as backend, connected(database) as connection:
             assert await backend.create_pointer("r", pointer("main"))
             await connection.execute(f"UPDATE {SCHEMA}.catalog_version SET version = 1000")
@@ -84,7 +84,7 @@ class TestSchema:
             assert await get_pointer(other, "r", "main") is None
 
     @pytest.mark.parametrize("schema", ["", "pg_mine", "x" * 64, "a\0b", "ü" * 32])
-    async def test_what_is_no_name_is_refused(self, schema: str) -> None:
+    async def test_invalid_names_are_refused(self, schema: str) -> None:
         with pytest.raises(InvalidArgument, match="schema"):
             await PsqlCatalog.open("postgresql:///never", schema=schema)
 
@@ -146,7 +146,7 @@ class TestLostConnections:
                 assert (await get(backend, IN_DOUBT, id) is None) == loses_request
             assert await backend.create_pointer(IN_DOUBT, pointer("after"))
 
-    async def test_who_only_reads_may_ask_again(self, proxy: tuple[Proxy, str]) -> None:
+    async def test_reads_may_be_repeated(self, proxy: tuple[Proxy, str]) -> None:
         where, dsn = proxy
         async with opened(dsn) as backend:
             row = pointer("main")
@@ -157,7 +157,7 @@ class TestLostConnections:
             assert where.lost == 1
             assert await get_pointer(backend, IN_DOUBT, "main") == row
 
-    async def test_who_waits_too_long_does_not_know(self, database: str) -> None:
+    async def test_a_write_that_times_out_has_an_unknown_outcome(self, database: str) -> None:
         async with opened(database, call_s=0.3) as backend:
             row = pointer("main")
             assert await backend.create_pointer("r", row)
@@ -183,7 +183,7 @@ class TestLostConnections:
                 assert await get_pointer(backend, "r", "main") == row
             assert await backend.swap_pointer("r", row, moved(row, b"there"))
 
-    async def test_what_the_server_refuses_was_not_done(self, database: str) -> None:
+    async def test_a_statement_refused_by_the_server_has_no_effect(self, database: str) -> None:
         async with opened(database) as backend, connected(database) as connection:
             row = pointer("main")
             assert await backend.create_pointer("r", row)
@@ -196,7 +196,9 @@ class TestLostConnections:
             assert await get_pointer(backend, "r", "main") == row
 
     @pytest.mark.parametrize("name", ["a\0b", "\ud800"])
-    async def test_what_no_text_can_hold_is_refused(self, database: str, name: str) -> None:
+    async def test_characters_that_text_cannot_hold_are_refused(
+        self, database: str, name: str
+    ) -> None:
         async with opened(database) as backend:
             with pytest.raises(InvalidArgument):
                 await backend.create_pointer("r", pointer(name))

@@ -58,7 +58,7 @@ def file_size_max(size: int) -> Iterator[None]:
 
 
 class TestFiles:
-    async def test_what_is_no_database_is_refused(self, path: Path) -> None:
+    async def test_a_file_that_is_not_a_database_is_refused(self, path: Path) -> None:
         path.write_text("Dear Ann, " * 1000)
         await refused(path, "not an SQLite database")
 
@@ -74,12 +74,12 @@ class TestFiles:
         await (await SqliteStorage.open(path)).close()
         await refused(path, "give the catalog its own file")
 
-    async def test_a_catalog_is_no_storage(self, path: Path) -> None:
+    async def test_a_catalog_is_not_a_storage(self, path: Path) -> None:
         await (await SqliteCatalog.open(f"file:{path}")).close()
         with pytest.raises(NotSupported):
             await SqliteStorage.open(path)
 
-    async def test_what_a_newer_version_wrote_is_refused(self, path: Path) -> None:
+    async def test_data_of_a_newer_version_is_refused(self, path: Path) -> None:
         await (await SqliteCatalog.open(f"file:{path}")).close()
         run(path, "PRAGMA user_version = 1000")
         await refused(path, r"newer Naksha \(schema 1000.*upgrade")
@@ -111,7 +111,7 @@ class TestFiles:
 
 
 class TestGroups:
-    async def test_what_waits_is_committed_at_once(self, path: Path) -> None:
+    async def test_waiting_commits_are_committed_together(self, path: Path) -> None:
         backend = await SqliteCatalog.open(f"file:{path}")
         seen: list[str] = []
         backend._writer._connection.set_trace_callback(seen.append)
@@ -197,7 +197,7 @@ class TestOtherProcesses:
         assert await backend.swap_pointer("r", row, moved(row, b"there"))
         await backend.close()
 
-    async def test_they_wait_for_each_other(self, path: Path) -> None:
+    async def test_processes_wait_for_each_other(self, path: Path) -> None:
         backend = await SqliteCatalog.open(f"file:{path}")
         row = pointer("main")
         assert await backend.create_pointer("r", row)

@@ -171,7 +171,7 @@ def test_ids_still_increase_with_another_node_in_the_same_millisecond() -> None:
     assert second > first
 
 
-def test_after_stop_there_are_no_ids_and_what_was_used_is_known() -> None:
+def test_after_stop_no_ids_are_generated_and_the_last_one_is_recorded() -> None:
     ids = generator(ListedClock(START_MS + 5))
     ids.next_id()
     assert ids.stop("it is closed") == START_MS + 6
@@ -181,7 +181,7 @@ def test_after_stop_there_are_no_ids_and_what_was_used_is_known() -> None:
         ids.next_id()
 
 
-def test_before_a_node_is_leased_there_are_no_ids() -> None:
+def test_no_ids_are_generated_before_a_node_is_leased() -> None:
     with pytest.raises(Unavailable, match="not leased a node id yet"):
         IdGenerator(SPEC, ListedClock(START_MS)).next_id()
 

@@ -100,7 +100,7 @@ async def test_a_closed_instance_gives_no_ids(tmp_path: Path) -> None:
         catalog.node.ids.next_id()
 
 
-async def test_one_that_fails_to_open_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_an_instance_that_fails_to_open_leaves_nothing_behind(tmp_path: Path) -> None:
     backend = await open_backend(f"file:{tmp_path / 'hub.catalog'}")
     faulty = FaultyCatalog(backend, scripted_faults(create_pointers=[Fault.REFUSED]))
     with pytest.raises(Unavailable, match="injected"):

@@ -93,7 +93,7 @@ async def test_instances_of_one_host_get_different_nodes(backend: Faulty, hand: 
         await one.close()
 
 
-async def test_all_1024_nodes_can_be_leased_and_the_next_one_is_told(
+async def test_all_1024_nodes_can_be_leased_and_a_further_lease_is_refused(
     backend: Faulty, hand: HandClock
 ) -> None:
     one = node(backend, hand)
@@ -181,7 +181,7 @@ async def test_a_clock_behind_takes_no_node_that_was_given_back_in_its_future(
     await late.close()
 
 
-async def test_a_machine_whose_time_no_id_can_have_is_told(backend: Faulty) -> None:
+async def test_a_clock_outside_the_range_of_ids_is_reported(backend: Faulty) -> None:
     with pytest.raises(Unavailable, match="clock of this machine is wrong"):
         await node(backend, HandClock(EPOCH_MS - 1)).start()
 

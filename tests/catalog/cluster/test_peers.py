@@ -212,7 +212,7 @@ async def test_of_two_moves_that_wait_the_later_state_is_sent(
         assert b.heard == [sent]
 
 
-async def test_what_waits_for_an_instance_that_is_away_is_bounded_and_sent_when_it_is_back(
+async def test_messages_to_an_absent_instance_are_bounded_and_sent_on_its_return(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "PEER_QUEUE_MAX", 10)
@@ -291,7 +291,7 @@ async def test_invalid_lines_are_counted_and_ignored() -> None:
         await until(lambda: b.heard == [move(2)])
 
 
-async def test_what_comes_after_a_forged_line_is_not_heard() -> None:
+async def test_messages_after_a_forged_line_are_ignored() -> None:
     wire = PeerWire(SECRET)
     true = wire.to_line(PeerMessage("x", "", (move(1),)))
     async with instances("b") as (b,):
@@ -310,7 +310,9 @@ async def test_ones_own_messages_are_ignored() -> None:
         assert b.peers.own == 1
 
 
-async def test_who_does_not_say_who_it_is_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_without_identification_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(limits, "PEER_CALL_SECONDS_MAX", 0.05)
     async with instances("b") as (b,):
         reader, writer = await asyncio.open_connection(*parse_address(b.address))

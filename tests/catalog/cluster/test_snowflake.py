@@ -76,14 +76,16 @@ def test_system_ids_are_all_different_and_after_every_generated_one() -> None:
         (EPOCH_MS, 0, 4_096, "sequence"),
     ],
 )
-def test_what_fits_no_id_is_refused(ms: int, node: int, sequence: int, field: str) -> None:
+def test_values_outside_the_range_of_ids_are_refused(
+    ms: int, node: int, sequence: int, field: str
+) -> None:
     with pytest.raises(InvalidArgument) as error:
         SPEC.compose(ms, node, sequence)
     assert error.value.field == field
 
 
 @pytest.mark.parametrize("id", [-1, INT8_MAX + 1])
-def test_what_is_no_id_is_refused(id: int) -> None:
+def test_invalid_ids_are_refused(id: int) -> None:
     with pytest.raises(InvalidArgument, match="not a valid id"):
         SPEC.parts(id)
 
@@ -105,7 +107,7 @@ async def test_the_form_is_kept_once_and_wins_over_what_is_configured_later(
     assert "instead of the configured layout" in caplog.text
 
 
-async def test_all_who_open_a_new_catalog_together_get_one_form() -> None:
+async def test_concurrent_first_opens_of_a_catalog_get_one_format() -> None:
     backend = await MemoryCatalog.open()
     wanted = [IdSpec(41, 22 - sequence, sequence) for sequence in range(8, 16)]
     found = await asyncio.gather(*(load_spec(backend, CLOCK, spec) for spec in wanted))

@@ -184,7 +184,7 @@ def test_a_page_of_another_version_is_refused(version: int) -> None:
 
 
 @given(st.binary(max_size=60))
-def test_a_block_that_is_no_block_is_refused_though_its_checksum_is_right(block: bytes) -> None:
+def test_a_malformed_block_is_refused_even_with_a_correct_checksum(block: bytes) -> None:
     head = b"\x01" + b"\x00\x00\x00\x01" + len(block).to_bytes(4, "big") + crc(block)
     page = IndexPage(head + crc(head) + block)
     try:
@@ -269,7 +269,7 @@ def test_an_object_that_is_not_the_stripe_is_refused() -> None:
         run(store.open(container).get(one.first))
 
 
-def test_what_is_listed_must_be_references_to_stripes() -> None:
+def test_listed_entries_must_be_references_to_stripes() -> None:
     ref = PageRef(b"a", b"b", ObjectRef("ix", 7, 3), 1234)
     assert PageRef.from_entry(ref.to_entry()) == ref
     bad_type = ref._replace(ref=ObjectRef("other", 7)).to_entry()

@@ -48,7 +48,7 @@ async def test_keys_are_ordered_as_unsigned_bytes() -> None:
     assert [key for key, _ in await listed(store.open(saved.container).items())] == sorted(keys)
 
 
-async def test_what_is_removed_and_added_again_is_new() -> None:
+async def test_an_entry_that_is_removed_and_added_again_is_new() -> None:
     """Whether it was embedded or striped, saved in between or not."""
     store = Store()
     items = numbered(50)

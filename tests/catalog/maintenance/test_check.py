@@ -291,7 +291,7 @@ class TestRepair:
         assert (await filled.head()).value.seq == 29
         assert await filled.is_consistent()
 
-    async def test_what_is_whole_is_not_repaired(self, filled: Store) -> None:
+    async def test_an_intact_pointer_is_not_repaired(self, filled: Store) -> None:
         reader = RealmReader(filled.backend, "maps")
         with pytest.raises(Conflict, match="not damaged"):
             await repair_head(reader, "config")
@@ -300,7 +300,9 @@ class TestRepair:
         with pytest.raises(Conflict, match="No commit"):
             await repair_log(await filled.persistence(), "config")
 
-    async def test_what_has_nothing_whole_cannot_be_repaired(self, filled: Store) -> None:
+    async def test_a_pointer_without_an_intact_state_cannot_be_repaired(
+        self, filled: Store
+    ) -> None:
         await delete(filled, (await filled.head(pointer="other")).id)
         with pytest.raises(StorageCorrupt, match="none of its previous targets is intact"):
             await repair_head(RealmReader(filled.backend, "maps"), "other")

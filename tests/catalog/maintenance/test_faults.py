@@ -34,7 +34,7 @@ def killed_run(location: str, batches: int) -> None:
     assert line == "now\n"
 
 
-async def test_what_a_killed_process_left_is_done_by_the_next(tmp_path: Path) -> None:
+async def test_the_next_process_finishes_the_work_of_a_killed_one(tmp_path: Path) -> None:
     location = f"file:{tmp_path / 'maintained.catalog'}"
     store = await Store.open(await open_backend(location))
     await store.realm()

@@ -43,7 +43,7 @@ async def seqs_after(store: Store, cursor: str) -> list[int]:
 
 class TestPins:
     @pytest.mark.parametrize("seq", [1, 5, 19, 20])
-    async def test_they_hold_all_that_follows(self, store: Store, seq: int) -> None:
+    async def test_pins_retain_all_later_commits(self, store: Store, seq: int) -> None:
         await store_with_log(store)
         cursor = await cursor_at(store, seq)
         states = [await store.texts_of(commit) for commit in await store.log()]
@@ -65,7 +65,7 @@ class TestPins:
         await (await store.maintenance(rules=[SHORT])).run()
         assert (await store.log())[-1].value.seq == 7
 
-    async def test_one_that_moves_on_lets_go(self, store: Store) -> None:
+    async def test_a_pin_that_moves_on_releases_older_commits(self, store: Store) -> None:
         await store_with_log(store)
         history = LogHorizons(await store.persistence())
         await history.pin("config", "a", await cursor_at(store, 3))
@@ -130,7 +130,7 @@ class TestPins:
         await maintenance.run()
         assert (await store.log())[-1].value.seq == 20
 
-    async def test_one_that_comes_while_a_run_marks_counts(self, store: Store) -> None:
+    async def test_a_pin_created_while_a_run_marks_is_respected(self, store: Store) -> None:
         """After the logs were walked, before they are cut."""
         await store_with_log(store)
         cursor = await cursor_at(store, 4)
@@ -156,7 +156,7 @@ class TestPins:
         assert (await store.log())[-1].value.seq == 4
         assert await store.is_consistent()
 
-    async def test_one_that_comes_while_a_run_sweeps_is_refused(self, store: Store) -> None:
+    async def test_a_pin_created_while_a_run_sweeps_is_refused(self, store: Store) -> None:
         """The commits that the pin asks for are being deleted, although they still exist."""
         await store_with_log(store)
         cursor = await cursor_at(store, 4)
@@ -173,7 +173,7 @@ class TestPins:
         await (await store.maintenance(rules=[SHORT])).run()
         assert errors
 
-    async def test_they_are_of_one_life_of_the_pointer(self, store: Store) -> None:
+    async def test_pins_belong_to_one_life_of_the_pointer(self, store: Store) -> None:
         await store_with_log(store)
         history = LogHorizons(await store.persistence())
         old = LogCursor.parse(await cursor_at(store, 3))
@@ -199,7 +199,7 @@ class TestPins:
 
 
 class TestHorizons:
-    async def test_they_never_go_back(self, store: Store) -> None:
+    async def test_pins_never_move_back(self, store: Store) -> None:
         """Commits below a horizon may be partly deleted, so later rules cannot restore them."""
         await store_with_log(store)
         rule = RetentionRule("*", Retention(commits=5, seconds=0))
@@ -217,7 +217,7 @@ class TestHorizons:
         await (await store.maintenance()).run()
         assert await store.backend.fetch_pointers("maps", ["history"]) == {}
 
-    async def test_those_of_pointers_that_are_gone_go(self, store: Store) -> None:
+    async def test_pins_of_removed_pointers_are_removed(self, store: Store) -> None:
         await store_with_log(store)
         maintenance = await store.maintenance(rules=[SHORT])
         await maintenance.run()

@@ -44,7 +44,7 @@ class TestBloomFilter:
 
 class TestMarks:
     @given(st.lists(st.tuples(st.sampled_from("ab"), IDS)), st.lists(IDS))
-    def test_they_are_a_set(self, marked: list[tuple[str, int]], asked: list[int]) -> None:
+    def test_marks_are_a_set(self, marked: list[tuple[str, int]], asked: list[int]) -> None:
         marks = MarkSet()
         for realm, id in marked:
             marks.add(realm, [id])
@@ -86,7 +86,7 @@ class TestMarks:
         larger.add("r", range(5_000))
         assert larger.is_good
 
-    def test_what_is_retained_by_mistake_differs_from_run_to_run(self) -> None:
+    def test_false_positives_differ_between_runs(self) -> None:
         wrong = []
         for _ in range(2):
             marks = MarkSet(MarkLimits(exact_max=100))

@@ -57,7 +57,7 @@ class TestPurge:
         await (await store.maintenance()).run()
         assert await store.rows("gone") == []
 
-    async def test_what_comes_late_into_a_purged_realm_goes_too(self, store: Store) -> None:
+    async def test_late_writes_into_a_purged_realm_are_removed(self, store: Store) -> None:
         await purging(store)
         maintenance = await store.maintenance()
         await maintenance.run()
@@ -86,7 +86,7 @@ class TestPurge:
         assert await store.texts("phoenix") == {"a": "new"}
         assert (await realms.get("phoenix")).status is RealmStatus.ACTIVE
 
-    async def test_rows_of_a_new_life_are_told_from_the_old_ones(
+    async def test_rows_of_a_recreated_realm_differ_from_the_old_ones(
         self, scanned_store: Store
     ) -> None:
         """The new realm is created between the scan of a row and its deletion."""

@@ -91,7 +91,7 @@ class TestRuns:
             await maintenance.run(supersede=run.id)
 
     @pytest.mark.parametrize("after_batches", [0, 1, 3])
-    async def test_what_a_dead_one_left_is_done_by_the_next(
+    async def test_the_next_run_finishes_the_work_of_a_dead_one(
         self, store: Store, after_batches: int
     ) -> None:
         await store_with_garbage(store)
@@ -108,7 +108,7 @@ class TestRuns:
         [check] = await store.check()
         assert (check.consistency, check.orphans) == ("CONSISTENT", 0)
 
-    async def test_one_that_was_superseded_stops(
+    async def test_a_superseded_run_stops(
         self, store: Store, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(limits, "MAINTENANCE_BEAT_SECONDS", 0.0)
@@ -128,7 +128,7 @@ class TestRuns:
         phases = [run.phase for run in await other.runs.list()]
         assert phases == [RunPhase.SUPERSEDED, RunPhase.MARK]
 
-    async def test_one_that_fails_says_why_and_is_no_obstacle(self, store: Store) -> None:
+    async def test_a_failed_run_reports_why_and_blocks_no_other(self, store: Store) -> None:
         await store_with_garbage(store)
 
         async def fail(rows: Sequence[Scanned]) -> None:
@@ -145,7 +145,7 @@ class TestRuns:
 
 
 class TestDryRuns:
-    async def test_they_delete_nothing_and_count_what_would_go(self, store: Store) -> None:
+    async def test_dry_runs_delete_nothing_and_count_deletions(self, store: Store) -> None:
         await store_with_garbage(store)
         purged = await store.realm("gone")
         await store.put({"a": "1"}, "gone")

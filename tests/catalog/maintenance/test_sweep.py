@@ -106,7 +106,7 @@ class TestWhatIsSwept:
         assert (counts.scanned, counts.retained, counts.purged) == (253, 3, 250)
         assert await store.is_consistent("maps", SYSTEM_REALM)
 
-    async def test_what_is_too_new_stays(self, store: Store) -> None:
+    async def test_recent_objects_are_retained(self, store: Store) -> None:
         await store.realm()
         old = {thing.id for thing in await store.write()}
         store.time.passes(GRACE - 60)
@@ -163,7 +163,9 @@ class TestWhatIsSwept:
         await (await store.maintenance()).run()
         assert await store.ids() == {strange.id}
 
-    async def test_what_an_unknown_object_may_need_stays(self, store: Store) -> None:
+    async def test_objects_that_an_unknown_object_may_reference_are_retained(
+        self, store: Store
+    ) -> None:
         await store.realm()
         persistence = await store.persistence()
         [thing] = await store.write()
@@ -208,7 +210,7 @@ class TestWhichRealmsAreSwept:
         assert report.outcome is RealmOutcome.UNCLAIMED
         assert report.types["maintained-thing"].retained == 3
 
-    async def test_one_that_is_not_listed_is_left_alone(self, store: Store) -> None:
+    async def test_an_unlisted_object_is_left_alone(self, store: Store) -> None:
         await store.backend.write("lost", [ObjectRow(1, 0, 1, "maintained-thing", b"\x90", 1)])
         maintenance = await store.maintenance()
         run = await maintenance.run()
@@ -239,7 +241,7 @@ class TestWhichRealmsAreSwept:
         assert await store.texts() == {"a": "4"}
 
     @pytest.mark.parametrize("age", [0, 1, 5])
-    async def test_one_that_is_damaged_is_left_alone(self, store: Store, age: int) -> None:
+    async def test_a_damaged_object_is_left_alone(self, store: Store, age: int) -> None:
         await store.realm("bad")
         await store.realm("good")
         for realm in ("bad", "good"):
@@ -292,7 +294,7 @@ class TestIdentifiers:
         await (await store.maintenance(Claiming("maps", roots=[root.ref]))).run()
         assert await store.ids() == {root.id}
 
-    async def test_what_objects_of_a_type_refer_to_is_retained(self, store: Store) -> None:
+    async def test_references_inside_of_objects_are_followed(self, store: Store) -> None:
         await store.realm()
         persistence = await store.persistence()
         [leaf, other, _] = await store.write(3)
@@ -328,7 +330,9 @@ class TestIdentifiers:
         await (await store.maintenance(Claiming("maps", drops="draft"))).run()
         assert await store.texts(pointer="draft") == {"a": "1"}
 
-    async def test_what_one_wants_another_cannot_drop(self, store: Store) -> None:
+    async def test_an_object_needed_by_one_pointer_is_not_dropped_by_another(
+        self, store: Store
+    ) -> None:
         class Keeping(Claiming):
             def keeps_pointer(self, realm: str, pointer: Pointer) -> bool | None:
                 return True
@@ -379,7 +383,7 @@ class TestRetainedHistory:
         assert (await (await store.maintenance()).run()).purged == 0
         assert len(await store.log()) == 5
 
-    async def test_what_was_the_newest_within_the_grace_is_kept(self, store: Store) -> None:
+    async def test_the_newest_commit_within_the_grace_period_is_kept(self, store: Store) -> None:
         """Another client may have read the pointer while the commit was the newest."""
         await store.realm()
         await store.put({"a": "1"})
@@ -475,7 +479,7 @@ class TestWhileOthersWrite:
         assert await store.texts() == expected
         assert await store.is_consistent("maps", SYSTEM_REALM)
 
-    async def test_what_is_on_its_way_into_a_commit_stays(self, store: Store) -> None:
+    async def test_objects_of_a_running_commit_are_retained(self, store: Store) -> None:
         """Written before the run begins, pointed to while it sweeps."""
         await store.realm()
         store.time.passes(GRACE + 1)

@@ -137,7 +137,7 @@ class TestRoundTrip:
         assert realm.status is RealmStatus.ACTIVE
         assert await other.rows() == []
 
-    async def test_what_was_imported_is_not_swept(self, filled: Store, other: Store) -> None:
+    async def test_imported_objects_are_not_swept(self, filled: Store, other: Store) -> None:
         data = await exported(filled)
         other.time.passes(1_000 * GRACE)
         await import_realm(other.catalog, "maps", in_chunks(data))
@@ -195,7 +195,7 @@ class TestRefusals:
         with pytest.raises(InvalidArgument, match="future"):
             await import_realm(other.catalog, "maps", in_chunks(stream([record])))
 
-    async def test_what_is_not_consistent_does_not_become_active(
+    async def test_an_inconsistent_import_does_not_become_active(
         self, filled: Store, other: Store
     ) -> None:
         await filled.backend.delete("maps", [ObjectKey((await filled.log())[3].id)])
@@ -269,7 +269,7 @@ class TestFormat:
         data = stream([PointerRecord("p", b"\x01", 7, b""), *objects], header)
         assert data.hex() == GOLDEN
 
-    async def test_one_that_ends_early_is_refused_wherever_it_ends(self) -> None:
+    async def test_a_truncated_file_is_refused_wherever_it_ends(self) -> None:
         data = stream(RECORDS)
         for length in range(len(data)):
             with pytest.raises(InvalidArgument, match="ends"):
@@ -311,7 +311,7 @@ class TestFormat:
             (ExportHeader("tar", 1, "maps", 5), "not an exported"),
         ],
     )
-    async def test_what_is_something_else_is_refused(
+    async def test_a_file_of_another_format_is_refused(
         self, header: ExportHeader, match: str
     ) -> None:
         with pytest.raises(InvalidArgument, match=match):

@@ -83,7 +83,7 @@ async def is_shown(hub: HubUnderTest, id: str) -> bool:
     return is_visible(await hub.realm.registry.get(Space, id), acting({}).actor)
 
 
-async def test_a_shared_space_is_read_by_everybody_of_the_realm(hub: HubUnderTest) -> None:
+async def test_a_shared_space_is_readable_for_all_actors_of_the_realm(hub: HubUnderTest) -> None:
     await hub.realm.registry.create(Space(id="open", shared=True), ACTOR)
     await hub.put("open", feature("a"))
     await hub.space("closed")

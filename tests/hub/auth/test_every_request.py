@@ -190,7 +190,7 @@ async def test_an_inactive_space_does_nothing(request_: Request[Any]) -> None:
 
 
 @every_request
-async def test_a_shared_space_is_read_by_everybody_and_no_more(request_: Request[Any]) -> None:
+async def test_a_shared_space_is_readable_for_all_and_nothing_more(request_: Request[Any]) -> None:
     recorder = Recorder()
     space = msgspec.structs.replace(SPACE, shared=True)
     if set(request_.needs()) == {Right.READ_FEATURES}:

@@ -359,7 +359,7 @@ def test_a_matrix_that_is_none_is_refused_with_the_place(matrix: object, field: 
     assert told.value.field == field
 
 
-def test_no_matrix_is_no_rights() -> None:
+def test_without_a_matrix_there_are_no_rights() -> None:
     assert parse_rights(None) == NO_RIGHTS
     assert parse_rights({}) == NO_RIGHTS
 

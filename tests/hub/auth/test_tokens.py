@@ -149,7 +149,7 @@ def test_a_token_without_signature_is_refused(
 
 
 @pytest.mark.parametrize("algorithm", [Algorithm.RS256, Algorithm.ES256])
-def test_a_public_key_is_no_secret(tmp_path: Path, algorithm: Algorithm) -> None:
+def test_a_public_key_is_not_accepted_as_a_secret(tmp_path: Path, algorithm: Algorithm) -> None:
     file = public_file(algorithm, tmp_path / "key")
     key = rsa_key() if algorithm is Algorithm.RS256 else ec_key()
     key_set = write_set(tmp_path / "set", jwk(key, "one"))

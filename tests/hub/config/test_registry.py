@@ -352,7 +352,7 @@ async def test_a_connector_needs_the_right_to_its_storage(realm: RealmHub) -> No
     await realm.registry.create(a_connector(storageId="default"), trusted)
 
 
-async def test_a_connector_without_a_collection_is_no_way_into_others(realm: RealmHub) -> None:
+async def test_a_connector_without_a_collection_gives_no_access_to_others(realm: RealmHub) -> None:
     """The default storage is implied, and the collection belongs to another owner."""
     plain = an_actor(manageConnectors=[{}])
     with pytest.raises(Forbidden):

@@ -405,7 +405,7 @@ class TestPages:
 
 
 class TestVersionsOfSeveralStorages:
-    async def test_they_are_of_one_moment(
+    async def test_layers_are_read_at_one_moment(
         self, hub: HubUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A feature goes from below to the top, and is then deleted below, while the view looks

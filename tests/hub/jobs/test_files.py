@@ -69,7 +69,7 @@ def test_names_inside_the_directory_are_accepted(mine: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [".", "./", "./.", "round", "plain/up"])
-def test_the_directory_of_a_realm_itself_is_no_name(mine: Path, name: str) -> None:
+def test_the_directory_of_a_realm_is_not_a_file_name(mine: Path, name: str) -> None:
     """A result of that name would replace all of its files."""
     (mine / "link").unlink()
     (mine / "later.json").unlink()

@@ -275,7 +275,7 @@ async def test_every_realm_has_its_own_directory(tmp_path: Path, kinds: JobKinds
         assert [one.job.id for one in await jobs_of(other, ADMIN)] == ["one"]
 
 
-async def test_without_a_directory_there_are_no_files(tmp_path: Path, kinds: JobKinds) -> None:
+async def test_files_need_a_configured_directory(tmp_path: Path, kinds: JobKinds) -> None:
     async with a_realm(tmp_path, kinds) as realm:
         realm.files = JobFiles(None)
         await realm.submit(id="none")

@@ -12,7 +12,7 @@ def test_things_belong_to_the_author_or_else_to_the_application() -> None:
     assert Actor(app_id="editor", rights=NO_RIGHTS).owner == "editor"
 
 
-def test_an_anonymous_actor_has_a_name_and_all_rights_in_his_realm() -> None:
+def test_an_anonymous_actor_has_a_name_and_all_rights_in_the_realm() -> None:
     actor = anonymous("maps")
     assert actor.is_anonymous
     assert (actor.app_id, actor.author, actor.realm) == ("anonymous", None, "maps")

@@ -51,7 +51,7 @@ def test_every_operator_in_every_spelling_also_encoded(spelling: str, op: Op, en
     assert property_query(f"p.a{encode(spelling)}xy") == PropertyTest(A, op, "xy")
 
 
-def test_what_the_python_client_sends() -> None:
+def test_requests_of_the_python_client_are_understood() -> None:
     assert property_query("p.capacity%3Dgte=5") == PropertyTest(
         ("properties", "capacity"), Op.GTE, 5
     )
@@ -235,7 +235,7 @@ def test_it_holds_if_the_comparison_with_one_of_the_values_does(
 
 
 @given(st.text(st.sampled_from("pf.a=!<>@^gtelcsbw,'\"%+&{}[]1Cn"), max_size=24))
-def test_whatever_comes_is_understood_or_refused(text: str) -> None:
+def test_every_query_is_understood_or_refused(text: str) -> None:
     try:
         predicate = property_query("p.a" + text)
     except InvalidArgument:

@@ -87,7 +87,7 @@ def test_every_id_that_was_sent_is_a_candidate(ids: list[str]) -> None:
     assert {part for text in ids for part in text.split(",") if part} <= set(found)
 
 
-def test_many_ids_in_one_encoded_text_are_no_id_together() -> None:
+def test_several_ids_in_one_encoded_text_are_not_one_id() -> None:
     ids = [f"feature-{number}" for number in range(100)]
     assert id_list(urlencode({"id": ",".join(ids)})) == tuple(ids)
 

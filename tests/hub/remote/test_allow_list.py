@@ -201,7 +201,7 @@ def test_localhost_means_this_machine_and_nothing_else() -> None:
         TARGETS.check_address("inside.example.com", ip_address("10.21.0.1"))
 
 
-async def test_one_that_does_not_answer_does_not_have_all_connections(
+async def test_an_unresponsive_host_does_not_occupy_all_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("naksha.model.limits.REMOTE_CONNECTIONS_MAX", 3)

@@ -30,7 +30,7 @@ def shape(found: State) -> shapely.Geometry:
     ("lon", "lat", "expected"),
     [(-5.60302734375, 42.60498046875, "ezs42"), (10.40744, 57.64911, "u4pruydqqvj")],
 )
-def test_geohashes_are_those_that_everybody_knows(lon: float, lat: float, expected: str) -> None:
+def test_geohashes_equal_the_published_ones(lon: float, lat: float, expected: str) -> None:
     assert geohash((lon, lat, lon, lat), len(expected)) == expected
 
 

@@ -126,7 +126,7 @@ def test_errors_name_the_invalid_field(properties: dict[str, object], field: str
     assert refused.value.field == field
 
 
-def test_a_server_that_is_only_read_is_no_storage() -> None:
+def test_a_read_only_server_is_not_a_storage() -> None:
     master = {"host": "a", "db": "b", "user": "c", "readOnly": True}
     with pytest.raises(NotSupported):
         with_location(StorageObject(id="a", properties={"master": master}))

@@ -318,7 +318,9 @@ async def test_two_subscriptions_do_not_go_round_in_circles(file_hub: Delivering
         await hub.realm.registry.change(Connector, "to-third", to_roads, ACTOR)
 
 
-async def test_who_changes_where_it_goes_must_be_able_to_read_it(file_hub: DeliveringHub) -> None:
+async def test_changing_the_target_needs_the_right_to_read_the_source(
+    file_hub: DeliveringHub,
+) -> None:
     hub = file_hub
     await hub.space("roads")
     await hub.subscribe("s", **OF_ROADS)
@@ -352,7 +354,7 @@ async def test_a_process_that_was_stopped_while_it_wrote_is_not_waited_for(
     assert hub.told("s") == [[("CREATE", "a")]]
 
 
-async def test_signals_and_last_parts_are_told_whichever_part_a_path_finds(
+async def test_signals_and_last_parts_are_delivered_for_any_matching_part(
     file_hub: DeliveringHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("naksha.model.limits.FEED_FEATURES_MAX", 4)

@@ -34,7 +34,7 @@ OF_ROADS = {"source": {"spaceId": "roads"}}
 
 
 @pytest.mark.postgres
-async def test_who_is_reset_is_delivered_by_one_at_a_time(
+async def test_a_reset_subscription_has_one_delivering_instance(
     tmp_path: Path,
     database_factory: DatabaseFactory,
     chosen: type[Chosen],
@@ -132,7 +132,7 @@ async def test_a_receiver_that_was_away_gets_what_it_has_missed(tmp_path: Path) 
             assert receiver.versions() == versions
 
 
-async def test_one_that_was_stopped_while_it_connected_posts_nothing_any_more(
+async def test_a_webhook_stopped_while_connecting_posts_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It wakes up with a connection, and another instance has the subscription by then."""
@@ -197,7 +197,7 @@ async def test_webhooks_that_hang_take_no_connection_from_others(tmp_path: Path)
                 is_over.set()
 
 
-async def test_what_a_removed_one_has_left_in_a_storage_that_does_not_answer(
+async def test_leftovers_of_a_removed_subscription_in_an_unavailable_storage(
     file_hub: DeliveringHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Other subscriptions do not wait for it."""
@@ -255,7 +255,7 @@ def _is_at(hub: DeliveringHub, found: Any, version: int) -> Any:
     return holds
 
 
-async def test_a_space_that_shows_something_else_begins_the_transaction_anew(
+async def test_a_space_with_other_content_restarts_the_transaction(
     file_hub: DeliveringHub, chosen: type[Chosen]
 ) -> None:
     """Parts are numbered by what it shows: the numbers of before mean other features then."""

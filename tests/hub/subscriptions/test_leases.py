@@ -100,7 +100,7 @@ async def test_the_holder_knows_before_the_others_that_it_is_over(clocks: Clocks
         assert not (await kept_in(table)).value.is_free(table.now_ms, 1_000)
 
 
-async def test_who_saves_has_it_for_longer(clocks: Clocks) -> None:
+async def test_saving_extends_the_lease(clocks: Clocks) -> None:
     async with a_table() as table:
         holding = await taken(table, "a")
         clocks.forward(8)
@@ -110,7 +110,7 @@ async def test_who_saves_has_it_for_longer(clocks: Clocks) -> None:
         assert (await kept_in(table)).value.position == FeedPosition(6)
 
 
-async def test_who_wakes_up_late_cannot_move_it(clocks: Clocks) -> None:
+async def test_a_late_holder_cannot_move_the_position(clocks: Clocks) -> None:
     async with a_table() as table:
         late = await taken(table, "late")
         clocks.forward(20)
@@ -123,7 +123,7 @@ async def test_who_wakes_up_late_cannot_move_it(clocks: Clocks) -> None:
         assert (now.position, now.holder, now.term) == (FeedPosition(9), "quick", 2)
 
 
-async def test_who_was_late_and_nobody_noticed_goes_on(clocks: Clocks) -> None:
+async def test_a_late_holder_without_competitors_continues(clocks: Clocks) -> None:
     """The lease expired but was not taken: saving renews it in the same term."""
     async with a_table() as table:
         holding = await taken(table, "a")
@@ -133,7 +133,7 @@ async def test_who_was_late_and_nobody_noticed_goes_on(clocks: Clocks) -> None:
         assert holding.value.term == 1
 
 
-async def test_where_it_shall_go_is_told_with_what_was_delivered() -> None:
+async def test_a_move_is_reported_when_progress_is_saved() -> None:
     async with a_table() as table:
         holding = await taken(table, "a")
         await table.change(
@@ -149,7 +149,7 @@ async def test_where_it_shall_go_is_told_with_what_was_delivered() -> None:
         assert (await taken(table, "b")).value.wanted == ""
 
 
-async def test_whoever_is_wanted_and_does_not_come_is_not_waited_for_for_ever() -> None:
+async def test_waiting_for_the_requested_instance_is_limited() -> None:
     progress = SubscriptionProgress(
         subscription="s", position=FeedPosition(5), life=1, wanted="b", wanted_until_ms=1_000
     )
@@ -157,7 +157,7 @@ async def test_whoever_is_wanted_and_does_not_come_is_not_waited_for_for_ever() 
     assert progress.may_go_to("a", 1_001)
 
 
-async def test_what_was_put_elsewhere_is_lost() -> None:
+async def test_a_reset_ends_the_lease() -> None:
     async with a_table() as table:
         holding = await taken(table, "a")
 
@@ -172,7 +172,7 @@ async def test_what_was_put_elsewhere_is_lost() -> None:
         assert (await kept_in(table)).value.position == FeedPosition(1)
 
 
-async def test_who_has_it_ends_before_another_one_begins_elsewhere(clocks: Clocks) -> None:
+async def test_the_holder_ends_before_another_instance_begins(clocks: Clocks) -> None:
     """State from before a reset is not used after it."""
     async with a_table() as table:
         holding = await taken(table, "a")
@@ -193,7 +193,7 @@ async def test_who_has_it_ends_before_another_one_begins_elsewhere(clocks: Clock
         assert (now.position, now.life, now.holder) == (FeedPosition(1), ID + 1, "")
 
 
-async def test_what_is_given_back_is_given_back_though_it_was_just_put_elsewhere() -> None:
+async def test_a_release_succeeds_after_a_reset() -> None:
     async with a_table() as table:
         holding = await taken(table, "a")
         await table.change(ID, lambda old: msgspec.structs.replace(old, life=old.life + 1))
@@ -204,7 +204,7 @@ async def test_what_is_given_back_is_given_back_though_it_was_just_put_elsewhere
         assert (await kept_in(table)).value == other.value
 
 
-async def test_what_was_removed_is_lost() -> None:
+async def test_a_removed_lease_is_lost() -> None:
     async with a_table() as table:
         holding = await taken(table, "a")
         await table.forget(ID)

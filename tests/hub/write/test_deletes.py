@@ -13,7 +13,7 @@ from naksha.spi.storage import WriteSession
 from tests.hub.write.support import CONTEXT, Desk, feature
 
 
-async def test_what_a_query_finds_is_deleted_as_one_transaction(
+async def test_a_deletion_by_query_is_one_transaction(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "READ_CHUNK_FEATURES", 7)
@@ -50,7 +50,7 @@ async def test_a_deletion_has_no_limit(desk: Desk) -> None:
         await desk.delete(Query(limit=5))
 
 
-async def test_what_was_deleted_a_moment_ago_is_purged(desk: Desk) -> None:
+async def test_recently_deleted_features_can_be_purged(desk: Desk) -> None:
     """Only published tombstones are purged, and another client may not have waited for that."""
     storage = await desk.storage()
     (collection,) = desk.scope.collections or ()

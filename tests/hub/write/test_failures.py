@@ -61,7 +61,7 @@ async def test_the_good_ones_are_written_if_that_is_wanted(desk: Desk, e: str) -
 
 
 @pytest.mark.parametrize("transactional", [True, False])
-async def test_what_is_nested_too_deep_is_refused_also_where_it_is_patched(
+async def test_deeply_nested_features_are_refused_also_in_patches(
     desk: Desk, transactional: bool
 ) -> None:
     await desk.write(feature("x", deep={}))
@@ -127,7 +127,7 @@ async def test_wrong_types_are_reported_as_json_types(desk: Desk, sent: Any, mes
     assert message in refused.value.message
 
 
-async def test_an_empty_request_is_no_failure(desk: Desk) -> None:
+async def test_an_empty_request_succeeds(desk: Desk) -> None:
     assert await desk.write(transactional=False) == Written()
     assert await desk.write() == Written()
     assert await desk.modify() == Written()

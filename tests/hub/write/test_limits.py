@@ -40,7 +40,7 @@ async def test_no_more_features_are_created_than_the_token_allows(
     assert (swapped.inserted, swapped.deleted) == (("d",), ("a",))
 
 
-async def test_the_limit_is_kept_whoever_else_writes(desk: Desk) -> None:
+async def test_the_limit_holds_with_concurrent_writers(desk: Desk) -> None:
     first = modification(feature("first"))
     await write(desk, first)
     tried = await asyncio.gather(
@@ -51,7 +51,7 @@ async def test_the_limit_is_kept_whoever_else_writes(desk: Desk) -> None:
     assert len(refused) == 6
 
 
-async def test_the_limit_is_kept_by_those_who_make_the_collection(desk: Desk) -> None:
+async def test_the_limit_holds_for_the_first_writers_of_a_collection(desk: Desk) -> None:
     tried = await asyncio.gather(
         *(write(desk, modification(feature(f"f{n}"))) for n in range(6)), return_exceptions=True
     )
@@ -82,7 +82,7 @@ async def test_all_collections_of_a_space_count(desk: Desk) -> None:
     assert (await put("c", "road")).updated == ("c",), "it only moves"
 
 
-async def test_who_has_no_limit_may_go_on_and_others_still_change(desk: Desk) -> None:
+async def test_actors_without_a_limit_may_create_and_others_may_update(desk: Desk) -> None:
     await desk.write(*(feature(id) for id in "abcde"))
     assert (await write(desk, modification(feature("a", name="A")))).updated == ("a",)
     with pytest.raises(Forbidden):

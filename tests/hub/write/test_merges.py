@@ -21,7 +21,7 @@ def edited(state: State, said: str, **properties: object) -> Feature:
 
 
 @pytest.mark.parametrize("said", ["uuid", "version"])
-async def test_what_both_sides_did_is_merged(desk: Desk, said: str) -> None:
+async def test_changes_of_both_sides_are_merged(desk: Desk, said: str) -> None:
     first, second = await two_versions(desk)
     written = await desk.write(edited(first, said, mine=5), e="merge")
     assert written.updated == ("a",)

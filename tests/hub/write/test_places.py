@@ -21,7 +21,7 @@ from tests.hub.write.support import ACTOR, Desk, feature
 SIGNED = Attribution("tests", None)
 
 
-async def test_what_creates_nothing_makes_no_collection(desk: Desk) -> None:
+async def test_requests_that_create_no_feature_create_no_collection(desk: Desk) -> None:
     await desk.write(ids=("a",), e="delete")
     await desk.write(feature("a"), ne="retain")
     await desk.delete()

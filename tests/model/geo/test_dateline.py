@@ -38,7 +38,7 @@ def box(west: float, south: float, east: float, north: float) -> Json:
 
 
 @given(geometries())
-def test_what_is_on_earth_and_not_wide_stays_the_very_same(geometry: Json | None) -> None:
+def test_narrow_geometries_within_the_world_are_returned_unchanged(geometry: Json | None) -> None:
     assume(geometry is not None)
     assert geometry is not None
     west, _, east, _ = shape(geometry).bounds
@@ -61,7 +61,7 @@ def test_points_are_wrapped(lon: float, wrapped: float) -> None:
     )
 
 
-def test_points_far_apart_are_no_jump() -> None:
+def test_distant_points_are_not_a_crossing() -> None:
     points = {"type": "MultiPoint", "coordinates": [[-179.0, 1.0], [179.0, 6.0]]}
     assert bounded_geometry(points) == (points, None)
 
@@ -257,7 +257,7 @@ def test_members_of_a_collection_are_mended() -> None:
         {"type": "GeometryCollection", "geometries": 5},
     ],
 )
-def test_what_is_no_geometry_is_left_to_the_storage(geometry: Json) -> None:
+def test_values_that_are_not_geometries_are_left_to_the_storage(geometry: Json) -> None:
     mended = bounded_geometry(geometry)
     assert geometry_problem(mended.geometry) is not None
 

@@ -86,7 +86,7 @@ def test_a_batch_gives_what_each_gives_alone(shapes: list[Geometry]) -> None:
 
 
 @given(broken_geometries())
-def test_what_the_rules_refuse_is_refused_and_nothing_else(shape: object) -> None:
+def test_exactly_the_geometries_that_the_rules_refuse_are_refused(shape: object) -> None:
     problem = None if shape is None else geometry_problem(shape)
     if problem is None:
         encode_geometries(features(shape))

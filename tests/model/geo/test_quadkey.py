@@ -95,6 +95,6 @@ def test_positions_off_the_earth_are_refused(point: tuple[float, float]) -> None
 
 
 @pytest.mark.parametrize("key", ["4", "0x", "0 1", "-1", "0" * 19, "٣"])
-def test_other_texts_are_no_quad_keys(key: str) -> None:
+def test_other_texts_are_not_quad_keys(key: str) -> None:
     with pytest.raises(InvalidArgument, match="not a quad key"):
         bounds(key)

@@ -168,6 +168,6 @@ def test_a_state_id_is_read_in_either_form() -> None:
         "",
     ],
 )
-def test_what_names_no_state_is_no_state_id(text: str) -> None:
+def test_a_uuid_that_names_no_state_is_not_a_state_id(text: str) -> None:
     with pytest.raises(InvalidArgument):
         parse_state_id(text)

@@ -118,7 +118,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("change", BAD)
-async def test_what_is_not_a_new_feature_is_refused(connect: Connect, change: str) -> None:
+async def test_rows_that_are_not_new_features_are_refused(connect: Connect, change: str) -> None:
     shell = await connect()
     await begin(shell)
     table = await fill(shell, "3", await shell.fetchval("SELECT naksha_txn()"))

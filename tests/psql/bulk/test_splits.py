@@ -153,7 +153,7 @@ def test_each_leaf_of_each_moment_is_in_one_split(size: int) -> None:
         assert sorted(leaves) == (list(LEAVES) if 3 < moment <= 77 else [])
 
 
-async def test_no_partition_known_is_no_reason_to_leave_history_out() -> None:
+async def test_history_is_read_even_if_no_partition_is_known() -> None:
     assert cut(3, 9, []) == [(3, 9, LEAVES)]
 
 
@@ -239,7 +239,7 @@ async def test_an_aborted_read_leaves_no_connection_open(
     await until(nobody_is_in_a_transaction)
 
 
-async def test_what_history_lost_meanwhile_is_expired_not_missing(
+async def test_history_removed_meanwhile_is_expired_not_missing(
     storage: PsqlStorage, places: Handle
 ) -> None:
     await places.change(history_enabled=False)

@@ -196,7 +196,7 @@ async def test_a_part_that_lost_features_is_not_applied(
         assert ids_of(await job.handle.live()) == ["old"]
 
 
-async def test_a_forgotten_table_is_no_trouble(storage: PsqlStorage, connect: Connect) -> None:
+async def test_an_abandoned_table_does_no_harm(storage: PsqlStorage, connect: Connect) -> None:
     connection = await connect()
     job = StagingJob(storage, "places")
     part = await job.stage([point("x")])
@@ -326,7 +326,7 @@ async def test_large_features_are_written_some_at_a_time(
 @pytest.mark.usefixtures("small_steps")
 @pytest.mark.parametrize("is_new", [True, False])
 @pytest.mark.parametrize("twice", range(0, 40, 13))
-async def test_what_is_staged_twice_is_found_wherever_it_is(
+async def test_duplicates_are_found_across_staging_tables(
     storage: PsqlStorage, is_new: bool, twice: int
 ) -> None:
     job = StagingJob(storage, "bulk" if is_new else "places")
@@ -343,7 +343,7 @@ async def test_what_is_staged_twice_is_found_wherever_it_is(
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_who_deletes_waits_for_those_who_write(storage: PsqlStorage, mode: WriteMode) -> None:
+async def test_deleting_waits_for_writers(storage: PsqlStorage, mode: WriteMode) -> None:
     handle = Handle(storage, "places")
     await handle.create(point("old"))
     async with storage.write("app") as session:
@@ -358,7 +358,7 @@ async def test_who_deletes_waits_for_those_who_write(storage: PsqlStorage, mode:
     assert applied.deleted == (2 if mode is WriteMode.MIRROR else 0)
 
 
-async def test_who_is_overtaken_tries_again(storage: PsqlStorage, connect: Connect) -> None:
+async def test_an_overtaken_apply_is_retried(storage: PsqlStorage, connect: Connect) -> None:
     """A transaction with a greater number has written the feature that is staged."""
     handle = Handle(storage, "places")
     await handle.create(point("x", n=0), point("y", n=0))
@@ -411,7 +411,7 @@ async def test_an_attempt_copies_while_it_checks(storage: PsqlStorage) -> None:
     assert found == {f"f{n}": n for n in range(30_000)}
 
 
-async def test_what_is_deleted_on_a_branch_is_found_some_at_a_time(
+async def test_deletions_on_a_branch_are_found_in_chunks(
     storage: PsqlStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = Handle(storage, "places")

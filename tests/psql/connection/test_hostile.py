@@ -81,7 +81,9 @@ async def roads_of(storage: PsqlStorage, query: Query) -> list[str]:
 # ---- Injection -----------------------------------------------------------------------------------
 
 
-async def test_nasty_texts_are_only_texts(storage: PsqlStorage, connect: Connect) -> None:
+async def test_hostile_texts_are_stored_and_found_verbatim(
+    storage: PsqlStorage, connect: Connect
+) -> None:
     def made(key: str) -> dict[str, Any]:
         xyz = {"tags": [tag_of(key)], "crid": key}
         return feature(key, **{key: key, "@ns:com:here:xyz": xyz})
@@ -126,7 +128,7 @@ async def test_the_namespace_is_nobodys_property(storage: PsqlStorage) -> None:
     assert key == "@ns:com:here:xyz"
 
 
-async def test_nasty_collections_are_not_found_or_refused(storage: PsqlStorage) -> None:
+async def test_hostile_collection_ids_are_not_found_or_refused(storage: PsqlStorage) -> None:
     for name in [*NASTY_COLLECTIONS, *UNSAYABLE]:
         with pytest.raises((CollectionNotFound, InvalidArgument)):
             await storage.page(name, Query())
@@ -141,7 +143,7 @@ async def test_nasty_collections_are_not_found_or_refused(storage: PsqlStorage) 
     assert {info.id for info in await storage.collections()} == {"roads", "places"}
 
 
-async def test_what_no_database_can_say_is_refused_as_input(storage: PsqlStorage) -> None:
+async def test_texts_that_the_database_cannot_store_are_refused(storage: PsqlStorage) -> None:
     for text in UNSAYABLE:
         for query in (
             Query(ids=(text,)),

@@ -42,7 +42,9 @@ async def test_a_change_of_a_collection_does_not_wait_for_an_idle_writer_for_eve
     await writer.execute("COMMIT")
 
 
-async def test_a_writer_names_who_keeps_the_collection_closed(bare: str, connect: Connect) -> None:
+async def test_a_waiting_writer_names_the_holder_of_the_write_gate(
+    bare: str, connect: Connect
+) -> None:
     admin, writer = await connect(application_name="admin"), await connect(lock_timeout="500ms")
     await begin(admin)
     await admin.execute(CHANGE)

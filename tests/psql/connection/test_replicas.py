@@ -268,7 +268,7 @@ async def test_a_storage_opens_while_its_replica_is_dead(
     await storage.close()
 
 
-async def test_a_replica_that_has_not_heard_of_the_storage_is_no_mistake(
+async def test_a_replica_without_the_storage_yet_is_not_an_error(
     primary: PostgresCluster, standby: PostgresCluster, served: list[Replica | None]
 ) -> None:
     standby.start()

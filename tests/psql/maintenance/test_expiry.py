@@ -80,7 +80,7 @@ async def test_a_pin_keeps_half_a_day(aging: Aging) -> None:
     await expect(aging, len(aging.versions) - 2, before)
 
 
-async def test_what_is_gone_cannot_be_pinned(aging: Aging) -> None:
+async def test_expired_versions_cannot_be_pinned(aging: Aging) -> None:
     await aging.storage.maintain()
     with pytest.raises(Expired):
         await aging.storage.pin("late", aging.versions[0], "roads")
@@ -127,7 +127,7 @@ async def test_a_detach_that_was_interrupted_is_finished(
     await expect(aging, 3, [*before, await aging.at(aging.versions[-1])])
 
 
-async def test_what_was_detached_but_not_dropped_is_swept(aging: Aging) -> None:
+async def test_detached_partitions_are_dropped_later(aging: Aging) -> None:
     row = await aging.plain.fetchrow(
         "SELECT * FROM naksha_expire_next('roads', $1)", aging.clock.now_ms()
     )

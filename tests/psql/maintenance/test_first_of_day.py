@@ -137,7 +137,9 @@ async def aged(dsn: str) -> AsyncIterator[Aging]:
 
 
 @pytest.mark.postgres
-async def test_a_prepared_first_transaction_of_a_day_blocks_nobody(dsn: str, aged: Aging) -> None:
+async def test_a_prepared_first_transaction_of_a_day_blocks_no_writer(
+    dsn: str, aged: Aging
+) -> None:
     first, second = await connect_to(dsn), await connect_to(dsn, lock_timeout="2s")
     at = FAR_DAY + timedelta(days=30)
     await start(first, at)

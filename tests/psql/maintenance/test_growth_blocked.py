@@ -72,7 +72,7 @@ async def test_objects_on_the_only_leaf_are_named_before_writers_wait(
     assert await staging_tables(connection) == 0
 
 
-async def test_what_is_found_at_the_swap_only_is_named_too(
+async def test_obstacles_found_only_at_the_swap_are_named(
     storage: PsqlStorage, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A view that is created while growth fills the tables."""
@@ -92,7 +92,7 @@ async def test_what_is_found_at_the_swap_only_is_named_too(
     assert await staging_tables(connection) == 0
 
 
-async def test_one_that_cannot_grow_does_not_stop_others(
+async def test_a_collection_that_cannot_grow_does_not_stop_others(
     storage: PsqlStorage, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(growth, "GROW_ROWS", 50)

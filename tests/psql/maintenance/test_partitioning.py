@@ -217,7 +217,7 @@ async def test_updates_and_deletes_move_and_remove(
     check(await storage.partitioning("roads"), await keys_at(storage))
 
 
-async def test_what_is_not_published_does_not_count(
+async def test_unpublished_transactions_are_not_counted(
     storage: PsqlStorage, connection: Direct
 ) -> None:
     """A transaction with a lower number is open, so nothing after it is published."""
@@ -549,7 +549,7 @@ async def test_maintenance_does_it_too(storage: PsqlStorage, connection: Direct)
         assert sum((await stored(connection))["properties"]["by_qrid"].values()) == size
 
 
-async def test_an_open_storage_does_it_when_told_to(
+async def test_an_open_storage_partitions_at_the_configured_interval(
     storage: PsqlStorage, connection: Direct, database: str
 ) -> None:
     second = await PsqlStorage.open(database, "parts", partition_every_s=3600)

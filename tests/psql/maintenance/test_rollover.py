@@ -57,9 +57,7 @@ class HandClock:
 # ---- Numbers -------------------------------------------------------------------------------------
 
 
-async def test_who_began_before_midnight_and_asks_after_it_gets_the_new_day(
-    bare: str, connect: Connect
-) -> None:
+async def test_a_number_drawn_after_midnight_has_the_new_day(bare: str, connect: Connect) -> None:
     early, late = await connect(), await connect()
     await start(early, BEFORE)
     await start(late, MIDNIGHT)
@@ -80,7 +78,7 @@ async def test_who_began_before_midnight_and_asks_after_it_gets_the_new_day(
     await check_log(late)
 
 
-async def test_who_asked_before_midnight_keeps_the_old_day_and_is_published_first(
+async def test_a_number_drawn_before_midnight_keeps_the_old_day_and_is_published_first(
     bare: str, connect: Connect
 ) -> None:
     early, late = await connect(), await connect()

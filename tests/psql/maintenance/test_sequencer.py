@@ -357,7 +357,7 @@ async def test_a_prepared_transaction_holds_publication_back() -> None:
         await other.close()
 
 
-async def test_a_database_with_another_default_isolation_is_no_trap(
+async def test_another_default_isolation_of_the_database_does_no_harm(
     bare: str, connect: Connect
 ) -> None:
     """With a snapshot older than the locks, a number could be skipped for ever."""

@@ -56,7 +56,7 @@ async def shell(connect: Connect, storage: PsqlStorage) -> Direct:
     return connection
 
 
-async def test_what_is_damaged_is_read_and_marked(storage: PsqlStorage, shell: Direct) -> None:
+async def test_damaged_features_are_read_and_marked(storage: PsqlStorage, shell: Direct) -> None:
     version = await storage.resolve(HEAD)
     await begin(shell)
     await shell.execute("UPDATE roads SET jsondata = jsonb_set(jsondata, '{properties,n}', '2')")
@@ -103,7 +103,7 @@ async def test_the_feed_goes_on_over_what_is_damaged(storage: PsqlStorage, shell
     assert "good" in {state.id for state in changes}
 
 
-async def test_what_is_damaged_is_reported(storage: PsqlStorage, shell: Direct) -> None:
+async def test_damaged_features_are_reported(storage: PsqlStorage, shell: Direct) -> None:
     found = await storage.mismatches("roads", 100)
     assert {mismatch.id for mismatch in found} == BAD.keys()
     assert all("geometry" in mismatch.message for mismatch in found)

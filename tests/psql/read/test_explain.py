@@ -212,7 +212,7 @@ async def test_a_part_touches_only_its_leaves(filled: Direct, part: QueryPart, l
         assert plan.sequential == (plan.of_head() if is_sorted else set()), "along the ids"
 
 
-async def test_what_is_deleted_is_found_along_the_ids(filled: Direct) -> None:
+async def test_deleted_features_are_found_by_the_index_of_ids(filled: Direct) -> None:
     after = MatchingState("r5", "")
     layers = [statements.LayerTables("roads", None)]
     text, values = found_statement(layers, Query(limit=50), (), after)
@@ -345,7 +345,7 @@ QUERIES = {
 
 
 @pytest.mark.parametrize("name", QUERIES)
-async def test_what_the_library_asks_uses_indices(filled: Direct, txn: int, name: str) -> None:
+async def test_queries_of_the_library_use_indices(filled: Direct, txn: int, name: str) -> None:
     for states in States:
         asked = msgspec.structs.replace(QUERIES[name], states=states)
         for at in (None, txn):
@@ -412,7 +412,7 @@ async def test_states_that_began_since_are_found_by_their_beginning(
 
 
 @pytest.mark.parametrize("name", [n for n, query in QUERIES.items() if query.spatial is not None])
-async def test_what_the_library_asks_of_points_uses_indices(
+async def test_queries_of_the_library_on_points_use_indices(
     filled: Direct, txn: int, name: str
 ) -> None:
     for states in States:
@@ -436,7 +436,7 @@ SCANNING = {
 
 
 @pytest.mark.parametrize("name", SCANNING)
-async def test_what_has_no_index(filled: Direct, name: str) -> None:
+async def test_queries_without_an_index(filled: Direct, name: str) -> None:
     """The exceptions that docs/storage.md names."""
     plan = await explain(filled, *_flat(statements.states("roads", SCANNING[name], None)))
     assert plan.sequential == plan.of_head()

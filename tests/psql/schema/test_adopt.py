@@ -215,7 +215,7 @@ async def test_plain_tables_without_the_newer_column_are_taken_too(
         (["('{\"id\": \"a\"}', 'POINT EMPTY', 4)"], "Coordinates|Empty geometry"),
     ],
 )
-async def test_what_cannot_be_a_feature_stops_it_and_is_named(
+async def test_a_row_that_is_not_a_feature_stops_the_adoption_and_is_named(
     storage: PsqlStorage, connection: Direct, rows: list[str], message: str
 ) -> None:
     await connection.execute("CREATE TABLE old (jsondata jsonb, geo geometry, i bigint)")

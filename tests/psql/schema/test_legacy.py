@@ -74,7 +74,7 @@ async def test_application_and_author_are_set_in_any_order(
     assert await author_of(connection, "b") == ("app", "app"), "the author was of the other one"
 
 
-async def test_an_author_alone_is_no_application(connection: Direct) -> None:
+async def test_an_author_without_an_application_is_refused(connection: Direct) -> None:
     with pytest.raises(asyncpg.PostgresError, match="No application id is set"):
         async with connection.transaction():
             await connection.execute("SELECT xyz_config.naksha_tx_set_author('me')")

@@ -508,7 +508,7 @@ async def test_indices_of_the_log_are_built_while_others_write(database: str) ->
     await onlooker.close()
 
 
-async def test_what_a_killed_build_left_is_made_again(database: str) -> None:
+async def test_an_index_of_a_killed_build_is_built_again(database: str) -> None:
     await make_older(database)
     online = [step for step in installer.migrations() if "_online_" in step[0]]
     await set_up(database, [step for step in installer.migrations() if step not in online])

@@ -194,7 +194,7 @@ class TestReader:
         with pytest.raises(ReadOnly, match="read_only"):
             await PsqlStorage.open(as_role(bare, role), "test")
 
-    async def test_what_is_not_there_is_not_made(self, database: str) -> None:
+    async def test_missing_roles_are_not_created(self, database: str) -> None:
         with pytest.raises(NotFound):
             await PsqlStorage.open(database, read_only=True)
 
@@ -259,7 +259,7 @@ async def test_a_hot_standby_is_opened_read_only(postgres_cluster: PostgresClust
         await storage.close()
 
 
-async def test_what_runs_as_the_owner_has_a_fixed_search_path_and_is_for_writers(
+async def test_security_definer_functions_have_a_fixed_search_path_and_are_for_writers(
     bare: str, connect: Connect, role: str
 ) -> None:
     connection = await connect()

@@ -75,7 +75,7 @@ async def waits(shell: Direct) -> bool:
     return found
 
 
-async def test_what_a_first_writer_takes_back_was_never_there(branch: Branch) -> None:
+async def test_a_rolled_back_first_write_creates_no_overlay(branch: Branch) -> None:
     await rolled_back(branch.storage, lambda s: s.delete("roads", ["a", "b"]))
     assert [s.id for s in await all_of(branch.storage, Query())] == ["a", "b"]
     await put(branch.storage, point("b", n=2))
@@ -193,7 +193,7 @@ async def test_a_collection_goes_with_its_overlays(storage: PsqlStorage, connect
     assert int((await get(storage, "x")).uuid.rsplit(":", 1)[1]) > 2
 
 
-async def test_what_a_branch_needs_is_kept_and_its_days_are_merged(
+async def test_history_needed_by_a_branch_is_kept_and_its_days_are_merged(
     bare: str, connect: Connect
 ) -> None:
     clock = DayClock(date(2031, 5, 1))

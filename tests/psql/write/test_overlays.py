@@ -236,7 +236,7 @@ async def test_the_log_says_where_a_transaction_wrote(storage: PsqlStorage, bran
     assert await branch.storage.transactions(where=LogFilter(authors=("ann",))) == [ours]
 
 
-async def test_overlays_are_no_collections(
+async def test_overlays_are_not_collections(
     storage: PsqlStorage, branch: Branch, connect: Connect
 ) -> None:
     await put(branch.storage, point("a", n=7))
@@ -268,7 +268,7 @@ async def test_collections_are_those_of_the_base(storage: PsqlStorage, branch: B
             await call
 
 
-async def test_what_can_be_done_on_main_only(branch: Branch) -> None:
+async def test_operations_on_main_only_are_refused_on_a_branch(branch: Branch) -> None:
     for work in (
         lambda s: s.create_collection(CollectionInfo(id="more")),
         lambda s: s.change_collection("roads", CollectionChange(author="me")),
@@ -320,7 +320,7 @@ async def test_a_change_of_the_collection_holds_on_the_branch(
         [BranchLayer(2, None), BranchLayer(1, 4), BranchLayer(MAIN, 5)],
     ],
 )
-async def test_what_are_no_layers(storage: PsqlStorage, layers: list[BranchLayer]) -> None:
+async def test_invalid_layers_are_refused(storage: PsqlStorage, layers: list[BranchLayer]) -> None:
     with pytest.raises(InvalidArgument):
         storage.on_branch(layers)
 

@@ -189,7 +189,9 @@ for _ in range(9):
 
 
 @pytest.mark.parametrize("geometry", [*BAD_JSON, DEEP], ids=lambda g: json.dumps(g)[:50])
-async def test_what_the_library_refuses_is_refused(shell: Direct, geometry: Any) -> None:
+async def test_geometries_that_the_library_refuses_are_refused(
+    shell: Direct, geometry: Any
+) -> None:
     assert geometry_problem(geometry) is not None
     for statement in (
         "INSERT INTO roads (jsondata) VALUES ($1)",

@@ -55,7 +55,7 @@ async def test_the_plan_of_an_empty_leaf_serves_a_full_one(connect: Connect) -> 
     assert "using roads_p" in lines
 
 
-async def test_plans_that_somebody_has_forgotten_are_made_again(connect: Connect) -> None:
+async def test_deallocated_plans_are_prepared_again(connect: Connect) -> None:
     connection = await connect()
     await put(connection, "roads", "one")
     (plan,) = await kept(connection)

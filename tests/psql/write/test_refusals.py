@@ -105,9 +105,7 @@ async def both_forms(shell: Direct, source: str) -> list[str]:
 
 
 @pytest.mark.parametrize("table", ["roads", f"roads_p{LEAF}"])
-async def test_what_was_changed_since_it_was_read_is_not_overwritten(
-    shell: Direct, table: str
-) -> None:
+async def test_concurrent_changes_are_not_overwritten(shell: Direct, table: str) -> None:
     update = f"UPDATE {table} SET jsondata = {WITH_UUID}"
     upsert = "SELECT naksha_upsert('roads', jsonb_build_object('id', 'a', 'properties', $1::jsonb))"
     head = (await both_forms(shell, "roads"))[0]
@@ -253,7 +251,7 @@ async def test_upsert_takes_the_lock_as_an_option(shell: Direct) -> None:
 
 
 @pytest.mark.parametrize("table", ["roads", f"roads_p{LEAF}"])
-async def test_features_that_on_conflict_would_skip_are_told(shell: Direct, table: str) -> None:
+async def test_features_that_on_conflict_would_skip_are_refused(shell: Direct, table: str) -> None:
     skip = f"INSERT INTO {table} (jsondata) VALUES %s ON CONFLICT DO NOTHING"
     taken, free = '(\'{"id": "a", "z": 2}\')', f'(\'{{"id": "{NEIGHBOUR}"}}\')'
     for rows in (taken, f"{free}, {taken}", f"{free}, {free}"):
@@ -397,7 +395,7 @@ async def test_every_table_of_the_storage_is_guarded(shell: Direct) -> None:
     assert open_tables == []
 
 
-async def test_writers_must_say_who_they_are_in_every_transaction(shell: Direct) -> None:
+async def test_the_app_id_is_required_in_every_transaction(shell: Direct) -> None:
     writes = [
         'INSERT INTO roads (jsondata) VALUES (\'{"id": "n"}\')',
         "UPDATE roads SET jsondata = jsonb_set(jsondata, '{n}', '2')",
@@ -462,7 +460,7 @@ async def test_the_transaction_goes_on_after_a_refusal_in_a_savepoint(shell: Dir
     assert found["log"][-1][:4] == (2, 0, 0, 0)
 
 
-async def test_what_is_no_tag_is_not_kept_as_one(shell: Direct) -> None:
+async def test_invalid_tags_are_not_stored(shell: Direct) -> None:
     await begin(shell)
     for number, tags in enumerate(["5", '"t"', '{"a": 1}', '["t", 5]', "null", "[null]"]):
         await shell.execute(
@@ -492,7 +490,7 @@ XYZ_AFTER = {
 
 
 @pytest.mark.parametrize("xyz", XYZ_AFTER)
-async def test_what_the_namespace_of_an_update_does_not_say_stays(shell: Direct, xyz: str) -> None:
+async def test_namespace_members_missing_in_an_update_are_kept(shell: Direct, xyz: str) -> None:
     made = {"id": "u", "properties": {"@ns:com:here:xyz": {"tags": ["t"], "crid": "c"}}}
     sent = {"id": "u", "properties": {"@ns:com:here:xyz": json.loads(xyz)}}
     for statement in (
@@ -511,7 +509,7 @@ async def test_what_the_namespace_of_an_update_does_not_say_stays(shell: Direct,
         await shell.execute("ROLLBACK")
 
 
-async def test_nobody_can_say_by_hand_that_a_feature_has_heights(shell: Direct) -> None:
+async def test_clients_cannot_set_the_mark_of_heights(shell: Direct) -> None:
     marks = ("true", "false", "null", "[1]")
     whole = "SELECT convert_from(naksha_feature(geo, jsondata), 'UTF8')::jsonb - 'properties'"
     for mark in marks:

@@ -61,7 +61,7 @@ async def test_a_transaction_that_says_so_can_be_prepared(
     await check_log(shell)
 
 
-async def test_one_that_does_not_is_refused_while_the_sequencer_sleeps(
+async def test_a_transaction_that_does_not_say_so_cannot_be_prepared_while_the_sequencer_sleeps(
     shell: Direct, storage: PsqlStorage
 ) -> None:
     async def is_refused() -> bool:

@@ -79,7 +79,7 @@ async def counted(storage: PsqlStorage, version: Any = HEAD) -> list[tuple[int, 
 @pytest.mark.parametrize("writer", [by_library, by_plain_sql])
 @pytest.mark.parametrize("when", ["BEFORE", "AFTER"])
 @pytest.mark.parametrize("table", ["roads", "roads_del", "naksha_tx"])
-async def test_what_a_users_trigger_writes_is_versioned(
+async def test_writes_of_a_users_trigger_are_versioned(
     storage: PsqlStorage, shell: Direct, writer: Any, when: str, table: str
 ) -> None:
     await add_trigger(shell, COUNT, table, when)

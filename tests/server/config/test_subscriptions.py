@@ -297,9 +297,7 @@ def test_another_process_goes_on_after_one_was_killed(pair: Pair, receiver: Rece
     assert status(other, "roads")["instance"] == pair.names[1 - dead]
 
 
-def test_one_that_was_stopped_and_wakes_up_late_moves_nothing(
-    pair: Pair, receiver: Receiver
-) -> None:
+def test_a_subscription_that_resumes_late_moves_nothing(pair: Pair, receiver: Receiver) -> None:
     """It is stopped while a delivery is under way, and goes on when another one has taken over."""
     late = pair.holder()
     other = pair.clients[1 - late]

@@ -285,7 +285,7 @@ def test_a_merge_has_a_rule_for_conflicts(
         (b"[" * 100_000, "body"),
     ],
 )
-def test_a_body_that_is_no_features_is_refused(
+def test_a_body_without_features_is_refused(
     client: httpx.Client, town: str, body: bytes, field: str
 ) -> None:
     error(client.post(f"{town}/features", content=body, headers=GEO_JSON), 400, field)

@@ -19,7 +19,7 @@ def meta(client: httpx.Client) -> str:
     return f"/spaces/{id}/meta"
 
 
-def test_they_are_written_read_and_removed(client: httpx.Client, meta: str) -> None:
+def test_meta_features_are_written_read_and_removed(client: httpx.Client, meta: str) -> None:
     assert client.get(meta).json() == {"type": "FeatureCollection", "features": []}
     for n in (1, 2):
         note = NOTE | {"id": "a/b", "properties": {"n": n}}

@@ -63,7 +63,7 @@ def test_a_token_is_needed_where_there_are_keys(client: httpx.Client, minter: Mi
     assert client.get("/spaces", headers={"Authorization": f"bearer  {minter()}"}).is_success
 
 
-def test_health_is_for_everybody_but_not_in_detail(client: httpx.Client, minter: Minter) -> None:
+def test_health_is_public_but_its_details_are_not(client: httpx.Client, minter: Minter) -> None:
     assert client.get("/health-status").status_code == 200
     assert client.get("/health-status", headers=bearer("nonsense")).status_code == 200
     assert client.get("/health-status?detailed").status_code == 401

@@ -213,7 +213,9 @@ def test_files_of_an_archive_are_read_by_others(
     assert all(month.geometry.notna().any() for month in months)
 
 
-def test_what_a_tag_needs_stays(spark: SparkSession, location: str, tmp_path: Path) -> None:
+def test_states_needed_by_a_tag_are_kept(
+    spark: SparkSession, location: str, tmp_path: Path
+) -> None:
     imported(location, EDITS)
     with naksha.connect(location, app_id="test") as db:
         db.versions.tag("february", "3")
@@ -224,7 +226,7 @@ def test_what_a_tag_needs_stays(spark: SparkSession, location: str, tmp_path: Pa
     assert found(spark, location, tmp_path / "archive", 1) == {"a": 1, "b": 1, "c": 1}
 
 
-def test_who_adds_to_an_archive_is_alone(
+def test_one_job_at_a_time_adds_to_an_archive(
     spark: SparkSession, location: str, tmp_path: Path
 ) -> None:
     imported(location, EDITS)
@@ -284,7 +286,7 @@ def test_nothing_is_as_old_as_can_be_asked_for(
     assert (done.states, done.segment) == (0, None)
 
 
-def test_the_directory_of_an_archive_is_no_pattern(
+def test_the_directory_of_an_archive_is_not_a_pattern(
     spark: SparkSession, file: str, tmp_path: Path
 ) -> None:
     imported(file, EDITS)
@@ -327,7 +329,7 @@ MORE = [EditStep(ms(5, 1), [place("a", 10)]), EditStep(ms(5, 2), [place("a", 11)
 @pytest.mark.parametrize(
     ("loses", "oldest"), [(expired_by_others, 6), (without_history, 9)], ids=["expired", "off"]
 )
-def test_what_was_lost_between_two_segments_is_expired(
+def test_states_lost_between_two_segments_are_expired(
     spark: SparkSession,
     file: str,
     tmp_path: Path,
@@ -492,7 +494,7 @@ def test_nothing_is_dropped_that_was_not_read_back(
 
 
 @pytest.mark.parametrize("how", [shortened, Path.unlink])
-def test_what_an_earlier_job_archived_is_read_again_before_it_is_dropped(
+def test_states_archived_by_an_earlier_job_are_verified_before_they_are_dropped(
     spark: SparkSession, file: str, tmp_path: Path, how: Callable[[Path], None]
 ) -> None:
     imported(file, EDITS)

@@ -27,7 +27,7 @@ class FailingProgress(SilentProgress):
 
 
 @pytest.mark.parametrize("phase", ["drop", "count what is left"])
-def test_who_cancels_after_something_was_dropped_is_told_what(
+def test_a_cancellation_after_a_drop_reports_what_was_dropped(
     spark: SparkSession, file: str, tmp_path: Path, phase: str
 ) -> None:
     imported(file, EDITS)
@@ -37,7 +37,7 @@ def test_who_cancels_after_something_was_dropped_is_told_what(
         content(file, 1)
 
 
-def test_who_cancels_before_has_all_that_was_there(
+def test_a_cancellation_before_the_drop_keeps_everything(
     spark: SparkSession, file: str, tmp_path: Path
 ) -> None:
     imported(file, EDITS)

@@ -290,7 +290,7 @@ def test_many_files_are_compared_as_versioning_does_once_they_are_loaded(
     check_any_file(spark, small_town, seeds, tmp_path)
 
 
-def test_what_changed_and_changed_back_is_no_change(spark: SparkSession, small_town: Town) -> None:
+def test_changes_that_were_undone_are_not_changes(spark: SparkSession, small_town: Town) -> None:
     first = small_town.put(point("a", 1.0, 2.0, n=1), point("b", 1.0, 2.0, n=1))
     small_town.put(point("a", 1.0, 2.0, n=2), point("b", -0.0, 2.0, n=1))
     small_town.put(point("a", 1.0, 2.0, n=1), point("b", 0.0, 2.0, n=1.0))
@@ -415,7 +415,7 @@ def test_files_that_cannot_be_compared(
     assert counts_of(diff(spark, spec, SilentProgress())) == (1, 0, 0)
 
 
-def test_what_makes_no_sense_is_refused(
+def test_inconsistent_options_are_refused(
     spark: SparkSession, small_town: Town, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidArgument, match="requires a version other than HEAD"):

@@ -159,7 +159,7 @@ def test_readers_take_cells_for_texts(
 
 
 @pytest.mark.parametrize("states", [States.DELETED, States.ALL])
-def test_what_was_deleted_is_not_exported(
+def test_deleted_features_are_not_exported(
     spark: SparkSession, small_town: Town, tmp_path: Path, states: States
 ) -> None:
     """A load of the files would bring it back to life."""

@@ -89,7 +89,7 @@ def test_files_are_read_by_their_exact_names(place: StorageRef, tmp_path: Path) 
         ("a.jsonl.bz2", b"nothing", "a.jsonl.bz2 cannot be read"),
     ],
 )
-def test_what_is_no_history_is_named(
+def test_an_invalid_history_is_reported(
     name: str, content: bytes, words: str, place: StorageRef, tmp_path: Path
 ) -> None:
     path = tmp_path / name

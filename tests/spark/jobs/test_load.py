@@ -127,7 +127,7 @@ def test_files_of_all_kinds_give_the_same_features(
     assert messages.count("a.geojson") == 1
 
 
-def test_what_is_wrong_is_told_with_its_line_and_the_rest_is_loaded(
+def test_invalid_records_are_reported_with_their_line_and_the_rest_is_loaded(
     spark: SparkSession, tmp_path: Path, location: str
 ) -> None:
     path = tmp_path / "mixed.geojsonl"
@@ -341,7 +341,9 @@ def test_a_new_collection_has_the_settings_that_are_wanted(
     assert (made.max_age, made.id_prefix, made.optimal_partitioning) == (7, "p-", True)
 
 
-def test_what_features_lack_is_told(spark: SparkSession, tmp_path: Path, small_town: Town) -> None:
+def test_missing_members_are_reported(
+    spark: SparkSession, tmp_path: Path, small_town: Town
+) -> None:
     location, heard = small_town.place.location, RecordedProgress()
     (tmp_path / "a.csv").write_text("code,shape,lon,lat\na,POINT (1 2),,\nb,POINT (1 2),1,2\n")
     some = load(spark, spec_of(location, tmp_path / "a.csv"), heard)
@@ -373,7 +375,7 @@ class CancelDuringWrite(SilentProgress):
             raise Cancelled("The job was cancelled")
 
 
-def test_what_was_written_is_told_although_it_was_cancelled(
+def test_a_cancelled_load_reports_what_it_has_written(
     spark: SparkSession, tmp_path: Path, small_town: Town
 ) -> None:
     location = small_town.place.location
@@ -414,7 +416,7 @@ def test_a_format_can_be_named(spark: SparkSession, tmp_path: Path, location: st
     assert done.created == 3
 
 
-def test_what_is_no_point_is_rejected_where_only_points_are_taken(
+def test_only_points_are_accepted_in_a_collection_of_points(
     spark: SparkSession, tmp_path: Path, location: str
 ) -> None:
     line = {"type": "LineString", "coordinates": [[1, 2], [3, 4]]}
@@ -436,7 +438,7 @@ def test_what_is_no_point_is_rejected_where_only_points_are_taken(
     [{"mode": WriteMode.MIRROR}, {"mode": WriteMode.REPLACE, "key": ("properties", "kind")}],
     ids=str,
 )
-def test_what_was_rejected_is_not_deleted_unless_that_is_wanted(
+def test_rejected_features_are_deleted_only_on_request(
     spark: SparkSession, tmp_path: Path, small_town: Town, deleting: dict[str, Any]
 ) -> None:
     location, path = small_town.place.location, tmp_path / "a.geojsonl"
@@ -478,7 +480,7 @@ def test_a_delivery_without_features_deletes_nothing_unless_that_is_wanted(
     assert (mirrored("\n", delete_all=True).deleted, content(location)) == (1, {})
 
 
-def test_what_was_exported_comes_back_as_it_was(
+def test_exported_features_are_loaded_unchanged(
     spark: SparkSession, tmp_path: Path, small_town: Town
 ) -> None:
     over = {"type": "LineString", "coordinates": [[-170, 10], [170, -10]]}

@@ -45,7 +45,7 @@ def test_lines_are_those_of_the_file(tmp_path: Path) -> None:
     assert broken == [(9, "has 3 columns, not 2", "c,1,2"), (10, "has 1 columns, not 2", "d")]
 
 
-def test_bytes_that_are_no_text_are_rejected_with_their_lines(tmp_path: Path) -> None:
+def test_invalid_utf_8_is_rejected_with_its_lines(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"id,n\na,1\nb,\xff\xfe\nc\xff\nd,4\n")
     rows = read(path, "id", "n")
@@ -68,7 +68,7 @@ def test_texts_are_read_in_the_encoding_that_is_named(tmp_path: Path) -> None:
     assert rows[2][PROBLEM].startswith("cannot be decoded: 'charmap' codec can't decode byte 0x81")
 
 
-def test_blanks_around_names_are_no_part_of_them(tmp_path: Path) -> None:
+def test_blanks_around_names_are_trimmed(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('id , lon,"lat " , the name\na,1,2,x\n')
     assert delimited._names_in(FilePiece(str(path))) == ["id", "lon", "lat", "the name"]
@@ -89,7 +89,7 @@ def test_a_row_may_be_long(tmp_path: Path) -> None:
     ]
 
 
-def test_a_quote_that_is_never_closed_is_told_with_its_line(tmp_path: Path) -> None:
+def test_an_unclosed_quote_is_reported_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text('id,n\na,1\nb,"2\nc,3\n')
     with pytest.raises(

@@ -34,13 +34,13 @@ def test_integer_ids_are_exact() -> None:
     assert records.column("problem").null_count == len(ids)
 
 
-def test_ids_that_nobody_could_keep_exact_are_rejected() -> None:
+def test_ids_without_an_exact_representation_are_rejected() -> None:
     records = records_of("x", given("9223372036854775808", "9007199254740993.0", "1e20", "1"))
     problems = records.column("problem").to_pylist()
     assert [problem and problem.partition(" ")[0] for problem in problems] == ["id"] * 3 + [None]
 
 
-def test_bytes_that_are_no_text_and_deep_nests_are_rejected_with_their_lines(
+def test_invalid_utf_8_and_deep_nesting_are_rejected_with_their_lines(
     tmp_path: Path,
 ) -> None:
     good = json.dumps(feature("a", 1, 2, n="ä"), ensure_ascii=False).encode()
@@ -65,7 +65,7 @@ def broken_lines(records: pa.RecordBatch) -> list[Any]:
     return [row["line"] for row in rows if row["problem"] is not None]
 
 
-def test_a_document_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_document_that_is_not_text_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.geojson"
     path.write_bytes(b'{"type":"\xff"}')
     assert format_of(spec_of("file:x", path), [str(path)]) is FileFormat.GEOJSON
@@ -129,7 +129,7 @@ def test_nothing_is_read_beyond_the_end_of_a_piece(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_a_byte_order_mark_is_no_part_of_what_follows(tmp_path: Path, name: str) -> None:
+def test_a_byte_order_mark_is_skipped(tmp_path: Path, name: str) -> None:
     texts = [json.dumps(feature(id_, 1, 2)) for id_ in "ab"]
     path = written(tmp_path / name, texts, codecs.BOM_UTF8)
     assert format_of(spec_of("file:x", path), [str(path)]).value.startswith("geojson")
@@ -198,7 +198,7 @@ def test_a_feature_with_a_reference_system_of_its_own_is_not_misread() -> None:
     assert records_of("x", texts, "EPSG:3857").column("problem").null_count == 3
 
 
-def test_numbers_that_are_no_degrees_are_taken_as_they_are() -> None:
+def test_numbers_outside_of_degrees_are_unchanged() -> None:
     given_ = [feature("a", 894_000, 6_500_000), {**feature("b", 1, 2), "geometry": {"type": "x"}}]
     texts = [(n, json.dumps(each).encode()) for n, each in enumerate(given_)]
     records = records_of("x", texts, "EPSG:3857")

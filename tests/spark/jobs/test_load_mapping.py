@@ -22,7 +22,7 @@ def bare(id_: str, properties: str) -> str:
     return json.dumps(feature(id_, 1, 2)).replace('"properties": {}', f'"properties": {properties}')
 
 
-def test_properties_that_are_no_plain_object_are_rejected(
+def test_properties_other_than_a_plain_object_are_rejected(
     spark: SparkSession, tmp_path: Path, small_town: Town
 ) -> None:
     location = small_town.place.location
@@ -128,9 +128,7 @@ def test_a_column_that_would_get_the_name_of_another_one_is_refused(
     )
 
 
-def test_what_all_features_get_counts_more_than_a_column(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_constants_of_the_mapping_override_columns(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,lon,lat,a,b\nx,1,2,3,4\n")
     spec = spec_of("file:x", tmp_path / "a.csv", mapping=Mapping(constants={"b": 5}))
     (row,) = records_of(spark, spec)[0].collect()

@@ -50,7 +50,7 @@ def record_of(found: CheckedBatch) -> dict[str, Any]:
     return made
 
 
-def test_a_record_is_told_with_its_geometry_and_all_else() -> None:
+def test_rejected_records_are_reported_with_geometry_and_all_members() -> None:
     line = shapely.to_wkb(shapely.LineString([(1, 2), (3, 4)]))
     row = {"id": "a", "geometry": line, "properties": '{"n":1}', "members": '{"m":2}'}
     assert record_of(checked({**row, "tags": ["t"]}, points_only=True)) == {
@@ -68,7 +68,7 @@ def test_a_record_is_told_with_its_geometry_and_all_else() -> None:
     assert record_of(checked({"problem": "p", "record": '{"as": "it was"}'})) == {"as": "it was"}
 
 
-def test_what_is_told_of_a_record_has_an_end() -> None:
+def test_the_reported_text_of_a_record_is_limited() -> None:
     long, length_max = "x" * 100_000, limits.REJECT_LENGTH_MAX
     (reported,) = checked({"id": long, "properties": "{}"}).rejected.to_pylist()
     mark = " … (truncated, 100000 characters in total)"
@@ -168,7 +168,7 @@ def test_geometries_stay_as_they_are_at_the_date_line_if_that_is_wanted() -> Non
         assert records.num_rows - records.column("problem").null_count == problems
 
 
-def test_many_that_are_wrong_are_told_each() -> None:
+def test_every_invalid_record_is_reported() -> None:
     rows = [{"id": f"f{n}", "properties": "{" if n % 3 else "{}"} for n in range(700)]
     found = checked(*rows)
     assert found.rejected.column("line").to_pylist() == [n + 1 for n in range(700) if n % 3]

@@ -111,7 +111,7 @@ def test_times_are_loaded_alike_in_every_session(
     assert abroad.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
 
 
-def test_what_geopandas_writes_is_loaded_and_compared(
+def test_files_of_geopandas_are_loaded_and_compared(
     spark: SparkSession, tmp_path: Path, small_town: Town
 ) -> None:
     """With its times, which have nanoseconds, in whatever way it is packed."""
@@ -185,7 +185,7 @@ def test_columns_that_spark_reads_are_the_same_by_pyarrow(
 @pytest.mark.parametrize(
     "type_", [pa.decimal256(50, 2), pa.struct([pa.field("u", pa.uuid())])], ids=str
 )
-def test_a_type_that_cannot_be_read_is_told_with_its_column(
+def test_an_unreadable_type_is_reported_with_its_column(
     spark: SparkSession, tmp_path: Path, type_: pa.DataType
 ) -> None:
     path = tmp_path / "a.parquet"
@@ -207,7 +207,7 @@ def test_a_type_that_cannot_be_read_is_told_with_its_column(
     ],
     ids=str,
 )
-def test_what_a_file_says_of_its_geometries_is_right_or_told(tmp_path: Path, geo: Any) -> None:
+def test_wrong_geometry_metadata_is_reported(tmp_path: Path, geo: Any) -> None:
     rows = pa.table({"id": ["a"], "geometry": [shapely.to_wkb(shapely.Point(1, 1))]})
     rows = rows.replace_schema_metadata({"geo": json.dumps(geo)})
     pq.write_table(rows, tmp_path / "a.parquet")
@@ -218,7 +218,7 @@ def test_what_a_file_says_of_its_geometries_is_right_or_told(tmp_path: Path, geo
 
 
 @pytest.mark.parametrize("name", ["a", "a[1]"])
-def test_a_damaged_file_is_told(
+def test_a_damaged_file_is_reported(
     spark: SparkSession, tmp_path: Path, small_town: Town, name: str
 ) -> None:
     """The error is the same with each reader."""
@@ -232,9 +232,7 @@ def test_a_damaged_file_is_told(
     assert error.value.field == "files"
 
 
-def test_names_of_files_are_no_patterns(
-    spark: SparkSession, tmp_path: Path, small_town: Town
-) -> None:
+def test_file_names_are_not_patterns(spark: SparkSession, tmp_path: Path, small_town: Town) -> None:
     names = ["a[1]", "a{b}", "a:b", "a*", "a b%20", "a\\b", "a?"]
     for name in [*names, "ab", "a1"]:
         pq.write_table(pa.table({"id": [name], "lon": [1.0]}), tmp_path / f"{name}.parquet")
@@ -401,7 +399,7 @@ def test_files_of_a_directory_are_known_whatever_letters_their_endings_have(
     assert done.left_out == (str(tmp_path / "in/c.csv.gz"),)
 
 
-def test_files_of_a_directory_that_are_left_out_are_told(tmp_path: Path) -> None:
+def test_skipped_files_of_a_directory_are_reported(tmp_path: Path) -> None:
     reported = ["_b.csv", "_old/c.csv", "c.csv.gz", "d.CSV.txt", "lone.dbf"]
     beside = ["_SUCCESS", ".a.csv.crc", "_report.json", "_manifest.json", "a.csv.rejects.jsonl"]
     beside += ["s.dbf", "s.shp.xml", "s.cpg", "g.gfs"]
@@ -438,7 +436,7 @@ def test_one_of_several_layers_must_be_named(
     assert loaded(spark, small_town.place.location, path, layer="rivers").created == 2
 
 
-def test_a_table_of_styles_beside_it_is_no_second_layer(
+def test_a_table_of_styles_is_not_a_second_layer(
     spark: SparkSession, tmp_path: Path, small_town: Town
 ) -> None:
     path = tmp_path / "a.gpkg"

@@ -41,7 +41,7 @@ class UnexpectedProgress(SilentProgress):
     ],
     ids=["diff", "export", "partition", "verify"],
 )
-def test_what_the_same_job_has_made_is_its_result(
+def test_output_of_an_earlier_attempt_of_the_job_is_its_result(
     spark: SparkSession, small_town: Town, tmp_path: Path, job: AnyJob, more: dict[str, Any]
 ) -> None:
     """Its process may have died after that, before anybody heard of it."""
@@ -69,7 +69,7 @@ class SampleReport(msgspec.Struct):
     number: int
 
 
-def test_a_directory_of_others_is_no_result(tmp_path: Path) -> None:
+def test_a_foreign_directory_is_not_a_result(tmp_path: Path) -> None:
     output = tmp_path / "out"
     assert earlier_report(str(output), "one", SampleReport) is None
     output.mkdir()
@@ -100,7 +100,7 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
-def test_what_the_dead_have_left_is_swept_and_nothing_else(tmp_path: Path) -> None:
+def test_only_leftovers_of_dead_jobs_are_removed(tmp_path: Path) -> None:
     target = tmp_path / "out"
     others = {".out.x", ".out.0123.lock", ".outer." + "a" * 32, "out.lock"}
     for name in others:
@@ -129,7 +129,7 @@ def test_what_the_dead_have_left_is_swept_and_nothing_else(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
-def test_what_was_put_aside_comes_back_unless_it_was_replaced(
+def test_a_set_aside_result_is_restored_unless_it_was_replaced(
     tmp_path: Path, is_replaced: bool
 ) -> None:
     """The directories are those of a process that died between two renames, or after them."""

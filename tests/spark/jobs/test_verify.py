@@ -39,7 +39,7 @@ XYZ = "@ns:com:here:xyz"
 IDS = [f"f{n}" for n in range(9)]
 
 
-def test_a_curve_is_no_shape_and_hides_no_others() -> None:
+def test_a_curve_is_reported_and_hides_no_other_violation() -> None:
     curve = bytes.fromhex("010800000003000000") + bytes(48)
     schema = pa.schema([COLUMNS.field(name).with_nullable(True) for name in READ])
     rows = [{"geometry": wkb} for wkb in (curve, shapely.to_wkb(shapely.Point(1, 2)), None)]
@@ -136,9 +136,7 @@ async def test_a_fork_keeps_the_ids_of_old_states(spark: SparkSession, tmp_path:
     assert (report.violations, report.found, report.states) == ({}, [], 6)
 
 
-def test_what_had_the_same_name_is_none_of_its_business(
-    spark: SparkSession, small_town: Town
-) -> None:
+def test_a_namesake_of_the_collection_is_not_checked(spark: SparkSession, small_town: Town) -> None:
     small_town.put(point("a", 1.0, 2.0))
     small_town.run(lambda session: session.drop_collection("places"))
     small_town.call(lambda storage: storage.maintain())
@@ -452,7 +450,7 @@ async def in_another_leaf(connection: Any, id_: str) -> None:
         await connection.execute(text)
 
 
-async def test_what_is_broken_is_told(spark: SparkSession, town: Town, tmp_path: Path) -> None:
+async def test_violations_are_reported(spark: SparkSession, town: Town, tmp_path: Path) -> None:
     history_of(town)
     lines: dict[str | None, dict[str, set[Invariant]]] = {
         None: CASES | (IN_A_FILE if town.is_file else IN_A_DATABASE),
@@ -509,7 +507,9 @@ class ExpiringProgress(SilentProgress):
         self.lines.append(text)
 
 
-def test_what_expires_meanwhile_is_not_missed(spark: SparkSession, small_town: Town) -> None:
+def test_states_that_expire_during_the_check_are_not_missing(
+    spark: SparkSession, small_town: Town
+) -> None:
     for n in range(3):
         small_town.put(point("a", 1.0 + n, 2.0))
     progress = ExpiringProgress(small_town)
@@ -531,7 +531,7 @@ class WritingProgress(SilentProgress):
         self._town.delete(f"f{self._count}")
 
 
-def test_others_may_write_where_there_is_no_history(spark: SparkSession, town: Town) -> None:
+def test_other_writers_are_allowed_without_history(spark: SparkSession, town: Town) -> None:
     for n in range(3):
         town.put(point("a", 1.0 + n, 2.0), point("b", 1.0, 2.0))
     switch_history(town, False)

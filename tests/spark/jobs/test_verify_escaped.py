@@ -30,7 +30,7 @@ async def attached_by_hand(connection: asyncpg.Connection, leaf: str) -> None:
         await connection.execute(text)
 
 
-async def test_writes_that_escaped_the_history_are_told(
+async def test_writes_missing_in_the_history_are_reported(
     spark: SparkSession, database_town: Town
 ) -> None:
     town = database_town

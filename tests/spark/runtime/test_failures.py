@@ -74,7 +74,7 @@ def test_any_error_of_ours_is_read_from_a_traceback(
     assert failure_of(found) == failure_of(error)
 
 
-def test_what_others_raise_is_not_ours() -> None:
+def test_foreign_errors_are_not_naksha_errors() -> None:
     assert failure_of(RuntimeError("(field 'id')")) is None
     assert failure_in("acme.errors.InvalidArgument: no (field 'id')") is None
 

@@ -19,7 +19,7 @@ from tests.spark.towns import COLLECTION, Town
 @pytest.mark.parametrize(
     "master", ["local", "local[*]", "spark://127.0.0.1:7077", "spark://[::1]:1"]
 )
-def test_a_driver_whose_executors_are_here_listens_to_nobody_else(master: str) -> None:
+def test_a_driver_with_local_executors_listens_on_loopback_only(master: str) -> None:
     settings = default_settings(master)
     assert settings["spark.driver.host"] == settings["spark.driver.bindAddress"] == LOOPBACK
 

@@ -100,7 +100,7 @@ def test_a_file_that_is_gone_is_not_found(tmp_path: Path) -> None:
     assert not path_of(place).exists()
 
 
-def test_a_file_that_was_made_anew_is_read_and_written(tmp_path: Path) -> None:
+def test_a_recreated_file_is_read_and_written(tmp_path: Path) -> None:
     place, elsewhere = file_in(tmp_path), file_in(tmp_path, "elsewhere")
     fill(place, "old")
     assert held(place) == ["old"]
@@ -114,7 +114,7 @@ def test_a_file_that_was_made_anew_is_read_and_written(tmp_path: Path) -> None:
     assert held(place) == ["new", "newer"]
 
 
-def test_the_end_of_the_old_file_is_no_harm_to_the_new_one(tmp_path: Path) -> None:
+def test_closing_the_old_file_does_not_affect_the_new_one(tmp_path: Path) -> None:
     """SQLite keeps what is not in the file yet in one beside it, which goes by the same name."""
     place = file_in(tmp_path)
     fill(place, "old")
@@ -130,7 +130,7 @@ def test_the_end_of_the_old_file_is_no_harm_to_the_new_one(tmp_path: Path) -> No
     assert held(place) == ["new", "newer"]
 
 
-def test_whoever_reads_a_file_reads_it_to_its_end(tmp_path: Path) -> None:
+def test_a_reader_of_a_replaced_file_reads_it_to_the_end(tmp_path: Path) -> None:
     place = file_in(tmp_path)
     fill(place, "a", "b", "c")
     reading = existing_storage(place).iterate(ids)
@@ -142,7 +142,7 @@ def test_whoever_reads_a_file_reads_it_to_its_end(tmp_path: Path) -> None:
 # ---- How many are open ---------------------------------------------------------------------------
 
 
-def test_few_that_nobody_uses_are_open(tmp_path: Path) -> None:
+def test_few_unused_storages_stay_open(tmp_path: Path) -> None:
     places = [file_in(tmp_path, f"town{n}") for n in range(MORE)]
     for place in places:
         fill(place, "a")
@@ -153,7 +153,7 @@ def test_few_that_nobody_uses_are_open(tmp_path: Path) -> None:
     assert threads() <= limits.SPARK_IDLE_STORAGES_MAX + 1
 
 
-def test_what_somebody_uses_stays_open(tmp_path: Path) -> None:
+def test_storages_in_use_stay_open(tmp_path: Path) -> None:
     place, info = file_in(tmp_path), CollectionInfo(id=COLLECTION)
     fill(place, "a", "b", "c")
     reading = existing_storage(place).iterate(ids)

@@ -13,7 +13,7 @@ WORKERS = 2
 """Number of workers that the session of the tests runs at once."""
 
 
-def test_what_modules_have_made_is_looked_at_once(spark: SparkSession) -> None:
+def test_objects_of_imported_modules_are_frozen_once(spark: SparkSession) -> None:
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import naksha.spark  # noqa: F401 - as a task of ours does
 

@@ -203,7 +203,7 @@ def test_the_storage_tests_properties(
 
 
 @pytest.mark.long
-def test_what_the_storage_sees_otherwise_is_left_to_spark(
+def test_filters_with_other_semantics_are_left_to_spark(
     spark: SparkSession, roads: Town, kept: dict[str, set[str]]
 ) -> None:
     for condition in LEFT:

@@ -262,7 +262,7 @@ def plan_of(table: Any) -> str:
 
 
 @pytest.mark.parametrize("condition", LEFT)
-def test_what_cannot_be_asked_is_left_to_spark(
+def test_filters_without_an_equivalent_are_left_to_spark(
     spark: SparkSession, town: Town, condition: str
 ) -> None:
     table = town.table(spark, pushFilters="true").where(condition)

@@ -270,7 +270,7 @@ def test_a_table_without_history_is_read_at_head(spark: SparkSession, growing: T
     assert ids_in(table) == ids_in(table.where("id > 'a'")) == ["new", "old"]
 
 
-def test_what_is_not_there_is_told_by_load(spark: SparkSession, growing: Town) -> None:
+def test_missing_objects_are_reported_by_load(spark: SparkSession, growing: Town) -> None:
     for load in (by_format, by_features):
         with pytest.raises(
             AnalysisException, match="The collection 'nobody' does not exist"
@@ -390,7 +390,7 @@ def through_spark(cases: Sequence[tuple[Any, str]]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("options", "words"), REFUSED)
-def test_what_cannot_be_read_is_refused(town: Town, options: dict[str, str], words: str) -> None:
+def test_invalid_read_options_are_refused(town: Town, options: dict[str, str], words: str) -> None:
     source = NakshaSource(CaseInsensitiveDict({**town.options(), **options}))
     with pytest.raises(NakshaError, match=words):
         source.reader(source.schema()).partitions()

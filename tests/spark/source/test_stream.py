@@ -510,6 +510,6 @@ def test_options_that_a_stream_cannot_have(
     assert caught.value.field == field
 
 
-def test_a_partition_of_nobody_is_empty(streamed: Town) -> None:
+def test_a_partition_without_a_split_is_empty(streamed: Town) -> None:
     reader = reader_of(streamed, streamed.call(new_collection))
     assert list(reader.read(InputPartition(None))) == []

@@ -113,7 +113,7 @@ def test_many_writes_are_what_a_model_says(
     check_writes(spark, target, writes)
 
 
-def test_one_changeset_tells_who_wrote_what(spark: SparkSession, target: Town) -> None:
+def test_one_changeset_records_author_and_changes(spark: SparkSession, target: Town) -> None:
     name, before = fresh(), len(log(target))
     table = frame(spark, {f"f{n}": n for n in range(40)}, parts=4)
     info = CollectionInfo(id=name, max_age=9, id_prefix="p:", author="owner")
@@ -201,7 +201,7 @@ NUMBERS = """
 """
 
 
-def test_numbers_that_json_has_not_are_no_texts(spark: SparkSession, target: Town) -> None:
+def test_non_finite_numbers_are_not_written_as_texts(spark: SparkSession, target: Town) -> None:
     name = fresh()
     naksha.spark.write(spark.sql(NUMBERS.format("NaN", 1)), target.location, name, app_id="test")
     (state,) = held(target, name)
@@ -352,7 +352,7 @@ def test_nothing_at_all_is_written_once(spark: SparkSession, target: Town) -> No
     assert (again.repeated, numbers(target, name)) == (True, {"b": 1})
 
 
-def test_what_was_written_has_not_failed(
+def test_a_committed_write_has_not_failed(
     spark: SparkSession, target: Town, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark lost the process that had done it, before it answered."""

@@ -33,7 +33,7 @@ async def test_an_error_on_the_way_out_does_not_hide_a_cancellation() -> None:
     assert tries == 1
 
 
-async def test_a_time_out_inside_of_a_task_is_no_cancellation() -> None:
+async def test_a_timeout_inside_of_a_task_is_not_a_cancellation() -> None:
     try:
         async with asyncio.timeout(0):
             await asyncio.sleep(3600)

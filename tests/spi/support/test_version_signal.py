@@ -24,7 +24,7 @@ class Log:
         return self.last
 
 
-async def test_what_is_known_already_is_not_waited_for() -> None:
+async def test_a_known_version_is_returned_without_waiting() -> None:
     log = Log()
     log.last = 7
     assert await VersionSignal(FOREVER_S).wait_beyond(6, FOREVER_S, log.look) == 7

@@ -87,7 +87,7 @@ async def test_processes_stage_while_another_one_writes(storage: SqliteStorage, 
     assert not path.with_name(f"{path.name}-staging").exists()
 
 
-async def test_what_is_applied_waits_for_who_writes(path: Path) -> None:
+async def test_applying_waits_for_the_writer(path: Path) -> None:
     storage = await SqliteStorage.open(path, busy_s=0.2)
     job = StagingJob(storage, INFO)
     await job.stage([point("x")])
@@ -128,7 +128,7 @@ async def test_killed_in_the_midst_of_applying(storage: SqliteStorage, path: Pat
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
 
-async def test_who_stages_is_left_alone_until_it_is_dead(
+async def test_a_staging_process_is_left_alone_while_it_lives(
     storage: SqliteStorage, path: Path
 ) -> None:
     process = await start(path, "hang", "job", "x")
@@ -229,7 +229,7 @@ async def test_a_part_of_a_storage_that_was_here_before_is_refused(
         await made.close()
 
 
-async def test_what_cannot_be_removed_was_written_all_the_same(
+async def test_a_write_succeeds_even_if_staged_files_cannot_be_removed(
     storage: SqliteStorage, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(files: StagingFiles, job: str) -> None:
@@ -246,7 +246,7 @@ async def test_what_cannot_be_removed_was_written_all_the_same(
     assert staging(path) == []
 
 
-async def test_what_is_deleted_on_a_branch_is_found_some_at_a_time(
+async def test_deletions_on_a_branch_are_found_in_chunks(
     storage: SqliteStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     places = Handle(storage, "places")

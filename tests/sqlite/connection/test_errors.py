@@ -19,7 +19,7 @@ from naksha.sqlite.connection.errors import translated
         ("SELECT " + ", ".join("1" * 3_000), 0),
     ],
 )
-def test_a_statement_that_asks_for_too_much_is_no_damage(statement: str, count: int) -> None:
+def test_a_statement_beyond_a_limit_is_not_reported_as_damage(statement: str, count: int) -> None:
     connection = sqlite3.connect(":memory:")
     text = statement.replace("?", ", ".join("?" * count)) if count else statement
     with pytest.raises(LimitExceeded), translated():

@@ -26,7 +26,7 @@ stored beside those for clients; damage of only the former is not visible to cli
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_what_is_damaged_is_read(storage: SqliteStorage, path: Path, kind: str) -> None:
+async def test_damaged_features_are_read(storage: SqliteStorage, path: Path, kind: str) -> None:
     roads = Handle(storage, "roads")
     await roads.create(*(point(id, text="good", n=1) for id in ("a", "bad", "z")))
     await damage(path, "roads", "bad", kind)

@@ -116,7 +116,9 @@ async def test_no_scan(filled: tuple[Path, int], query: Query, past: bool, state
 
 @pytest.mark.parametrize("states", [States.LIVE, States.DELETED], ids=lambda s: s.name)
 @pytest.mark.parametrize("query", SCANNING.values(), ids=SCANNING)
-async def test_what_has_no_index(filled: tuple[Path, int], query: Query, states: States) -> None:
+async def test_queries_without_an_index(
+    filled: tuple[Path, int], query: Query, states: States
+) -> None:
     """The exceptions that docs/sqlite.md names."""
     path, _ = filled
     assert scans(path, msgspec.structs.replace(query, states=states), None) == [WHOLE]

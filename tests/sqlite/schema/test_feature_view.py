@@ -230,7 +230,7 @@ async def test_refused(storage: SqliteStorage, path: Path, statement: str) -> No
     assert ids_of(await places.live()) == ["there"]
 
 
-async def test_what_only_the_library_finds_invalid_is_read_as_null_with_a_mark(
+async def test_geometries_invalid_for_the_library_only_are_read_as_null_with_a_mark(
     storage: SqliteStorage, path: Path
 ) -> None:
     """A ring that is not closed: SQL does not look that far."""

@@ -90,7 +90,7 @@ async def test_a_new_file_is_planned_with_them_at_once(tmp_path: Path) -> None:
         assert (await storage._writer.task(plan))[0] == BY_ROW
 
 
-async def test_those_of_a_users_own_tables_stay(tmp_path: Path) -> None:
+async def test_statistics_of_user_tables_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "a.naksha"
     async with opened(path):
         pass

@@ -150,9 +150,7 @@ async def test_equal_content_writes_no_state(storage: SqliteStorage, path: Path)
     assert transaction.signals[0].updated == 1
 
 
-async def test_what_was_changed_since_it_was_read_is_not_overwritten(
-    storage: SqliteStorage, path: Path
-) -> None:
+async def test_concurrent_changes_are_not_overwritten(storage: SqliteStorage, path: Path) -> None:
     roads = Handle(storage, "roads")
     await roads.create(point("a", n=1))
     old = (await roads.get("a")).uuid

@@ -126,7 +126,7 @@ async def test_documents_of_the_largest_depth_are_taken(storage: SqliteStorage, 
     assert ids_of(await Handle(storage, "roads").live()) == ["z"]
 
 
-async def test_a_geometry_stays_and_null_is_no_change_without_one(
+async def test_a_geometry_is_kept_and_null_without_one_is_not_a_change(
     storage: SqliteStorage, path: Path
 ) -> None:
     roads = Handle(storage, "roads")

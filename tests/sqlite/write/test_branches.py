@@ -110,7 +110,7 @@ async def test_the_shell_writes_to_main_only(roads: Handle, branch: BranchCase, 
         await check_history(place)
 
 
-async def test_what_is_done_again_takes_a_table_number_again(
+async def test_a_repeated_write_takes_a_table_number_again(
     roads: Handle, branch: BranchCase
 ) -> None:
     there = branch.on(roads)

@@ -21,7 +21,7 @@ async def check(handle: Handle, *ids: str) -> None:
         assert ids_of(await handle.states(query)) == [*ids]
 
 
-async def test_they_follow_the_library(storage: SqliteStorage, path: Path) -> None:
+async def test_tombstones_follow_writes_of_the_library(storage: SqliteStorage, path: Path) -> None:
     roads = Handle(storage, "roads")
     features = [with_xyz(point(f"k{n}", n, n), tags=["t", f"t{n}"]) for n in range(5)]
     await roads.create(*features)
@@ -35,7 +35,7 @@ async def test_they_follow_the_library(storage: SqliteStorage, path: Path) -> No
     assert rows(path, "SELECT count(*) FROM naksha_gone") == [(1,)]
 
 
-async def test_they_follow_a_branch(storage: SqliteStorage) -> None:
+async def test_tombstones_follow_writes_on_a_branch(storage: SqliteStorage) -> None:
     roads = Handle(storage, "roads")
     await roads.create(*(with_xyz(point(f"k{n}", n, n), tags=["t"]) for n in range(4)))
     await roads.delete("k0", "k1")
@@ -46,7 +46,7 @@ async def test_they_follow_a_branch(storage: SqliteStorage) -> None:
     await check(roads, "k0", "k1")
 
 
-async def test_they_follow_the_shell(storage: SqliteStorage, path: Path) -> None:
+async def test_tombstones_follow_writes_of_the_shell(storage: SqliteStorage, path: Path) -> None:
     roads = Handle(storage, "roads")
     await roads.create(*(with_xyz(point(f"k{n}", n, n), tags=["t"]) for n in range(4)))
     await storage.close()

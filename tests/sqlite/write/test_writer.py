@@ -34,7 +34,7 @@ from naksha.testing.storage.write.suite_concurrency import check_history, check_
 WRITERS = 40
 
 
-async def test_what_comes_together_is_committed_together(
+async def test_concurrent_writes_are_committed_together(
     storage: SqliteStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commits: list[int] = []

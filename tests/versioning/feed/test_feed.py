@@ -300,7 +300,7 @@ async def test_a_filter_is_kept_to_within_parts(storage: Storage) -> None:
     assert {change[3] for change in reported[1].changes} == {0, 1}
 
 
-async def test_a_feature_that_leaves_an_area_is_told_of(storage: Storage) -> None:
+async def test_a_feature_that_leaves_an_area_is_in_the_feed(storage: Storage) -> None:
     await make(storage)
     await put(storage, place("x", 1.0, 1.0, n=0), place("y", 50.0, 1.0, n=0))
     await put(storage, place("x", 50.0, 1.0, n=0))
@@ -321,7 +321,7 @@ async def test_a_feature_that_leaves_an_area_is_told_of(storage: Storage) -> Non
         ]
 
 
-async def test_transactions_without_features_are_told_unless_features_are_asked_for(
+async def test_transactions_without_features_are_in_the_feed_unless_it_is_filtered(
     storage: Storage,
 ) -> None:
     await make(storage)
@@ -381,7 +381,7 @@ async def test_positions_pass_over_what_does_not_match(storage: Storage) -> None
     assert (page.items, page.position, page.last) == ([], FeedPosition(3), 6)
 
 
-async def test_what_a_dropped_collection_had_is_not_passed_over_in_silence(
+async def test_changes_of_a_dropped_collection_are_not_skipped_silently(
     storage: Storage,
 ) -> None:
     await make(storage, "places", "roads")
@@ -413,7 +413,7 @@ async def test_a_version_that_is_gone_is_expired(storage: Storage) -> None:
 
 
 @pytest.mark.parametrize("features_max", [10_000, 1])
-async def test_what_is_too_old_in_a_collection_is_expired_though_the_log_has_it(
+async def test_expired_history_is_expired_even_if_the_log_has_it(
     storage: Storage, features_max: int
 ) -> None:
     """A reader that continues from the reported oldest version receives all later changes."""
@@ -438,7 +438,7 @@ async def test_what_is_too_old_in_a_collection_is_expired_though_the_log_has_it(
         assert all(each.changes and not each.without for each in found)
 
 
-async def test_what_was_written_without_history_is_told_as_signals(storage: Storage) -> None:
+async def test_writes_without_history_are_signals(storage: Storage) -> None:
     """Also when it is on again: it is not too old, it has never been kept."""
     await make(storage)
     for enabled, n in ((True, 1), (False, 2), (False, 3), (True, 4), (True, 5)):

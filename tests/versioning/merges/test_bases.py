@@ -70,9 +70,7 @@ async def test_a_real_conflict_between_crossed_lines_is_reported_whole(storage: 
 
 
 @pytest.mark.parametrize("policy", [MergePolicy.OURS, MergePolicy.THEIRS])
-async def test_bases_that_contradict_each_other_are_no_base(
-    storage: Storage, policy: MergePolicy
-) -> None:
+async def test_contradicting_bases_are_not_used(storage: Storage, policy: MergePolicy) -> None:
     """Each line has decided for another side: neither of them is a change of the other."""
     await make(storage)
     await put(storage, place("a", n=1), place("b", n=1), place("c", n=1))

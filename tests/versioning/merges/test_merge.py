@@ -38,7 +38,7 @@ merges_module = importlib.import_module("naksha.versioning.merges.merge")
 rebase_module = importlib.import_module("naksha.versioning.merges.rebase")
 
 
-async def test_what_only_one_side_changed_is_merged(storage: Storage) -> None:
+async def test_changes_of_only_one_side_are_merged(storage: Storage) -> None:
     await make(storage)
     await put(storage, *(place(id_, n=1, name="x") for id_ in "abcd"))
     fix = await branch(storage)
@@ -348,7 +348,7 @@ async def test_a_child_does_not_bring_again_what_its_parent_brought(storage: Sto
     assert await content(storage) == {"a": {"n": 1}, "c": {}}
 
 
-async def test_what_came_over_another_branch_is_known(storage: Storage) -> None:
+async def test_changes_merged_over_another_branch_are_recognised(storage: Storage) -> None:
     await make(storage)
     await put(storage, place("a", n=1))
     one = await branch(storage, "one")
@@ -392,7 +392,7 @@ async def test_a_child_of_a_branch_that_is_rebased(storage: Storage) -> None:
     assert (await merge(storage, "child", "fix", BOB)).created == {"places": ["c"]}
 
 
-async def test_who_opened_a_branch_before_its_rebase_must_open_it_again(storage: Storage) -> None:
+async def test_a_branch_opened_before_its_rebase_must_be_opened_again(storage: Storage) -> None:
     await make(storage)
     await put(storage, place("a", n=1))
     fix = await branch(storage)
@@ -447,7 +447,7 @@ async def test_a_merge_of_nothing_is_not_later_than_a_rebase(storage: Storage) -
     assert done.created == {"places": ["c"]}
 
 
-async def test_who_has_it_already_has_it_from_then_on(storage: Storage) -> None:
+async def test_equal_changes_of_the_target_count_from_their_transaction(storage: Storage) -> None:
     """Main has the same as the branch, but only since something that is not published yet. What is
     made from the last published version has it not."""
     await make(storage, "places", "roads")

@@ -84,7 +84,9 @@ async def test_attempts_that_come_too_late(
     assert found == {"a": {"n": 2}, "b": {}, "meanwhile1": {}, "meanwhile2": {}}
 
 
-async def test_one_that_fails_for_good(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_rebase_that_fails_permanently(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fix = await prepared(storage)
     write = rebase_module.write_plan
 
@@ -98,7 +100,7 @@ async def test_one_that_fails_for_good(storage: Storage, monkeypatch: pytest.Mon
     await check_untouched(storage, fix)
 
 
-async def test_one_that_is_cancelled(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_cancelled_rebase(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     fix = await prepared(storage)
     write, is_there = rebase_module.write_plan, asyncio.Event()
 

@@ -211,7 +211,7 @@ class TestCommits:
         await check_log(committer, {"a": 1, "b": 1 + others})
         assert (await tallies(committer))[1].writer == ("a" if is_applied else "b")
 
-    async def test_what_stays_unknown_is_called_so_and_keeps_its_objects(
+    async def test_a_commit_with_an_unknown_outcome_is_reported_and_keeps_its_objects(
         self, catalog_backend: CatalogBackend, realm: str
     ) -> None:
         def never_answers(name: str) -> Fault | None:

@@ -101,7 +101,7 @@ class TestFencedInstance:
         assert await keys_of(catalog, realm) == {"a", "b"}
         await slow.close()
 
-    async def test_nor_does_one_who_opens_it_by_an_old_record(
+    async def test_an_instance_with_an_old_record_does_not_open_it(
         self, catalog: Catalog, other_node: Catalog, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         realm = await with_config(catalog)
@@ -120,7 +120,7 @@ class TestFencedInstance:
         fresh = (await other_node.realm(realm.id)).persistence
         assert [pointer.name for pointer in await fresh.list_pointers()] == ["config"]
 
-    async def test_of_two_who_change_it_at_once_one_wins(
+    async def test_one_of_two_concurrent_changes_wins(
         self, catalog: Catalog, other_node: Catalog
     ) -> None:
         realm = await with_config(catalog)
@@ -136,7 +136,7 @@ class TestFencedInstance:
         rows = await catalog.backend.list_pointers(realm.id, "", "", 10)
         assert [(row.name, row.epoch) for row in rows] == [("config", realm.epoch)]
 
-    async def test_what_was_committed_while_two_flip_it_stays(
+    async def test_commits_survive_two_concurrent_flips(
         self, open_catalog: OpenCatalog, catalog: Catalog
     ) -> None:
         random = Random(7)
@@ -302,7 +302,7 @@ class TestOpenRealms:
             changed = await catalog.realms.update(changed, status)
         assert await catalog.realm(realm.id) is not one
 
-    async def test_what_does_not_serve_any_more_is_forgotten(self, catalog: Catalog) -> None:
+    async def test_inactive_realms_are_forgotten(self, catalog: Catalog) -> None:
         realm = await realm_in(catalog, RealmStatus.ACTIVE)
         await catalog.realm(realm.id)
         for status in (RealmStatus.INACTIVE, RealmStatus.PURGING, RealmStatus.PURGED):

@@ -118,7 +118,7 @@ class TestCommitLog:
                 await committer.log.newest_first(str(cursor))
 
     @pytest.mark.parametrize("text", ["", "1", "1.2", "x.1.1", "1.1.1.1", "1.-1.1", "1.1.1 "])
-    async def test_what_is_no_cursor_is_refused(
+    async def test_an_invalid_cursor_is_refused(
         self, catalog_backend: CatalogBackend, realm: str, text: str
     ) -> None:
         committer = await committer_with(catalog_backend, realm, 1)
@@ -136,7 +136,7 @@ class TestCommitLog:
         with pytest.raises(VersionNotFound):
             await again.log.oldest_first(old)
 
-    async def test_what_is_gone_is_expired_and_not_the_end(
+    async def test_removed_entries_are_expired_and_not_the_end(
         self, catalog_backend: CatalogBackend, realm: str
     ) -> None:
         committer = await committer_with(catalog_backend, realm, 60)
@@ -153,7 +153,7 @@ class TestCommitLog:
         with pytest.raises(Expired):
             await log.newest_first(page.cursor)
 
-    async def test_who_waits_is_given_what_comes(
+    async def test_a_waiting_reader_gets_new_entries(
         self, catalog_backend: CatalogBackend, second_backend: CatalogBackend, realm: str
     ) -> None:
         ours = await committer_with(catalog_backend, realm, 1)

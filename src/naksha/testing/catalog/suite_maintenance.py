@@ -47,7 +47,7 @@ async def fill(
 
 
 class TestDatabaseTime:
-    async def test_all_who_have_it_open_get_the_same_time(
+    async def test_all_instances_get_the_same_time(
         self, catalog_backend: CatalogBackend, second_backend: CatalogBackend
     ) -> None:
         began = await catalog_backend.now_us()
@@ -190,7 +190,7 @@ class TestDeletingRealms:
 
 
 class TestClosing:
-    async def test_what_comes_after_is_unavailable(
+    async def test_later_calls_are_unavailable(
         self, catalog_backend: CatalogBackend, second_backend: CatalogBackend, realm: str
     ) -> None:
         row, conditional = pointer("main"), thing(1, token="t")
@@ -203,7 +203,7 @@ class TestClosing:
         assert await get_pointer(catalog_backend, realm, "main") == row
         assert await get(catalog_backend, realm, 1) is None
 
-    async def test_what_was_written_is_there_for_the_next(
+    async def test_the_next_instance_sees_earlier_writes(
         self, catalog_backend: CatalogBackend, second_backend: CatalogBackend, realm: str
     ) -> None:
         rows = [thing(n) for n in range(10)]

@@ -26,13 +26,13 @@ LARGE = 40
 
 
 class TestObjects:
-    async def test_what_is_not_there_is_left_out(
+    async def test_missing_entries_are_left_out(
         self, catalog_backend: CatalogBackend, realm: str
     ) -> None:
         assert await catalog_backend.fetch(realm, [ObjectKey(1), ObjectKey(1, 1)]) == {}
         assert await catalog_backend.fetch(realm, []) == {}
 
-    async def test_they_are_read_as_they_were_written(
+    async def test_objects_are_read_as_they_were_written(
         self, catalog_backend: CatalogBackend, realm: str
     ) -> None:
         rows = [
@@ -139,7 +139,7 @@ class TestObjects:
         assert await catalog_backend.delete_if(other, ObjectKey(1), "t")
         await holds(catalog_backend, realm, [rows[realm]])
 
-    async def test_what_the_caller_does_with_its_buffer_later_is_its_own_business(
+    async def test_later_changes_of_the_callers_buffer_have_no_effect(
         self, catalog_backend: CatalogBackend, realm: str
     ) -> None:
         buffer = bytearray(b"as it was")

@@ -102,7 +102,7 @@ class TestTypedObjects:
         assert [each and each.value for each in found] == [two.value, None, None, one.value]
         assert await persistence.fetch_many([], Blob) == []
 
-    async def test_they_may_be_written_over_and_deleted(
+    async def test_rows_may_be_overwritten_and_deleted(
         self, catalog_backend: CatalogBackend, realm: str, persistence: Persistence
     ) -> None:
         (kept,) = await written(persistence, Blob(b"old"))
@@ -148,9 +148,7 @@ class TestTypedObjects:
         assert found is not None
         assert found.value == Other("hello")
 
-    async def test_what_is_written_conditionally_must_fit_one_row(
-        self, persistence: Persistence
-    ) -> None:
+    async def test_conditional_writes_must_fit_one_row(self, persistence: Persistence) -> None:
         assert await persistence.insert(persistence.new_id(), encoded_in(ROW)) is not None
         with pytest.raises(LimitExceeded, match="conditional write allows at most"):
             await persistence.insert(persistence.new_id(), encoded_in(ROW + 1))
@@ -221,7 +219,7 @@ class TestTypedPointers:
 
     @pytest.mark.parametrize("existing", [0, 1, 2])
     @pytest.mark.parametrize("new", [1, 2, 3, 5, 10])
-    async def test_those_that_are_not_there_are_made(
+    async def test_missing_rows_are_created(
         self, persistence: Persistence, existing: int, new: int
     ) -> None:
         names = [f"p{number:02}" for number in range(existing + new)]

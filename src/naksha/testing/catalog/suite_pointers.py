@@ -89,7 +89,7 @@ def in_byte_order(names: list[str]) -> list[str]:
 
 
 class TestPointerLife:
-    async def test_what_is_not_there_is_left_out(
+    async def test_missing_entries_are_left_out(
         self, catalog_backend: CatalogBackend, realm: str
     ) -> None:
         assert await catalog_backend.fetch_pointers(realm, ["none"]) == {}
@@ -185,7 +185,7 @@ class TestPointerNames:
         assert await catalog_backend.create_pointers(realm, rows) == len(NAMES)
         assert await catalog_backend.fetch_pointers(realm, NAMES) == {r.name: r for r in rows}
 
-    async def test_they_are_listed_in_the_order_of_their_bytes(
+    async def test_pointers_are_listed_in_the_order_of_their_bytes(
         self, catalog_backend: CatalogBackend, realm: str
     ) -> None:
         rows = {name: pointer(name) for name in NAMES}
@@ -283,7 +283,9 @@ class TestPointerList:
             found += [row.name for row in page]
         assert found == names
 
-    async def test_no_page_is_no_rows(self, catalog_backend: CatalogBackend, realm: str) -> None:
+    async def test_a_page_size_of_zero_returns_no_rows(
+        self, catalog_backend: CatalogBackend, realm: str
+    ) -> None:
         await catalog_backend.create_pointer(realm, pointer())
         assert await catalog_backend.list_pointers(realm, "", "", 0) == []
 
@@ -310,7 +312,7 @@ class TestSwap:
             assert await catalog_backend.swap_pointer(realm, wrong, moved(wrong, b"x")) is False
         assert await get_pointer(catalog_backend, realm, "main") == row
 
-    async def test_what_it_pointed_to_before_is_not_compared(
+    async def test_former_targets_of_a_pointer_are_not_compared(
         self, catalog_backend: CatalogBackend, realm: str
     ) -> None:
         row = pointer("main", b"here", previous=b"before")

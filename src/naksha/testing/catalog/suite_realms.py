@@ -178,7 +178,7 @@ class TestRealms:
                 with pytest.raises(RealmInactive, match=status):
                     await catalog.realm(realm.id)
 
-    async def test_what_has_served_waits_before_it_is_purged(
+    async def test_a_realm_that_has_served_waits_before_its_purge(
         self, open_catalog: OpenCatalog
     ) -> None:
         catalog = await Catalog.open(await open_catalog(), tuning=Tuning(quarantine_seconds=3600))
@@ -250,7 +250,7 @@ class TestFence:
         found = await fresh.fetch_many(refs, Thing)
         assert [each and each.value.text for each in found] == ["kept", "kept", None]
 
-    async def test_what_a_fenced_one_left_behind_never_counts(
+    async def test_leftovers_of_a_fenced_instance_have_no_effect(
         self, catalog: Catalog, catalog_backend: CatalogBackend
     ) -> None:
         """The writer died between creating the pointer and checking the realm."""

@@ -89,7 +89,7 @@ class TestAfterTheWrite:
             await WRITES[call](stale, kept)
 
     @pytest.mark.parametrize("call", WRITES)
-    async def test_nothing_written_is_no_doubt(
+    async def test_without_a_write_the_outcome_is_known(
         self, faulty_node: Catalog, faults: FaultyCatalog, call: str
     ) -> None:
         realm = await with_config(faulty_node)
@@ -101,7 +101,7 @@ class TestAfterTheWrite:
             await WRITES[call](persistence, kept)
 
     @pytest.mark.parametrize("call", ["insert", "replace", "create_pointer", "create_pointers"])
-    async def test_what_a_fenced_one_wrote_without_an_answer_is_taken_back(
+    async def test_unacknowledged_writes_of_a_fenced_instance_are_undone(
         self, catalog: Catalog, faulty_node: Catalog, faults: FaultyCatalog, call: str
     ) -> None:
         realm = await with_config(catalog)
@@ -172,7 +172,7 @@ class TestFenceInDoubt:
         rows = await faults.list_pointers(realm.id, "", "", 10)
         assert [row.name for row in rows] == ["config"]
 
-    async def test_one_that_cannot_be_finished_is_in_doubt_and_the_next_one_goes_on(
+    async def test_an_unfinished_commit_is_in_doubt_and_the_next_one_continues(
         self,
         catalog: Catalog,
         faulty_node: Catalog,

@@ -254,7 +254,7 @@ class TestSplits:
         assert {row["txn"]: row["seq_number"] for row in rows}.items() <= versions.items()
         assert len({row["seq_number"] for row in rows}) == 4
 
-    async def test_what_some_transactions_made(self, filled: Handle) -> None:
+    async def test_states_of_selected_transactions(self, filled: Handle) -> None:
         first, last = await filled.published(), await stirred(filled)
         await stir(filled, "later")
         query = Query(states=States.ALL, txn_from=first.txn + 1, txn_to=last.txn + 1)
@@ -314,7 +314,7 @@ class TestSplits:
 class TestSplitsOfMain:
     """Reads by maintenance of a whole collection."""
 
-    async def test_what_is_there_is_read_although_some_of_it_expired(self, filled: Handle) -> None:
+    async def test_remaining_history_is_read_although_some_expired(self, filled: Handle) -> None:
         """Without history the next write removes the planned version of the feature."""
         await filled.change(history_enabled=False)
         at, query = seq(await filled.published()), Query(states=States.ALL)
@@ -332,7 +332,7 @@ class TestSplitsOfMain:
         with pytest.raises(Expired):
             await read_all(filled.storage, await plan(filled.name, query, at))
 
-    async def test_what_is_kept_twice_is_the_same(self, filled: Handle) -> None:
+    async def test_states_stored_twice_are_equal(self, filled: Handle) -> None:
         """Columns that repeat stored content agree with it, also for overwritten states."""
 
         async def work(session: WriteSession) -> None:

@@ -242,7 +242,7 @@ def _unnumbered(state: dict[str, Any]) -> dict[str, Any]:
 
 
 class TestStagingModes:
-    async def test_what_is_equal_is_left_alone(self, places: Handle) -> None:
+    async def test_equal_features_are_left_alone(self, places: Handle) -> None:
         await places.create(with_xyz(point("x", n=1), tags=["t"], crid="c"), point("y", n=1))
         old = await places.get("x")
         # Omitted tags and crid stay as they are.

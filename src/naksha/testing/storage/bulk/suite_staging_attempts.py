@@ -204,9 +204,7 @@ class TestStagingLeases:
             await timed.maintain()
         assert counts(await job.apply()) == (4, 0, 0, 0)
 
-    async def test_who_takes_long_renews_the_lease(
-        self, timed: Storage, clock: MovableClock
-    ) -> None:
+    async def test_long_attempts_renew_the_lease(self, timed: Storage, clock: MovableClock) -> None:
         job = StagingJob(timed, fresh_name())
         await job.stage([point("x")])
         stage = await timed.stage(job.id, job.info)

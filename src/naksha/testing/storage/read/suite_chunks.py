@@ -60,7 +60,7 @@ class TestChunks:
         assert len(found) == len(set(found)) == min(limit, MANY)
         assert set(found) <= set(raw_of(await places.live()))
 
-    async def test_what_is_few_comes_at_once(self, places: Handle) -> None:
+    async def test_small_results_come_in_one_chunk(self, places: Handle) -> None:
         await fill(places, chunks.FIRST)
         (found,) = await chunked(places.storage, places.name, Query(limit=MANY))
         assert len(found) == chunks.FIRST
@@ -96,11 +96,11 @@ class TestChunks:
         (seen,) = await chunked(places.storage, places.name, Query(ids=("p0001",), limit=1))
         assert seen[0].feature["properties"]["n"] == "mine"
 
-    async def test_nothing_is_no_chunk(self, places: Handle) -> None:
+    async def test_an_empty_result_has_no_chunk(self, places: Handle) -> None:
         assert await chunked(places.storage, places.name, Query()) == []
         assert await chunked(places.storage, places.name, Query(ids=("nobody",))) == []
 
-    async def test_who_stops_early_holds_nothing(self, places: Handle) -> None:
+    async def test_a_reader_that_stops_early_holds_nothing(self, places: Handle) -> None:
         await fill(places)
         for _ in range(40):  # more often than there are connections
             found = places.storage.chunks(places.name, Query())
@@ -127,7 +127,7 @@ class TestChunks:
 
 
 class TestChunksOfDroppedCollections:
-    async def test_what_was_dropped_is_not_there(self, places: Handle) -> None:
+    async def test_dropped_collections_are_not_found(self, places: Handle) -> None:
         await fill(places, 3)
         later = 4_000_000_000_000
         await places.storage.run(lambda s: s.drop_collection(places.name, later), APP)

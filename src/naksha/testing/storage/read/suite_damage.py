@@ -52,7 +52,7 @@ async def damaged(places: Handle, damage_storage: StorageDamager, kind: str) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 class TestDamage:
-    async def test_what_is_damaged_is_read_and_marked(
+    async def test_damaged_features_are_read_and_marked(
         self, places: Handle, damage_storage: StorageDamager, kind: str
     ) -> None:
         old = await damaged(places, damage_storage, kind)

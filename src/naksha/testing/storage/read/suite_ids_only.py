@@ -166,7 +166,7 @@ class TestMatchingStates:
             assert await ids(session) == ["new", "c", "b", "a"]
             assert await ids(places.storage) == ["c", "b", "a"]
 
-    async def test_what_is_refused(self, places: Handle) -> None:
+    async def test_unsupported_queries_are_refused(self, places: Handle) -> None:
         storage = places.storage
         with pytest.raises(CollectionNotFound):
             await storage.matching_states(fresh_name(), Query(), sort=(BY_V,))

@@ -81,7 +81,7 @@ class TestPredicates:
             await agree(valued, asking(op, value))
             await agree(valued, Query(where=q.Not(q.Test(KEY, op, value))))
 
-    async def test_what_each_operator_means(self, places: Handle) -> None:
+    async def test_operators_select_the_documented_values(self, places: Handle) -> None:
         values: dict[str, Any] = {"null": None, "one": 1, "two": 2.0, "text": "b", "true": True}
         await places.create(*(feature(key, v=value) for key, value in values.items()))
         await places.create(feature("absent"), feature("list", v=[1, "b"]))
@@ -389,7 +389,7 @@ class TestFilters:
         ):
             assert await agree(places, Query(tags=tags_)) == wanted
 
-    async def test_prefixes_are_no_patterns(self, places: Handle) -> None:
+    async def test_prefixes_are_not_patterns(self, places: Handle) -> None:
         crids = ["a_c", "abc", "a%c", "a\\c", "A_c", "a"]
         await places.create(*(with_xyz(feature(c), crid=c) for c in crids))
         await places.create(point("placed"))
@@ -399,7 +399,7 @@ class TestFilters:
         for digits in (0, 1, 9, 18):
             assert await agree(places, Query(qrid_prefix=qrid[:digits])) == ["placed"]
 
-    async def test_who_and_what(self, zoo: Handle) -> None:
+    async def test_by_app_author_and_action(self, zoo: Handle) -> None:
         for query in (
             Query(authors=("ann",)),
             Query(authors=("ann", "bob")),

@@ -116,7 +116,7 @@ class TestStatistics:
             found = await session.statistics(places.name, fast=True)
             assert (found.count.value, found.bbox.value) == (2, Bbox(5, 5, 7, 7))
 
-    async def test_what_is_not_there(self, places: Handle) -> None:
+    async def test_statistics_of_missing_collections_are_refused(self, places: Handle) -> None:
         with pytest.raises(CollectionNotFound):
             await places.storage.statistics("nobody")
         with pytest.raises(NotYetPublished):

@@ -126,7 +126,7 @@ class TestTilesOfPlaces:
             assert got.is_valid
         assert shape(found["areas"]["geometry"]).area == pytest.approx((0.6 * GRID) ** 2, rel=0.01)
 
-    async def test_what_sticks_out_is_clipped_at_the_buffer(self, places: Handle) -> None:
+    async def test_geometries_are_clipped_at_the_buffer(self, places: Handle) -> None:
         lon, lat = middle(TOWN)
         line = {"type": "LineString", "coordinates": [[lon - 5, lat], [lon + 5, lat]]}
         area = shapely.geometry.mapping(shapely.box(lon - 5, lat - 5, lon + 5, lat + 5))
@@ -151,7 +151,7 @@ class TestTilesOfPlaces:
             tile = msgspec.structs.replace(TOWN, buffer=buffer)
             assert sorted(await features(places, Query(), tile)) == wanted
 
-    async def test_what_is_too_small_to_be_seen_is_left_out(self, places: Handle) -> None:
+    async def test_invisibly_small_geometries_are_left_out(self, places: Handle) -> None:
         lon, lat = middle(TOWN)
         tiny = 1e-9
         area = shapely.geometry.mapping(shapely.box(lon, lat, lon + tiny, lat + tiny))
@@ -193,7 +193,7 @@ PROPERTIES: dict[str, Any] = {
 
 
 class TestTilesOfProperties:
-    async def test_what_is_nested_is_json(self, tiled: Handle) -> None:
+    async def test_nested_properties_are_json(self, tiled: Handle) -> None:
         found = (await features(tiled, Query(), NAMESPACED))["x"]["properties"]
         state = await tiled.get("x")
         assert json.loads(found.pop(XYZ)) == state.xyz
@@ -321,7 +321,7 @@ class TestTilesOfQueries:
         found = await features(places, Query(), WORLD, seq(before))
         assert {key: f["properties"]["n"] for key, f in found.items()} == {"x": 1}
 
-    async def test_what_is_refused(self, places: Handle) -> None:
+    async def test_unsupported_queries_are_refused(self, places: Handle) -> None:
         with pytest.raises(CollectionNotFound):
             await places.storage.tile("nobody", Query(), HEAD, WORLD)
         for wrong in (

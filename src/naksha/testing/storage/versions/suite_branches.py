@@ -192,7 +192,7 @@ class TestBranchesOfBranches:
             ((*(BranchLayer(n, 1) for n in range(1, 10)), BranchLayer(MAIN, 1)), LimitExceeded),
         ],
     )
-    def test_what_no_branch_is(
+    def test_invalid_branches_are_refused(
         self, storage: Storage, layers: Sequence[BranchLayer], error: type[Exception]
     ) -> None:
         with pytest.raises(error):

@@ -41,7 +41,7 @@ def features_of(transaction: Transaction, handle: Handle) -> Signal:
 
 
 class TestLog:
-    async def test_who_when_and_what(self, places: Handle) -> None:
+    async def test_by_author_time_and_action(self, places: Handle) -> None:
         before = await places.published()
         await places.create(point("x"), app="my-app", author="me")
         transaction = await one_transaction(places.storage, before)
@@ -120,7 +120,7 @@ class TestLog:
         signal = features_of(await one_transaction(places.storage, before), places)
         assert signal.bbox == box
 
-    async def test_what_changed_nothing_is_not_in_the_log(self, places: Handle) -> None:
+    async def test_writes_without_changes_are_not_in_the_log(self, places: Handle) -> None:
         await places.create(point("x"))
         before = await places.published()
         await places.upsert(point("x"))
@@ -456,7 +456,7 @@ class TestMessages:
         (message,) = signals_of(transaction, "MESSAGE").values()
         assert (message.text, message.json, message.binary) == ("second", None, None)
 
-    async def test_nasty_ids_and_texts(self, places: Handle) -> None:
+    async def test_hostile_ids_and_texts(self, places: Handle) -> None:
         before = await places.published()
         async with places.storage.write(APP) as session:
             for text in NASTY_TEXTS:
@@ -500,7 +500,9 @@ class TestPublication:
         assert version.txn == txn
         assert await places.storage.wait_published(txn, 0) == version
 
-    async def test_what_is_not_unpublished_any_more_is_the_last(self, places: Handle) -> None:
+    async def test_without_unpublished_transactions_the_last_one_is_published(
+        self, places: Handle
+    ) -> None:
         """It holds even if the transaction is published between the two calls."""
         for n in range(40):
             await places.upsert(point("x", n=n))
@@ -544,7 +546,7 @@ class TestPublication:
         assert version is not None
         assert await places.storage.wait_published(txn) == version
 
-    async def test_what_a_closed_instance_left_is_published_by_the_next(
+    async def test_transactions_left_by_a_closed_instance_are_published_by_the_next(
         self, places: Handle, make_storage: StorageMaker
     ) -> None:
         first = await make_storage(beside=places.storage)

@@ -58,7 +58,7 @@ class TestStoredObjects:
         assert await storage.stored_object(kind, "x") is None
         assert await storage.stored_objects(kind) == []
 
-    async def test_what_was_kept_is_found(self, storage: Storage) -> None:
+    async def test_stored_objects_are_found(self, storage: Storage) -> None:
         kind = fresh_name("k")
         made = await keep(storage, kind, "x", {"n": 1})
         assert made == StoredObject(kind, "x", {"n": 1}, 1)
@@ -155,7 +155,7 @@ class TestStoredObjects:
             await session.store_object(kind, "x", 2, expected=1)
         assert await storage.stored_object(kind, "x") == StoredObject(kind, "x", 2, 2)
 
-    async def test_what_is_rolled_back_is_not_kept(self, storage: Storage) -> None:
+    async def test_rolled_back_objects_are_not_stored(self, storage: Storage) -> None:
         kind = fresh_name("k")
         await keep(storage, kind, "there", 1)
 
@@ -177,7 +177,7 @@ class TestStoredObjects:
             await places.write(work)
         assert await places.live() == []
 
-    async def test_it_is_no_part_of_the_log(self, storage: Storage) -> None:
+    async def test_it_is_not_part_of_the_log(self, storage: Storage) -> None:
         kind = fresh_name("k")
         before = await published(storage)
         async with storage.write(APP) as session:
@@ -226,7 +226,7 @@ class TestStoredObjects:
             ("k", "x", object(), "value"),
         ],
     )
-    async def test_what_cannot_be_kept_is_named(
+    async def test_objects_that_cannot_be_stored_are_named(
         self, storage: Storage, kind: str, id: str, value: Any, field: str
     ) -> None:
         with pytest.raises(InvalidArgument) as caught:
@@ -247,20 +247,20 @@ class TestPinsInSessions:
         with pytest.raises(Expired):
             await handle.live(seq(pinned))
 
-    async def test_one_that_is_rolled_back_holds_nothing(self, empty_storage: Storage) -> None:
+    async def test_a_rolled_back_pin_holds_nothing(self, empty_storage: Storage) -> None:
         handle, versions = await aged(empty_storage)
         await rolled_back(empty_storage, lambda s: s.pin("tag", versions[0]))
         await empty_storage.maintain(later(versions[-1], 3))
         with pytest.raises(Expired):
             await handle.live(seq(versions[0]))
 
-    async def test_what_has_expired_cannot_be_pinned(self, empty_storage: Storage) -> None:
+    async def test_expired_versions_cannot_be_pinned(self, empty_storage: Storage) -> None:
         handle, versions = await aged(empty_storage)
         await empty_storage.maintain(later(versions[-1], 3))
         with pytest.raises(Expired):
             await empty_storage.run(lambda s: s.pin("late", versions[0], handle.name), APP)
 
-    async def test_it_is_no_part_of_the_log(self, places: Handle) -> None:
+    async def test_it_is_not_part_of_the_log(self, places: Handle) -> None:
         before = await places.published()
         name = fresh_name("pin")
         await places.write(lambda s: s.pin(name, before, places.name))
@@ -373,7 +373,7 @@ class TestMergedStates:
             assert content(state)["properties"] == {"n": 2}
             await places.delete("x")
 
-    async def test_equal_content_is_no_state(self, places: Handle) -> None:
+    async def test_equal_content_writes_no_state(self, places: Handle) -> None:
         base = await self.state(places)
         await places.create(point("x", n=1))
         (outcome,) = await places.write(

@@ -153,7 +153,9 @@ class TestReadingABranch:
             await again.on(handle).create(old, app="old", author="ann")
             assert ids_of(await again.on(handle).states(query)) == ["stays", "x"]
 
-    async def test_what_matches_only_above_is_found(self, main: Handle, there: Handle) -> None:
+    async def test_features_that_match_only_in_the_overlay_are_found(
+        self, main: Handle, there: Handle
+    ) -> None:
         await there.update(with_xyz(point("a", *THERE, n=77), tags=["new"]))
         for query in (
             Query(where=Test(("properties", "n"), Op.EQ, 77)),
@@ -234,7 +236,7 @@ class TestWritingOnABranch:
         assert [s.xyz["version"] for s in chains["b"]] == [1, 2, 3, 4, 5, 6]
         assert [s.xyz["action"] for s in chains["a"]] == ["CREATE", "DELETE"]
 
-    async def test_what_is_below_exists(self, main: Handle, there: Handle) -> None:
+    async def test_features_below_the_overlay_exist(self, main: Handle, there: Handle) -> None:
         with pytest.raises(FeatureExists) as caught:
             await there.create(point("b"))
         assert caught.value.head == (await main.get("b")).feature
@@ -465,7 +467,7 @@ class TestVersionsOfABranch:
         assert await raw_states(there, AtSeq(0)) == [[], [], []]
         await check_replaced(there, [version for version, _ in wanted])
 
-    async def test_what_was_replaced_through_all_layers(self, storage: Storage) -> None:
+    async def test_replaced_states_of_all_layers(self, storage: Storage) -> None:
         main = await new_collection(storage)
         await main.create(point("x", n=0), point("y"))
         await main.update(point("x", n=1))

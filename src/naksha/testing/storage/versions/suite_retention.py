@@ -221,7 +221,7 @@ class TestMaxAge:
 class TestExpiry:
     """Explicit expiry of history, independent of the collection's own retention."""
 
-    async def test_what_ended_before_a_day_goes(self, empty_storage: Storage) -> None:
+    async def test_states_that_ended_before_a_day_expire(self, empty_storage: Storage) -> None:
         handle, versions = await aged(empty_storage, max_age=INT8_MAX)
         head = await snapshot(handle, seq(versions[-1]))
         await empty_storage.expire(handle.name, day_after(versions[-1], 2))
@@ -232,13 +232,13 @@ class TestExpiry:
         assert [live, dead] == head[:2]
         assert (await empty_storage.collection(handle.name)).max_age == INT8_MAX
 
-    async def test_what_ended_later_stays(self, empty_storage: Storage) -> None:
+    async def test_states_that_ended_later_are_kept(self, empty_storage: Storage) -> None:
         handle, versions = await aged(empty_storage)
         before = [await snapshot(handle, seq(v)) for v in versions]
         await empty_storage.expire(handle.name, day_after(versions[0], 0))
         assert [await snapshot(handle, seq(v)) for v in versions] == before
 
-    async def test_what_is_pinned_stays(self, empty_storage: Storage) -> None:
+    async def test_pinned_states_are_kept(self, empty_storage: Storage) -> None:
         handle, versions = await aged(empty_storage)
         before = await snapshot(handle, seq(versions[1]))
         await empty_storage.pin("archive-test", versions[1])
@@ -279,7 +279,7 @@ class TestPins:
         with pytest.raises(Expired):
             await one.live(seq(versions[0]))
 
-    async def test_what_is_not_pinned_is_right_or_expired(self, empty_storage: Storage) -> None:
+    async def test_unpinned_versions_are_correct_or_expired(self, empty_storage: Storage) -> None:
         """A pin may keep more than it names, but never allows a wrong result."""
         handle, versions = await aged(empty_storage)
         before = [(await snapshot(handle, seq(v)))[:2] for v in versions]
@@ -300,7 +300,7 @@ class TestPins:
         with pytest.raises(Expired):
             await handle.live(seq(versions[0]))
 
-    async def test_what_has_expired_cannot_be_pinned(self, empty_storage: Storage) -> None:
+    async def test_expired_versions_cannot_be_pinned(self, empty_storage: Storage) -> None:
         handle, versions = await aged(empty_storage)
         await empty_storage.maintain(later(versions[-1], 3))
         with pytest.raises(Expired):

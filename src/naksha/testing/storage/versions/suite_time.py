@@ -65,7 +65,7 @@ class TestDays:
         assert [s.feature["properties"]["n"] for s in await handle.live(seq(before))] == [1]
         assert [s.feature["properties"]["n"] for s in await handle.live(seq(after))] == [2]
 
-    async def test_one_that_began_before_midnight_takes_the_new_day_after_it(
+    async def test_a_transaction_begun_before_midnight_takes_the_new_day_after_it(
         self, make_storage: StorageMaker
     ) -> None:
         """It draws its number after another one rolled the day over; numbers only increase."""

@@ -34,7 +34,7 @@ class TestWaitingForVersions:
         assert await empty_storage.wait_beyond(1, 0.05) == 1
         assert await empty_storage.wait_beyond(100, 0.05) == 1
 
-    async def test_what_is_committed_is_published_before_it_is_waited_for(
+    async def test_committed_transactions_are_published_before_waiting(
         self, empty_storage: Storage
     ) -> None:
         handle = await new_collection(empty_storage)
@@ -42,7 +42,7 @@ class TestWaitingForVersions:
             await handle.create(point(f"x{n}"))
             assert await empty_storage.wait_beyond(n + 1, 0) == n + 2
 
-    async def test_each_of_many_who_wait_gets_every_version(
+    async def test_every_waiter_gets_every_version(
         self, empty_storage: Storage, make_storage: StorageMaker
     ) -> None:
         """Waiters on two instances each continue from the version that they received last."""

@@ -90,7 +90,7 @@ async def check_replaced(handle: Handle, versions: Sequence[Version]) -> None:
 
 
 class TestVersions:
-    async def test_what_was_replaced_since(self, places: Handle) -> None:
+    async def test_states_replaced_since_a_version(self, places: Handle) -> None:
         versions = await some_history(places)
         await check_replaced(places, versions)
         since = versions[0].txn
@@ -100,7 +100,7 @@ class TestVersions:
         rows = await read_all(places.storage, await places.storage.plan(places.name, here))
         assert [row["id"] for row in rows] == ["a", "b"]
 
-    async def test_what_was_at_each_version(self, places: Handle) -> None:
+    async def test_states_at_each_version(self, places: Handle) -> None:
         versions = await some_history(places)
         live = [ids_of(await places.live(seq(v))) for v in versions]
         dead = [ids_of(await places.deleted(seq(v))) for v in versions]

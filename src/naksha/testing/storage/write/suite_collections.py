@@ -215,7 +215,7 @@ class TestListingCollections:
         assert await empty_storage.collections(dropped=True) == []
 
     @pytest.mark.parametrize("name", ["no_such", "naksha_tx", "A", "'; --", ""])
-    async def test_what_does_not_exist_is_not_found(self, storage: Storage, name: str) -> None:
+    async def test_missing_collections_are_not_found(self, storage: Storage, name: str) -> None:
         with pytest.raises(CollectionNotFound):
             await storage.collection(name)
         with pytest.raises(CollectionNotFound):
@@ -262,7 +262,7 @@ class TestListingCollections:
 
 
 class TestChangingCollections:
-    async def test_what_is_not_given_stays(self, storage: Storage) -> None:
+    async def test_settings_that_are_not_given_stay_unchanged(self, storage: Storage) -> None:
         handle = await new_collection(storage, author="first", id_prefix="p:", max_age=7)
         changed = await handle.change(author="second")
         assert (changed.author, changed.id_prefix, changed.max_age) == ("second", "p:", 7)

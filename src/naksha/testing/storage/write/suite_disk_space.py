@@ -53,7 +53,7 @@ class TestSpace:
     async def test_any_text_is_just_text(self, zoo: Zoo, text: str) -> None:
         await check(zoo, Query(limit=3), text)
 
-    async def test_it_is_no_filter(self, zoo: Zoo) -> None:
+    async def test_it_is_not_a_filter(self, zoo: Zoo) -> None:
         for query in (
             Query(ids=("f01", "f02")),
             Query(spatial=q.Bbox(-90, -45, 90, 45)),

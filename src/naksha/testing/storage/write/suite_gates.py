@@ -67,7 +67,9 @@ class TestGates:
             await other
         assert [s.feature["properties"]["n"] for s in await there.all()] == [0, 1, "other"]
 
-    async def test_who_reads_and_writes_behind_them_ends(self, places: Handle) -> None:
+    async def test_sessions_that_read_and_write_behind_a_gate_terminate(
+        self, places: Handle
+    ) -> None:
         """A writer that must see the current state succeeds while others change it all the time."""
         await places.create(point("x", n=0))
         is_done = False
@@ -227,7 +229,7 @@ class TestFrozenOverlays:
         await rolled_back(places.storage, work)
         await branch.on(places).update(point("x", n=1))
 
-    async def test_who_writes_at_that_moment_is_in_or_fails(self, places: Handle) -> None:
+    async def test_concurrent_writes_are_included_or_fail(self, places: Handle) -> None:
         await places.create(point("x", n=0))
         branch = await branch_of(places.storage)
         there, is_written = branch.on(places), True

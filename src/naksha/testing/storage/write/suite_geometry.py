@@ -175,7 +175,7 @@ class TestRoundTrip:
         left = sorted(set(alike) - {"é", "e ", "ss"})
         assert ids_of(await places.live()) == left
 
-    async def test_nasty_ids_are_just_ids(self, places: Handle) -> None:
+    async def test_hostile_ids_are_stored_and_found_verbatim(self, places: Handle) -> None:
         nasty = sorted(strategies.NASTY_TEXTS)
         await places.create(*(feature(key, key=key) for key in nasty))
         found = await places.live()
@@ -202,7 +202,9 @@ class TestMark:
     """A storage may mark 3D features with a member; clients can neither set nor see it."""
 
     @pytest.mark.parametrize("value", [True, False, None, {"a": 1}])
-    async def test_what_a_client_sends_there_is_dropped(self, places: Handle, value: Any) -> None:
+    async def test_computed_members_sent_by_a_client_are_dropped(
+        self, places: Handle, value: Any
+    ) -> None:
         flat = point("flat", 1.5, 2.5)
         high = feature("high", {"type": "Point", "coordinates": [1.5, 2.5, 3.5]})
         marked = [{MARK_3D: value, **flat}, {**high, MARK_3D: value}]
@@ -217,7 +219,7 @@ class TestMark:
 
 class TestMarkInBulk:
     @pytest.mark.parametrize("exclusive", [False, True])
-    async def test_what_a_client_sends_there_is_dropped(
+    async def test_computed_members_sent_by_a_client_are_dropped(
         self, storage: Storage, exclusive: bool
     ) -> None:
         info = CollectionInfo(id=fresh_name("bulk"))

@@ -142,7 +142,7 @@ class TestBadFeatures:
         assert (await places.get("17")).feature["id"] == "17"
 
     @pytest.mark.parametrize("bad", [None, 1, "text", [], b"{}"], ids=repr)
-    async def test_what_is_no_object_is_refused_by_its_position(
+    async def test_values_other_than_objects_are_refused_by_position(
         self, places: Handle, bad: Any
     ) -> None:
         with pytest.raises(InvalidArgument) as caught:

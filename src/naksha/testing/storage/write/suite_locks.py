@@ -90,7 +90,7 @@ class TestLocks:
             (outcome,) = await places.upsert(with_xyz(point("x", n=n), uuid=lock))
             assert outcome.action == ("UPDATED" if n else "CREATED")
 
-    async def test_null_and_empty_are_no_lock(self, places: Handle) -> None:
+    async def test_null_and_empty_are_not_a_lock(self, places: Handle) -> None:
         await places.create(point("x", n=1))
         await places.update(with_xyz(point("x", n=2), uuid=None))
         assert (await places.get("x")).xyz["version"] == 2

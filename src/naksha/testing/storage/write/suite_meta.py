@@ -29,27 +29,27 @@ class TestMeta:
             await storage.put_meta(name, note("a", txn=txn))
             assert await storage.meta(name, "a") == note("a", txn=txn)
 
-    async def test_they_come_in_the_order_of_their_ids(self, places: Handle) -> None:
+    async def test_meta_features_are_listed_in_the_order_of_their_ids(self, places: Handle) -> None:
         storage, name = places.storage, places.name
         for id in ("b", "ü", "a:b/c", "B", "a"):
             await storage.put_meta(name, note(id, text="ü \\ \" ' 👍"))
         ids = [feature["id"] for feature in await storage.all_meta(name)]
         assert ids == ["B", "a", "a:b/c", "b", "ü"]
 
-    async def test_they_can_be_removed(self, places: Handle) -> None:
+    async def test_meta_features_can_be_removed(self, places: Handle) -> None:
         storage, name = places.storage, places.name
         await storage.put_meta(name, note("a"))
         assert await storage.remove_meta(name, "a")
         assert not await storage.remove_meta(name, "a")
         assert await storage.all_meta(name) == []
 
-    async def test_they_are_in_no_version(self, places: Handle) -> None:
+    async def test_meta_features_are_in_no_version(self, places: Handle) -> None:
         before = await places.published()
         await places.storage.put_meta(places.name, note("a"))
         assert await places.published() == before
         assert await places.live() == []
 
-    async def test_what_naksha_notes_can_be_read_only(self, places: Handle) -> None:
+    async def test_meta_features_of_naksha_are_read_only(self, places: Handle) -> None:
         storage, name = places.storage, places.name
         await places.create({"type": "Feature", "id": "x", "geometry": None, "properties": {}})
         await storage.partitioning(name)

@@ -110,7 +110,9 @@ class TestNamespace:
         assert x["updatedAt"] == y["updatedAt"]
         assert x["rtuts"] + 40 <= y["rtuts"]
 
-    async def test_what_a_client_sends_is_ignored(self, places: Handle) -> None:
+    async def test_members_of_the_namespace_sent_by_a_client_are_ignored(
+        self, places: Handle
+    ) -> None:
         sent: dict[str, Any] = {
             "action": "DELETE",
             "author": "mallory",
@@ -336,7 +338,7 @@ class TestStateIds:
                 await places.storage.state(wrong)
 
     @pytest.mark.parametrize("text", ["", "x", "a:b:c", "a:b:2023:13:1:5", "'; --", "\0"])
-    async def test_what_is_no_state_id_is_an_error(self, storage: Storage, text: str) -> None:
+    async def test_an_invalid_state_id_is_an_error(self, storage: Storage, text: str) -> None:
         with pytest.raises(NakshaError) as caught:
             await storage.state(text)
         assert isinstance(caught.value, InvalidArgument | NotFound)

@@ -35,7 +35,7 @@ def actions(outcomes: list[WriteOutcome]) -> list[tuple[str, str]]:
 
 
 class TestCreate:
-    async def test_what_was_created_can_be_read(self, places: Handle) -> None:
+    async def test_created_features_can_be_read(self, places: Handle) -> None:
         (outcome,) = await places.create(point("x", name="Hof"))
         assert (outcome.id, outcome.action, outcome.version) == ("x", "CREATED", 1)
         state = await places.get("x")
@@ -92,7 +92,7 @@ class TestCreate:
         assert (await places.get("x")).xyz["version"] == 1
         assert len(await places.all()) == 2
 
-    async def test_nothing_to_do_is_no_transaction(self, places: Handle) -> None:
+    async def test_a_session_without_changes_is_not_a_transaction(self, places: Handle) -> None:
         before = await places.published()
         assert await places.create() == []
         assert await places.delete() == []
@@ -106,7 +106,7 @@ class TestUpdate:
         assert (outcome.action, outcome.version) == ("UPDATED", 2)
         assert same(content(await places.get("x")), point("x", 1.0, 2.0, both=2))
 
-    async def test_what_is_absent_is_not_found(self, places: Handle) -> None:
+    async def test_absent_features_are_not_found(self, places: Handle) -> None:
         await places.create(point("x"), point("gone"))
         await places.delete("gone")
         for missing in ("nobody", "gone"):
@@ -226,7 +226,7 @@ class TestDelete:
         assert outcome.state is not None
         assert outcome.state.feature == tombstone.feature
 
-    async def test_what_is_not_there_is_retained(self, places: Handle) -> None:
+    async def test_absent_features_are_retained(self, places: Handle) -> None:
         await places.create(point("x"), point("gone"))
         await places.delete("gone")
         version = await places.published()
@@ -335,7 +335,7 @@ class TestPurge:
         assert caught.value.feature_id == "live"
         assert ids_of(await places.deleted()) == ["dead"]
 
-    async def test_what_is_not_there_is_retained(self, places: Handle) -> None:
+    async def test_absent_features_are_retained(self, places: Handle) -> None:
         version = await places.published()
         assert actions(await places.purge("nobody")) == [("nobody", "RETAINED")]
         assert await places.published() == version
