@@ -14,5 +14,5 @@ def test_version_is_printed_alone(arguments: list[str]) -> None:
     assert result.output.strip() == naksha.__version__
 
 
-def test_without_a_command_it_says_what_can_be_done() -> None:
+def test_without_a_command_it_prints_help() -> None:
     assert "version" in CliRunner().invoke(app, []).output

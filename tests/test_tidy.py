@@ -71,6 +71,11 @@ HABITS = re.compile(
 )
 """Habits that make a reader translate: `X is not a Y`, `the caller`, `their`, and a docstring that
 says what something is."""
+TEST_DIALECT = re.compile(
+    r"test_(?:what|whatever|who|whoever|those|they|he)_|_(?:who|whoever|whom|told|tells|anew|his)"
+    r"(?:_|$)|_(?:some|no)body(?:_|$)|_nasty_|(?<!there)_(?:is|are)_no_(?!longer_)"
+)
+"""Names of tests without a subject, or with words that `DIALECT` and `HABITS` refuse."""
 SAME_ROLE = {
     "BulkStorage": "a base class of the storage with bulk operations, in psql and in sqlite",
     "InSession": "the reader of other layers inside of a session, in psql and in sqlite",
@@ -174,6 +179,16 @@ def test_prose_uses_the_terms_of_the_field() -> None:
         if path != Path(__file__).resolve() and not short(path).startswith("tests/data/")
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if DIALECT.search(line) or (path.suffix != ".md" and HABITS.search(line))
+    ]
+    assert not found
+
+
+def test_names_of_tests_name_their_subject() -> None:
+    found = [
+        f"{short(path)}:{line} {name}"
+        for path in files(".py")
+        for name, line, _ in python_functions(path.read_text())
+        if name.startswith("test_") and TEST_DIALECT.search(name)
     ]
     assert not found
 

@@ -64,7 +64,7 @@ async def test_all_that_was_delivered_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("versions", [(1, 3), (1, 2, 2, 3), (2, 1, 3)])
-async def test_nothing_is_measured_of_what_was_left_out_or_came_twice(
+async def test_skipped_or_repeated_events_are_not_measured(
     versions: tuple[int, ...],
 ) -> None:
     arrivals = Arrivals()

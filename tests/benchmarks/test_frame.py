@@ -76,7 +76,7 @@ def test_a_wrong_name_runs_nothing(counting: str, capsys: pytest.CaptureFixture[
     assert captured.err == f"unknown benchmark _helper; known benchmarks: {counting}\n"
 
 
-def test_all_real_benchmarks_can_be_loaded_and_say_what_they_measure() -> None:
+def test_all_benchmarks_can_be_loaded_and_have_a_description() -> None:
     for name in _frame.names():
         benchmark = _frame.load(name)
         assert callable(benchmark.run), name
@@ -102,7 +102,7 @@ async def test_ways_take_turns_and_warm_ups_do_not_count() -> None:
     assert [len(timing.seconds) for timing in timings.values()] == [2, 2]
 
 
-def test_a_timing_speaks_of_its_middle() -> None:
+def test_a_timing_reports_its_median() -> None:
     timing = _frame.Timing((0.5, 0.4, 2.0))
     assert timing.median == 0.5
     assert timing.per_second(1000) == 2000

@@ -296,7 +296,7 @@ class TestTheLeader:
         with pytest.raises(TimeoutError, match="mine"):
             await Committer(persistence, NAME, CountingCommit).commit(give_up)
 
-    async def test_statistics_tell_how_each_change_ended(self, persistence: Persistence) -> None:
+    async def test_statistics_count_the_outcomes_of_changes(self, persistence: Persistence) -> None:
         seen: list[CommitStatistics] = []
         committer = Committer(persistence, NAME, CountingCommit, observe=seen.append)
 

@@ -89,7 +89,7 @@ def without_postgis(postgres_cluster: PostgresCluster) -> Iterator[str]:
     postgres_cluster.execute("DROP ROLE modest")
 
 
-def test_a_database_without_postgis_says_how_to_get_it(without_postgis: str) -> None:
+def test_a_database_without_postgis_reports_how_to_install_it(without_postgis: str) -> None:
     code, said = failure(without_postgis)
     assert code == 3
     assert "PostGIS is not installed in the database" in said

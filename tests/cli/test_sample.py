@@ -94,7 +94,7 @@ def test_a_file_in_use_is_not_replaced_by_the_sample(
     assert not list(tmp_path.glob("airports*"))
 
 
-def test_it_takes_no_java(tmp_path: Path) -> None:
+def test_it_needs_no_java(tmp_path: Path) -> None:
     alone = environment(PATH=str(tmp_path))
     alone.pop("JAVA_HOME", None)
     made = command("sample", "--data", str(tmp_path), env=alone, seconds_max=SECONDS_MAX)

@@ -141,7 +141,7 @@ def test_nulls_are_nothing() -> None:
     assert check_columns(batch_of()).ids == []
 
 
-def test_columns_say_more_than_the_namespace() -> None:
+def test_columns_override_the_namespace() -> None:
     namespace = {"tags": ["old"], "crid": None, "uuid": "some:state", "version": 7, "action": "X"}
     text = msgspec.json.encode({NAMESPACE: namespace, "a": 1}).decode()
     row = only(properties=text, tags=["New"], crid="mine")

@@ -141,7 +141,7 @@ def test_properties_are_always_an_object(properties: Any) -> None:
     ]
 
 
-def test_no_tags_are_not_the_same_as_tags_not_given() -> None:
+def test_an_empty_list_of_tags_differs_from_missing_tags() -> None:
     assert only(with_namespace(tags=[])).tags == [[]]
     assert only(with_namespace(tags=None)).tags == only(with_namespace()).tags == [None]
 
@@ -167,7 +167,7 @@ def test_many_brackets_in_strings_are_neither_depth_nor_slow(
 # ---- Ids -----------------------------------------------------------------------------------------
 
 
-def test_of_features_with_the_same_id_the_last_one_counts() -> None:
+def test_the_last_feature_with_an_id_counts() -> None:
     given = [feature(id, properties={"n": n}) for n, id in enumerate(["a", "b", "a", "c", "b"])]
     prepared = check_features(given)
     assert prepared.ids == ["a", "c", "b"]

@@ -49,7 +49,7 @@ def test_an_error_is_of_the_same_kind_as_its_parent(error: type[NakshaError]) ->
         assert own.http_status == inherited.http_status or own.exit_code == inherited.exit_code
 
 
-def test_only_what_may_be_repeated_says_so() -> None:
+def test_only_repeatable_errors_are_marked_retryable() -> None:
     repeatable = {error for error in ALL if issubclass(error, Retryable)}
     assert repeatable == {Retryable, Unavailable, RealmChanged, Busy, TimedOut}
     assert {error for error in ALL if status_codes_of(error).exit_code in (69, 75)} == repeatable

@@ -30,7 +30,7 @@ SETTINGS = {
 
 BOTH = {
     "test_a_double_is_found_whatever_its_digits",
-    "test_a_query_gives_what_the_storage_answers",
+    "test_a_query_returns_the_same_as_the_storage",
     "test_it_is_that_of_the_storage",
     "test_it_is_what_the_storage_answers",
     "test_only_what_really_changed_is_written",

@@ -14,7 +14,7 @@ from tests.docs.blocks import ROOT, examples, plain
 GUIDE = ROOT / "docs" / "spark.md"
 
 
-def test_every_python_block_does_what_the_document_says(
+def test_every_python_block_works_as_documented(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

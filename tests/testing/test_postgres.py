@@ -82,7 +82,7 @@ def test_administration_goes_on_after_a_broken_connection(cluster: PostgresClust
 
 
 @pytest.mark.postgres
-def test_errors_carry_what_the_server_said(cluster: PostgresCluster) -> None:
+def test_errors_contain_the_output_of_the_server(cluster: PostgresCluster) -> None:
     with pytest.raises(PostgresClusterError, match='relation "absent" does not exist'):
         cluster.execute("SELECT * FROM absent")
     with pytest.raises(PostgresClusterError, match='template database "absent" does not exist'):

@@ -103,7 +103,7 @@ def test_a_server_without_tcp_has_no_port(kind: type[RedisServer] | type[Mariadb
 
 
 @pytest.mark.parametrize("kind", EACH)
-def test_a_server_that_does_not_start_says_why(
+def test_a_server_that_fails_to_start_reports_why(
     kind: type[RedisServer] | type[MariadbServer],
 ) -> None:
     server = kind({"no-such-setting": "1"})

@@ -12,7 +12,7 @@ from naksha.versioning.records import MergePoint, deleted_branches
 from tests.versioning.town import ANN, BOB, branch, content, delete, make, place, put
 
 
-async def test_a_merge_of_some_collections_is_none_of_the_others(storage: Storage) -> None:
+async def test_a_merge_of_some_collections_does_not_count_for_others(storage: Storage) -> None:
     await make(storage, "places", "roads")
     await put(storage, place("a", n=1))
     await put(storage, place("r", n=1), into="roads")
@@ -106,7 +106,7 @@ async def test_changes_merged_over_a_removed_branch_are_recognised(
     assert await deleted_branches(storage) == []
 
 
-async def test_nothing_is_kept_of_a_branch_that_brought_only_itself(storage: Storage) -> None:
+async def test_a_branch_that_merged_only_itself_leaves_no_record(storage: Storage) -> None:
     await make(storage)
     fix = await branch(storage)
     await put(fix, place("a"))

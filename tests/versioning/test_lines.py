@@ -25,7 +25,7 @@ from naksha.versioning import (
 from tests.versioning.town import ANN, branch, content, make, place, put
 
 
-async def test_every_way_to_say_a_version_gives_it(storage: Storage) -> None:
+async def test_every_notation_of_a_version_resolves_to_it(storage: Storage) -> None:
     await make(storage)
     await put(storage, place("a", n=1))
     version = await put(storage, place("a", n=2))

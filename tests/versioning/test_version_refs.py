@@ -111,7 +111,7 @@ def test_every_valid_name_is_parsed_as_that_name(text: str) -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_a_reference_or_an_error_that_says_why(text: str) -> None:
+def test_any_text_is_a_reference_or_an_error_with_a_reason(text: str) -> None:
     reason = ""
     try:
         parse_ref(text)

@@ -19,7 +19,7 @@ def open_catalog() -> OpenCatalog:
     return lambda: MemoryCatalog.open(location)
 
 
-async def test_a_catalog_without_a_name_is_ones_own() -> None:
+async def test_a_catalog_without_a_name_is_private() -> None:
     one, other = await MemoryCatalog.open("memory:"), await MemoryCatalog.open("memory:")
     assert await one.create_pointer("r", pointer("main"))
     assert await get_pointer(other, "r", "main") is None

@@ -62,11 +62,11 @@ class TestFiles:
         path.write_text("Dear Ann, " * 1000)
         await refused(path, "not an SQLite database")
 
-    async def test_the_database_of_others_is_refused(self, path: Path) -> None:
+    async def test_a_foreign_database_is_refused(self, path: Path) -> None:
         run(path, "CREATE TABLE p (r, n, t, c, e, v)", "INSERT INTO p VALUES (1, 2, 3, 4, 5, 6)")
         await refused(path, "not a Naksha catalog")
 
-    async def test_an_empty_database_that_others_have_marked_is_refused(self, path: Path) -> None:
+    async def test_an_empty_database_with_a_foreign_mark_is_refused(self, path: Path) -> None:
         run(path, "PRAGMA application_id = 7")
         await refused(path, "not a Naksha catalog")
 

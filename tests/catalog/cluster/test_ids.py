@@ -56,7 +56,7 @@ def test_a_clock_that_stands_still_does_not_block_for_ever(
 
 
 @given(st.lists(st.integers(-3, 3), min_size=1, max_size=200))
-def test_ids_increase_whatever_the_clock_says(steps: list[int]) -> None:
+def test_ids_increase_with_any_clock(steps: list[int]) -> None:
     now = START_MS + 1_000
     times = [now := now + step for step in steps]
     ids = generator(ListedClock(START_MS + 1_000, *times))
@@ -126,7 +126,7 @@ def test_a_thread_waits_until_another_one_has_its_id() -> None:
     assert found == [first + 1]
 
 
-def test_no_id_is_given_before_the_lease() -> None:
+def test_no_id_is_generated_before_the_lease() -> None:
     ids = generator(ListedClock(START_MS - 1, START_MS))
     assert SPEC.parts(ids.next_id()).ms == START_MS
 

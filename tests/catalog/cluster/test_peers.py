@@ -157,7 +157,7 @@ def test_addresses_are_read() -> None:
 # ---- Telling and hearing ---------------------------------------------------------------------
 
 
-async def test_all_others_hear_a_move_and_oneself_does_not() -> None:
+async def test_all_other_instances_receive_a_move() -> None:
     async with instances("a", "b", "c") as (a, b, c):
         a.peers.send(move(1))
         await until(lambda: len(b.heard) == len(c.heard) == 1)
@@ -244,7 +244,7 @@ async def test_a_connection_that_was_accepted_before_the_end_is_not_heard_after_
         assert not b.heard
 
 
-async def test_an_instance_that_is_gone_is_not_tried_for_ever() -> None:
+async def test_a_vanished_instance_is_not_retried_for_ever() -> None:
     async with instances("a", "b") as (a, b):
         del b._directory["b"]
         await until(lambda: not a.peers.links)
@@ -301,7 +301,7 @@ async def test_messages_after_a_forged_line_are_ignored() -> None:
         assert b.heard == [move(1), move(1)]
 
 
-async def test_ones_own_messages_are_ignored() -> None:
+async def test_own_messages_are_ignored() -> None:
     line = PeerWire(SECRET).to_line(PeerMessage("b", "127.0.0.1:1", (move(1),)))
     async with instances("b") as (b,):
         await say(b.address, line, line)

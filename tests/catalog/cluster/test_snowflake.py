@@ -24,7 +24,7 @@ CLOCK = HandClock().clock()
 
 
 @given(st.integers(EPOCH_MS, SPEC.end_ms), st.integers(0, SPEC.nodes - 1), st.integers(0, 4_095))
-def test_an_id_is_taken_apart_as_it_was_put_together(ms: int, node: int, sequence: int) -> None:
+def test_an_id_is_parsed_into_its_parts(ms: int, node: int, sequence: int) -> None:
     id = SPEC.compose(ms, node, sequence)
     assert 0 <= id <= INT8_MAX
     assert SPEC.parts(id) == (ms, node, sequence)

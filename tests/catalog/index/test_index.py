@@ -213,7 +213,7 @@ async def test_a_prefix_of_the_highest_bytes_has_no_end() -> None:
         assert [key for key, _ in found] == expected[::-1]
 
 
-async def test_a_listing_gives_what_was_there_when_it_was_asked_for() -> None:
+async def test_a_listing_shows_the_state_at_its_start() -> None:
     store = Store()
     items = numbered(60)
     index = store.open((await store.filled(items.items())).container)

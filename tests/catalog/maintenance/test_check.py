@@ -272,7 +272,7 @@ class TestDamage:
 
 
 class TestRepair:
-    async def test_a_head_goes_back_to_the_newest_state_that_is_whole(self, filled: Store) -> None:
+    async def test_a_head_is_reset_to_the_newest_intact_state(self, filled: Store) -> None:
         states = [await filled.texts_of(commit) for commit in await filled.log()]
         before = await (await filled.persistence()).pointer_now("config")
         log = await filled.log()

@@ -77,7 +77,7 @@ class TestPins:
         await (await store.maintenance(rules=[SHORT])).run()
         assert (await store.log())[-1].value.seq == 20
 
-    async def test_without_one_the_reader_learns_that_he_is_late(self, store: Store) -> None:
+    async def test_without_a_pin_a_late_reader_gets_expired(self, store: Store) -> None:
         await store_with_log(store)
         cursor = await cursor_at(store, 5)
         await (await store.maintenance(rules=[SHORT])).run()
@@ -100,7 +100,7 @@ class TestPins:
             assert await seqs_after(store, cursors[seq]) == list(range(seq + 1, 21))
             assert await store.is_consistent()
 
-    async def test_one_whose_consumer_is_long_gone_holds_nothing(self, store: Store) -> None:
+    async def test_a_pin_of_a_consumer_long_gone_retains_nothing(self, store: Store) -> None:
         await store_with_log(store)
         history = LogHorizons(await store.persistence())
         await history.pin("config", "dead", await cursor_at(store, 3))

@@ -17,20 +17,20 @@ def hashes(begin: int, end: int) -> "np.typing.NDArray[np.uint64]":
 
 
 class TestBloomFilter:
-    def test_it_has_all_that_it_was_given(self) -> None:
+    def test_it_contains_all_added_marks(self) -> None:
         bloom = BloomFilter(10_000, 1e-3)
         bloom.add(hashes(0, 10_000))
         assert bloom.has(hashes(0, 10_000)).all()
 
     @pytest.mark.parametrize("rate", [1e-1, 1e-2, 1e-3])
-    def test_it_errs_as_often_as_it_says(self, rate: float) -> None:
+    def test_its_error_rate_is_as_declared(self, rate: float) -> None:
         bloom = BloomFilter(10_000, rate)
         bloom.add(hashes(0, 10_000))
         errs = float(bloom.has(hashes(1_000_000, 1_200_000)).mean())
         assert errs == pytest.approx(bloom.rate, rel=0.3)
         assert errs == pytest.approx(rate, rel=0.4)
 
-    def test_it_knows_when_it_has_too_much(self) -> None:
+    def test_it_reports_when_it_is_full(self) -> None:
         bloom = BloomFilter(1_000, 1e-5)
         assert bloom.rate == 0
         bloom.add(hashes(0, 1_000))

@@ -91,7 +91,7 @@ class TestSkew:
         assert (run.purged, len(await maintainer.ids())) == (0, 3)
         assert maintainer.catalog.node.instance in run.note
 
-    async def test_below_the_bound_garbage_goes(self, open_pair: OpenPair) -> None:
+    async def test_garbage_below_the_bound_is_removed(self, open_pair: OpenPair) -> None:
         maintainer, writer = await open_pair(limits.CLOCK_SKEW_SECONDS_MAX / 2)
         await writer.write(3)
         maintainer.time.passes(GRACE + 1)
@@ -99,7 +99,7 @@ class TestSkew:
         assert await maintainer.ids() == set()
         assert run.note == ""
 
-    async def test_once_the_instance_is_gone_garbage_goes(self, open_pair: OpenPair) -> None:
+    async def test_garbage_is_removed_once_the_instance_is_gone(self, open_pair: OpenPair) -> None:
         maintainer, skewed = await open_pair(4 * HOUR)
         await skewed.write(3)
         await skewed.catalog.node.close()

@@ -221,7 +221,9 @@ class TestWhichRealmsAreSwept:
     @pytest.mark.parametrize(
         "status", [RealmStatus.CREATED, RealmStatus.LOADING, RealmStatus.INITIALIZING]
     )
-    async def test_one_in_the_making_is_left_alone(self, store: Store, status: RealmStatus) -> None:
+    async def test_an_unfinished_realm_is_left_alone(
+        self, store: Store, status: RealmStatus
+    ) -> None:
         await store.realm("maps", status)
         await store.backend.write("maps", [ObjectRow(1, 0, 1, "maintained-thing", b"\x90", 1)])
         maintenance = await store.maintenance()
@@ -260,7 +262,7 @@ class TestWhichRealmsAreSwept:
         assert report.outcome is RealmOutcome.DAMAGED
         assert f"{lost.id if age == 0 else lost.value.seq}" in report.note
 
-    async def test_one_with_a_pointer_that_cannot_be_read_is_left_alone(self, store: Store) -> None:
+    async def test_a_realm_with_an_unreadable_pointer_is_left_alone(self, store: Store) -> None:
         await store.realm()
         await store.write(2)
         broken = PointerRow("broken", b"", 7, 0, previous=b"\x01\x02")
@@ -273,7 +275,7 @@ class TestWhichRealmsAreSwept:
         assert report.outcome is RealmOutcome.DAMAGED
         assert "broken" in report.note
 
-    async def test_one_whose_history_is_something_else_is_left_alone(self, store: Store) -> None:
+    async def test_a_realm_with_a_foreign_history_is_left_alone(self, store: Store) -> None:
         await store.realm()
         [thing, _] = await store.write(2)
         await (await store.persistence()).create_pointer("history", thing.ref)
@@ -309,9 +311,7 @@ class TestIdentifiers:
         await (await store.maintenance(types=[ListingIdentifier()])).run()
         assert await store.ids() == {leaf.id, other.id, *ids}
 
-    async def test_a_pointer_that_is_not_to_be_kept_goes_with_all_that_it_led_to(
-        self, store: Store
-    ) -> None:
+    async def test_a_dropped_pointer_is_removed_with_all_its_objects(self, store: Store) -> None:
         await store.realm()
         await store.put({"a": "1"}, pointer="draft")
         await store.put({"a": "1"}, pointer="config")

@@ -83,7 +83,7 @@ async def filled(store: Store) -> Store:
 
 
 class TestRoundTrip:
-    async def test_all_is_as_it_was(self, filled: Store, other: Store) -> None:
+    async def test_an_import_restores_everything(self, filled: Store, other: Store) -> None:
         data = await exported(filled)
         realm = await import_realm(other.catalog, "maps", in_chunks(data))
         assert realm.status is RealmStatus.ACTIVE
@@ -275,7 +275,7 @@ class TestFormat:
             with pytest.raises(InvalidArgument, match="ends"):
                 await records_in(data[:length])
 
-    async def test_one_with_a_wrong_bit_is_refused_wherever_it_is(self) -> None:
+    async def test_a_file_with_a_flipped_bit_is_refused_wherever_it_is(self) -> None:
         data = stream(RECORDS)
         for place in range(len(data)):
             broken = bytearray(data)

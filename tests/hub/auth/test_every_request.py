@@ -122,7 +122,7 @@ def test_required_rights(request_: Request[Any]) -> None:
 
 
 @every_request
-async def test_without_a_right_it_is_refused_before_anybody_sees_it(
+async def test_without_a_right_no_handler_sees_the_request(
     request_: Request[Any],
 ) -> None:
     needed = {Right.USE_SPACES, *request_.needs()}

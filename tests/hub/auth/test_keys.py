@@ -150,7 +150,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         KeyRing([KeyFile(tmp_path / "nowhere", KeyForm.PEM)])
 
 
-def test_a_key_does_not_show_itself() -> None:
+def test_a_key_is_not_printed() -> None:
     key: Key[bytes] = Key(Algorithm.HS256, SECRET, "one")
     assert repr(key) == str(key) == "Key(HS256, kid='one')"
 

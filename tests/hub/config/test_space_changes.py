@@ -129,7 +129,7 @@ async def test_partitions_are_a_setting_that_only_grows(realm: RealmHub, databas
         await change_space(realm, "light", patching(wrong), ADMIN)
 
 
-async def test_a_connector_may_leave_the_collection_to_others(realm: RealmHub) -> None:
+async def test_a_connector_may_refer_to_a_collection_that_others_manage(realm: RealmHub) -> None:
     properties = {"autoCreateCollection": False, "autoDeleteCollection": False}
     connector = Connector(id="c", class_name="storage", properties=properties)
     await realm.registry.create(connector, ADMIN)

@@ -72,7 +72,7 @@ class TestSchema:
         with pytest.raises(InvalidArgument):
             await hub.write("roads", feature("new", speed=70))
 
-    async def test_the_others_are_written_when_that_is_wanted(self, hub: HubUnderTest) -> None:
+    async def test_valid_features_are_written_on_request(self, hub: HubUnderTest) -> None:
         await validated(hub)
         written = await hub.write(
             "roads",

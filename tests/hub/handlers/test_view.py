@@ -93,7 +93,7 @@ class TestLayered:
         every = await hub.states("edits", Query(states=States.ALL))
         assert [state.xyz["action"] for state in every] == ["DELETE"]
 
-    async def test_a_deleted_one_can_be_made_again(self, hub: HubUnderTest) -> None:
+    async def test_a_deleted_feature_can_be_created_again(self, hub: HubUnderTest) -> None:
         await two_layers(hub)
         await hub.put("base", feature("a", n=1, old=True))
         await hub.delete("map", "a")
@@ -485,7 +485,7 @@ class TestVersions:
 
 
 class TestUnion:
-    async def test_everything_of_all_is_given(self, any_hub: HubUnderTest) -> None:
+    async def test_features_of_all_spaces_are_returned(self, any_hub: HubUnderTest) -> None:
         hub = any_hub
         await hub.space("roads")
         await hub.space("rails")

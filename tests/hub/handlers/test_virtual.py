@@ -297,7 +297,7 @@ class TestVirtualSpaces:
         with pytest.raises(Forbidden):
             await create_space(hub.realm, virtual({"group": ["one"]}), actor)
 
-    async def test_a_storage_may_be_called_so(self, hub: HubUnderTest, tmp_path: Any) -> None:
+    async def test_a_storage_may_have_this_name(self, hub: HubUnderTest, tmp_path: Any) -> None:
         await hub.storage("virtualspace", f"file:{tmp_path}/other.naksha")
         await hub.space("plain", storage="virtualspace")
         await hub.put("plain", feature("a"))

@@ -113,7 +113,7 @@ async def test_the_hub_sets_storage_and_actor_of_the_process(
 
 
 @pytest.mark.parametrize("spec", [{"files": ["a"]}, {"files": ["a"], "history": True}])
-async def test_a_load_makes_the_collection_that_the_space_wants(
+async def test_a_load_creates_the_collection_as_the_space_configures_it(
     spec: dict[str, Any], tmp_path: Path, kinds: JobKinds
 ) -> None:
     """Dated or not; and none where the connector does not want that."""
@@ -240,7 +240,9 @@ async def test_a_realm_has_so_many_jobs_and_no_more(
         "a\nb",
     ],
 )
-async def test_files_of_others_are_out_of_reach(name: str, tmp_path: Path, kinds: JobKinds) -> None:
+async def test_files_of_other_realms_are_not_accessible(
+    name: str, tmp_path: Path, kinds: JobKinds
+) -> None:
     async with a_realm(tmp_path, kinds) as realm:
         mine = tmp_path / "files" / "default"
         mine.mkdir(parents=True)

@@ -21,6 +21,6 @@ def test_a_log_keeps_the_newest_lines() -> None:
     assert large.dropped + len(large.lines) == limits.JOB_LOG_LINES_MAX + 500 + 200
 
 
-def test_the_status_has_known_members_only() -> None:
+def test_the_status_has_documented_members_only() -> None:
     state = JobState(submitted_ms=5)
     assert state.to_json() == {"state": "submitted", "submittedAt": 5, "attempt": 0}

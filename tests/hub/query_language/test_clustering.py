@@ -65,7 +65,7 @@ def test_tweaks() -> None:
     assert tweaks("ensure", samplingthreshold="30") == Ensure(30)
 
 
-def test_nothing_is_none() -> None:
+def test_other_parameters_are_none() -> None:
     assert parse_clustering({"clustering.property": "a"}) is None
     assert parse_tweaks({"x": "y"}) is None
 

@@ -59,7 +59,7 @@ def test_the_geometry_can_be_left_out() -> None:
         ("selection=type", False),
     ],
 )
-def test_whether_the_namespace_is_kept(query: str, has: bool) -> None:
+def test_whether_the_namespace_is_stored(query: str, has: bool) -> None:
     selection = selection_of(query)
     assert selection is not None
     assert selection.has(("properties", XYZ)) is has

@@ -146,7 +146,7 @@ async def test_locations_of_other_realms_are_always_refused(tmp_path: Path) -> N
         await make(b, "file:other.naksha")
 
 
-async def test_of_realms_that_name_a_place_at_the_same_moment_one_gets_it(tmp_path: Path) -> None:
+async def test_one_of_several_realms_claims_a_location(tmp_path: Path) -> None:
     storage = DefaultStorage(location=f"file:{tmp_path}/{{realm}}.naksha")
     async with AsyncExitStack() as stack:
         hubs = []
@@ -166,7 +166,7 @@ async def test_of_realms_that_name_a_place_at_the_same_moment_one_gets_it(tmp_pa
             ]
 
 
-async def test_a_claim_goes_with_the_attempt_and_a_forgotten_one_in_time(
+async def test_a_claim_ends_with_its_attempt_and_an_abandoned_one_expires(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with a_hub(tmp_path, files=tmp_path) as hub:

@@ -45,7 +45,7 @@ async def test_an_error_names_feature_position_and_field(desk: Desk, e: str) -> 
 
 
 @pytest.mark.parametrize("e", ["patch", "replace"])
-async def test_the_good_ones_are_written_if_that_is_wanted(desk: Desk, e: str) -> None:
+async def test_valid_features_are_written_on_request(desk: Desk, e: str) -> None:
     for case, (bad, id, field) in BAD.items():
         good = [feature(f"good {case}"), feature(f"fine {case}", {"tags": ["t"]})]
         written = await desk.write(good[0], bad, good[1], e=e, transactional=False)

@@ -101,7 +101,7 @@ async def test_tags_are_merged_and_changed(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("e", ["patch", "replace", "delete"])
-async def test_conflict_detection_wants_the_version_of_head(desk: Desk, e: str) -> None:
+async def test_conflict_detection_requires_the_version_of_head(desk: Desk, e: str) -> None:
     first, second = await two_versions(desk)
     for xyz in ({"version": first.xyz["version"]}, {"uuid": first.uuid}, {}):
         with pytest.raises(Conflict) as refused:

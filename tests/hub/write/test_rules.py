@@ -115,7 +115,7 @@ async def test_an_id_alone_cannot_be_changed(desk: Desk) -> None:
     assert (refused.value.feature_id, refused.value.position) == ("a", 0)
 
 
-async def test_of_features_with_the_same_id_the_last_one_counts(desk: Desk) -> None:
+async def test_the_last_feature_with_an_id_counts(desk: Desk) -> None:
     for e in ("replace", "patch"):
         written = await desk.write(feature("a", n=1), feature("b"), feature("a", n=e), e=e)
         assert await desk.properties("a") == {"n": e}

@@ -28,7 +28,7 @@ def test_the_example_of_the_document() -> None:
 
 
 @given(STORAGE_IDS, COLLECTION_IDS, DAYS, ROWS)
-def test_text_comes_back(storage_id: str, collection_id: str, day: date, i: int) -> None:
+def test_text_round_trips(storage_id: str, collection_id: str, day: date, i: int) -> None:
     value = guid(storage_id, collection_id, day, i)
     assert Guid.parse(str(value)) == value
     padded = f"{storage_id}:{collection_id}:{day.year:04}:{day.month:02}:{day.day:02}:{i}"

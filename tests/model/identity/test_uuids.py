@@ -92,7 +92,7 @@ def test_random_uuids_are_refused_only_when_their_date_is_none(value: uuid.UUID)
 
 
 @given(TXNS, STORAGES)
-def test_a_transaction_comes_back(txn: int, storage: int) -> None:
+def test_a_transaction_round_trips(txn: int, storage: int) -> None:
     value = Uuid.parse(str(Uuid.of_txn(txn, storage)))
     assert (value.txn, value.type, value.storage_number) == (txn, TYPE_TRANSACTION, storage)
     with pytest.raises(
@@ -102,7 +102,7 @@ def test_a_transaction_comes_back(txn: int, storage: int) -> None:
 
 
 @given(TXNS, COLLECTIONS, ROWS, STORAGES)
-def test_a_state_comes_back(txn: int, collection: int, i: int, storage: int) -> None:
+def test_a_state_round_trips(txn: int, collection: int, i: int, storage: int) -> None:
     value = Uuid.parse(str(Uuid.of_state(txn, collection, i, storage)))
     assert (value.collection_number, value.i, value.type) == (collection, i, TYPE_FEATURE)
     assert value.storage_number == storage

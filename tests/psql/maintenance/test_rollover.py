@@ -98,7 +98,7 @@ async def test_a_number_drawn_before_midnight_keeps_the_old_day_and_is_published
     assert (low // 10**11, high // 10**11) == (20310228, 20310301)
 
 
-async def test_numbers_only_grow_whatever_the_clock_says(bare: str, connect: Connect) -> None:
+async def test_numbers_increase_with_any_clock(bare: str, connect: Connect) -> None:
     """The defect of earlier implementations: a late one reset the sequence backwards."""
     writer, dice = await connect(), random.Random(1)
     last, furthest = 0, first_of(MIDNIGHT)

@@ -90,7 +90,7 @@ def test_the_health_check_identifies_the_hub(api: HubApi) -> None:
     assert api.get_hub(params={"a": "b"})["status"]
 
 
-def test_a_space_lives_and_dies(xyz: XYZ, config: XYZConfig) -> None:
+def test_a_space_is_created_changed_and_deleted(xyz: XYZ, config: XYZConfig) -> None:
     space = xyz.spaces.new(
         title="First", description="One", space_id="by-hand", shared=True, config=config
     )
@@ -155,7 +155,7 @@ def test_rules_for_tags_and_schemas_hold(empty: Space) -> None:
 # ---- Features ------------------------------------------------------------------------------------
 
 
-def test_a_feature_lives_and_dies(empty: Space) -> None:
+def test_a_feature_is_created_changed_and_deleted(empty: Space) -> None:
     france = feature("FRA", 2.0, 46.0, name="France")
     stored = empty.add_feature(data=france, feature_id="FRA", add_tags=["A", "b"])
     assert stored["properties"][NS]["tags"] == ["a", "b"]

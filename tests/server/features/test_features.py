@@ -395,7 +395,7 @@ def test_all_features_are_deleted(client: httpx.Client, query: str) -> None:
     assert found(client.get(f"{space}/search")) == []
 
 
-def test_a_deletion_must_say_of_what(client: httpx.Client, town: str) -> None:
+def test_a_deletion_needs_ids_or_tags(client: httpx.Client, town: str) -> None:
     error(client.delete(f"{town}/features"), 400, "id")
     assert len(found(client.get(f"{town}/search"))) == 5
 

@@ -68,7 +68,7 @@ def test_failures_of_a_copy_cannot_be_overlooked(client: httpx.Client) -> None:
     error(client.post(f"{source}/copy", json=atomic), 409)
 
 
-def test_an_order_that_is_wrong_is_refused(client: httpx.Client) -> None:
+def test_an_invalid_copy_request_is_refused(client: httpx.Client) -> None:
     source = new_space(client)
     shown = new_space(client, readOnly=True)
     target = {"targetSpaceId": id_of(source)}

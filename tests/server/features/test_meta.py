@@ -32,7 +32,7 @@ def test_meta_features_are_written_read_and_removed(client: httpx.Client, meta: 
     assert client.get(f"{meta}/a/b").status_code == 404
 
 
-def test_bad_ones_are_refused(client: httpx.Client, meta: str) -> None:
+def test_invalid_meta_features_are_refused(client: httpx.Client, meta: str) -> None:
     assert client.put(f"{meta}/naksha:partitioning", json=NOTE).status_code == 400
     assert client.put(f"{meta}/x", json=[1]).status_code == 400
     assert client.get("/spaces/nowhere/meta").status_code == 404

@@ -53,7 +53,9 @@ def test_in_a_hexagon(client: httpx.Client, town: str) -> None:
         ("lat=1&lon=1&lon=2", "lon"),
     ],
 )
-def test_one_place_must_be_given(client: httpx.Client, town: str, query: str, field: str) -> None:
+def test_exactly_one_place_is_required(
+    client: httpx.Client, town: str, query: str, field: str
+) -> None:
     error(client.get(f"{town}/spatial?{query}"), 400, field)
 
 
@@ -143,7 +145,7 @@ def test_a_batch_goes_on_where_it_ended(client: httpx.Client, town: str) -> None
         ({"refSpaceId": "x", "query": "p.a"}, "p.a"),
     ],
 )
-def test_a_batch_must_say_around_what(
+def test_a_batch_needs_a_reference(
     client: httpx.Client, town: str, body: object, field: str
 ) -> None:
     error(client.post(f"{town}/spatial/batch", json=body), 400, field)

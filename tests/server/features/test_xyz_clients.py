@@ -131,7 +131,7 @@ def test_a_selection_reaches_into_arrays(client: httpx.Client) -> None:
     assert nothing["properties"] == {}
 
 
-def test_flattened_keys_of_a_vector_tile_say_where_they_are(client: httpx.Client) -> None:
+def test_flattened_keys_of_a_vector_tile_contain_their_path(client: httpx.Client) -> None:
     space = new_space(client)
     put(client, space, point("a", 8.5, 50.1, name="Mill", size={"rooms": 3}))
     put(client, space, point("b", 8.5, 50.1, name="Plain"))

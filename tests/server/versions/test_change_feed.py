@@ -147,7 +147,7 @@ def test_a_space_that_is_not_there(client: httpx.Client) -> None:
     error(client.get("/spaces/nowhere/changes", headers=EVENTS), 404)
 
 
-def test_versions_that_are_gone_or_to_come(client: httpx.Client) -> None:
+def test_expired_and_future_versions(client: httpx.Client) -> None:
     space = new_space(client)
     put(client, space, point("a", n=1))
     second = put(client, space, point("a", n=2))["version"]

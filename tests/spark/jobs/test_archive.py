@@ -239,7 +239,7 @@ def test_one_job_at_a_time_adds_to_an_archive(
     assert not (tmp_path / "archive" / MANIFEST).exists()
 
 
-def test_archives_that_are_not_meant(spark: SparkSession, location: str, tmp_path: Path) -> None:
+def test_foreign_archives_are_refused(spark: SparkSession, location: str, tmp_path: Path) -> None:
     imported(location, EDITS)
     first = archived(spark, location, tmp_path / "archive", keep=True)
     assert first.segment is not None
@@ -278,7 +278,7 @@ def test_days_that_no_history_is_old_are_refused(
     assert not folder.exists()
 
 
-def test_nothing_is_as_old_as_can_be_asked_for(
+def test_the_maximum_age_archives_nothing(
     spark: SparkSession, location: str, tmp_path: Path
 ) -> None:
     imported(location, EDITS)

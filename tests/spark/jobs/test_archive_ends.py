@@ -52,7 +52,7 @@ def test_a_cancellation_before_the_drop_keeps_everything(
 
 
 @pytest.mark.parametrize("phase", ["drop", "count what is left"])
-def test_a_job_that_is_run_again_tells_all_that_it_has_done(
+def test_a_repeated_job_reports_all_its_work(
     spark: SparkSession, file: str, tmp_path: Path, phase: str
 ) -> None:
     """Its process died just before history was dropped, or just after."""

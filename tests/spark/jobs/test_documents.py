@@ -38,7 +38,7 @@ def commands() -> list[list[str]]:
 
 
 @pytest.mark.parametrize("name", ["loading", "pipeline"])
-def test_every_python_block_does_what_the_document_says(
+def test_every_python_block_works_as_documented(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(tmp_path)

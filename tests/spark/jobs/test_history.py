@@ -133,9 +133,7 @@ def test_a_finished_history_stays_finished_after_later_writes(
         loaded(place, steps_of(path, 1, 2, 3), job_id="yours")
 
 
-def test_a_new_collection_has_the_settings_that_are_wanted(
-    place: StorageRef, tmp_path: Path
-) -> None:
+def test_a_new_collection_has_the_requested_settings(place: StorageRef, tmp_path: Path) -> None:
     info = CollectionInfo(id="places", max_age=7, id_prefix="d", author="ann", points_only=True)
     loaded(place, steps_of(tmp_path / "a.jsonl", 1, 2), info=info)
     made = shared_storage(place).call(lambda s: s.collection("places"))

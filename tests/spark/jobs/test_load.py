@@ -214,7 +214,7 @@ def test_a_load_that_was_done_needs_its_files_no_more(
     assert (again.created, again.records, progress.phases) == (3, 3, 0)
 
 
-def test_columns_become_what_the_mapping_says(
+def test_columns_are_converted_by_the_mapping(
     spark: SparkSession, tmp_path: Path, location: str
 ) -> None:
     path = tmp_path / "roads.csv"
@@ -328,7 +328,7 @@ def test_files_that_cannot_be_loaded(spark: SparkSession, tmp_path: Path, locati
     assert error.value.feature_id == "a"
 
 
-def test_a_new_collection_has_the_settings_that_are_wanted(
+def test_a_new_collection_has_the_requested_settings(
     spark: SparkSession, tmp_path: Path, location: str
 ) -> None:
     info = CollectionInfo(id="places", max_age=7, id_prefix="p-", optimal_partitioning=True)
@@ -456,7 +456,7 @@ def test_rejected_features_are_deleted_only_on_request(
     assert content(location).keys() == {"y"}
 
 
-def test_a_delivery_without_features_deletes_nothing_unless_that_is_wanted(
+def test_an_empty_delivery_deletes_features_only_on_request(
     spark: SparkSession, tmp_path: Path, small_town: Town
 ) -> None:
     location, path = small_town.place.location, tmp_path / "a.geojsonl"

@@ -156,7 +156,7 @@ def test_rings_of_shapefiles_are_clockwise() -> None:
     assert (wide.area, shapely.equals_exact(over, OVER)) == (20 * 120, True)
 
 
-def test_geometries_stay_as_they_are_at_the_date_line_if_that_is_wanted() -> None:
+def test_geometries_at_the_date_line_are_kept_on_request() -> None:
     checker = RecordChecker(CollectionInfo(id="places"), None, is_cut=False)
     found = checker.check(batch_of(*({"wkt": shape.wkt} for shape in (WIDE, OVER, BEYOND))))
     kept = shapely.from_wkb(found.given[0].column("geometry").to_pylist())
@@ -243,7 +243,7 @@ def test_a_task_that_has_rejected_too_many_reads_no_more(small_town: Town) -> No
     assert (end["records"], end["features"]) == (None, 3)
 
 
-def test_a_task_tells_how_many_records_it_has_read(small_town: Town) -> None:
+def test_a_task_reports_the_number_of_records_read(small_town: Town) -> None:
     checker = RecordChecker(CollectionInfo(id="places"), None)
     batches = [batch_of({"id": f"f{n}"}, {"properties": "{"}) for n in range(3)]
     (*_, end) = StagingTask(small_town.place, "j", checker, 9)(iter(batches))

@@ -87,7 +87,7 @@ def abroad(spark: SparkSession) -> SparkSession:
     return made
 
 
-def test_times_are_loaded_alike_in_every_session(
+def test_times_are_loaded_identically_in_every_session(
     abroad: SparkSession, tmp_path: Path, small_town: Town
 ) -> None:
     location = small_town.place.location
@@ -365,7 +365,7 @@ def test_texts_of_a_shapefile_are_as_they_were_or_rejected(tmp_path: Path) -> No
     assert read_vector(named, "cp1252")[0]["größe"] == "Köln"
 
 
-def test_an_encoding_is_one_of_texts_and_of_files_that_do_not_say_it(tmp_path: Path) -> None:
+def test_an_encoding_applies_to_texts_and_files_without_a_declared_one(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id")
     (tmp_path / "a.json").write_text("{}")
     shapes(1).to_file(tmp_path / "a.gpkg")

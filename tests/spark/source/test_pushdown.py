@@ -142,7 +142,7 @@ def rows(town: Town) -> list[dict[str, Any]]:
 
 @given(data=st.data())
 @settings(max_examples=150, suppress_health_check=SUITE_CHECKS_OFF)
-def test_nothing_changes_when_filters_are_handed_on(
+def test_pushed_filters_do_not_change_results(
     town: Town, rows: list[dict[str, Any]], data: st.DataObject
 ) -> None:
     check(town, rows, data.draw(st.lists(filters(rows), min_size=1, max_size=3)))
@@ -151,7 +151,7 @@ def test_nothing_changes_when_filters_are_handed_on(
 @pytest.mark.long
 @given(data=st.data())
 @settings(max_examples=5000, suppress_health_check=SUITE_CHECKS_OFF)
-def test_nothing_changes_with_many_filters(
+def test_many_pushed_filters_do_not_change_results(
     town: Town, rows: list[dict[str, Any]], data: st.DataObject
 ) -> None:
     check(town, rows, data.draw(st.lists(filters(rows), min_size=1, max_size=4)))

@@ -49,7 +49,9 @@ def read(spark: SparkSession, town: Town, **options: str) -> list[dict[str, obje
 
 
 @pytest.mark.parametrize("ref", REFS)
-def test_every_version_is_what_the_storage_says(spark: SparkSession, town: Town, ref: str) -> None:
+def test_every_version_equals_that_of_the_storage(
+    spark: SparkSession, town: Town, ref: str
+) -> None:
     rows = read(spark, town, version=ref, states="all")
     check_rows(rows, town.states(Query(states=States.ALL), ref))
     assert bool(rows) == (ref != "0")
@@ -137,7 +139,7 @@ def fits(query: Query) -> bool:
 
 @given(**QUERIES)
 @settings(max_examples=6, derandomize=True, suppress_health_check=SUITE_CHECKS_OFF)
-def test_a_query_gives_what_the_storage_answers(
+def test_a_query_returns_the_same_as_the_storage(
     spark: SparkSession, town: Town, query: Query, kind: States, ref: str
 ) -> None:
     if fits(query):
@@ -147,7 +149,7 @@ def test_a_query_gives_what_the_storage_answers(
 @pytest.mark.long
 @given(**QUERIES)
 @settings(max_examples=300, suppress_health_check=SUITE_CHECKS_OFF)
-def test_many_queries_give_what_the_storage_answers(
+def test_many_queries_return_the_same_as_the_storage(
     spark: SparkSession, town: Town, query: Query, kind: States, ref: str
 ) -> None:
     if fits(query):

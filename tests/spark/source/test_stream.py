@@ -203,7 +203,7 @@ def check_steps(town: Town, steps: list[Any], limited: dict[str, str]) -> None:
 
 @given(steps=st.lists(STEPS, min_size=3, max_size=12), limited=LIMITS)
 @settings(max_examples=6, derandomize=True, suppress_health_check=SUITE_CHECKS_OFF)
-def test_a_stream_tells_what_the_feed_tells(
+def test_a_stream_has_the_changes_of_the_feed(
     streamed: Town, steps: list[Any], limited: dict[str, str]
 ) -> None:
     check_steps(streamed, steps, limited)
@@ -212,7 +212,7 @@ def test_a_stream_tells_what_the_feed_tells(
 @pytest.mark.long
 @given(steps=st.lists(STEPS, min_size=5, max_size=30), limited=LIMITS)
 @settings(max_examples=100, suppress_health_check=SUITE_CHECKS_OFF)
-def test_a_stream_tells_what_the_feed_tells_at_length(
+def test_a_long_stream_has_the_changes_of_the_feed(
     streamed: Town, steps: list[Any], limited: dict[str, str]
 ) -> None:
     check_steps(streamed, steps, limited)

@@ -98,7 +98,7 @@ def check_writes(
 
 @given(WRITES)
 @settings(max_examples=2, suppress_health_check=QUIET)
-def test_any_writes_are_what_a_model_says(
+def test_any_writes_match_a_model(
     spark: SparkSession, target: Town, writes: list[tuple[WriteMode, dict[str, Any]]]
 ) -> None:
     check_writes(spark, target, writes)
@@ -107,7 +107,7 @@ def test_any_writes_are_what_a_model_says(
 @pytest.mark.long
 @given(WRITES)
 @settings(max_examples=60, suppress_health_check=QUIET)
-def test_many_writes_are_what_a_model_says(
+def test_many_writes_match_a_model(
     spark: SparkSession, target: Town, writes: list[tuple[WriteMode, dict[str, Any]]]
 ) -> None:
     check_writes(spark, target, writes)
@@ -446,7 +446,7 @@ def test_an_abort_forgets_all_attempts(spark: SparkSession, target: Town) -> Non
         ({"job": "j" * (limits.JOB_ID_BYTES_MAX + 1)}, "job"),
     ],
 )
-def test_options_that_cannot_be_meant(given_options: dict[str, str], field: str) -> None:
+def test_contradicting_options_are_refused(given_options: dict[str, str], field: str) -> None:
     known = {"storage": "file:x.naksha", "collection": "roads", "appId": "me"}
     with pytest.raises(InvalidArgument) as caught:
         write_options({**known, **given_options}, overwrite=False)
@@ -463,7 +463,7 @@ def test_an_option_that_is_misspelt_writes_nothing(spark: SparkSession, target: 
     assert staged(target) == 0
 
 
-def test_options_are_read_as_they_are_said() -> None:
+def test_options_are_parsed() -> None:
     known = {"storage": "file:/x.naksha", "collection": "roads", "appId": "me"}
     by_spark = {"checkpointLocation": "x", "queryName": "y"}
     assert write_options({**known, **by_spark}, overwrite=False, is_stream=True).branch == "main"

@@ -127,7 +127,7 @@ async def test_two_that_want_the_same(storage: SqliteStorage) -> None:
     await check_log(storage)
 
 
-async def test_a_closed_storage_says_so(storage: SqliteStorage) -> None:
+async def test_a_closed_storage_raises_an_error_that_says_so(storage: SqliteStorage) -> None:
     await storage.close()
     await storage.close()
     with pytest.raises(Unavailable, match="closed"):

@@ -486,7 +486,7 @@ def test_filters_that_are_none() -> None:
             FeedFilter(actions=actions)
 
 
-async def test_a_branch_that_was_put_on_another_base_tells_all_that_was_done_on_it(
+async def test_a_rebased_branch_has_all_its_changes_in_the_feed(
     storage: Storage,
 ) -> None:
     await make(storage)

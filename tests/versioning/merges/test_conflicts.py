@@ -243,7 +243,7 @@ async def test_a_branch_is_open_again_when_the_other_one_is_gone(storage: Storag
     assert [each.state for each in await branches(storage)] == ["OPEN"]
 
 
-async def test_a_rebase_is_resumed_onto_what_was_said(storage: Storage) -> None:
+async def test_a_rebase_is_resumed_onto_the_requested_version(storage: Storage) -> None:
     await make(storage)
     await put(storage, place("a", n=1))
     fix = await branch(storage)

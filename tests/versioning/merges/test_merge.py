@@ -99,7 +99,7 @@ async def test_main_into_the_branch_and_back(storage: Storage) -> None:
     assert (await merge(storage, "main", "fix", BOB)).count == 0
 
 
-async def test_both_made_the_same_of_it(storage: Storage) -> None:
+async def test_equal_changes_on_both_sides_leave_nothing_to_merge(storage: Storage) -> None:
     await make(storage)
     await put(storage, place("a", n=1), place("b", n=1))
     fix = await branch(storage)

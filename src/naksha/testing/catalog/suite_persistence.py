@@ -57,7 +57,7 @@ class TestTypedObjects:
     """Objects of every size, hint and type."""
 
     @pytest.mark.parametrize("size", SIZES)
-    async def test_any_size_comes_back(
+    async def test_any_size_round_trips(
         self, catalog_backend: CatalogBackend, realm: str, persistence: Persistence, size: int
     ) -> None:
         data = bytes(range(256)) * (size // 256) + b"x" * (size % 256)

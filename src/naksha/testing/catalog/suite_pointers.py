@@ -203,7 +203,9 @@ class TestPointerNames:
             listed = await catalog_backend.list_pointers(realm, "", after, limit)
             assert [row.name for row in listed] == expected[:limit]
 
-    async def test_realms_that_begin_alike_are_apart(self, catalog_backend: CatalogBackend) -> None:
+    async def test_realms_with_a_common_prefix_are_separate(
+        self, catalog_backend: CatalogBackend
+    ) -> None:
         start = f"r{fresh_number()}"
         realms = [start, start + "a", start + "-", start + "A", start + "_", start + "a_b"]
         realms.append((start + "-" * limits.REALM_ID_LENGTH_MAX)[: limits.REALM_ID_LENGTH_MAX])

@@ -195,7 +195,9 @@ class TestRealms:
 class TestFence:
     """A node that opened a realm before its state changed can write nothing."""
 
-    async def test_he_cannot_commit(self, catalog: Catalog, other_node: Catalog) -> None:
+    async def test_a_fenced_instance_cannot_commit(
+        self, catalog: Catalog, other_node: Catalog
+    ) -> None:
         realm = await realm_in(catalog, RealmStatus.ACTIVE)
         stale = await other_node.realm(realm.id)
         await stale.persistence.ensure_pointers(["config"])
@@ -211,7 +213,7 @@ class TestFence:
         assert keys == ["a"]
         await (await other_node.realm(realm.id)).entities("config").commit(put_thing("c"))
 
-    async def test_he_can_neither_make_nor_move_nor_delete_a_pointer(
+    async def test_a_fenced_instance_can_neither_create_nor_move_nor_delete_a_pointer(
         self, catalog: Catalog, other_node: Catalog
     ) -> None:
         realm = await realm_in(catalog, RealmStatus.ACTIVE)
@@ -229,7 +231,7 @@ class TestFence:
         assert [pointer.name for pointer in await fresh.list_pointers()] == ["old"]
         assert (await fresh.pointer_now("old")).target is None
 
-    async def test_he_can_write_no_conditional_object(
+    async def test_a_fenced_instance_cannot_write_a_conditional_object(
         self, catalog: Catalog, other_node: Catalog
     ) -> None:
         realm = await realm_in(catalog, RealmStatus.ACTIVE)

@@ -246,7 +246,7 @@ class TestSplits:
             await rows_of(places.storage, split, columns)
         assert caught.value.field == "columns"
 
-    async def test_states_tell_the_version_that_made_them(self, filled: Handle) -> None:
+    async def test_states_have_the_version_that_created_them(self, filled: Handle) -> None:
         versions = {t.txn: t.seq_number for t in await filled.storage.transactions()}
         last = await filled.published()
         splits = await filled.storage.plan(filled.name, Query(states=States.ALL), seq(last))
@@ -347,7 +347,7 @@ class TestSplitsOfMain:
         await filled.published()
         assert await filled.storage.mismatches(filled.name, 10) == []
 
-    async def test_splits_say_what_their_table_holds(self, filled: Handle) -> None:
+    async def test_splits_describe_their_table(self, filled: Handle) -> None:
         await filled.published()
         query = Query(states=States.ALL)
         splits = [

@@ -76,7 +76,9 @@ class TestBulkWriter:
         assert signals["MESSAGE"].text == "the first load"
         assert signals["MODIFY_COLLECTION"].id == info.id
 
-    async def test_life_goes_on_after_it(self, storage: Storage, exclusive: bool) -> None:
+    async def test_the_collection_is_usable_afterwards(
+        self, storage: Storage, exclusive: bool
+    ) -> None:
         info = CollectionInfo(id=fresh_name("bulk"))
         await load(storage, info, [some_feature(n) for n in range(COUNT)], exclusive)
         loaded = Handle(storage, info.id)
@@ -145,7 +147,7 @@ class TestBulkWriter:
         await writer.abort()
         await published(storage)
 
-    async def test_of_features_with_the_same_id_the_last_one_counts(
+    async def test_the_last_feature_with_an_id_counts(
         self, storage: Storage, exclusive: bool
     ) -> None:
         info = CollectionInfo(id=fresh_name("bulk"))

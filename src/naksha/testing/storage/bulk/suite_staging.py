@@ -150,7 +150,7 @@ class TestStagedWrite:
         assert sum(counts(applied)) == len(features)
         assert counts(applied) == (43, 10, 0, 10)
 
-    async def test_life_goes_on_after_it(self, storage: Storage) -> None:
+    async def test_the_collection_is_usable_afterwards(self, storage: Storage) -> None:
         job = StagingJob(storage, fresh_name())
         await job.stage([some_feature(n) for n in range(COUNT)])
         await job.apply()
@@ -534,7 +534,7 @@ class TestStagingOnce:
         assert counts(await job.apply()) == (1, 0, 0, 0)
         assert counts(await other.apply()) == (1, 0, 0, 0)
 
-    async def test_calls_that_cannot_be_meant(self, storage: Storage) -> None:
+    async def test_invalid_calls_are_refused(self, storage: Storage) -> None:
         job = StagingJob(storage, fresh_name())
         await job.stage([point("x")])
         wrong: list[dict[str, Any]] = [

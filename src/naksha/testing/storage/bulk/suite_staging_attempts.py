@@ -323,7 +323,7 @@ class TestStagingOnABranch:
         assert applied.deleted == len(before.keys() - left.keys())
         assert len(await places.live()) == 1200
 
-    async def test_a_job_of_main_is_none_of_a_branch(self, places: Handle) -> None:
+    async def test_a_job_of_main_is_not_a_job_of_a_branch(self, places: Handle) -> None:
         job = StagingJob(places.storage, places.name)
         await job.stage([point("x")])
         await job.apply()

@@ -104,7 +104,7 @@ class TestPaging:
             whole = await places.states(Query(states=kind))
             assert raw_of(await pages(places, Query(states=kind, limit=limit))) == raw_of(whole)
 
-    async def test_strange_ids_are_passed_over_safely(self, places: Handle) -> None:
+    async def test_unusual_ids_are_paged_safely(self, places: Handle) -> None:
         await places.create(*map(feature, NASTY_TEXTS))
         found = ids_of(await pages(places, Query(limit=2)))
         assert found == sorted(NASTY_TEXTS)

@@ -144,7 +144,7 @@ class TestPredicates:
                 await agree(places, asking(op, number))
 
     @pytest.mark.parametrize("text", strategies.NASTY_TEXTS)
-    async def test_strange_keys_and_values_are_just_text(self, nasty: Handle, text: str) -> None:
+    async def test_unusual_keys_and_values_are_plain_text(self, nasty: Handle, text: str) -> None:
         key = f"n{strategies.NASTY_TEXTS.index(text)}"
         for query in (
             asking(q.Op.EQ, text, ("properties", "value")),

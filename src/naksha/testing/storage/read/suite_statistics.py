@@ -72,7 +72,7 @@ class TestStatistics:
         found = await places.storage.statistics(places.name)
         assert values(found) == brute_force(await places.live())
 
-    async def test_strange_keys_and_tags_are_just_text(self, places: Handle) -> None:
+    async def test_unusual_keys_and_tags_are_plain_text(self, places: Handle) -> None:
         texts = sorted(set(NASTY_TEXTS))
         await places.create(
             *(

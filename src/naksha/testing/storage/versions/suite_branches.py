@@ -246,7 +246,7 @@ class TestCollectionsOnABranch:
 
 
 class TestLogOfABranch:
-    async def test_says_where_and_what(self, storage: Storage) -> None:
+    async def test_entries_have_overlay_author_and_changes(self, storage: Storage) -> None:
         handle = await new_collection(storage)
         await handle.create(point("x", 1, 2))
         branch = await branch_of(storage)

@@ -338,7 +338,7 @@ class TestLogFilters:
         assert (wanted == []) == (name in NOTHING)
         assert await edited.found(FILTERS[name]) == wanted
 
-    async def test_transactions_on_main_say_so(self, edited: EditedCollection) -> None:
+    async def test_transactions_on_main_are_marked(self, edited: EditedCollection) -> None:
         assert {t.overlay for t in edited.log} == {MAIN}
 
     async def test_times(self, edited: EditedCollection) -> None:

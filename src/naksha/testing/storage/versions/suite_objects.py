@@ -74,7 +74,7 @@ class TestStoredObjects:
             assert await storage.stored_object(kind, "x") == made
 
     @pytest.mark.parametrize("value", JSON_VALUES)
-    async def test_any_json_comes_back(self, storage: Storage, value: Any) -> None:
+    async def test_any_json_round_trips(self, storage: Storage, value: Any) -> None:
         kind = fresh_name("k")
         await keep(storage, kind, "x", value)
         found = await storage.stored_object(kind, "x")

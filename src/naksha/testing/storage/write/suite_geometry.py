@@ -85,7 +85,7 @@ class TestGeometry:
         await shared.upsert(feature("high", raised(geometry, z)))
         assert same((await shared.get("high")).feature["geometry"], raised(geometry, z))
 
-    async def test_no_geometry_comes_back_as_none(self, places: Handle) -> None:
+    async def test_a_missing_geometry_is_read_as_none(self, places: Handle) -> None:
         await places.create(feature("x"))
         assert (await places.get("x")).feature["geometry"] is None
 
