@@ -158,14 +158,14 @@ class Versions:
         With a query: only features that matched it since then and were changed by its authors in
         its time range.
         """
-        place, asked = self.place(to), query_of(**query)
+        place, selection = self.place(to), query_of(**query)
         return self._call(
             versioning.rollback(
                 self._line(),
                 place,
                 self._signed(message),
                 collections=self._known(collections),
-                query=None if asked == Query() else asked,
+                query=None if selection == Query() else selection,
                 dry_run=dry_run,
             )
         )
@@ -183,14 +183,14 @@ class Versions:
 
         With a query: only the changes of features that matched it before or after the change.
         """
-        place, asked = self.place(version), query_of(**query)
+        place, selection = self.place(version), query_of(**query)
         return self._call(
             versioning.revert(
                 self._line(),
                 place,
                 self._signed(message),
                 collections=self._known(collections),
-                query=None if asked == Query() else asked,
+                query=None if selection == Query() else selection,
                 dry_run=dry_run,
             )
         )

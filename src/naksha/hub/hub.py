@@ -54,15 +54,15 @@ _log: Final = logging.getLogger(__name__)
 class StorageClaims(Protocol):
     """Cross-realm checks that keep storages and their identities exclusive to one realm."""
 
-    def claimed(self, realm_id: str, thing: StorageObject) -> AbstractAsyncContextManager[None]:
+    def claimed(self, realm_id: str, entity: StorageObject) -> AbstractAsyncContextManager[None]:
         """Reserve a storage's location in the block; Forbidden if the realm may not have it."""
 
     async def proposed(
-        self, realm_id: str, thing: StorageObject, old: StorageObject | None
+        self, realm_id: str, entity: StorageObject, old: StorageObject | None
     ) -> StorageObject:
         """Return a storage with the identity that it gets if it is new."""
 
-    def unique(self, realm_id: str, thing: StorageObject) -> AbstractAsyncContextManager[None]:
+    def unique(self, realm_id: str, entity: StorageObject) -> AbstractAsyncContextManager[None]:
         """Reserve a storage's identity in the block; Conflict if another storage has it."""
 
 
@@ -119,68 +119,68 @@ class RealmHub:
 
     async def storage(self, id: str) -> Storage:
         """Return an open storage of the realm, else raise NotFound."""
-        thing = await self.registry.get(StorageObject, id)
-        storage = await self._storages.get(self.realm_id, thing)
+        entity = await self.registry.get(StorageObject, id)
+        storage = await self._storages.get(self.realm_id, entity)
         if self._seen.get(id) is not storage.identity:
             self._seen[id] = storage.identity
-            await self._identify(thing, identity_of(storage))
+            await self._identify(entity, identity_of(storage))
         return storage
 
-    async def _identify(self, thing: StorageObject, identity: Identity) -> None:
+    async def _identify(self, entity: StorageObject, identity: Identity) -> None:
         """Record the identity of a storage that was just opened.
 
         Logs a warning if another storage of the realm has the same id or number; the storage stays
         usable.
         """
-        if thing.identity != identity:
+        if entity.identity != identity:
             try:
-                await self.registry.note_identity(thing, identity)
+                await self.registry.note_identity(entity, identity)
             except NakshaError as error:
                 _log.warning(
-                    "The identity of the storage %s could not be recorded: %s", thing.id, error
+                    "The identity of the storage %s could not be recorded: %s", entity.id, error
                 )
         known = await registered_in(self.realm_id, await self.registry.snapshot())
-        for other in duplicates_of(identity, [one for one in known if one.name != thing.id]):
+        for other in duplicates_of(identity, [one for one in known if one.name != entity.id]):
             _log.warning(
                 "The storages %s and %s of the realm %s have the same id %r or number %d: their "
                 "state ids are ambiguous. If one is a copy, run `naksha storage fork` on it",
-                thing.id,
+                entity.id,
                 other.name,
                 self.realm_id,
                 identity.id,
                 identity.number,
             )
 
-    def located(self, thing: StorageObject) -> tuple[str, dict[str, Any]]:
+    def located(self, entity: StorageObject) -> tuple[str, dict[str, Any]]:
         """Return a storage's absolute location and backend options, for use in another process."""
-        return self._storages.located(thing)
+        return self._storages.located(entity)
 
-    def claimed(self, thing: StorageObject) -> AbstractAsyncContextManager[None]:
+    def claimed(self, entity: StorageObject) -> AbstractAsyncContextManager[None]:
         """Reserve a storage's location for the realm in the block.
 
         Raises Forbidden if the realm may not have the storage.
         """
-        return self._claims.claimed(self.realm_id, thing)
+        return self._claims.claimed(self.realm_id, entity)
 
     async def proposed(
-        self, thing: StorageObject, old: StorageObject | None = None
+        self, entity: StorageObject, old: StorageObject | None = None
     ) -> StorageObject:
         """Return a storage with the identity that it gets if it is new.
 
         `old` is the storage that it replaces, if any.
         """
-        return await self._claims.proposed(self.realm_id, thing, old)
+        return await self._claims.proposed(self.realm_id, entity, old)
 
-    async def try_out_storage(self, thing: StorageObject) -> Identity:
+    async def try_out_storage(self, entity: StorageObject) -> Identity:
         """Open a storage before it is configured, and return its identity."""
-        return await self._storages.try_out(self.realm_id, thing)
+        return await self._storages.try_out(self.realm_id, entity)
 
-    def unique(self, thing: StorageObject) -> AbstractAsyncContextManager[None]:
+    def unique(self, entity: StorageObject) -> AbstractAsyncContextManager[None]:
         """Reserve a storage's identity in the block.
 
         Raises Conflict if another storage of the catalog has the same id or number.
         """
-        return self._claims.unique(self.realm_id, thing)
+        return self._claims.unique(self.realm_id, entity)
 
     async def configuration(self) -> Configuration:
         """Return the current configuration."""
@@ -189,9 +189,9 @@ class RealmHub:
         if self._configuration is None or commit != self._configuration.commit:
             made = self._configuration = Configuration(snapshot, self, self._observe)
             listed = snapshot.list(f"{StorageObject.kind}/", StorageObject)
-            things = [found.value async for _, found in listed]
+            entities = [found.value async for _, found in listed]
             if self._configuration is made:  # else a concurrent call has a later snapshot
-                self._storages.keep_only(self.realm_id, things)
+                self._storages.keep_only(self.realm_id, entities)
             return made
         return self._configuration
 
@@ -265,11 +265,11 @@ class Hub:
             )
         known = await self.catalog.realms.recent(id)
         if known is None or known.status in (RealmStatus.CREATED, RealmStatus.INITIALIZING):
-            thing = self._default_storage.for_realm(id)
-            async with self.claimed(id, thing):
-                thing = await self.proposed(id, thing)
-                async with self.unique(id, thing):
-                    await set_up_realm(self.catalog, id, thing)
+            entity = self._default_storage.for_realm(id)
+            async with self.claimed(id, entity):
+                entity = await self.proposed(id, entity)
+                async with self.unique(id, entity):
+                    await set_up_realm(self.catalog, id, entity)
         return await self.realm(id)
 
     async def realm(self, id: str) -> RealmHub:
@@ -288,10 +288,10 @@ class Hub:
         return known
 
     @asynccontextmanager
-    async def claimed(self, realm_id: str, thing: StorageObject) -> AsyncIterator[None]:
+    async def claimed(self, realm_id: str, entity: StorageObject) -> AsyncIterator[None]:
         """See `StorageClaims.claimed`."""
-        self._tenancy.check_allowed(realm_id, thing)
-        places = set(self._tenancy.places(thing))
+        self._tenancy.check_allowed(realm_id, entity)
+        places = set(self._tenancy.places(entity))
         async with self._claims.held(realm_id, places):
             async for realm, other in self.storages_configured():
                 if realm != realm_id and not places.isdisjoint(self._tenancy.places(other)):
@@ -299,30 +299,30 @@ class Hub:
             yield
 
     async def proposed(
-        self, realm_id: str, thing: StorageObject, old: StorageObject | None = None
+        self, realm_id: str, entity: StorageObject, old: StorageObject | None = None
     ) -> StorageObject:
         """See `StorageClaims.proposed`."""
         identity = None if old is None else old.identity
         known = set() if old is None else set(self._tenancy.places(old))
-        if identity is not None and known == set(self._tenancy.places(thing)):
-            return with_identity(thing, identity)
+        if identity is not None and known == set(self._tenancy.places(entity)):
+            return with_identity(entity, identity)
         avoid = () if identity is None else (identity.id,)
-        others = await self._registered(realm_id, thing.id)
-        return with_identity(thing, proposed_identity(realm_id, thing, others, avoid))
+        others = await self._registered(realm_id, entity.id)
+        return with_identity(entity, proposed_identity(realm_id, entity, others, avoid))
 
     @asynccontextmanager
-    async def unique(self, realm_id: str, thing: StorageObject) -> AsyncIterator[None]:
+    async def unique(self, realm_id: str, entity: StorageObject) -> AsyncIterator[None]:
         """See `StorageClaims.unique`."""
-        assert thing.identity is not None
+        assert entity.identity is not None
         keys = (
-            StorageLocation(_ID, thing.identity.id),
-            StorageLocation(_NUMBER, str(thing.identity.number)),
+            StorageLocation(_ID, entity.identity.id),
+            StorageLocation(_NUMBER, str(entity.identity.number)),
         )
         async with self._claims.held(realm_id, keys):
             try:
-                check_unique(realm_id, thing, await self._registered(realm_id, thing.id))
+                check_unique(realm_id, entity, await self._registered(realm_id, entity.id))
             except Conflict:
-                await self.storages.drop(thing)
+                await self.storages.drop(entity)
                 raise
             yield
 
@@ -332,14 +332,14 @@ class Hub:
         A storage whose identity the catalog does not know (from an earlier release) is opened.
         """
         found: list[RegisteredStorage] = []
-        async for realm, thing in self.storages_configured():
-            if (realm, thing.id) == (realm_id, name):
+        async for realm, entity in self.storages_configured():
+            if (realm, entity.id) == (realm_id, name):
                 continue
-            identity = thing.identity
-            if identity is None and thing.active:
+            identity = entity.identity
+            if identity is None and entity.active:
                 with suppress(NakshaError):  # the identity stays unknown
-                    identity = identity_of(await self.storages.get(realm, thing))
-            found.append(RegisteredStorage(realm, thing.id, identity))
+                    identity = identity_of(await self.storages.get(realm, entity))
+            found.append(RegisteredStorage(realm, entity.id, identity))
         return found
 
     async def storages_configured(self) -> AsyncIterator[tuple[str, StorageObject]]:

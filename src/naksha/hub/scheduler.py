@@ -27,23 +27,23 @@ class RealmScanner:
     def __init__(
         self,
         hub: Hub,
-        what: str,
+        task: str,
         pause_seconds: float,
         *,
         serving: Callable[[Collection[str]], Awaitable[None]] | None = None,
-        look: Callable[[RealmHub], Awaitable[None]],
+        visit: Callable[[RealmHub], Awaitable[None]],
     ) -> None:
         self._hub = hub
-        self._what = what
+        self._task_name = task
         self._pause_seconds = pause_seconds
         self._serving = serving
-        self._look = look
+        self._visit = visit
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start the task."""
-        self._task = asyncio.create_task(self._look_for_ever(), name=f"naksha-{self._what}")
+        self._task = asyncio.create_task(self._run(), name=f"naksha-{self._task_name}")
 
     def wake(self) -> None:
         """Start the next scan immediately."""
@@ -55,33 +55,33 @@ class RealmScanner:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _look_for_ever(self) -> None:
+    async def _run(self) -> None:
         while True:
             self._wake.clear()
-            with _log_errors(self._what):
-                await self._look_everywhere()
+            with _log_errors(self._task_name):
+                await self._scan()
             pause = self._pause_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), pause)
 
-    async def _look_everywhere(self) -> None:
-        known = await self._hub.catalog.realms.list()
-        serving = [realm.id for realm in known if realm.status is RealmStatus.ACTIVE]
+    async def _scan(self) -> None:
+        realms = await self._hub.catalog.realms.list()
+        serving = [realm.id for realm in realms if realm.status is RealmStatus.ACTIVE]
         if self._serving is not None:
             await self._serving(serving)
         for id in random.sample(serving, len(serving)):
-            with _log_errors(f"{self._what} of {id}"), contextlib.suppress(RealmNotFound):
-                await self._look(await self._hub.realm(id))
+            with _log_errors(f"{self._task_name} of {id}"), contextlib.suppress(RealmNotFound):
+                await self._visit(await self._hub.realm(id))
 
 
 @contextlib.contextmanager
-def _log_errors(what: str) -> Iterator[None]:
+def _log_errors(task: str) -> Iterator[None]:
     """Log any error; the next scan retries."""
     try:
         yield
     except NakshaError as error:
         check_cancelled()
-        _log.warning("The scan for %s failed and will be retried: %s", what, error)
+        _log.warning("The scan for %s failed and will be retried: %s", task, error)
     except Exception:  # noqa: BLE001 - the scan of other realms continues
         check_cancelled()
-        _log.exception("The scan for %s failed and will be retried", what)
+        _log.exception("The scan for %s failed and will be retried", task)

@@ -126,7 +126,7 @@ class Ancestry:
                         found[name].add(overlay)
         return {name: frozenset(overlays) for name, overlays in found.items()}
 
-    def brings(self, branch: Branch) -> set[int]:
+    def merged_overlays(self, branch: Branch) -> set[int]:
         """Return the live overlays of other branches that a merge of this branch brought along."""
         found: Contents = {}
         if any(epoch.merged_into for epoch in branch.epochs):
@@ -189,9 +189,9 @@ class Ancestry:
             found[layer.overlay] = max(last, found.get(layer.overlay, 0))
             for merge in self._merges.get(layer.overlay, ()):
                 if merge.txn <= (until if layer.txn is None else last):
-                    self._bring(found, merge)
+                    self._add_merge(found, merge)
 
-    def _bring(self, found: Contents, merge: OverlayMerge) -> None:
+    def _add_merge(self, found: Contents, merge: OverlayMerge) -> None:
         if found.get(merge.source, -1) >= merge.source_txn:
             return
         layers: tuple[BranchLayer, ...] = MAIN_LAYERS

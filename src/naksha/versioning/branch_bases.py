@@ -42,7 +42,7 @@ def layers_below(place: Place) -> tuple[BranchLayer, ...]:
     return layers
 
 
-async def stand_on(session: WriteSession, line: Line) -> None:
+async def lock_branch(session: WriteSession, line: Line) -> None:
     """Prevent a branch from being deleted while something that needs it is created.
 
     It rewrites the branch record, the same row that a deletion removes, so one of the two fails.

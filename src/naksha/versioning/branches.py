@@ -10,7 +10,7 @@ from naksha.model.errors import InUse, InvalidArgument
 from naksha.spi.clock import SystemClock
 from naksha.spi.storage import Storage, WriteSession
 from naksha.versioning.ancestry import Ancestry
-from naksha.versioning.branch_bases import layers_below, pin_base, stand_on, unpin_base
+from naksha.versioning.branch_bases import layers_below, lock_branch, pin_base, unpin_base
 from naksha.versioning.lines import Line, check_protectable, line_of, place_of
 from naksha.versioning.merges.conflicts import conflicts, end_conflict, give_up_conflict
 from naksha.versioning.records import (
@@ -72,7 +72,7 @@ async def create_branch(
             created_ms=SystemClock().now_ms(),
         )
         await session.store_object(REF, scope.key(name), as_json_value(branch), expected=0)
-        await stand_on(session, place.line)
+        await lock_branch(session, place.line)
         await pin_base(session, branch.now, scope, place.version)
         return branch
 
@@ -161,7 +161,7 @@ async def delete_branch(
 
     async def work(session: WriteSession) -> None:
         branch, revision = await branch_of(session, scope, name)
-        # Remove the record first: `stand_on` rewrites the same row, so a tag or branch that is
+        # Remove the record first: `lock_branch` rewrites the same row, so a tag or branch that is
         # created concurrently either fails or is visible below.
         await session.remove_object(REF, scope.key(name), expected=revision)
         for conflict in await conflicts(session):
@@ -190,7 +190,7 @@ async def _remember_gone(session: WriteSession, storage: Storage, branch: Branch
     gone = [*await deleted_branches(session), branch]
     ancestry = Ancestry(storage, live, gone)
     for each in gone:
-        if not ancestry.brings(each):
+        if not ancestry.merged_overlays(each):
             await session.remove_object(GONE, str(each.number))
         elif each is branch:
             await session.store_object(GONE, str(each.number), as_json_value(each))

@@ -147,12 +147,12 @@ def is_change(change: FeatureDiff) -> bool:
     # changed back within one transaction. The storage then writes it byte for byte as before, so
     # different bytes between direct neighbours mean different content and parsing is unnecessary.
     is_next = one.uuid == other.puuid or other.uuid == one.puuid
-    if is_next and not _spelled_the_same(old, new):
+    if is_next and not _may_be_equal(old, new):
         return True
     return not merge.same(content_of(old.feature), content_of(new.feature))
 
 
-def _spelled_the_same(old: State, new: State) -> bool:
+def _may_be_equal(old: State, new: State) -> bool:
     """Return whether two states may be equal, judged by the bytes around their namespaces.
 
     The namespaces themselves may still differ in the client's members. A namespace with a brace

@@ -163,14 +163,14 @@ def collections_of(planned: Plan) -> set[str]:
     return {name for name, writes in planned.items() if writes}
 
 
-def in_batches(things: Iterable[T], feature: Callable[[T], Any]) -> Iterator[list[T]]:
+def in_batches(items: Iterable[T], feature: Callable[[T], Any]) -> Iterator[list[T]]:
     """Split items into batches that one call may write.
 
     Batches are limited by their number of items and by the bytes of `feature` of each item.
     """
     part: list[T] = []
     size = 0
-    for thing in things:
+    for thing in items:
         bytes_ = _size(feature(thing))
         is_full = size + bytes_ > limits.WRITE_BYTES_MAX // BYTES_PER_JSON_BYTE
         if part and (is_full or len(part) == PART_MAX):

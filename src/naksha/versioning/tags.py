@@ -5,7 +5,7 @@ from __future__ import annotations
 from naksha.model.errors import Expired, NotFound
 from naksha.spi.clock import SystemClock
 from naksha.spi.storage import Storage, WriteSession
-from naksha.versioning.branch_bases import stand_on
+from naksha.versioning.branch_bases import lock_branch
 from naksha.versioning.lines import check_protectable, place_of, place_of_tag
 from naksha.versioning.records import (
     REF,
@@ -75,7 +75,7 @@ async def create_tag(
             await _unpin(session, known.record)
         expected = 0 if known is None else known.revision
         await session.store_object(REF, scope.key(name), as_json_value(tag), expected=expected)
-        await stand_on(session, place.line)
+        await lock_branch(session, place.line)
         if protects and tag.version.seq_number > 0:
             await _pin(session, tag)
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import shapely
 
-from naksha.hub.render.buffer import grown_shape
+from naksha.hub.render.buffer import buffered_shape
 
 EARTH_RADIUS_M = 6_371_008.8
 
@@ -23,7 +23,7 @@ def metres(a: tuple[float, float], b: tuple[float, float]) -> float:
 @pytest.mark.parametrize("place", [(0, 0), (13.4, 52.5), (-70, -60), (20, 85), (179.9, 10)])
 @pytest.mark.parametrize("radius", [10.0, 5_000.0, 200_000.0])
 def test_a_circle_is_round(place: tuple[float, float], radius: float) -> None:
-    circle = grown_shape(shapely.Point(place), radius)
+    circle = buffered_shape(shapely.Point(place), radius)
     assert circle.is_valid
     edge = [
         (float(x), float(y))
@@ -37,14 +37,14 @@ def test_a_circle_is_round(place: tuple[float, float], radius: float) -> None:
 
 def test_nothing_is_outside_of_the_map() -> None:
     for place in ((180, 0), (-179.99, 60), (0, 89.9), (10, -90)):
-        west, south, east, north = grown_shape(shapely.Point(place), 100_000).bounds
+        west, south, east, north = buffered_shape(shapely.Point(place), 100_000).bounds
         assert -180 <= west <= east <= 180
         assert -90 <= south <= north <= 90
 
 
 def test_a_line_is_grown_on_both_sides() -> None:
     line = shapely.LineString([(0, 0), (1, 0)])
-    wide = grown_shape(line, 11_119.5)
+    wide = buffered_shape(line, 11_119.5)
     assert wide.covers(line)
     assert wide.bounds == pytest.approx((-0.1, -0.1, 1.1, 0.1), abs=0.002)
-    assert grown_shape(line, 0) is line
+    assert buffered_shape(line, 0) is line

@@ -142,7 +142,7 @@ async def test_nothing_is_kept_for_ever_for_one_that_fails(
     if what == "connector":
         thing = await hub.realm.registry.get(Connector, "to")
         broken = msgspec.structs.replace(thing, class_name="nothing:such")
-        await hub.realm.registry.take_back(broken, thing, ACTOR)
+        await hub.realm.registry.restore(broken, thing, ACTOR)
     assert await pins(hub) == [pin_name("default", found.progress_id)]
     await hub.put("roads", feature("a"))
     await hub.comes_to(found, "failing")

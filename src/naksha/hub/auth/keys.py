@@ -130,7 +130,7 @@ class KeyRing:
                 path = self._files[n].path
                 _log.error("The key file %s was deleted; its keys are no longer accepted", path)
             elif old != new:
-                self._read_anew(n)
+                self._reload(n)
         self._stamps = stamps
         try:
             self._keys = _joined(self._read)
@@ -144,7 +144,7 @@ class KeyRing:
         _log.info("Reloaded the keys that tokens are verified with: %s", self._keys)
         return True
 
-    def _read_anew(self, n: int) -> None:
+    def _reload(self, n: int) -> None:
         try:
             self._read[n] = read_keys(self._files[n])
         except InvalidArgument as error:

@@ -196,7 +196,7 @@ class Rights(msgspec.Struct, frozen=True):
         """
         return FeatureScope(tuple(_remaining(self.grants.get(right, ()), features.attributes)))
 
-    def tells_features_apart(self, right: Right) -> bool:
+    def depends_on_features(self, right: Right) -> bool:
         """Return whether the right may extend to only some features of a space."""
         return any(
             condition.attribute in FEATURE_ATTRIBUTES

@@ -70,6 +70,8 @@ class ConfigLog:
         if kind is None:
             return None
         found = await self._realm.persistence.fetch_many(refs, kind)
-        if not any(thing is not None and is_visible(thing.value, self._actor) for thing in found):
+        if not any(
+            entity is not None and is_visible(entity.value, self._actor) for entity in found
+        ):
             return None
         return {"action": change.action, "kind": name, "id": id}

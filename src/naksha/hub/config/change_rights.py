@@ -34,16 +34,16 @@ ADMIN: Final[dict[type[HubObject], Right]] = {Space: Right.ADMIN_SPACES}
 """The right needed to change an object's owner. Other kinds: the right to manage old and new."""
 
 
-def check_visible(thing: HubObject, actor: Actor) -> None:
+def check_visible(entity: HubObject, actor: Actor) -> None:
     """Raise Forbidden if the actor may not see an object."""
-    if not is_visible(thing, actor):
-        raise forbidden(thing.use_right, thing.resource())
+    if not is_visible(entity, actor):
+        raise forbidden(entity.use_right, entity.resource())
 
 
-def is_visible(thing: HubObject, actor: Actor) -> bool:
+def is_visible(entity: HubObject, actor: Actor) -> bool:
     """Return whether the actor may see an object. Shared spaces are visible to every actor."""
-    is_shared = isinstance(thing, Space) and thing.shared
-    return is_shared or actor.rights.allows(thing.use_right, thing.resource())
+    is_shared = isinstance(entity, Space) and entity.shared
+    return is_shared or actor.rights.allows(entity.use_right, entity.resource())
 
 
 def check_listing(kind: type[HubObject], actor: Actor) -> None:
@@ -56,9 +56,9 @@ def check_listing(kind: type[HubObject], actor: Actor) -> None:
         )
 
 
-def check_removed(thing: HubObject, actor: Actor) -> None:
+def check_removed(entity: HubObject, actor: Actor) -> None:
     """Raise Forbidden if the actor may not remove an object."""
-    actor.rights.check(thing.manage_right, thing.resource())
+    actor.rights.check(entity.manage_right, entity.resource())
 
 
 def check_replaced(old: HubObject, new: HubObject, actor: Actor) -> None:
@@ -132,14 +132,14 @@ async def _reached_into(edit: EntityEdit, made: HubObject, old: HubObject | None
     return {storage_id for storage_id, _ in named - known}
 
 
-async def _named_collections(edit: EntityEdit, thing: HubObject) -> set[tuple[str, str]]:
-    if isinstance(thing, Connector):
-        return {each.place for each in stored_by(Space(id="any"), [thing]) if not each.is_own}
-    if not isinstance(thing, Space):
+async def _named_collections(edit: EntityEdit, entity: HubObject) -> set[tuple[str, str]]:
+    if isinstance(entity, Connector):
+        return {each.place for each in stored_by(Space(id="any"), [entity]) if not each.is_own}
+    if not isinstance(entity, Space):
         return set()
-    storage = None if thing.storage is None else StorageChoice(thing.storage.id)
-    silent = msgspec.structs.replace(thing, properties={}, storage=storage)
-    named = {each.place for each in await stored_in(edit, thing)}
+    storage = None if entity.storage is None else StorageChoice(entity.storage.id)
+    silent = msgspec.structs.replace(entity, properties={}, storage=storage)
+    named = {each.place for each in await stored_in(edit, entity)}
     return named - {each.place for each in await stored_in(edit, silent)}
 
 

@@ -21,25 +21,25 @@ NOBODY: Final = Space(id="nobody")
 
 
 async def construct_handlers(
-    edit: EntityEdit, references: ReferenceIndex, thing: HubObject, hub: HubServices
+    edit: EntityEdit, references: ReferenceIndex, entity: HubObject, hub: HubServices
 ) -> None:
     """Construct every handler that the object would lead to, to validate its configuration.
 
     Raises:
             InvalidArgument: The configuration is invalid; names the field and the connector.
     """
-    if isinstance(thing, Space):
-        processors = {ref.id for ref in thing.processor_refs()}
-        for connector in await connectors_of(edit, thing):
+    if isinstance(entity, Space):
+        processors = {ref.id for ref in entity.processor_refs()}
+        for connector in await connectors_of(edit, entity):
             try:
-                construct_handler(Setup(connector, thing, hub))
+                construct_handler(Setup(connector, entity, hub))
             except NakshaError as error:
                 if connector.id in processors:
                     error.field = "processors"
                 raise
-    elif isinstance(thing, Subscription):
-        for connector in await connectors_named(edit, thing.event_handler_ids):
+    elif isinstance(entity, Subscription):
+        for connector in await connectors_named(edit, entity.event_handler_ids):
             construct_handler(Setup(connector, NOBODY, hub))
-    elif isinstance(thing, Connector):
-        for space in await references.spaces_served_by(edit, thing.id) or [NOBODY]:
-            construct_handler(Setup(thing, space, hub))
+    elif isinstance(entity, Connector):
+        for space in await references.spaces_served_by(edit, entity.id) or [NOBODY]:
+            construct_handler(Setup(entity, space, hub))

@@ -76,11 +76,11 @@ class ReferenceIndex:
 
     async def _spaces(self, snapshot: EntitySnapshot, term: Term) -> list[Space]:
         keys = sorted(await self.keys(snapshot, term))
-        return [thing async for thing in _read(snapshot, keys) if isinstance(thing, Space)]
+        return [entity async for entity in _read(snapshot, keys) if isinstance(entity, Space)]
 
-    async def users_of(self, snapshot: EntitySnapshot, thing: HubObject) -> list[str]:
+    async def users_of(self, snapshot: EntitySnapshot, entity: HubObject) -> list[str]:
         """Return some of the objects that reference an object, as an error lists them."""
-        keys = await self.keys(snapshot, thing.key) - {thing.key}
+        keys = await self.keys(snapshot, entity.key) - {entity.key}
         named = (key.split("/", 1) for key in sorted(keys)[:_USERS_NAMED_MAX])
         return [f"{kind} {id!r}" for kind, id in named]
 
@@ -103,14 +103,14 @@ class ReferenceIndex:
         found = await self._changed(snapshot)
         terms: dict[str, frozenset[Term]] = {}
         if found is None:
-            async for thing in _all(snapshot):
-                terms[thing.key] = await _terms_of(snapshot, thing)
+            async for entity in _all(snapshot):
+                terms[entity.key] = await _terms_of(snapshot, entity)
             self._terms, self._keys, self._steps = {}, {}, []
         else:
             kept, keys = found
             terms = dict.fromkeys(keys, frozenset())
-            async for thing in _read(snapshot, [*keys]):
-                terms[thing.key] = await _terms_of(snapshot, thing)
+            async for entity in _read(snapshot, [*keys]):
+                terms[entity.key] = await _terms_of(snapshot, entity)
             del self._steps[kept:]
         for key, now in terms.items():
             self._set(key, now)
@@ -190,13 +190,13 @@ async def _read(snapshot: EntitySnapshot, keys: Sequence[str]) -> AsyncIterator[
                 yield found.value
 
 
-async def _terms_of(snapshot: EntitySnapshot, thing: HubObject) -> frozenset[Term]:
-    terms: set[Term] = {name.key for name in stored_references_of(thing)}
-    if isinstance(thing, Space):
-        terms.add(owned_by(thing.owner))
-        named = thing.event_handler_ids
+async def _terms_of(snapshot: EntitySnapshot, entity: HubObject) -> frozenset[Term]:
+    terms: set[Term] = {name.key for name in stored_references_of(entity)}
+    if isinstance(entity, Space):
+        terms.add(owned_by(entity.owner))
+        named = entity.event_handler_ids
         connectors = await connectors_named(snapshot, named) if named else None
         with suppress(NakshaError):  # the space cannot serve requests either
-            used = own_connectors(thing) if connectors is None else connectors
-            terms |= {each.place for each in stored_by(thing, used)}
+            used = own_connectors(entity) if connectors is None else connectors
+            terms |= {each.place for each in stored_by(entity, used)}
     return frozenset(terms)

@@ -58,14 +58,14 @@ class Reference(NamedTuple):
         return key_of(KINDS[self.kind], self.id)
 
 
-def references_of(thing: HubObject) -> list[Reference]:
+def references_of(entity: HubObject) -> list[Reference]:
     """Return the references of an object."""
-    if isinstance(thing, Space):
-        return _names_of_space(thing)
-    if isinstance(thing, Connector):
-        return _names_of_connector(thing)
-    if isinstance(thing, Subscription):
-        return _names_of_subscription(thing)
+    if isinstance(entity, Space):
+        return _names_of_space(entity)
+    if isinstance(entity, Connector):
+        return _names_of_connector(entity)
+    if isinstance(entity, Subscription):
+        return _names_of_subscription(entity)
     return []
 
 
@@ -111,12 +111,12 @@ def _names_of_connector(connector: Connector) -> list[Reference]:
     says = getattr(find_handler_class(connector.handler_name), "references", None)
     if says is None:
         return list(_named_in(connector.properties, "properties"))
-    with _told_as_invalid(connector):
+    with _raised_as_invalid(connector):
         return list(says(connector.properties))
 
 
 @contextmanager
-def _told_as_invalid(connector: Connector) -> Iterator[None]:
+def _raised_as_invalid(connector: Connector) -> Iterator[None]:
     """Convert errors of third-party handler code on unexpected properties to InvalidArgument."""
     try:
         yield
@@ -145,29 +145,29 @@ def _named_in(value: object, field: str) -> Iterator[Reference]:
                         yield Reference(kind, id, f"{field}.{key}[{place}]")
 
 
-async def check_references(edit: EntityEdit, thing: HubObject) -> None:
+async def check_references(edit: EntityEdit, entity: HubObject) -> None:
     """Raise InvalidArgument if a reference is missing or leads back to the object itself."""
-    for name in references_of(thing):
-        if await edit.ref(name.key) is None and name.key != thing.key:
+    for name in references_of(entity):
+        if await edit.ref(name.key) is None and name.key != entity.key:
             raise InvalidArgument(
                 f"The {name.kind} {name.id!r} does not exist; create it first, or correct the "
                 "reference",
                 field=name.field,
             )
-        if await _leads_to(edit, name, thing):
+        if await _leads_to(edit, name, entity):
             raise InvalidArgument(
-                f"The {thing.kind} {thing.id!r} would reference itself through the {name.kind} "
+                f"The {entity.kind} {entity.id!r} would reference itself through the {name.kind} "
                 f"{name.id!r}",
                 field=name.field,
             )
 
 
-async def _leads_to(edit: EntityEdit, name: Reference, thing: HubObject) -> bool:
+async def _leads_to(edit: EntityEdit, name: Reference, entity: HubObject) -> bool:
     """Return whether a reference leads to an object, directly or through other objects."""
     waiting, seen = [name], {name.key}
     while waiting:
         name = waiting.pop()
-        if name.key == thing.key:
+        if name.key == entity.key:
             return True
         found = await edit.get(name.key, KINDS[name.kind])
         for further in [] if found is None else stored_references_of(found.value):
@@ -177,15 +177,15 @@ async def _leads_to(edit: EntityEdit, name: Reference, thing: HubObject) -> bool
     return False
 
 
-def stored_references_of(thing: HubObject) -> list[Reference]:
+def stored_references_of(entity: HubObject) -> list[Reference]:
     """Return the references of a stored object, even if its handler no longer accepts it.
 
     An object that a newer release of its handler rejects must not block changes of other objects.
     """
     try:
-        return references_of(thing)
+        return references_of(entity)
     except NakshaError:
-        return list(_named_in(getattr(thing, "properties", {}), "properties"))
+        return list(_named_in(getattr(entity, "properties", {}), "properties"))
 
 
 # ---- Where spaces are stored ---------------------------------------------------------------------
@@ -197,7 +197,7 @@ def stored_by(space: Space, connectors: Iterable[Connector]) -> list[SpaceCollec
     for connector in connectors:
         says = getattr(find_handler_class(connector.handler_name), "collections", None)
         if says is not None:
-            with _told_as_invalid(connector):
+            with _raised_as_invalid(connector):
                 found += says(space, connector.properties)
     return found
 

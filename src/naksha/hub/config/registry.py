@@ -81,7 +81,7 @@ class Registry:
         snapshot = await self.snapshot()
         return [found.value async for _, found in snapshot.list(f"{kind.kind}/", kind)]
 
-    async def create(self, thing: H, actor: Actor, *, dry_run: bool = False) -> H:
+    async def create(self, entity: H, actor: Actor, *, dry_run: bool = False) -> H:
         """Store a new object. A dry run checks everything and stores nothing.
 
         Raises:
@@ -91,8 +91,8 @@ class Registry:
         async def change(edit: EntityEdit) -> H:
             now = self._now_ms()
             made = msgspec.structs.replace(
-                thing,
-                owner=thing.owner or actor.owner,
+                entity,
+                owner=entity.owner or actor.owner,
                 app_id=actor.app_id,
                 author=actor.author,
                 created_at=now,
@@ -100,19 +100,19 @@ class Registry:
             )
             # First, so that Forbidden does not reveal which ids exist.
             await check_written(edit, self.references, made, actor)
-            if await edit.get(thing.key, type(thing)) is not None:
+            if await edit.get(entity.key, type(entity)) is not None:
                 raise Conflict(
-                    f"The {thing.kind} {thing.id!r} already exists; choose another id, or change "
-                    f"the existing {thing.kind}",
+                    f"The {entity.kind} {entity.id!r} already exists; choose another id, or change "
+                    f"the existing {entity.kind}",
                     field="id",
                 )
             await check_references(edit, made)
             await self._check_identity(edit, made)
             await construct_handlers(edit, self.references, made, self._hub)
-            edit.put(thing.key, made)
+            edit.put(entity.key, made)
             return made
 
-        return await self._commit(change, f"create {thing.kind} {thing.id}", actor, dry_run)
+        return await self._commit(change, f"create {entity.kind} {entity.id}", actor, dry_run)
 
     async def change(
         self,
@@ -161,7 +161,7 @@ class Registry:
 
         return await self._commit(change, f"change {kind.kind} {id}", actor, dry_run)
 
-    async def take_back(self, old: H, new: H, actor: Actor) -> None:
+    async def restore(self, old: H, new: H, actor: Actor) -> None:
         """Restore an object's old state, unless it has been changed again."""
 
         async def change(edit: EntityEdit) -> None:
@@ -181,15 +181,15 @@ class Registry:
 
         return await self._commit(change, f"note of space {space_id}", actor)
 
-    async def note_identity(self, thing: StorageObject, identity: Identity) -> None:
+    async def note_identity(self, entity: StorageObject, identity: Identity) -> None:
         """Record the identity of an opened storage, unless its configuration has changed."""
 
         async def change(edit: EntityEdit) -> None:
-            found = await edit.get(thing.key, StorageObject)
-            if found is not None and found.value.properties == thing.properties:
-                edit.put(thing.key, with_identity(found.value, identity))
+            found = await edit.get(entity.key, StorageObject)
+            if found is not None and found.value.properties == entity.properties:
+                edit.put(entity.key, with_identity(found.value, identity))
 
-        await self._entities.commit(change, message=f"note {thing.key}", app_id="naksha")
+        await self._entities.commit(change, message=f"note {entity.key}", app_id="naksha")
 
     async def _check_identity(
         self, edit: EntityEdit, made: HubObject, old: HubObject | None = None
@@ -259,17 +259,17 @@ class Registry:
         actor: Actor,
         if_match: Collection[str] | None,
     ) -> H:
-        thing = await _found(edit, kind, id, if_match)
-        check_removed(thing, actor)
-        users = await self.references.users_of(edit, thing)
+        entity = await _found(edit, kind, id, if_match)
+        check_removed(entity, actor)
+        users = await self.references.users_of(edit, entity)
         if users:
             raise InUse(
                 f"The {kind.kind} {id!r} is still used by {', '.join(users)}; remove the users "
                 "or their references to it first",
                 field="id",
             )
-        edit.remove(thing.key)
-        return thing
+        edit.remove(entity.key)
+        return entity
 
     async def _commit(
         self,

@@ -72,7 +72,7 @@ async def change_space(
     )
     if new is not old and not dry_run:
         before, after = await _stored(realm, old), await _stored(realm, new)
-        await _follow_or_take_back(realm, ObjectChange(old, new), before, after, actor)
+        await _apply_or_restore(realm, ObjectChange(old, new), before, after, actor)
     return new
 
 
@@ -91,7 +91,7 @@ async def change_connector(
         spaces = await registry.references.spaces_served_by(await registry.snapshot(), id)
         before = [each for space in spaces for each in stored_by(space, [old])]
         after = [each for space in spaces for each in stored_by(space, [new])]
-        await _follow_or_take_back(realm, ObjectChange(old, new), before, after, actor)
+        await _apply_or_restore(realm, ObjectChange(old, new), before, after, actor)
     return new
 
 
@@ -136,11 +136,11 @@ async def _free_name(realm: ConfiguredRealm, space: Space, actor: Actor) -> str:
     for each in await stored_in(snapshot, space):
         if not each.is_own:
             continue
-        thing = await snapshot.get(key_of(StorageObject, each.storage_id), StorageObject)
-        if thing is None:
+        entity = await snapshot.get(key_of(StorageObject, each.storage_id), StorageObject)
+        if entity is None:
             continue  # the commit reports the missing storage
         found = await _found(await realm.storage(each.storage_id), name)
-        may_use = actor.rights.allows(Right.USE_STORAGES, thing.value.resource())
+        may_use = actor.rights.allows(Right.USE_STORAGES, entity.value.resource())
         if found is not None and (found.delete_at or not may_use):
             return derived_collection_id(space.id, salt=secrets.token_hex(8))
     return name
@@ -167,7 +167,7 @@ async def _ensure(realm: ConfiguredRealm, places: Iterable[SpaceCollection], act
             continue
         try:
             storage = await realm.storage(each.storage_id)
-            await storage.run(_making(each.collection), actor.app_id, actor.author)
+            await storage.run(_creation_of(each.collection), actor.app_id, actor.author)
         except NakshaError as error:
             _log.warning(
                 "The collection %s in the storage %s was not created: %s; the first write retries",
@@ -176,7 +176,7 @@ async def _ensure(realm: ConfiguredRealm, places: Iterable[SpaceCollection], act
             )
 
 
-def _making(info: CollectionInfo) -> Callable[[WriteSession], Any]:
+def _creation_of(info: CollectionInfo) -> Callable[[WriteSession], Any]:
     async def work(session: WriteSession) -> None:
         try:
             known = await session.collection(info.id, dropped=True)
@@ -213,7 +213,7 @@ async def _change_settings(
     await storage.run(work, actor.app_id, actor.author)
 
 
-async def _follow_or_take_back(
+async def _apply_or_restore(
     realm: ConfiguredRealm,
     change: ObjectChange[H],
     before: list[SpaceCollection],
@@ -235,7 +235,7 @@ async def _follow_or_take_back(
     except NakshaError:
         old, new = change
         try:
-            await realm.registry.take_back(old, new, actor)
+            await realm.registry.restore(old, new, actor)
         except NakshaError as error:
             _log.warning("The change of %s failed and could not be reverted: %s", new.key, error)
         raise
@@ -263,7 +263,7 @@ async def _drop_unused(realm: ConfiguredRealm, removed: RemovedSpace, actor: Act
             await _drop(storage, each.collection.id, delete_at, actor)
             now = await realm.registry.snapshot_now()
             if await realm.registry.references.keys(now, each.place):
-                await storage.run(_making(each.collection), actor.app_id, actor.author)
+                await storage.run(_creation_of(each.collection), actor.app_id, actor.author)
         except NakshaError as error:
             _log.warning(
                 "The collection %s in the storage %s was not dropped: %s", *each.place[::-1], error

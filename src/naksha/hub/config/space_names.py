@@ -52,11 +52,11 @@ async def spaces_with_tag(realm: ConfiguredRealm, names: Collection[str]) -> set
     """
     found: set[str] = set()
     prefix = scope_of(realm.realm_id, "")
-    for thing in await realm.registry.list(StorageObject):
+    for entity in await realm.registry.list(StorageObject):
         try:
-            known = await all_records(await realm.storage(thing.id)) if thing.active else []
+            known = await all_records(await realm.storage(entity.id)) if entity.active else []
         except NakshaError as error:
-            _log.warning("The tags of the storage %s could not be read: %s", thing.id, error)
+            _log.warning("The tags of the storage %s could not be read: %s", entity.id, error)
             continue
         scopes = {
             one.record.scope.space or ""

@@ -172,20 +172,20 @@ class RemoteHandler:
         try:
             return decode_request(sent.request)
         except InvalidArgument as error:
-            raise self._nonsense("sent an invalid request", error) from error
+            raise self._invalid_response("sent an invalid request", error) from error
 
     def _response(self, raw: msgspec.Raw, request: Request[Any]) -> Any:
         try:
             return decode_response(raw, response_type(type(request)))
         except InvalidArgument as error:
-            raise self._nonsense(
+            raise self._invalid_response(
                 "sent a response that does not match the request", error
             ) from error
 
-    def _nonsense(self, what: str, error: NakshaError) -> RemoteFailed:
-        _log.warning("Remote handler %s %s: %s", self._name, what, error.message)
+    def _invalid_response(self, part: str, error: NakshaError) -> RemoteFailed:
+        _log.warning("Remote handler %s %s: %s", self._name, part, error.message)
         return RemoteFailed(
-            f"The remote handler {self._name!r} {what}; its developer has to correct it (see the "
+            f"The remote handler {self._name!r} {part}; its developer has to correct it (see the "
             "log of the hub)"
         )
 

@@ -86,9 +86,9 @@ def _modifications(changes: DeliveredChanges) -> Iterator[Modification]:
         yield Modification(
             features=features, if_exists=IfExists.REPLACE, if_not_exists=IfNotExists.CREATE
         )
-    gone = tuple(id for id, feature in written.items() if feature is None)
-    if gone:
-        yield Modification(ids=gone, if_exists=IfExists.DELETE, if_not_exists=IfNotExists.RETAIN)
+    deleted = tuple(id for id, feature in written.items() if feature is None)
+    if deleted:
+        yield Modification(ids=deleted, if_exists=IfExists.DELETE, if_not_exists=IfNotExists.RETAIN)
 
 
 def _plain(feature: dict[str, Any]) -> dict[str, Any]:

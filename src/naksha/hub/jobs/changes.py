@@ -102,12 +102,12 @@ async def jobs_of(
     listed = snapshot.list(_PREFIX, JobObject)
     jobs = [found.value async for _, found in listed if is_visible(found.value, actor)]
     known = await JobTable(realm.opened.persistence).read([job.own.state_id for job in jobs])
-    seen = [
+    visible = [
         JobWithState(job, kept.value)
         for job in jobs
         if (kept := known.get(job.own.state_id)) is not None
     ]
-    return [one for one in seen if not states or one.state.state in states]
+    return [one for one in visible if not states or one.state.state in states]
 
 
 async def job_of(realm: RealmHub, id: str, actor: Actor) -> JobWithState:
@@ -169,21 +169,21 @@ async def remove_job(
     Raises:
         InUse: The job has not ended.
     """
-    seen = await job_of(realm, id, actor)
-    check_removed(seen.job, actor)
-    if if_match is not None and not {"*", seen.job.etag()} & set(if_match):
+    visible = await job_of(realm, id, actor)
+    check_removed(visible.job, actor)
+    if if_match is not None and not {"*", visible.job.etag()} & set(if_match):
         raise PreconditionFailed(
             f"The job {id!r} does not match If-Match: it is another job with the same id",
             field="If-Match",
         )
-    if not seen.state.state.is_final:
+    if not visible.state.state.is_final:
         raise InUse(
-            f"The job {id!r} is {seen.state.state} and can be removed only after it has ended; "
+            f"The job {id!r} is {visible.state.state} and can be removed only after it has ended; "
             "cancel it first",
             field="id",
         )
-    await drop_job(realm, seen.job, actor.app_id, actor.author)
-    return seen.job
+    await drop_job(realm, visible.job, actor.app_id, actor.author)
+    return visible.job
 
 
 async def drop_job(realm: RealmHub, job: JobObject, app_id: str, author: str | None) -> None:

@@ -34,7 +34,7 @@ class JobKinds:
         """
         async with self._line:
             if self._known is None:
-                self._known = await self._asked()
+                self._known = await self._described()
             return self._known
 
     async def get(self, name: str) -> JobKind:
@@ -51,7 +51,7 @@ class JobKinds:
             )
         return known[name]
 
-    async def _asked(self) -> dict[str, JobKind]:
+    async def _described(self) -> dict[str, JobKind]:
         if self._failed is not None and time.monotonic() - self._failed[0] < _RETRY_SECONDS:
             raise self._failed[1]
         try:

@@ -116,15 +116,15 @@ class JobRunner:
     async def _outcome(self) -> DoneMessage | FailedMessage:
         """Return the outcome of the process; errors become a failure."""
         try:
-            return await self._listened()
+            return await self._run_process()
         except NakshaError as error:
             return FailedMessage.of(error)
         except Exception:  # noqa: BLE001 - reported to the client as the job's failure
             _log.exception("Job %s failed unexpectedly", self._name)
             return FailedMessage(NakshaError.code, _UNFORESEEN)
 
-    async def _listened(self) -> DoneMessage | FailedMessage:
-        self._say(f"started by the instance {self._holding.value.holder}")
+    async def _run_process(self) -> DoneMessage | FailedMessage:
+        self._add_line(f"started by the instance {self._holding.value.holder}")
         process = self._process = await JobProcess.start(
             await self._spec(),
             master=self._how.master,
@@ -134,7 +134,7 @@ class JobRunner:
         _log.info("Job %s runs as process %d", self._name, process.pid)
         end: JobMessage | None = None
         async for line in process.lines():
-            self._note(line)
+            self._handle_message(line)
             end = line
         assert isinstance(end, DoneMessage | FailedMessage)
         if isinstance(end, FailedMessage) and self._holding.value.cancelled_by:
@@ -168,17 +168,17 @@ class JobRunner:
         except CollectionNotFound as error:
             raise collection_missing(stored.collection.id) from error
 
-    def _note(self, line: JobMessage) -> None:
+    def _handle_message(self, line: JobMessage) -> None:
         if isinstance(line, PhaseMessage):
             if line.name != self._phase.name:
-                self._say(line.name)  # a repeated phase only updates the total
+                self._add_line(line.name)  # a repeated phase only updates the total
             self._phase, self._done = line, 0
         elif isinstance(line, ProgressMessage):
             self._done = line.done
         elif isinstance(line, LogMessage):
-            self._say(line.text)
+            self._add_line(line.text)
 
-    def _say(self, text: str) -> None:
+    def _add_line(self, text: str) -> None:
         self._unsaved_lines.append(LogLine(_now_ms(), text[: limits.JOB_SAID_LENGTH_MAX]))
         del self._unsaved_lines[: -limits.JOB_LOG_LINES_MAX]
 
@@ -230,7 +230,7 @@ class JobRunner:
         state = JobStatus.DONE if isinstance(end, DoneMessage) else JobStatus.FAILED
         if isinstance(end, FailedMessage) and end.code == Cancelled.code:
             state = JobStatus.CANCELLED
-        self._say(state.value if isinstance(end, DoneMessage) else f"{state}: {end.error()}")
+        self._add_line(state.value if isinstance(end, DoneMessage) else f"{state}: {end.error()}")
         phase, done = self._phase, self._done
         report = None
         if isinstance(end, DoneMessage):

@@ -53,7 +53,11 @@ class JobService:
         self._ended: dict[str, set[int]] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
         self._looker = RealmScanner(
-            hub, "jobs", limits.JOB_LOOK_SECONDS, serving=self._forget_others, look=self._look
+            hub,
+            "jobs",
+            limits.JOB_LOOK_SECONDS,
+            serving=self._forget_others,
+            visit=self._visit_realm,
         )
 
     def start(self) -> None:
@@ -81,7 +85,7 @@ class JobService:
         for realm_id in self._ended.keys() - set(serving):
             del self._ended[realm_id]
 
-    async def _look(self, realm: RealmHub) -> None:
+    async def _visit_realm(self, realm: RealmHub) -> None:
         """Run free jobs, the oldest first, and remove jobs that ended long ago."""
         snapshot = await snapshot_of(realm)
         if snapshot is None:
@@ -123,7 +127,7 @@ class JobService:
         if (end := await self._end_of(realm, job, kept.value)) is not None:
             await self._end_without(realm, table, job, kept, end)
             return
-        if len(self._running) >= self._count_max or not await self._knows(job):
+        if len(self._running) >= self._count_max or not await self._can_run(job):
             return
         former = kept.value.holder
         holding = await take(
@@ -138,18 +142,20 @@ class JobService:
         if holding is None:
             return
         if former:
-            await _say(realm, job, table, f"the instance {former} is gone; the job starts again")
+            await _log_line(
+                realm, job, table, f"the instance {former} is gone; the job starts again"
+            )
         task = asyncio.create_task(
             self._run(realm, job, holding), name=f"naksha-job {realm.realm_id}/{job.id}"
         )
         self._running[kept.id] = task
-        task.add_done_callback(lambda _: self._ran(kept.id))
+        task.add_done_callback(lambda _: self._forget_run(kept.id))
 
     async def _end_of(
         self, realm: RealmHub, job: JobObject, state: JobState
     ) -> DoneMessage | FailedMessage | None:
         """Return the outcome of a job without an instance, or None if it is to be started."""
-        reason = await self._why_not_again(job, state)
+        reason = await self._reason_not_to_start(job, state)
         if not state.started_ms:
             return reason
         # It may have written before its instance died: then it is done, even if it was cancelled.
@@ -176,7 +182,7 @@ class JobService:
         found = await (await realm.storage(target.storage.id)).stored_object(JOB, job.own.run_id)
         return None if found is None else applied_before(found.value)
 
-    async def _why_not_again(self, job: JobObject, state: JobState) -> FailedMessage | None:
+    async def _reason_not_to_start(self, job: JobObject, state: JobState) -> FailedMessage | None:
         """Return why a job must not start (again), or None."""
         if state.cancelled_by:
             return FailedMessage.of(Cancelled("The job was cancelled"))
@@ -224,9 +230,9 @@ class JobService:
             ended_ms=table.now_ms,
         )
         if await table.swap(kept, ended) is not None:
-            await _say(realm, job, table, f"{state}: {text}")
+            await _log_line(realm, job, table, f"{state}: {text}")
 
-    async def _knows(self, job: JobObject) -> bool:
+    async def _can_run(self, job: JobObject) -> bool:
         """Whether the job can be run here; otherwise another instance may be able to."""
         try:
             await self._how.kinds.get(job.job)
@@ -255,7 +261,7 @@ class JobService:
         if holding.value.state.is_final:
             return  # the outcome was saved, only the cleanup was interrupted
         table = JobTable(realm.opened.persistence)
-        await _say(realm, job, table, "the instance was stopped")
+        await _log_line(realm, job, table, "the instance was stopped")
         if await self._is_repeatable(job):
             attempt = holding.value.attempt - 1
             await holding.release(
@@ -264,12 +270,12 @@ class JobService:
         else:
             await holding.release()
 
-    def _ran(self, state_id: int) -> None:
+    def _forget_run(self, state_id: int) -> None:
         self._running.pop(state_id, None)
         self.wake()
 
 
-async def _say(realm: RealmHub, job: JobObject, table: JobTable, text: str) -> None:
+async def _log_line(realm: RealmHub, job: JobObject, table: JobTable, text: str) -> None:
     with contextlib.suppress(NakshaError):
         line = LogLine(table.now_ms, text)
         await add_to_log(realm.opened.persistence, job.own.log_id, [line])

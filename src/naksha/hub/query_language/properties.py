@@ -123,9 +123,9 @@ def _condition(pair: str) -> Predicate | None:
     return _any_of(_shown(key), property_path(key), _OPERATORS[operator], values)
 
 
-def _check_limit(count: int, most: int, what: str, field: str) -> None:
+def _check_limit(count: int, most: int, noun: str, field: str) -> None:
     if count > most:
-        raise LimitExceeded(f"The query has {count} {what}; the maximum is {most}", field=field)
+        raise LimitExceeded(f"The query has {count} {noun}; the maximum is {most}", field=field)
 
 
 def _shown(text: str) -> str:

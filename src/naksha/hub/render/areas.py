@@ -110,7 +110,7 @@ def clustered_box(box: Bbox, level: int, options: Hexbin | Quadbin) -> Bbox:
     return hexbin_box(box, hexagon_resolution(level, options))
 
 
-def gathering(options: Hexbin | Quadbin) -> ClusterInput:
+def cluster_input(options: Hexbin | Quadbin) -> ClusterInput:
     """Return an empty collector for the clustering options."""
     if isinstance(options, Quadbin):
         return ClusterInput()
@@ -158,7 +158,7 @@ async def tweaks_of(
     return tweaks
 
 
-async def joined(found: Features, options: Simplification) -> Features:
+async def join_features(found: Features, options: Simplification) -> Features:
     """Join features; all are read first, since any two of them may have to be joined."""
     join = line_merged if options.algorithm is SimplificationAlgorithm.LINE_MERGE else merged
 
@@ -178,7 +178,7 @@ async def joined(found: Features, options: Simplification) -> Features:
     return await Features.with_first_read(read)
 
 
-def tweaked(found: Features, tweaks: Sequence[Tweak], limit: int) -> Features:
+def apply_tweaks(found: Features, tweaks: Sequence[Tweak], limit: int) -> Features:
     """Apply tweaks to features and return at most `limit` of them."""
 
     async def read(_: Features) -> AsyncIterator[Sequence[State]]:

@@ -23,7 +23,7 @@ _SEGMENTS: Final = 16
 """Segments per quarter circle."""
 
 
-def grown_shape(shape: shapely.Geometry, metres: float) -> shapely.Geometry:
+def buffered_shape(shape: shapely.Geometry, metres: float) -> shapely.Geometry:
     """Return the shape with a buffer around it, cut in two at the date line."""
     if metres <= 0.0:
         return shape

@@ -146,13 +146,13 @@ def _clipped_collection(collection: shapely.Geometry, area: shapely.Geometry) ->
 def _tree_of(selection: Selection) -> Tree:
     tree: Tree = {}
     for path in selection.paths:
-        _plant(tree, path)
+        _add_path(tree, path)
     if selection.geometry:
         tree["geometry"] = None
     return tree
 
 
-def _plant(tree: Tree, path: tuple[str, ...]) -> None:
+def _add_path(tree: Tree, path: tuple[str, ...]) -> None:
     for name in path[:-1]:
         below = tree.setdefault(name, {})
         if below is None:

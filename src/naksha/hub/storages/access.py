@@ -17,8 +17,8 @@ async def storage_for(realm: RealmHub, id: str, actor: Actor, right: Right) -> S
             NotFound: The storage does not exist.
         Forbidden: The actor does not have the right on it.
     """
-    thing = await realm.registry.get(StorageObject, id)
-    actor.rights.check(right, thing.resource())
+    entity = await realm.registry.get(StorageObject, id)
+    actor.rights.check(right, entity.resource())
     return await realm.storage(id)
 
 

@@ -59,25 +59,25 @@ class AllowedLocations:
         self._allowed = allowed
         self._files = files
 
-    def check_allowed(self, realm: str, thing: StorageObject) -> None:
+    def check_allowed(self, realm: str, entity: StorageObject) -> None:
         """Raise Forbidden if a realm may not have a storage at this location or in this schema."""
         if self._allowed is None:
             return
         own = self._own.for_realm(realm)
-        for location in all_locations(thing):
+        for location in all_locations(entity):
             if not self._is_allowed(realm, location, own):
                 raise Forbidden(
                     f"The storage location {redacted(location)!r} is not allowed for this realm; "
                     "ask the operator of the hub to allow it",
                     field=FIELD,
                 )
-        _check_schema(own, thing)
+        _check_schema(own, entity)
 
-    def places(self, thing: StorageObject) -> Iterator[StorageLocation]:
+    def places(self, entity: StorageObject) -> Iterator[StorageLocation]:
         """Yield the places of a storage and its replicas; none if its location is invalid."""
         try:
-            _, options = location_of(thing)
-            for location in all_locations(thing):
+            _, options = location_of(entity)
+            for location in all_locations(entity):
                 yield self._place(location, options)
         except InvalidArgument:
             return
@@ -116,7 +116,7 @@ def _begins(location: str, beginning: str, realm: str) -> bool:
     return True
 
 
-def _check_schema(own: StorageObject, thing: StorageObject) -> None:
+def _check_schema(own: StorageObject, entity: StorageObject) -> None:
     """Raise Forbidden if a storage in the default storage's database uses a foreign schema.
 
     Only the name of the database is compared, since a server can have many names.
@@ -125,9 +125,9 @@ def _check_schema(own: StorageObject, thing: StorageObject) -> None:
     mine = _schema_of(location, options)
     if mine is None:
         return
-    _, asked = location_of(thing)
+    _, asked = location_of(entity)
     _, database = _database_of(location)
-    for place in all_locations(thing):
+    for place in all_locations(entity):
         schema = _schema_of(place, asked)
         if schema is None or _database_of(place)[1] not in (database, ""):
             continue

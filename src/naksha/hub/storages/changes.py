@@ -19,43 +19,43 @@ from naksha.model.errors import Conflict, InvalidArgument, NakshaError
 class OpeningRealm(ConfiguredRealm, Protocol):
     """A realm that can open a storage before it is configured."""
 
-    def claimed(self, thing: StorageObject) -> AbstractAsyncContextManager[None]: ...
+    def claimed(self, entity: StorageObject) -> AbstractAsyncContextManager[None]: ...
 
     async def proposed(
-        self, thing: StorageObject, old: StorageObject | None = None
+        self, entity: StorageObject, old: StorageObject | None = None
     ) -> StorageObject: ...
 
-    async def try_out_storage(self, thing: StorageObject) -> Identity: ...
+    async def try_out_storage(self, entity: StorageObject) -> Identity: ...
 
-    def unique(self, thing: StorageObject) -> AbstractAsyncContextManager[None]: ...
+    def unique(self, entity: StorageObject) -> AbstractAsyncContextManager[None]: ...
 
 
 async def create_storage(
-    realm: OpeningRealm, thing: StorageObject, actor: Actor, *, is_tried: bool = True
+    realm: OpeningRealm, entity: StorageObject, actor: Actor, *, is_tried: bool = True
 ) -> StorageObject:
     """Create a storage, after opening it once unless `is_tried` is false."""
-    thing = with_location(thing)
-    owned = msgspec.structs.replace(thing, owner=thing.owner or actor.owner)
-    actor.rights.check(thing.manage_right, owned.resource())
-    check_location(thing)
-    async with realm.claimed(thing):
-        made = await _tried_out(realm, await realm.proposed(thing), is_tried)
+    entity = with_location(entity)
+    owned = msgspec.structs.replace(entity, owner=entity.owner or actor.owner)
+    actor.rights.check(entity.manage_right, owned.resource())
+    check_location(entity)
+    async with realm.claimed(entity):
+        made = await _tried_out(realm, await realm.proposed(entity), is_tried)
         async with realm.unique(made):
             return await realm.registry.create(made, actor)
 
 
 async def replace_storage(
     realm: OpeningRealm,
-    thing: StorageObject,
+    entity: StorageObject,
     actor: Actor,
     *,
     if_match: Collection[str] | None = None,
     is_tried: bool = True,
 ) -> StorageObject:
     """Replace the configuration of a storage, after opening it once unless `is_tried` is false."""
-    old = await realm.registry.get(StorageObject, thing.id)
+    old = await realm.registry.get(StorageObject, entity.id)
     actor.rights.check(old.manage_right, old.resource())
-    new = with_secrets(old, thing)
+    new = with_secrets(old, entity)
     check_location(new)
 
     # An unchanged location need not be allowed any more, so that the storage can, for example,
@@ -66,10 +66,10 @@ async def replace_storage(
         made = await _tried_out(realm, made, is_tried)
 
         def checked(old: StorageObject) -> StorageObject:
-            changed = with_secrets(old, thing)
+            changed = with_secrets(old, entity)
             if changed.properties != new.properties:  # these properties were not checked
                 raise Conflict(
-                    f"The storage {thing.id!r} was changed by another request; read it again and "
+                    f"The storage {entity.id!r} was changed by another request; read it again and "
                     "repeat the change",
                     field=FIELD,
                 )
@@ -78,16 +78,16 @@ async def replace_storage(
         is_other = made.identity not in (None, old.identity)
         async with realm.unique(made) if is_other else nullcontext():
             return await realm.registry.change(
-                StorageObject, thing.id, checked, actor, if_match=if_match
+                StorageObject, entity.id, checked, actor, if_match=if_match
             )
 
 
-async def _tried_out(realm: OpeningRealm, thing: StorageObject, is_tried: bool) -> StorageObject:
+async def _tried_out(realm: OpeningRealm, entity: StorageObject, is_tried: bool) -> StorageObject:
     """Return the storage with the identity determined by opening it."""
-    if not is_tried or not thing.active:
-        return thing
+    if not is_tried or not entity.active:
+        return entity
     try:
-        return with_identity(thing, await realm.try_out_storage(thing))
+        return with_identity(entity, await realm.try_out_storage(entity))
     except InvalidArgument as error:
         error.field = FIELD
         raise

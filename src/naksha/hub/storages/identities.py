@@ -50,7 +50,7 @@ def identity_of(storage: Storage) -> Identity:
 
 def proposed_identity(
     realm: str,
-    thing: StorageObject,
+    entity: StorageObject,
     others: Collection[RegisteredStorage],
     avoid: Collection[str] = (),
 ) -> Identity:
@@ -62,26 +62,26 @@ def proposed_identity(
     known = [each.identity for each in others if each.identity is not None]
     taken = {id for each in known for id in (each.id, *each.former_ids)} | set(avoid)
     numbers = {each.number for each in known}
-    id, number = thing.properties.get(_ID), thing.properties.get(_NUMBER)
+    id, number = entity.properties.get(_ID), entity.properties.get(_NUMBER)
     if id is None:
-        id = _free(_name(realm, thing.id), taken)
-    while number is None or (_NUMBER not in thing.properties and number in numbers):
+        id = _free(_name(realm, entity.id), taken)
+    while number is None or (_NUMBER not in entity.properties and number in numbers):
         number = _random.randint(0, STORAGE_NUMBER_MAX)
     check_storage_id(id, field=f"properties.{_ID}")
     return Identity(id=id, number=number)
 
 
-def check_unique(realm: str, thing: StorageObject, others: Iterable[RegisteredStorage]) -> None:
+def check_unique(realm: str, entity: StorageObject, others: Iterable[RegisteredStorage]) -> None:
     """Raise Conflict if another storage has the same id or number.
 
     The error does not reveal the names of other realms' storages.
     """
-    assert thing.identity is not None
-    for other in duplicates_of(thing.identity, others):
+    assert entity.identity is not None
+    for other in duplicates_of(entity.identity, others):
         name = f"the storage {other.name!r}" if other.realm == realm else "another realm's storage"
         raise Conflict(
-            f"The storage {thing.id!r} has the id {thing.identity.id!r} and the number "
-            f"{thing.identity.number}, but {name} has the same id or number. They must be unique: "
+            f"The storage {entity.id!r} has the id {entity.identity.id!r} and the number "
+            f"{entity.identity.number}, but {name} has the same id or number. They must be unique: "
             "if this storage is a copy, run `naksha storage fork` on it first",
             field="properties.location",
         )
@@ -99,9 +99,9 @@ def duplicates_of(
     ]
 
 
-def with_identity(thing: StorageObject, identity: Identity | None) -> StorageObject:
+def with_identity(entity: StorageObject, identity: Identity | None) -> StorageObject:
     """Return the storage with its identity replaced."""
-    return msgspec.structs.replace(thing, identity=identity)
+    return msgspec.structs.replace(entity, identity=identity)
 
 
 def _name(realm: str, name: str) -> str:

@@ -32,13 +32,13 @@ _NO_OPTIONS: Final = frozenset({"connectTimeout", "stmtTimeout", "lockTimeout", 
 _NAMED: Final = ("host", "db", "user")
 
 
-def location_of(thing: StorageObject) -> tuple[str, dict[str, Any]]:
+def location_of(entity: StorageObject) -> tuple[str, dict[str, Any]]:
     """Return a storage's location and its backend options.
 
     Raises:
         InvalidArgument: The storage has no location.
     """
-    options = {_snake(name): value for name, value in thing.properties.items()}
+    options = {_snake(name): value for name, value in entity.properties.items()}
     location = options.pop("location", None)
     if not isinstance(location, str) or not location:
         raise InvalidArgument(
@@ -48,16 +48,16 @@ def location_of(thing: StorageObject) -> tuple[str, dict[str, Any]]:
     return location, options
 
 
-def all_locations(thing: StorageObject) -> list[str]:
+def all_locations(entity: StorageObject) -> list[str]:
     """Return the location of a storage and those of its read replicas."""
-    location, options = location_of(thing)
+    location, options = location_of(entity)
     readers = options.get("readers") or ()
     return [location, *map(str, readers if isinstance(readers, list | tuple) else (readers,))]
 
 
-def check_location(thing: StorageObject) -> None:
+def check_location(entity: StorageObject) -> None:
     """Raise InvalidArgument if no backend accepts the location and options. Opens nothing."""
-    location, options = location_of(thing)
+    location, options = location_of(entity)
     try:
         backend = STORAGES.find(location)
     except InvalidArgument as error:
@@ -73,20 +73,20 @@ def check_location(thing: StorageObject) -> None:
             )
 
 
-def with_location(thing: StorageObject) -> StorageObject:
+def with_location(entity: StorageObject) -> StorageObject:
     """Convert `master` and `readers` of earlier versions to a location."""
-    master = thing.properties.get("master")
+    master = entity.properties.get("master")
     if master is None:
-        return thing
+        return entity
     rest = {
         name: value
-        for name, value in thing.properties.items()
+        for name, value in entity.properties.items()
         if name not in {"master", "readers", *_NO_OPTIONS}
     }
     rest["location"] = _location(master, "properties.master")
     if isinstance(master.get("schema"), str):
         rest.setdefault("schema", master["schema"])
-    readers = thing.properties.get("readers") or []
+    readers = entity.properties.get("readers") or []
     if not isinstance(readers, list):
         raise InvalidArgument(
             "properties.readers must be an array of locations",
@@ -97,7 +97,7 @@ def with_location(thing: StorageObject) -> StorageObject:
             reader if isinstance(reader, str) else _location(reader, f"properties.readers[{place}]")
             for place, reader in enumerate(readers)
         ]
-    return msgspec.structs.replace(thing, properties=rest)
+    return msgspec.structs.replace(entity, properties=rest)
 
 
 def with_secrets(old: StorageObject, new: StorageObject) -> StorageObject:

@@ -89,67 +89,67 @@ class OpenStorages:
         """Return the number of storages that are open or being opened."""
         return len(self._opened)
 
-    async def get(self, realm: str, thing: StorageObject) -> Storage:
+    async def get(self, realm: str, entity: StorageObject) -> Storage:
         """Return a configured storage, opening it if needed.
 
         Concurrent callers share one opening; after a failure, the next caller retries.
         """
-        return await self._get(StorageUser(realm, thing.id), thing)
+        return await self._get(StorageUser(realm, entity.id), entity)
 
-    async def _get(self, user: StorageUser, thing: StorageObject) -> Storage:
-        if not thing.active:
+    async def _get(self, user: StorageUser, entity: StorageObject) -> Storage:
+        if not entity.active:
             raise Unavailable(
-                f"The storage {thing.id!r} is inactive; its owner has to activate it",
+                f"The storage {entity.id!r} is inactive; its owner has to activate it",
                 field="storage",
             )
         if self._is_closed:
             raise Unavailable("The hub is shutting down; retry later")
-        key = _key(thing)
+        key = _key(entity)
         opened = self._opened.get(key)
         if opened is None:
-            opened = self._open(key, thing)
+            opened = self._open(key, entity)
         self._use(user, key, opened)
         if opened.storage is not None:
             return opened.storage
         # A cancelled caller must not cancel the opening that others wait for.
         return await asyncio.shield(opened.opening)
 
-    def located(self, thing: StorageObject) -> tuple[str, dict[str, Any]]:
+    def located(self, entity: StorageObject) -> tuple[str, dict[str, Any]]:
         """Return the absolute location and backend options, for use in another process."""
-        location, options = location_of(thing)
-        if thing.identity is not None:
-            made = {"new_id": thing.identity.id, "number": thing.identity.number}
+        location, options = location_of(entity)
+        if entity.identity is not None:
+            made = {"new_id": entity.identity.id, "number": entity.identity.number}
             options = made | options
         return self._absolute(location), options
 
-    async def try_out(self, realm: str, thing: StorageObject) -> Identity:
+    async def try_out(self, realm: str, entity: StorageObject) -> Identity:
         """Open a storage before it is configured, and return its identity.
 
         A storage that is already configured under the same id stays open.
         """
-        trial = StorageUser(realm, f"?{thing.id}")
-        storage = await self._get(trial, thing)
+        trial = StorageUser(realm, f"?{entity.id}")
+        storage = await self._get(trial, entity)
         self._release(trial)
         return identity_of(storage)
 
-    async def drop(self, thing: StorageObject) -> None:
+    async def drop(self, entity: StorageObject) -> None:
         """Close a tried-out storage immediately, unless it is in use.
 
         Called when the storage was rejected: the user may want to fork it next.
         """
-        key = _key(thing)
+        key = _key(entity)
         opened = self._opened.get(key)
         if opened is not None and not opened.users:
             del self._opened[key]
             await _closed(opened)
 
-    def keep_only(self, realm: str, things: Iterable[StorageObject]) -> None:
+    def keep_only(self, realm: str, entities: Iterable[StorageObject]) -> None:
         """Release all open storages of a realm except these."""
         configured: dict[StorageUser, bytes] = {}
-        for thing in things:
-            if thing.active:
+        for entity in entities:
+            if entity.active:
                 with suppress(NakshaError):  # a storage without a valid location is never open
-                    configured[StorageUser(realm, thing.id)] = _key(thing)
+                    configured[StorageUser(realm, entity.id)] = _key(entity)
         for user, key in list(self._keys.items()):
             if user.realm == realm and configured.get(user) != key:
                 self._release(user)
@@ -167,8 +167,8 @@ class OpenStorages:
             if isinstance(result, Exception):
                 _log.warning("A storage could not be closed: %s", result)
 
-    def _open(self, key: bytes, thing: StorageObject) -> _PooledStorage:
-        opened = self._opened[key] = _PooledStorage(*self.located(thing))
+    def _open(self, key: bytes, entity: StorageObject) -> _PooledStorage:
+        opened = self._opened[key] = _PooledStorage(*self.located(entity))
 
         def done(opening: asyncio.Task[Storage]) -> None:
             failed = opening.cancelled() or opening.exception() is not None
@@ -219,5 +219,5 @@ async def _closed(opened: _PooledStorage) -> None:
         _log.warning("A storage that is no longer used could not be closed: %s", error)
 
 
-def _key(thing: StorageObject) -> bytes:
-    return msgspec.json.encode(location_of(thing), order="sorted")
+def _key(entity: StorageObject) -> bytes:
+    return msgspec.json.encode(location_of(entity), order="sorted")

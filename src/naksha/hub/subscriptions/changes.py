@@ -50,13 +50,13 @@ async def create_subscription(
     storage = await realm.storage(storage_id)
     start = await _version(storage, subscription.start)
     table = ProgressTable(realm.opened.persistence)
-    thing = msgspec.structs.replace(
+    entity = msgspec.structs.replace(
         subscription,
         started_after=start.seq_number,
         started_in=storage_id,
         progress_id=table.new_id(),
     )
-    made = await realm.registry.create(thing, actor)
+    made = await realm.registry.create(entity, actor)
     # The subscription exists already: the instance that delivers it repeats what fails here.
     with contextlib.suppress(NakshaError):
         await begin(table, made)

@@ -12,7 +12,7 @@ import shapely
 from naksha.hub.feed.delivery_requests import DeliverChanges
 from naksha.hub.feed.transaction_json import published_json
 from naksha.hub.pipeline.json_path import JsonPath
-from naksha.hub.render.buffer import grown_shape
+from naksha.hub.render.buffer import buffered_shape
 from naksha.hub.render.feature_shapes import sent_shape
 from naksha.hub.render.projection import StateProjection, shaped
 from naksha.hub.subscriptions.delivery_fence import DeliveryFence
@@ -105,7 +105,7 @@ class DeliveryBuilder:
 def _clip_area(spatial: SpatialFilter | None) -> shapely.Geometry | None:
     if spatial is None or not spatial.clip:
         return None
-    return grown_shape(sent_shape(spatial.geometry), spatial.radius)
+    return buffered_shape(sent_shape(spatial.geometry), spatial.radius)
 
 
 def _clipped(change: FeatureChange, shaping: StateProjection) -> FeatureChange:

@@ -116,7 +116,7 @@ class _DeliveryLoop:
         self._pinning = SubscriptionPin(source.storage, self._pin, subscription.keep_days)
         pipeline = self._pipeline()
         cutter = DeliveryBuilder(subscription.id, subscription, source.storage.id)
-        await self._begin_well(source.storage.identity)
+        await self._adapt_progress(source.storage.identity)
 
         async def deliver(changes: DeliverChanges) -> None:
             await pipeline.run(changes, self._context())
@@ -136,7 +136,7 @@ class _DeliveryLoop:
             f"{now!r}; reset the subscription to continue there"
         )
 
-    async def _begin_well(self, storage: StorageIdentity) -> None:
+    async def _adapt_progress(self, storage: StorageIdentity) -> None:
         """Adapt the progress to a changed cut or storage.
 
         If transactions are now cut differently, a partly delivered transaction is delivered again
@@ -167,7 +167,7 @@ class _DeliveryLoop:
     async def _keep_pin(self) -> None:
         if self._pinning is not None:
             progress = self._holding.value
-            await self._pinning.keep_up(progress.position, progress.moved_ms)
+            await self._pinning.advance(progress.position, progress.moved_ms)
 
     def _pipeline(self) -> Pipeline:
         """Build the pipeline of the delivery; handlers expect a space, so it looks like one."""

@@ -38,7 +38,7 @@ class SubscriptionPin:
         self.is_given_up = False
         """Whether the pin was removed because the subscription is too far behind."""
 
-    async def keep_up(self, position: FeedPosition, moved_ms: int) -> None:
+    async def advance(self, position: FeedPosition, moved_ms: int) -> None:
         """Move the pin to the position from time to time; keeping too much does no harm.
 
         `moved_ms` is the time of the last change of the position.

@@ -45,10 +45,10 @@ def spaces_written(connectors: Iterable[Connector]) -> Iterator[str]:
         yield from (name.id for name in references_of(connector) if name.kind == Space.kind)
 
 
-async def check_subscription(snapshot: EntitySnapshot, thing: Subscription, actor: Actor) -> None:
+async def check_subscription(snapshot: EntitySnapshot, entity: Subscription, actor: Actor) -> None:
     """Raise Forbidden if the actor lacks rights that the subscription would use."""
-    await _check_source(snapshot, thing, actor.rights)
-    connectors = await connectors_named(snapshot, thing.event_handler_ids)
+    await _check_source(snapshot, entity, actor.rights)
+    connectors = await connectors_named(snapshot, entity.event_handler_ids)
     await _check_written(snapshot, connectors, actor.rights)
 
 
@@ -82,8 +82,8 @@ async def _check_written(
             check_all(rights, right, resources.features(found.value.resource()))
 
 
-async def _check_source(snapshot: EntitySnapshot, thing: Subscription, rights: Rights) -> None:
-    source = thing.source
+async def _check_source(snapshot: EntitySnapshot, entity: Subscription, rights: Rights) -> None:
+    source = entity.source
     if source.space_id is not None:
         found = await snapshot.get(key_of(Space, source.space_id), Space)
         if found is not None and not found.value.shared:

@@ -60,17 +60,17 @@ class DeliveryRunner:
         """Deliver until the lease is lost."""
         await self._keep_pin()
         while True:
-            page = await self._persistently(self._read)
+            page = await self._retried(self._read)
             for item in page.items:
-                for delivery in await self._persistently(partial(self._cut, item)):
-                    await self._persistently(partial(self._hand_over, delivery))
+                for delivery in await self._retried(partial(self._cut, item)):
+                    await self._retried(partial(self._deliver_in_time, delivery))
                 if item.is_last:
                     self._move(_after(item))
                 await self._save_sometimes()
             self._move(page.position)
             await self._keep_pin()
             if page.position.seq_number >= page.last and not page.position.within:
-                await self._rest()
+                await self._wait_for_changes()
 
     async def stay(self) -> None:
         """Hold a paused subscription until the lease is lost.
@@ -80,7 +80,7 @@ class DeliveryRunner:
         while True:
             await self._keep_pin()
             if self._pinning.is_given_up:
-                await self._persistently(self._read)
+                await self._retried(self._read)
             await asyncio.sleep(limits.SUBSCRIPTION_PIN_SECONDS)
 
     async def save(self) -> None:
@@ -112,7 +112,7 @@ class DeliveryRunner:
     async def _cut(self, item: FeedTransaction) -> Sequence[DeliverChanges]:
         return await self._cutter.deliveries(item, self._holding.value)
 
-    async def _hand_over(self, delivery: DeliverChanges) -> None:
+    async def _deliver_in_time(self, delivery: DeliverChanges) -> None:
         self._holding.check()
         seconds = limits.SUBSCRIPTION_DELIVERY_SECONDS_MAX
         try:
@@ -131,9 +131,9 @@ class DeliveryRunner:
         self._delivered += 1
 
     async def _keep_pin(self) -> None:
-        await self._pinning.keep_up(self._position, self._holding.value.moved_ms)
+        await self._pinning.advance(self._position, self._holding.value.moved_ms)
 
-    async def _rest(self) -> None:
+    async def _wait_for_changes(self) -> None:
         """Wait for changes, and save the position when that is due.
 
         It is not saved at once, since under a steady stream of changes each of them ends here.
@@ -145,10 +145,10 @@ class DeliveryRunner:
             if not is_saved:
                 seconds = max(0.0, self._save_due - time.monotonic())
             wait = partial(self._source.storage.wait_beyond, position, seconds)
-            if await self._persistently(wait) > position or is_saved:
+            if await self._retried(wait) > position or is_saved:
                 return
 
-    async def _persistently(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def _retried(self, work: Callable[[], Awaitable[T]]) -> T:
         """Retry until the work succeeds, without limit, and report failures in the status."""
         pause = limits.SUBSCRIPTION_RETRY_SECONDS
         while True:
@@ -158,16 +158,16 @@ class DeliveryRunner:
                 raise
             except Exception as error:  # noqa: BLE001 - reported and retried, whatever it is
                 check_cancelled()
-                await self._tell(DeliveryCondition.FAILING, reason_of(error, self._name))
+                await self._report(DeliveryCondition.FAILING, reason_of(error, self._name))
                 await self._keep_pin()
                 await asyncio.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - jitter
                 pause = min(pause * 2, limits.SUBSCRIPTION_RETRY_SECONDS_MAX)
             else:
                 if self._holding.value.condition is not DeliveryCondition.ACTIVE:
-                    await self._tell(DeliveryCondition.ACTIVE, "")
+                    await self._report(DeliveryCondition.ACTIVE, "")
                 return done
 
-    async def _tell(self, condition: DeliveryCondition, reason: str) -> None:
+    async def _report(self, condition: DeliveryCondition, reason: str) -> None:
         await save_condition(self._holding, condition, reason, self._position)
 
     @property
@@ -180,7 +180,7 @@ class DeliveryRunner:
 
     async def _save_sometimes(self) -> None:
         if time.monotonic() >= self._save_due:
-            await self._persistently(self.save)
+            await self._retried(self.save)
 
     def _move(self, position: FeedPosition) -> None:
         self._position = position
@@ -193,9 +193,9 @@ async def save_condition(
     position: FeedPosition | None = None,
 ) -> None:
     """Save the condition and the position."""
-    told = holding.value
+    saved = holding.value
     shown = reason[: limits.SUBSCRIPTION_REASON_LENGTH_MAX]
-    if (told.condition, told.reason) == (condition, shown):
+    if (saved.condition, saved.reason) == (condition, shown):
         return
 
     def changed(old: SubscriptionProgress) -> SubscriptionProgress:

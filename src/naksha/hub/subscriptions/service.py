@@ -68,10 +68,10 @@ class SubscriptionService:
             "subscriptions",
             limits.SUBSCRIPTION_LOOK_SECONDS,
             serving=self._stop_others,
-            look=self._look,
+            visit=self._visit_realm,
         )
         self._clearer = RealmScanner(
-            hub, "leftovers", limits.SUBSCRIPTION_LOOK_SECONDS, look=_clear_leftovers
+            hub, "leftovers", limits.SUBSCRIPTION_LOOK_SECONDS, visit=_clear_leftovers
         )
 
     @property
@@ -97,7 +97,7 @@ class SubscriptionService:
     async def _stop_others(self, serving: Collection[str]) -> None:
         await self._stop([key for key in self._held if key[0] not in serving])
 
-    async def _look(self, realm: RealmHub) -> None:
+    async def _visit_realm(self, realm: RealmHub) -> None:
         """Stop deliveries whose plan changed, and take free subscriptions."""
         snapshot = await realm.registry.snapshot()
         plans = await self._plans_of(realm.realm_id, snapshot)

@@ -75,8 +75,8 @@ async def cut_of(snapshot: EntitySnapshot, subscription: Subscription) -> str:
                 (one.handler_name, one.properties, one.active)
                 for one in await connectors_of(snapshot, space.value)
             ]
-    told = (subscription.filter, subscription.granularity, shown)
-    return hashlib.sha256(msgspec.json.encode(told, order="sorted")).hexdigest()[:16]
+    parts_read = (subscription.filter, subscription.granularity, shown)
+    return hashlib.sha256(msgspec.json.encode(parts_read, order="sorted")).hexdigest()[:16]
 
 
 async def open_source(

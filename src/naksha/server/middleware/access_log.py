@@ -36,7 +36,7 @@ class AccessLog:
         record = RequestRecord.begin(scope)
         is_head = scope["method"] == "HEAD"
         # HEAD runs as GET; the HTTP server omits the body.
-        asked = {**scope, "method": "GET"} if is_head else scope
+        head_scope = {**scope, "method": "GET"} if is_head else scope
         fields = [*ALLOWED, (_STREAM_ID, record.stream_id.encode())]
 
         async def sending(message: Message) -> None:
@@ -49,9 +49,9 @@ class AccessLog:
             await send(message)
 
         try:
-            await (preflight(scope, record) or self._app)(asked, receive, sending)
+            await (preflight(scope, record) or self._app)(head_scope, receive, sending)
         finally:
-            line = _line(asked, scope["method"], record)
+            line = _line(head_scope, scope["method"], record)
             log_request(line)
             count_request(line)
 

@@ -34,7 +34,7 @@ def preflight(scope: Scope, record: RequestRecord) -> Response | None:
         "Access-Control-Max-Age": str(_SECONDS),
         "Vary": "Access-Control-Request-Headers",
     }
-    asked = record.field(b"access-control-request-headers")
-    if asked is not None:
-        headers["Access-Control-Allow-Headers"] = asked
+    requested = record.field(b"access-control-request-headers")
+    if requested is not None:
+        headers["Access-Control-Allow-Headers"] = requested
     return Response(status_code=204, headers=headers)

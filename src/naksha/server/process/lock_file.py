@@ -69,10 +69,10 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _taken(path: Path, file: IO[str]) -> Unavailable:
     holder = file.read(32).strip()
-    who = f"Another server (process {holder})" if holder.isdigit() else "Another server"
+    owner = f"Another server (process {holder})" if holder.isdigit() else "Another server"
     return Unavailable(
-        f"{who} is using the files in {str(path.parent)!r}, and files can be served by one server "
-        "only. Stop it, choose another directory with --data, or keep everything in PostgreSQL "
-        "(--storage postgresql://…), which any number of servers can share",
+        f"{owner} is using the files in {str(path.parent)!r}, and files can be served by one "
+        "server only. Stop it, choose another directory with --data, or keep everything in "
+        "PostgreSQL (--storage postgresql://…), which any number of servers can share",
         field="data",
     )

@@ -83,8 +83,8 @@ class PlainLogFormatter(logging.Formatter):
 
 
 def _sentence(line: RequestLine) -> str:
-    what = f"{line.method} {line.route or '-'} {line.status} {line.ms:.1f} ms"
-    return f"{what}  {line.app or '-'} {line.stream_id}"
+    text = f"{line.method} {line.route or '-'} {line.status} {line.ms:.1f} ms"
+    return f"{text}  {line.app or '-'} {line.stream_id}"
 
 
 def _time(seconds: float) -> str:
@@ -97,7 +97,7 @@ def _second(whole_seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole_seconds))
 
 
-def _say_only_what_is_asked_for() -> None:
+def _skip_unused_details() -> None:
     """Do not collect caller, thread and process: no line shows them, and they double the cost."""
     logging._srcfile = None  # documented as "Optimization" in the logging how-to
     logging.logThreads = False
@@ -113,7 +113,7 @@ def set_up_logs(settings: ServerSettings, stream: IO[str] | None = None) -> None
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())
-    _say_only_what_is_asked_for()
+    _skip_unused_details()
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logger = logging.getLogger(name)
         logger.handlers.clear()

@@ -26,12 +26,12 @@ from naksha.hub.query_language.clustering import (
     parse_tweaks,
 )
 from naksha.hub.render.areas import (
+    apply_tweaks,
     cells,
+    cluster_input,
     clustered_box,
     features_in,
-    gathering,
-    joined,
-    tweaked,
+    join_features,
     tweaks_of,
 )
 from naksha.hub.render.projection import box_shape
@@ -93,13 +93,13 @@ class AreaRequest:
         found = await self.request.send(self._read(self.box, limited=False))
         for option in self.tweaks:
             if isinstance(option, Simplification) and option.algorithm.joins:
-                found = await joined(found, option)
-        return tweaked(found, steps, self.parameters.limit)
+                found = await join_features(found, option)
+        return apply_tweaks(found, steps, self.parameters.limit)
 
     async def cells(self, options: Hexbin | Quadbin) -> list[dict[str, Any]]:
         """Aggregate the features into cells; empty cells are left out."""
         await self._check_capability(options)
-        gathered = gathering(options)
+        gathered = cluster_input(options)
         wide = clustered_box(self.box, self.level, options)
         await gathered.read(await self.request.send(self._read(wide, limited=False)))
         total = await self._total() if isinstance(options, Quadbin) else None

@@ -169,9 +169,9 @@ def delete_response(result: Deleted, *, empty: bool) -> Response:
     """Build the response to a deletion by query; lists only the first ids of a very large one."""
     if empty:
         return Response(status_code=204)
-    told = Written(deleted=result.ids, version=result.version)
+    body = Written(deleted=result.ids, version=result.version)
     count = {} if result.count == len(result.ids) else {"deletedCount": result.count}
-    return Response(_BEGIN + _collection_end(_envelope(told) | count), media_type=GEO_JSON)
+    return Response(_BEGIN + _collection_end(_envelope(body) | count), media_type=GEO_JSON)
 
 
 def _envelope(result: Written) -> dict[str, Any]:

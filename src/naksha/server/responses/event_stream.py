@@ -30,22 +30,22 @@ _HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 _RETRY: Final = b"retry: %d\n\n" % (limits.FEED_RETRY_SECONDS * 1000)
 
 
-async def event_stream(feed: FeedRequest, asked: ReadChanges) -> Response:
+async def event_stream(feed: FeedRequest, request: ReadChanges) -> Response:
     """Respond with a stream.
 
     Errors of the request get an error response, as usual; expired history is reported by an event,
     because browsers show nothing else of a stream.
     """
     known = feed.request.headers.get("Last-Event-ID")
-    asked = msgspec.structs.replace(asked, after=known or asked.after, wait_seconds=0.0)
-    return _EventStreamResponse(feed, asked, await _first_page(feed, asked))
+    request = msgspec.structs.replace(request, after=known or request.after, wait_seconds=0.0)
+    return _EventStreamResponse(feed, request, await _first_page(feed, request))
 
 
 class _EventStreamResponse(StreamingResponse):
     """A streaming response that counts as a waiting request while it is open."""
 
-    def __init__(self, feed: FeedRequest, asked: ReadChanges, first: Changes | Expired) -> None:
-        super().__init__(_events(feed, asked, first), media_type=EVENTS, headers=_HEADERS)
+    def __init__(self, feed: FeedRequest, request: ReadChanges, first: Changes | Expired) -> None:
+        super().__init__(_events(feed, request, first), media_type=EVENTS, headers=_HEADERS)
         self._feed = feed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,27 +55,27 @@ class _EventStreamResponse(StreamingResponse):
             await super().__call__(scope, receive, send)
 
 
-async def _first_page(feed: FeedRequest, asked: ReadChanges) -> Changes | Expired:
+async def _first_page(feed: FeedRequest, request: ReadChanges) -> Changes | Expired:
     try:
-        return await feed.now(asked)
+        return await feed.now(request)
     except Expired as error:
         return error
 
 
 async def _events(
-    feed: FeedRequest, asked: ReadChanges, first: Changes | Expired
+    feed: FeedRequest, request: ReadChanges, first: Changes | Expired
 ) -> AsyncIterator[bytes]:
     yield _RETRY
     if isinstance(first, Expired):
         yield _error_event(feed, first)
         return
     page: Changes | None = first
-    asked = msgspec.structs.replace(asked, wait_seconds=limits.FEED_HEARTBEAT_SECONDS)
+    request = msgspec.structs.replace(request, wait_seconds=limits.FEED_HEARTBEAT_SECONDS)
     while page is not None:
         for event in _page_events(page):
             yield event
         try:
-            page = await feed.server.long_polls.unless_ending(feed.later(asked, page.position))
+            page = await feed.server.long_polls.unless_ending(feed.later(request, page.position))
         except NakshaError as error:
             yield _error_event(feed, error)
             return

@@ -26,10 +26,10 @@ class FeedRequest(ABC):
         self.record = record_of(request)
 
     @abstractmethod
-    async def read(self, realm: RealmHub, asked: ReadChanges, context: RequestContext) -> Changes:
+    async def read(self, realm: RealmHub, request: ReadChanges, context: RequestContext) -> Changes:
         """Read a page."""
 
-    async def page(self, asked: ReadChanges) -> Changes:
+    async def page(self, request: ReadChanges) -> Changes:
         """Read a page.
 
         A request that has to wait releases its admission slot and counts as a long-polling request
@@ -38,13 +38,13 @@ class FeedRequest(ABC):
         Raises:
             Busy: Too many requests are waiting.
         """
-        found = await self.now(msgspec.structs.replace(asked, wait_seconds=0.0))
-        if found.items or not asked.wait_seconds:
+        found = await self.now(msgspec.structs.replace(request, wait_seconds=0.0))
+        if found.items or not request.wait_seconds:
             return found
         long_polls = self.server.long_polls
         with long_polls.place(admission_key(self.record)):
             self.leave_turn()
-            later = await long_polls.unless_ending(self.later(asked, found.position))
+            later = await long_polls.unless_ending(self.later(request, found.position))
         return found if later is None else later
 
     def leave_turn(self) -> None:
@@ -52,7 +52,7 @@ class FeedRequest(ABC):
         if self.record.slot is not None:
             self.record.slot.leave()
 
-    async def now(self, asked: ReadChanges) -> Changes:
+    async def now(self, request: ReadChanges) -> Changes:
         """Read a page with the current rights.
 
         Raises:
@@ -60,15 +60,17 @@ class FeedRequest(ABC):
         """
         self.record.actor = self.server.authenticator.actor(self.request.scope, self.record)
         realm = await realm_of(self.request)
-        return await self.read(realm, asked, await context_of(self.request, realm))
+        return await self.read(realm, request, await context_of(self.request, realm))
 
-    async def later(self, asked: ReadChanges, position: str) -> Changes:
+    async def later(self, request: ReadChanges, position: str) -> Changes:
         """Read the page after a position.
 
         It waits at most half of the request timeout, so that the wait itself never times out.
         """
-        seconds = min(asked.wait_seconds, self.server.settings.request_seconds / 2)
-        return await self.now(msgspec.structs.replace(asked, after=position, wait_seconds=seconds))
+        seconds = min(request.wait_seconds, self.server.settings.request_seconds / 2)
+        return await self.now(
+            msgspec.structs.replace(request, after=position, wait_seconds=seconds)
+        )
 
 
 class SpaceFeedRequest(FeedRequest):
@@ -78,8 +80,8 @@ class SpaceFeedRequest(FeedRequest):
         super().__init__(request)
         self._space_id = space_id
 
-    async def read(self, realm: RealmHub, asked: ReadChanges, context: RequestContext) -> Changes:
-        return await realm.send(self._space_id, asked, context)
+    async def read(self, realm: RealmHub, request: ReadChanges, context: RequestContext) -> Changes:
+        return await realm.send(self._space_id, request, context)
 
 
 class StorageFeedRequest(FeedRequest):
@@ -90,7 +92,7 @@ class StorageFeedRequest(FeedRequest):
         self._storage_id = storage_id
         self._collections = collections
 
-    async def read(self, realm: RealmHub, asked: ReadChanges, context: RequestContext) -> Changes:
+    async def read(self, realm: RealmHub, request: ReadChanges, context: RequestContext) -> Changes:
         return await read_storage_changes(
-            realm, self._storage_id, self._collections, asked, context.actor
+            realm, self._storage_id, self._collections, request, context.actor
         )

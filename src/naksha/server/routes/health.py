@@ -84,9 +84,13 @@ async def _check_results(server: ServerState, actor: Actor) -> dict[str, dict[st
     realm = await server.hub.realm(actor.realm)
     actor = await (await realm.configuration()).granted(actor)
     listed = await realm.registry.list(StorageObject)
-    things = [thing for thing in listed if thing.active and is_visible(thing, actor)]
-    results = await asyncio.gather(*(_result(_check_storage(realm, thing.id)) for thing in things))
-    return found | {f"storage/{thing.id}": one for thing, one in zip(things, results, strict=True)}
+    entities = [entity for entity in listed if entity.active and is_visible(entity, actor)]
+    results = await asyncio.gather(
+        *(_result(_check_storage(realm, entity.id)) for entity in entities)
+    )
+    return found | {
+        f"storage/{entity.id}": one for entity, one in zip(entities, results, strict=True)
+    }
 
 
 async def _check_storage(realm: RealmHub, storage_id: str) -> None:

@@ -41,15 +41,15 @@ States = Annotated[list[JobStatus], QueryParam(description="Only jobs in these s
 After = Annotated[int, QueryParam(ge=0, description="Only lines from this number on.")]
 
 
-def _job_json(seen: JobWithState) -> dict[str, Any]:
-    return {**seen.job.to_json(), "status": seen.state.to_json()}
+def _job_json(job: JobWithState) -> dict[str, Any]:
+    return {**job.job.to_json(), "status": job.state.to_json()}
 
 
-def _shown(request: Request, seen: JobWithState, status: int = 200) -> Response:
+def _shown(request: Request, job: JobWithState, status: int = 200) -> Response:
     """Respond with a job and its status; the first part of the tag is the job's own."""
-    body = _job_json(seen)
+    body = _job_json(job)
     suffix = etag_of(msgspec.json.encode(body["status"])).strip('"')
-    headers = {"ETag": f'"{seen.job.etag()}.{suffix}"'}
+    headers = {"ETag": f'"{job.job.etag()}.{suffix}"'}
     if request.method == "GET" and is_current(request, headers["ETag"]):
         return Response(status_code=304, headers=headers)
     return Response(msgspec.json.encode(body), status, headers, media_type=JSON)
@@ -78,8 +78,8 @@ async def list_job_kinds(request: ConfigRequestDep) -> Response:
     """List the kinds of jobs with their parameters; empty without the right to use jobs."""
     if not request.actor.rights.grants.get(Right.USE_JOBS):
         return json_response(request.http, [])
-    known = await server_of(request.http).jobs.kinds.all()
-    return json_response(request.http, [_kind_json(kind) for _, kind in sorted(known.items())])
+    kinds = await server_of(request.http).jobs.kinds.all()
+    return json_response(request.http, [_kind_json(kind) for _, kind in sorted(kinds.items())])
 
 
 @router.get(JOBS, **_jobs.lists)
@@ -88,8 +88,8 @@ async def list_jobs(
     state: States = [],  # noqa: B006 - it is read
 ) -> Response:
     """List the jobs of the realm."""
-    seen = await jobs_of(request.realm, request.actor, state)
-    return json_response(request.http, [_job_json(one) for one in seen])
+    jobs = await jobs_of(request.realm, request.actor, state)
+    return json_response(request.http, [_job_json(job) for job in jobs])
 
 
 @router.post(JOBS, **_MAKES)
@@ -97,9 +97,9 @@ async def post_job(request: ConfigRequestDep) -> Response:
     """Submit a job. It runs in its own process as soon as an instance has a free slot."""
     job = JobObject.from_json({"id": new_space_id(), **await request.body()})
     jobs = server_of(request.http).jobs
-    seen = await submit_job(request.realm, job, request.actor, jobs.kinds, jobs.files)
+    submitted = await submit_job(request.realm, job, request.actor, jobs.kinds, jobs.files)
     jobs.wake()
-    return _shown(request.http, seen, 201)
+    return _shown(request.http, submitted, 201)
 
 
 @router.get(JOB, **_jobs.shows)
@@ -111,8 +111,8 @@ async def get_job(job_id: Id, request: ConfigRequestDep) -> Response:
 @router.get(f"{JOB}/log", responses=_LOG)
 async def get_job_log(job_id: Id, request: ConfigRequestDep, after: After = 0) -> Response:
     """Return the log of a job. To follow it, pass `next` as `after` of the next request."""
-    seen = await job_of(request.realm, job_id, request.actor)
-    log = await log_of(request.realm, seen.job)
+    job = await job_of(request.realm, job_id, request.actor)
+    log = await log_of(request.realm, job.job)
     first = max(after, log.dropped)
     lines = log.lines[first - log.dropped :]
     body = {
@@ -135,5 +135,5 @@ async def post_cancel(job_id: Id, request: ConfigRequestDep) -> Response:
 @router.delete(JOB, **_jobs.removes)
 async def delete_job(job_id: Id, request: ConfigRequestDep, tags: Tags) -> Response:
     """Remove a job that has ended, with its log."""
-    gone = await remove_job(request.realm, job_id, request.actor, if_match=tags)
-    return removed(request.http, gone)
+    job = await remove_job(request.realm, job_id, request.actor, if_match=tags)
+    return removed(request.http, job)

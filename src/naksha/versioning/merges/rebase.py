@@ -9,7 +9,7 @@ from naksha.model.query import Query
 from naksha.model.transaction import MAIN
 from naksha.model.version import HEAD, AtSeq
 from naksha.spi.storage import Storage, WriteSession
-from naksha.versioning.branch_bases import layers_below, pin_base, stand_on
+from naksha.versioning.branch_bases import layers_below, lock_branch, pin_base
 from naksha.versioning.lines import Place, at, line_of_branch, place_of
 from naksha.versioning.merges.conflicts import (
     conflict_id,
@@ -189,7 +189,7 @@ async def _write(session: WriteSession, planned_merge: PlannedMerge, signed: Att
     source, target = sides.source, sides.target
     branch = source.line.branch
     assert branch is not None
-    await stand_on(session, target.line)
+    await lock_branch(session, target.line)
     # Clients that opened the branch before write to its former overlay; freeze it.
     await session.freeze_overlay(branch.now.overlay)
     last = await last_txn(session, source, sides.bases)

@@ -254,7 +254,7 @@ async def _count_hidden(stack: LayerStack, place: int, query: Query, own: int) -
     layer, above = stack.layers[place], stack.above(place)
     hidden = 0
     rights = stack.event.context.actor.rights
-    if own <= limits.READ_CHUNK_FEATURES or rights.tells_features_apart(Right.READ_FEATURES):
+    if own <= limits.READ_CHUNK_FEATURES or rights.depends_on_features(Right.READ_FEATURES):
         async with aclosing(stack.stream(layer, query)) as found:
             async for states in found:
                 hidden += len(states) - len(await _shown(above, states))

@@ -77,8 +77,8 @@ async def _write(stack: LayerStack, request: WriteFeatures) -> Written:
     ids = {id for one in request.modifications for id in ids_of(one)}
     heads = await stack.heads(ids) if len(stack.layers) > 1 else {}
     # Versions of a feature are counted per layer, so conflicts are detected here.
-    looks = request.conflict_detection and len(stack.layers) > 1
-    if not looks and all(place == 0 for place, _ in heads.values()):
+    detects_conflicts = request.conflict_detection and len(stack.layers) > 1
+    if not detects_conflicts and all(place == 0 for place, _ in heads.values()):
         return await top.send(stack.event, request)
     below = {id: state for id, (place, state) in heads.items() if place > 0}
     permissions = WritePermissions(stack.event.context)

@@ -208,8 +208,8 @@ class LayerStack(NamedTuple):
 T = TypeVar("T")
 
 
-def chunks(things: Iterable[T]) -> Iterator[list[T]]:
+def chunks(items: Iterable[T]) -> Iterator[list[T]]:
     """Split into chunks that fit into memory."""
-    rest = iter(things)
+    rest = iter(items)
     while some := list(islice(rest, READ_CHUNK_FEATURES)):
         yield some

@@ -69,15 +69,15 @@ Tags = Annotated[Collection[str] | None, Depends(tags_of)]
 
 
 def shown(
-    request: Request, thing: HubObject, status: int = 200, more: dict[str, Any] | None = None
+    request: Request, entity: HubObject, status: int = 200, more: dict[str, Any] | None = None
 ) -> Response:
     """Build the response with an object and extra members, or 304 if the client has it already."""
     beside = more or {}
-    etag = f'"{thing.etag()}{_suffix(beside)}"'
+    etag = f'"{entity.etag()}{_suffix(beside)}"'
     headers = {"ETag": etag}
     if request.method == "GET" and is_current(request, etag):
         return Response(status_code=304, headers=headers)
-    content = msgspec.json.encode({**thing.to_json(), **beside})
+    content = msgspec.json.encode({**entity.to_json(), **beside})
     return Response(content, status, headers, media_type=JSON)
 
 
@@ -86,10 +86,10 @@ def _suffix(beside: dict[str, Any]) -> str:
     return "".join(f".{value}" for value in beside.values())
 
 
-def removed(request: Request, thing: HubObject) -> Response:
+def removed(request: Request, entity: HubObject) -> Response:
     """Build the response to a removal: the object for clients that accept JSON, else 204."""
     if JSON in request.headers.get("Accept", ""):
-        return shown(request, thing)
+        return shown(request, entity)
     return Response(status_code=204)
 
 
@@ -155,9 +155,9 @@ class ConfigRoutes(Generic[H]):
 
     async def found(self, id: str, request: ConfigRequest) -> H:
         """Return an object if it is visible to the actor."""
-        thing = await request.realm.registry.get(self._kind, id)
-        check_visible(thing, request.actor)
-        return thing
+        entity = await request.realm.registry.get(self._kind, id)
+        check_visible(entity, request.actor)
+        return entity
 
     async def shown(self, id: str, request: ConfigRequest) -> Response:
         """Respond with an object if it is visible to the actor."""
@@ -165,9 +165,9 @@ class ConfigRoutes(Generic[H]):
 
     async def made(self, request: ConfigRequest, status: int = 200) -> Response:
         """Create an object."""
-        thing = self._kind.from_json(await request.body())
+        entity = self._kind.from_json(await request.body())
         return shown(
-            request.http, await request.realm.registry.create(thing, request.actor), status
+            request.http, await request.realm.registry.create(entity, request.actor), status
         )
 
     async def replaced(
@@ -200,8 +200,8 @@ class ConfigRoutes(Generic[H]):
         request: ConfigRequest,
         tags: Collection[str] | None,
     ) -> Response:
-        thing = await self._change(request.realm, id, changed, request.actor, if_match=tags)
-        return shown(request.http, thing)
+        entity = await self._change(request.realm, id, changed, request.actor, if_match=tags)
+        return shown(request.http, entity)
 
     async def _in_registry(
         self,

@@ -149,7 +149,7 @@ async def delete_space(
     A collection in which no other space is stored is deleted after a grace period; until then a new
     space that names it restores it.
     """
-    gone = await remove_space(
+    space = await remove_space(
         request.realm,
         space_id,
         request.actor,
@@ -157,7 +157,7 @@ async def delete_space(
         keeps_collection=keep_collection,
         dry_run=dry_run,
     )
-    return removed(request.http, gone)
+    return removed(request.http, space)
 
 
 @router.post(

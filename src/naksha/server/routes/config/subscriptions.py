@@ -70,23 +70,23 @@ async def _check_active(space_id: str, request: ConfigRequest) -> None:
         check_active(space)
 
 
-async def _shown(request: ConfigRequest, thing: Subscription, status: int = 200) -> Response:
+async def _shown(request: ConfigRequest, entity: Subscription, status: int = 200) -> Response:
     """Respond with a subscription and its status; the first part of the tag is the object's."""
-    body = _subscription_json(thing, await status_of(request.realm, thing))
+    body = _subscription_json(entity, await status_of(request.realm, entity))
     suffix = etag_of(msgspec.json.encode(body["status"])).strip('"')
-    headers = {"ETag": f'"{thing.etag()}.{suffix}"'}
+    headers = {"ETag": f'"{entity.etag()}.{suffix}"'}
     if request.http.method == "GET" and is_current(request.http, headers["ETag"]):
         return Response(status_code=304, headers=headers)
     return Response(msgspec.json.encode(body), status, headers, media_type=JSON)
 
 
-def _subscription_json(thing: Subscription, status: dict[str, Any]) -> dict[str, Any]:
+def _subscription_json(entity: Subscription, status: dict[str, Any]) -> dict[str, Any]:
     """Return the JSON of a subscription, with the members that XYZ clients expect."""
     return {
-        **thing.to_json(),
-        "destination": thing.event_handler_ids[0],
-        "config": {"type": thing.granularity.value},
-        "filters": msgspec.to_builtins(thing.filter),
+        **entity.to_json(),
+        "destination": entity.event_handler_ids[0],
+        "config": {"type": entity.granularity.value},
+        "filters": msgspec.to_builtins(entity.filter),
         "status": status,
     }
 
@@ -105,10 +105,10 @@ async def _listed(request: ConfigRequest, space_id: str | None = None) -> Respon
 
 async def _found(id: str, request: ConfigRequest, space_id: str) -> Subscription:
     """Return a subscription to a space."""
-    thing = await _subscriptions.found(id, request)
-    if thing.source.space_id != space_id:
+    entity = await _subscriptions.found(id, request)
+    if entity.source.space_id != space_id:
         raise NotFound(f"Space {space_id!r} has no subscription {id!r}", field="subscription")
-    return thing
+    return entity
 
 
 async def _made(request: ConfigRequest, body: dict[str, Any]) -> Response:
@@ -130,8 +130,8 @@ async def _replaced(id: str, request: ConfigRequest, tags: Collection[str] | Non
 
 
 async def _removed(id: str, request: ConfigRequest, tags: Collection[str] | None) -> Response:
-    gone = await remove_subscription(request.realm, id, request.actor, if_match=tags)
-    return removed(request.http, gone)
+    subscription = await remove_subscription(request.realm, id, request.actor, if_match=tags)
+    return removed(request.http, subscription)
 
 
 # ---- Of a realm ----------------------------------------------------------------------------------
@@ -203,8 +203,8 @@ async def post_reset(subscription_id: Id, request: ConfigRequestDep) -> Response
             f'since must be a version number, "{NOW}" or "{BEGINNING}", not {since!r:.40}',
             field="since",
         )
-    thing = await reset_subscription(request.realm, subscription_id, since, request.actor)
-    return await _shown(request, thing)
+    entity = await reset_subscription(request.realm, subscription_id, since, request.actor)
+    return await _shown(request, entity)
 
 
 @router.post(
@@ -222,8 +222,8 @@ async def post_move(subscription_id: Id, request: ConfigRequestDep) -> Response:
         )
     living = await server_of(request.http).hub.catalog.node.living()
     names = {lease.holder for lease in living}
-    thing = await move_subscription(request.realm, subscription_id, instance, request.actor, names)
-    return await _shown(request, thing)
+    entity = await move_subscription(request.realm, subscription_id, instance, request.actor, names)
+    return await _shown(request, entity)
 
 
 # ---- Of a space, as in the XYZ API ---------------------------------------------------------------

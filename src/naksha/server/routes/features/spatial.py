@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from naksha.hub.pipeline.requests import ReadFeatures
 from naksha.hub.query_language.tiles import hexagon
-from naksha.hub.render.buffer import grown_shape
+from naksha.hub.render.buffer import buffered_shape
 from naksha.hub.render.feature_shapes import sent_shape, shape_of
 from naksha.model.errors import FeatureNotFound, InvalidArgument
 from naksha.model.identity.names import check_feature_id
@@ -66,7 +66,7 @@ async def around_geometry(
 async def _found(
     request: SpaceRequest, parameters: AroundParameters, place: shapely.Geometry
 ) -> Response:
-    clip = grown_shape(place, parameters.radius) if parameters.clips else None
+    clip = buffered_shape(place, parameters.radius) if parameters.clips else None
     spatial = around_shape(place, parameters.radius)
     read = ReadFeatures(
         query=query_of(request.http, parameters, spatial=spatial, limit=parameters.limit),

@@ -12,7 +12,7 @@ from naksha.hub.pipeline.requests import ReadFeatures
 from naksha.hub.pipeline.responses import Features
 from naksha.hub.query_language.properties import property_query
 from naksha.hub.query_language.tags import tag_query
-from naksha.hub.render.buffer import grown_shape
+from naksha.hub.render.buffer import buffered_shape
 from naksha.hub.render.feature_shapes import shape_of
 from naksha.hub.render.projection import shaped
 from naksha.model import limits
@@ -119,7 +119,7 @@ async def _result(
     place = shape_of(reference)
     separator = b"\n"
     if place is not None:
-        clip = grown_shape(place, parameters.radius) if parameters.clips else None
+        clip = buffered_shape(place, parameters.radius) if parameters.clips else None
         shaping = projection_of(request.http, parameters, clip)
         spatial = around_shape(place, parameters.radius)
         query = query_of(request.http, parameters, spatial=spatial, limit=parameters.limit)
