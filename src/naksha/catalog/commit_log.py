@@ -24,8 +24,8 @@ from naksha.model import limits
 from naksha.model.errors import Expired, InvalidArgument, VersionNotFound
 
 _CURSOR: Final = re.compile(r"([0-9a-f]{1,16})\.([0-9]{1,18})\.([0-9a-f]{1,16})")
-POLL_SECONDS_MIN: Final = 0.05
-POLL_SECONDS_MAX: Final = 1.0
+_POLL_SECONDS_MIN: Final = 0.05
+_POLL_SECONDS_MAX: Final = 1.0
 """Longest interval at which a waiting reader polls for commits of other processes."""
 
 
@@ -145,7 +145,7 @@ class CommitLog(Generic[H]):
         The page is empty if no commit is made in time.
         """
         deadline = time.monotonic() + min(seconds, limits.LOG_WAIT_SECONDS_MAX)
-        pause = POLL_SECONDS_MIN
+        pause = _POLL_SECONDS_MIN
         while True:
             moved = self._persistence.moves.next_of(self._persistence.realm, self._name)
             page = await self.oldest_first(after, limit)
@@ -154,7 +154,7 @@ class CommitLog(Generic[H]):
                 return page
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(moved.wait(), min(pause, rest))
-            pause = min(2 * pause, POLL_SECONDS_MAX)
+            pause = min(2 * pause, _POLL_SECONDS_MAX)
 
     async def has(self, pointer: Pointer, seq: int, id: int) -> bool:
         """Return whether a commit is behind the pointer.

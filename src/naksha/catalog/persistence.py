@@ -40,7 +40,7 @@ from naksha.model.errors import (
 from naksha.spi.catalog import CatalogBackend, ObjectRow
 
 V = TypeVar("V")
-BUCKET: Final = 16
+_BUCKET: Final = 16
 """Number of objects of a stream that are fetched together."""
 
 
@@ -135,7 +135,7 @@ class Persistence:
         bucket: list[ObjectRef] = []
         for ref in refs:
             bucket.append(ref)
-            if len(bucket) == BUCKET:
+            if len(bucket) == _BUCKET:
                 for thing in await self.fetch_many(bucket, kind):
                     if thing is not None:
                         yield thing

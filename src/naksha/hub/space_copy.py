@@ -36,7 +36,7 @@ from naksha.model.state import XYZ, State
 T = TypeVar("T")
 P = TypeVar("P", Failure, Notice)
 _log: Final = logging.getLogger(__name__)
-TOOL: Final = "copy"
+_TOOL: Final = "copy"
 _KEPT: Final = ("tags", "crid")
 """Namespace members that are copied; the others describe the feature's history in the source."""
 
@@ -237,7 +237,7 @@ class CopyOperation:
     async def _note(self) -> None:
         entry: dict[str, Any] = {
             "source": f"space:{self.report.source_space_id}",
-            "tool": TOOL,
+            "tool": _TOOL,
             "counts": self.report.counts(),
             "isComplete": self.report.is_complete,
         }

@@ -45,14 +45,14 @@ from naksha.spi.support.server_calls import CallProgress, SessionPool
 R = TypeVar("R")
 T = TypeVar("T")
 
-REALM_BYTES_MAX: Final = 512
-POINTER_BYTES_MAX: Final = 1024
+_REALM_BYTES_MAX: Final = 512
+_POINTER_BYTES_MAX: Final = 1024
 """Maximum size of the target, and of the previous targets, of a pointer."""
 FETCH_MAX: Final = 100
 """Maximum number of objects fetched at once: at most 35 MB."""
-ROW_BYTES: Final = 1024
+_ROW_BYTES: Final = 1024
 """Estimated size of the other columns of a row in a statement."""
-NAME_BYTES: Final = 2 * (REALM_BYTES_MAX + limits.POINTER_NAME_BYTES_MAX) + 64
+_NAME_BYTES: Final = 2 * (_REALM_BYTES_MAX + limits.POINTER_NAME_BYTES_MAX) + 64
 """Maximum size of a realm and a name in hexadecimal."""
 
 
@@ -107,7 +107,7 @@ class MariadbCatalog:
     async def create_pointers(self, realm: str, rows: Sequence[PointerRow]) -> int:
         values = [_of_pointer(realm, row) for row in rows]
         progress, made = CallProgress(), 0
-        for some in self._pieces(values, lambda _: ROW_BYTES + 2 * POINTER_BYTES_MAX):
+        for some in self._pieces(values, lambda _: _ROW_BYTES + 2 * _POINTER_BYTES_MAX):
             made += await progress.step(self._execute_many("create_pointers", some))
         return made
 
@@ -117,7 +117,7 @@ class MariadbCatalog:
             rows = await self._read("fetch_pointer", realm.encode(), keys[0])
             return {row.name: row for row in map(_to_pointer, rows)}
         found: dict[str, PointerRow] = {}
-        for some in self._pieces(keys, lambda _: NAME_BYTES):
+        for some in self._pieces(keys, lambda _: _NAME_BYTES):
             wanted = json.dumps([key.hex() for key in some])
             rows = await self._read("fetch_pointers", wanted, realm.encode())
             found |= {row.name: row for row in map(_to_pointer, rows)}
@@ -155,7 +155,7 @@ class MariadbCatalog:
 
     async def delete(self, realm: str, keys: Collection[ObjectKey]) -> None:
         progress = CallProgress()
-        for some in self._pieces(sorted(set(keys)), lambda _: ROW_BYTES):
+        for some in self._pieces(sorted(set(keys)), lambda _: _ROW_BYTES):
             wanted = json.dumps(some)
             await progress.step(self._change("delete_objects", wanted, realm.encode()))
 
@@ -226,7 +226,7 @@ class MariadbCatalog:
             ("delete_scanned_pointers", sorted(set(pointers))),
             ("delete_scanned_objects", sorted(set(objects))),
         ):
-            for some in self._pieces(seen, lambda _: NAME_BYTES):
+            for some in self._pieces(seen, lambda _: _NAME_BYTES):
                 deleted += await progress.step(self._change(name, json.dumps(some)))
         return deleted
 
@@ -285,7 +285,7 @@ class MariadbCatalog:
     def _by_size(self, rows: Sequence[ObjectRow]) -> list[list[ObjectRow]]:
         """Split rows into batches for one statement, in key order to avoid deadlocks."""
         distinct = sorted(by_key(rows).values(), key=lambda row: row.key)
-        return list(self._pieces(distinct, lambda row: len(row.value) + ROW_BYTES))
+        return list(self._pieces(distinct, lambda row: len(row.value) + _ROW_BYTES))
 
 
 async def _write(session: MariadbSession, realm: str, rows: Sequence[ObjectRow]) -> None:
@@ -303,13 +303,13 @@ async def _write(session: MariadbSession, realm: str, rows: Sequence[ObjectRow])
 def _of_pointer(realm: str, row: PointerRow) -> tuple[object, ...]:
     name = row.name.encode()
     _check("name", name, limits.POINTER_NAME_BYTES_MAX)
-    _check("realm", realm.encode(), REALM_BYTES_MAX)
+    _check("realm", realm.encode(), _REALM_BYTES_MAX)
     return (realm.encode(), name, *_of_content(row))
 
 
 def _of_content(row: PointerRow) -> tuple[object, ...]:
-    _check("target", row.target, POINTER_BYTES_MAX)
-    _check("previous", row.previous, POINTER_BYTES_MAX)
+    _check("target", row.target, _POINTER_BYTES_MAX)
+    _check("previous", row.previous, _POINTER_BYTES_MAX)
     return (bytes(row.target), row.created, row.epoch, bytes(row.previous))
 
 

@@ -20,7 +20,7 @@ FORMAT: Final = 1
 VERSION_MIN: Final = (10, 6)
 """The first version with JSON_TABLE."""
 
-PACKET_BYTES_MIN: Final = 1 * limits.MIB
+_PACKET_BYTES_MIN: Final = 1 * limits.MIB
 """Enough for a row of the largest size with its other columns, and some reserve."""
 
 _log: Final = logging.getLogger(__name__)
@@ -59,10 +59,10 @@ def _check_server(variables: dict[str, str]) -> None:
             field=CATALOGS.noun,
         )
     packet = int(variables["max_allowed_packet"])
-    if packet < PACKET_BYTES_MIN:
+    if packet < _PACKET_BYTES_MIN:
         raise NotSupported(
             f"max_allowed_packet of the MariaDB server is {packet}; set it to at least "
-            f"{PACKET_BYTES_MIN}",
+            f"{_PACKET_BYTES_MIN}",
             field=CATALOGS.noun,
         )
     if variables.get("wsrep_on", "OFF") == "ON":

@@ -26,7 +26,7 @@ from naksha.spi.catalog import (
     ScannedPointer,
 )
 
-SCHEME: Final = "memory:"
+_SCHEME: Final = "memory:"
 SCAN_PAGE: Final = 1_000
 
 
@@ -56,15 +56,15 @@ class MemoryCatalog:
         self._is_closed = False
 
     @classmethod
-    async def open(cls, location: str = SCHEME) -> Self:
+    async def open(cls, location: str = _SCHEME) -> Self:
         """Open a new private catalog, or the shared one of that name."""
-        if not location.startswith(SCHEME):
+        if not location.startswith(_SCHEME):
             raise InvalidArgument(
                 f"The location of a catalog in memory must be memory: or memory:name, not "
                 f"{location!r}",
                 field="location",
             )
-        shared = location.removeprefix(SCHEME)
+        shared = location.removeprefix(_SCHEME)
         return cls(_SHARED.setdefault(shared, _Tables()) if shared else _Tables())
 
     async def close(self) -> None:

@@ -63,7 +63,7 @@ from naksha.spi.support.stream_limit import StreamLimit
 
 POOL_MAX: Final = 16
 """Connections in the pool of one open storage."""
-STORAGE_NUMBER_BITS: Final = 40
+_STORAGE_NUMBER_BITS: Final = 40
 _OWNER_MAINTAINS: Final = (
     "only the role that owns the schema can maintain a storage; open it as that role"
 )
@@ -158,7 +158,7 @@ class PsqlStorage(BulkStorage, StagedWrites):
                 field="schema",
             )
         if number is None:
-            number = _random.getrandbits(STORAGE_NUMBER_BITS)
+            number = _random.getrandbits(_STORAGE_NUMBER_BITS)
         with translated():
             first = await connect_checked(dsn)
             try:
@@ -232,7 +232,7 @@ class PsqlStorage(BulkStorage, StagedWrites):
             Conflict: The storage is open, or has had that id before.
         """
         if number is None:
-            number = _random.getrandbits(STORAGE_NUMBER_BITS)
+            number = _random.getrandbits(_STORAGE_NUMBER_BITS)
         with translated():
             connection = await connect_checked(dsn)
             try:

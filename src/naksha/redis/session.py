@@ -19,7 +19,7 @@ from naksha.model.errors import InvalidArgument, NakshaError, StorageCorrupt, Un
 from naksha.redis.scripts import script
 from naksha.spi.locations import CATALOGS
 
-UNIX: Final = "redis+unix"
+_UNIX: Final = "redis+unix"
 _REFUSALS: Final = (
     "BUSY",
     "CLUSTERDOWN",
@@ -120,7 +120,7 @@ class RedisAddress:
         parts = urlsplit(location)
         query = dict(parse_qsl(parts.query))
         self.prefix = query.pop("prefix", None)
-        scheme = "unix" if parts.scheme == UNIX else parts.scheme
+        scheme = "unix" if parts.scheme == _UNIX else parts.scheme
         url = urlunsplit(parts._replace(scheme=scheme, query=urlencode(query)))
         try:
             self._settings: dict[str, Any] = dict(parse_url(url))

@@ -39,7 +39,7 @@ _NAMES: Final = {
     504: "Timeout",
 }
 """Names of statuses in the envelope; XYZ clients know only these."""
-UNKNOWN_PATH: Final = "The requested resource does not exist."
+_UNKNOWN_PATH: Final = "The requested resource does not exist."
 """Do not change this text, nor the type `error`: xyzspaces compares both literally."""
 _WRONG_METHOD: Final = "Method {method} is not allowed for this resource; allowed: {allowed}."
 
@@ -116,7 +116,7 @@ def unexpected_response(stream_id: str) -> Response:
 
 def unknown_path_response(stream_id: str) -> Response:
     """Build the 404 response for a path that no endpoint has."""
-    body = envelope(404, stream_id, UNKNOWN_PATH, "not_found")
+    body = envelope(404, stream_id, _UNKNOWN_PATH, "not_found")
     return envelope_response(404, body | {"type": "error"})
 
 

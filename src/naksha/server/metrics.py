@@ -50,11 +50,11 @@ SECONDS: Final = Histogram(
     ["method", "route"],
     buckets=_BUCKETS,
 )
-BYTES_OUT: Final = Counter("naksha_response_bytes", "Bytes of response bodies sent.", ["route"])
+_BYTES_OUT: Final = Counter("naksha_response_bytes", "Bytes of response bodies sent.", ["route"])
 RUNNING: Final = Gauge(
     "naksha_requests_running", "Requests in progress.", multiprocess_mode="livesum"
 )
-WAITING: Final = Gauge(
+_WAITING: Final = Gauge(
     "naksha_requests_waiting", "Requests queued for a slot.", multiprocess_mode="livesum"
 )
 WATCHERS: Final = Gauge(
@@ -63,7 +63,7 @@ WATCHERS: Final = Gauge(
     multiprocess_mode="livesum",
 )
 EVENTS: Final = Counter("naksha_events", "Events processed by handlers.", ["handler", "outcome"])
-UNPUBLISHED: Final = Gauge(
+_UNPUBLISHED: Final = Gauge(
     "naksha_unpublished_transactions",
     "Committed transactions that are not published yet.",
     ["storage"],
@@ -96,7 +96,7 @@ def _counters(method: str, route: str, status: int) -> tuple[Counter, Histogram,
     return (
         REQUESTS.labels(method, route, str(status)),
         SECONDS.labels(method, route),
-        BYTES_OUT.labels(route),
+        _BYTES_OUT.labels(route),
     )
 
 
@@ -128,7 +128,7 @@ async def keep_measuring(hub: Hub, admission: AdmissionController) -> None:
     """Sample the gauges periodically."""
     while True:
         RUNNING.set(admission.running)
-        WAITING.set(admission.waiting)
+        _WAITING.set(admission.waiting)
         for what, value in hub.catalog.cache.counts._asdict().items():
             CACHE.labels(what).set(value)
         await _measure_storages(hub)
@@ -142,7 +142,7 @@ async def _measure_storages(hub: Hub) -> None:
         except NakshaError as error:
             _log.warning("Storage %s cannot be measured: %s", name, error)
             continue
-        UNPUBLISHED.labels(name).set(status.unpublished)
+        _UNPUBLISHED.labels(name).set(status.unpublished)
         usage = getattr(storage, "connections", None)
         for state, count in usage().items() if usage is not None else ():
             CONNECTIONS.labels(name, state).set(count)

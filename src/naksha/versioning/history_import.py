@@ -27,7 +27,7 @@ from naksha.versioning.state_writer import id_to_write, in_batches
 Feature: TypeAlias = Mapping[str, Any]
 TRANSACTIONS: Final = "transactions"
 """Key of a finished import's record: the number of transactions that it made."""
-PUBLICATION_SECONDS: Final = 1.0
+_PUBLICATION_SECONDS: Final = 1.0
 """Longest single wait for the publication of earlier transactions."""
 
 
@@ -210,7 +210,7 @@ async def _imported_until_ms(storage: Storage, job: str) -> int | None:
                 f"The import cannot continue: {status.unpublished} transactions wait for"
                 f" publication, held back by {status.held_back_by or 'other writers'}; retry later"
             )
-        await storage.wait_beyond(status.last_seq_number, PUBLICATION_SECONDS)
+        await storage.wait_beyond(status.last_seq_number, _PUBLICATION_SECONDS)
         status = await storage.publication()
     if not status.last_txn:
         return None

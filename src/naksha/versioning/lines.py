@@ -109,7 +109,7 @@ def line_of_branch(storage: Storage, branch: Branch, epoch: BranchEpoch | None =
     return line_on(storage, branch.name, (epoch or branch.now).layers, branch)
 
 
-async def line_at(storage: Storage, branch: Branch, txn: int) -> Line:
+async def _line_at(storage: Storage, branch: Branch, txn: int) -> Line:
     """Return a branch as it was at a transaction, on the base that it had then.
 
     Before its first transaction, a branch is identical to its parent.
@@ -120,7 +120,7 @@ async def line_at(storage: Storage, branch: Branch, txn: int) -> Line:
         for known in await all_records(storage):
             record = known.record
             if isinstance(record, Branch) and base.overlay in [e.overlay for e in record.epochs]:
-                line = await line_at(storage, record, txn)
+                line = await _line_at(storage, record, txn)
                 return line_on(storage, branch.name, line.layers, number=branch.number)
         layers = (BranchLayer(base.overlay, None), *epoch.below[1:])
         return line_on(storage, branch.name, layers, number=branch.number)
@@ -181,7 +181,7 @@ async def place_before(place: Place) -> Place:
     """Return the previous version; a branch may have been on another base then."""
     line, version = place.line, await place.line.root.resolve(AtSeq(place.version.seq_number - 1))
     if line.branch is not None:
-        line = await line_at(line.root, line.branch, version.txn)
+        line = await _line_at(line.root, line.branch, version.txn)
     return Place(line, version, AtSeq(version.seq_number))
 
 
@@ -222,7 +222,7 @@ async def _place(storage: Storage, branch: str, point: Point, scope: NameScope) 
     if isinstance(selector, Head):
         return await at(line_of_branch(storage, record), HEAD)
     version = await storage.resolve(selector)
-    line = await line_at(storage, record, version.txn)
+    line = await _line_at(storage, record, version.txn)
     return Place(line, version, AtSeq(version.seq_number))
 
 

@@ -20,7 +20,7 @@ WAIT_S: Final = 5.0
 """Seconds to wait for the publication of a committed transaction."""
 PART_MAX: Final = 20_000
 """Features written at once."""
-BYTES_PER_JSON_BYTE: Final = 8
+_BYTES_PER_JSON_BYTE: Final = 8
 """Upper bound of stored bytes per JSON byte.
 
 Geometries are stored in binary form, where a short number is longer than in JSON: `[0,0],` is a
@@ -65,7 +65,7 @@ Plan = dict[str, list[StateWrite]]
 """The writes by collection."""
 
 
-async def write_all(session: WriteSession, collection: str, writes: Sequence[StateWrite]) -> None:
+async def _write_all(session: WriteSession, collection: str, writes: Sequence[StateWrite]) -> None:
     """Write features, each over exactly the given state.
 
     A deleted feature is restored from its tombstone.
@@ -172,7 +172,7 @@ def in_batches(items: Iterable[T], feature: Callable[[T], Any]) -> Iterator[list
     size = 0
     for thing in items:
         bytes_ = _size(feature(thing))
-        is_full = size + bytes_ > limits.WRITE_BYTES_MAX // BYTES_PER_JSON_BYTE
+        is_full = size + bytes_ > limits.WRITE_BYTES_MAX // _BYTES_PER_JSON_BYTE
         if part and (is_full or len(part) == PART_MAX):
             yield part
             part, size = [], 0
@@ -192,7 +192,7 @@ def _size(feature: Any) -> int:
 async def write_plan(session: WriteSession, planned: Plan, message: str) -> None:
     """Write a plan and its commit message."""
     for name, writes in planned.items():
-        await write_all(session, name, writes)
+        await _write_all(session, name, writes)
     await session.message(MESSAGE, message)
 
 

@@ -68,15 +68,15 @@ class AllRef(msgspec.Struct, frozen=True, tag="all"):
 
 
 Ref: TypeAlias = SingleRef | RangeRef | AllRef
-MAIN_HEAD: Final = SingleRef(MAIN_BRANCH, HEAD)
+_MAIN_HEAD: Final = SingleRef(MAIN_BRANCH, HEAD)
 
 
 def parse_ref(text: str) -> Ref:
     """Parse a version reference; an empty text is `main:HEAD`."""
     if not text:
-        return MAIN_HEAD
+        return _MAIN_HEAD
     if text == MAIN_BRANCH:
-        return MAIN_HEAD
+        return _MAIN_HEAD
     branch, rest = _split_branch(text)
     if rest == "*":
         return AllRef(branch)

@@ -18,8 +18,8 @@ from naksha.catalog.system_objects import ID_SPEC_ID, store_constant
 from naksha.model.errors import InvalidArgument
 from naksha.spi.catalog import CatalogBackend
 
-EPOCH: Final = datetime(2025, 3, 1, tzinfo=UTC)
-EPOCH_MS: Final = int(EPOCH.timestamp()) * 1000
+_EPOCH: Final = datetime(2025, 3, 1, tzinfo=UTC)
+EPOCH_MS: Final = int(_EPOCH.timestamp()) * 1000
 
 _ID_BITS: Final = 63
 _BITS_MIN: Final = {"timestamp_bits": 40, "node_bits": 4, "sequence_bits": 5}

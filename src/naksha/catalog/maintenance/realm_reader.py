@@ -12,7 +12,7 @@ from naksha.spi.catalog import CatalogBackend, ObjectKey, ObjectRow, PointerRow
 
 T = TypeVar("T")
 
-POINTERS_PAGE: Final = 1_000
+_POINTERS_PAGE: Final = 1_000
 OBJECTS_BATCH: Final = 64
 """Objects read together; most are small, a stripe of an index has 128 kB."""
 
@@ -27,7 +27,7 @@ class RealmReader:
     async def pointers(self) -> AsyncIterator[PointerRow]:
         """Iterate over all pointers, ordered by name."""
         after = ""
-        while rows := await self.backend.list_pointers(self.realm, "", after, POINTERS_PAGE):
+        while rows := await self.backend.list_pointers(self.realm, "", after, _POINTERS_PAGE):
             for row in rows:
                 yield row
             after = rows[-1].name

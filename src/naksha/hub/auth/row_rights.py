@@ -131,7 +131,7 @@ class RowGuard(msgspec.Struct, frozen=True):
         A change whose right the request does not require comes from a handler that moves a feature
         or copies it from another space; it is checked as an update.
         """
-        right = right_for(old, new)
+        right = _right_for(old, new)
         if right not in self.scopes:
             right = Right.UPDATE_FEATURES
         scope = self.scopes.get(right)
@@ -146,7 +146,7 @@ class RowGuard(msgspec.Struct, frozen=True):
                     raise error
 
 
-def right_for(old: RightsAttributes | None, new: RightsAttributes | None) -> Right:
+def _right_for(old: RightsAttributes | None, new: RightsAttributes | None) -> Right:
     """Return the right needed to change a feature from the old to the new state."""
     if new is None:
         return Right.DELETE_FEATURES

@@ -107,14 +107,14 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     def check(self) -> None:
         """Check constraints that the field types do not express."""
         if self.owner:
-            check_field_text(self.owner, limits.APP_ID_BYTES_MAX, "owner")
+            _check_field_text(self.owner, limits.APP_ID_BYTES_MAX, "owner")
         if len(self.tags) > limits.CONFIG_TAGS_MAX:
             raise InvalidArgument(
                 f"The object has {len(self.tags)} tags; the maximum is {limits.CONFIG_TAGS_MAX}",
                 field="tags",
             )
         for place, tag in enumerate(self.tags):
-            check_field_text(tag, limits.CONFIG_TAG_BYTES_MAX, f"tags[{place}]")
+            _check_field_text(tag, limits.CONFIG_TAG_BYTES_MAX, f"tags[{place}]")
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form for clients, without secrets."""
@@ -206,7 +206,7 @@ class Connector(HubObject, frozen=True, kw_only=True, rename="camel"):
     @property
     def handler_name(self) -> str:
         """The registered name of the handler class that the hub runs."""
-        return REMOTE if self.remote else self.class_name
+        return _REMOTE if self.remote else self.class_name
 
     @property
     def url(self) -> Any:
@@ -220,7 +220,7 @@ class Connector(HubObject, frozen=True, kw_only=True, rename="camel"):
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form for clients, without the secret shared with a remote handler."""
         plain = self.whole_json()
-        plain["properties"] = without_secret(self.properties)
+        plain["properties"] = _without_secret(self.properties)
         return plain
 
     def resource(self) -> Resource:
@@ -234,13 +234,13 @@ class Connector(HubObject, frozen=True, kw_only=True, rename="camel"):
         )
 
 
-REMOTE: Final = "remote"
+_REMOTE: Final = "remote"
 """Name of the handler that calls a remote service."""
 SECRET: Final = "secret"  # noqa: S105 - the name of a property
 """Connector property that is never returned to a client."""
 
 
-def without_secret(properties: Mapping[str, Any]) -> dict[str, Any]:
+def _without_secret(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return a connector's properties without the secret."""
     return {name: value for name, value in properties.items() if name != SECRET}
 
@@ -435,7 +435,7 @@ def check_object_id(id: object, field: str) -> str:
     return id
 
 
-def check_field_text(value: str, bytes_max: int, field: str) -> None:
+def _check_field_text(value: str, bytes_max: int, field: str) -> None:
     """Raise InvalidArgument unless a text is not empty and within its size limit."""
     problem = text_problem(value, bytes_max)
     if problem is not None:

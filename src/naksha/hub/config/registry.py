@@ -28,7 +28,7 @@ from naksha.model.errors import Conflict, InUse, NotFound, PreconditionFailed
 
 H = TypeVar("H", bound=HubObject)
 R = TypeVar("R")
-ID_LENGTH: Final = 8
+_ID_LENGTH: Final = 8
 """Length of the generated id of a space that is created without one."""
 _ALPHABET: Final = string.ascii_letters + string.digits
 
@@ -310,7 +310,7 @@ class ConfiguredRealm(HubServices, Protocol):
 
 def new_space_id() -> str:
     """Generate an id for a space that is created without one."""
-    return "".join(secrets.choice(_ALPHABET) for _ in range(ID_LENGTH))
+    return "".join(secrets.choice(_ALPHABET) for _ in range(_ID_LENGTH))
 
 
 async def _found(edit: EntityEdit, kind: type[H], id: str, if_match: Collection[str] | None) -> H:

@@ -27,7 +27,7 @@ Heads = Mapping[str, State]
 Feature = dict[str, Any]
 
 
-async def heads_of(event: Event, ids: Collection[str], ref: str = "") -> dict[str, State]:
+async def _heads_of(event: Event, ids: Collection[str], ref: str = "") -> dict[str, State]:
     """Return the current states of these ids as the next handlers return them."""
     heads: dict[str, State] = {}
     for some in chunks(sorted(ids)):
@@ -55,7 +55,7 @@ async def write_over_heads(
         if namespace_of(feature).get("uuid") is not None
     }
     for _ in range(HANDLER_ATTEMPTS_MAX):
-        sent = await change(await heads_of(event, ids, request.ref) if ids else {})
+        sent = await change(await _heads_of(event, ids, request.ref) if ids else {})
         try:
             written: Written = await event.send_upstream(sent)
         except Conflict as error:
@@ -82,7 +82,7 @@ async def check_merges(event: Event, request: WriteFeatures) -> None:
         for feature in one.features
         if isinstance(feature.get("id"), str)
     ]
-    heads = await heads_of(event, {f["id"] for f in merges}, request.ref) if merges else {}
+    heads = await _heads_of(event, {f["id"] for f in merges}, request.ref) if merges else {}
     for feature in merges:
         head = heads.get(feature["id"])
         if head is not None and not names_state(feature, head):
@@ -110,7 +110,7 @@ def with_patches_applied(request: WriteFeatures, heads: Heads) -> WriteFeatures:
         rest = tuple(f for f in one.features if f.get("id") not in heads)
         if rest or one.ids:
             modifications.append(msgspec.structs.replace(one, features=rest))
-        patched_features = tuple(patched_feature(f, heads[f["id"]]) for f in patches)
+        patched_features = tuple(_patched_feature(f, heads[f["id"]]) for f in patches)
         replaced = msgspec.structs.replace(
             one, features=patched_features, ids=(), if_exists=IfExists.REPLACE
         )
@@ -118,7 +118,7 @@ def with_patches_applied(request: WriteFeatures, heads: Heads) -> WriteFeatures:
     return msgspec.structs.replace(request, modifications=tuple(modifications))
 
 
-def patched_feature(feature: Feature, head: State) -> Feature:
+def _patched_feature(feature: Feature, head: State) -> Feature:
     """Apply a patch to the current state, locked to that state."""
     merged = apply_patch(without_namespace(head.feature), without_namespace(feature))
     namespaced = with_namespace(merged, namespace_of(feature))

@@ -24,9 +24,9 @@ from naksha.hub.subscriptions.delivery_fence import DeliveryFence
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotSupported, Unavailable
 
-EXPORTS: Final = "exports"
+_EXPORTS: Final = "exports"
 """Directory of the files, below the data directory; each realm has its own subdirectory."""
-FENCE_SUFFIX: Final = ".fence"
+_FENCE_SUFFIX: Final = ".fence"
 _LOCK_PAUSE_SECONDS: Final = 0.02
 
 
@@ -43,7 +43,7 @@ class JsonLinesHandler:
                 "one with --data",
                 field="properties.path",
             )
-        exports = files / EXPORTS / setup.hub.realm_id
+        exports = files / _EXPORTS / setup.hub.realm_id
         self._path = exports / _inner_path(setup.connector.properties.get("path"))
 
     async def process(self, event: Event) -> Any:
@@ -107,7 +107,7 @@ def _keep(path: Path, last: dict[str, DeliveryFence]) -> None:
 
     A crash in between writes the line twice, which is better than losing it.
     """
-    new = path.with_name(f"{path.name}{FENCE_SUFFIX}.new")
+    new = path.with_name(f"{path.name}{_FENCE_SUFFIX}.new")
     with new.open("wb") as file:
         file.write(msgspec.json.encode(last))
         file.flush()
@@ -136,7 +136,7 @@ def _cut_half_a_line(path: Path, file: IO[bytes]) -> None:
 
 
 def _fence_path(path: Path) -> Path:
-    return path.with_name(path.name + FENCE_SUFFIX)
+    return path.with_name(path.name + _FENCE_SUFFIX)
 
 
 def _inner_path(name: object) -> PurePosixPath:

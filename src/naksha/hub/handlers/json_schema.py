@@ -23,9 +23,9 @@ from naksha.model.limits import JSON_SCHEMA_BYTES_MAX
 from naksha.model.merge import pointer
 from naksha.model.value_text import value_text
 
-DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
-DRAFT_7: Final = "http://json-schema.org/draft-07/schema"
-_VALIDATORS: Final = {DRAFT: Draft202012Validator, DRAFT_7: Draft7Validator}
+_DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
+_DRAFT_7: Final = "http://json-schema.org/draft-07/schema"
+_VALIDATORS: Final = {_DRAFT: Draft202012Validator, _DRAFT_7: Draft7Validator}
 _REFERENCES: Final = ("$ref", "$dynamicRef")
 
 
@@ -53,7 +53,7 @@ class FeatureSchema:
 
 
 def _draft_of(schema: object) -> str:
-    named = schema.get("$schema", DRAFT) if isinstance(schema, dict) else DRAFT
+    named = schema.get("$schema", _DRAFT) if isinstance(schema, dict) else _DRAFT
     return str(named).removesuffix("#")
 
 
@@ -83,7 +83,7 @@ def _check(schema: object, field: str) -> None:
                 field=f"{field}.$ref",
             )
     try:
-        meta.validate({"$schema": DRAFT, **schema})
+        meta.validate({"$schema": _DRAFT, **schema})
     except ValidationError as error:
         raise _no_schema(error, field) from None
 

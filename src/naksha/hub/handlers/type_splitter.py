@@ -82,7 +82,7 @@ class TypeSplitterHandler:
     keeps_json: ClassVar[bool] = True
 
     def __init__(self, setup: Setup) -> None:
-        config = config_of(setup.connector.properties)
+        config = _config_of(setup.connector.properties)
         self._types = config.types
         self._collections = [
             StorageHandler(setup._replace(connector=_connector_for(setup, name)))
@@ -95,7 +95,7 @@ class TypeSplitterHandler:
     @staticmethod
     def references(properties: dict[str, Any]) -> list[Reference]:
         """Return references to the spaces, or to the storage of the collections."""
-        config = config_of(properties)
+        config = _config_of(properties)
         if config.are_spaces:
             return [Reference("space", name, "properties.spaces") for name in config.names]
         return StorageHandler.references(properties)
@@ -103,7 +103,7 @@ class TypeSplitterHandler:
     @staticmethod
     def collections(space: Space, properties: dict[str, Any]) -> list[SpaceCollection]:
         """Return all collections that the space stores features in."""
-        config = config_of(properties)
+        config = _config_of(properties)
         return [
             stored
             for name in ([] if config.are_spaces else config.names)
@@ -228,7 +228,7 @@ class TypeSplitterHandler:
         return await carry_out(self._plan(heads, request), event, self._layers, request)
 
 
-def config_of(properties: dict[str, Any]) -> TypeSplitterConfig:
+def _config_of(properties: dict[str, Any]) -> TypeSplitterConfig:
     """Parse the configuration of a connector.
 
     Raises:

@@ -36,7 +36,7 @@ from naksha.model import limits
 from naksha.model.errors import InvalidArgument
 from naksha.model.feature_problems import readable_id
 
-REJECT: Final = "reject"
+_REJECT: Final = "reject"
 REPORT: Final = "report"
 _UNWRITTEN: Final = (IfExists.DELETE,)
 _TOLD: Final = 3
@@ -79,10 +79,10 @@ class ValidationHandler:
                 "properties.geometry",
                 field="properties",
             )
-        self._mode = properties.get("mode", REJECT)
-        if self._mode not in (REJECT, REPORT):
+        self._mode = properties.get("mode", _REJECT)
+        if self._mode not in (_REJECT, REPORT):
             raise InvalidArgument(
-                f"properties.mode is {self._mode!r:.40}; it must be {REJECT!r} or {REPORT!r}",
+                f"properties.mode is {self._mode!r:.40}; it must be {_REJECT!r} or {REPORT!r}",
                 field="properties.mode",
             )
 

@@ -39,7 +39,7 @@ class WebhookHandler:
         try:
             await self._caller.post(
                 bytes(request.body),
-                {HEADER: delivery_of(request.fence)},
+                {HEADER: _delivery_of(request.fence)},
                 event.context,
                 is_delivery=True,
             )
@@ -50,6 +50,6 @@ class WebhookHandler:
         return None
 
 
-def delivery_of(fence: DeliveryFence) -> str:
+def _delivery_of(fence: DeliveryFence) -> str:
     """Return the value of the Naksha-Delivery header."""
     return f"{fence.name} {fence.life} {fence.term} {fence.seq_number} {fence.part}"

@@ -133,7 +133,7 @@ def check_allowed(target: JobTarget, job: JobObject, kind: JobKind, actor: Actor
     if kind.access == MANAGE:
         managed = target.storage if target.space is None else target.space
         rights.check(managed.manage_right, managed.resource())
-    if kind.access == WRITE and is_dated(job):
+    if kind.access == WRITE and _is_dated(job):
         # Dated transactions change the storage's log, which all of its collections share.
         rights.check(target.storage.manage_right, target.storage.resource())
     if kind.access == WRITE and target.space is None and target.collection is not None:
@@ -148,12 +148,12 @@ def _needed(kind: JobKind, job: JobObject) -> list[Right]:
     if kind.access != WRITE:
         return [Right.READ_FEATURES]
     needed = [Right.CREATE_FEATURES, Right.UPDATE_FEATURES]
-    if job.spec.get("mode") in _DELETING or is_dated(job):
+    if job.spec.get("mode") in _DELETING or _is_dated(job):
         needed.append(Right.DELETE_FEATURES)
     return needed
 
 
-def is_dated(job: JobObject) -> bool:
+def _is_dated(job: JobObject) -> bool:
     """Whether the job sets the time of its transactions."""
     return bool(job.spec.get("history"))
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 Name = TypeVar("Name", bound=StrEnum)
 
 HEXAGON_RESOLUTION_MAX: Final = 13
-STRENGTHS: Final = {"low": 10, "lowmed": 30, "med": 50, "medhigh": 75, "high": 100}
+_STRENGTHS: Final = {"low": 10, "lowmed": 30, "med": 50, "medhigh": 75, "high": 100}
 _SIMPLIFICATIONS: Final = {"low": 20, "lowmed": 40, "med": 60, "medhigh": 80, "high": 100}
 _RESOLUTION_ACCEPTED_MAX: Final = 15
 """Maximum of H3; finer than `HEXAGON_RESOLUTION_MAX` is accepted but not returned."""
@@ -145,7 +145,7 @@ def _hexbin(parameters: Parameters) -> Hexbin:
         property=(parameters.get("clustering.property") or "").removeprefix("p.") or None,
         point_mode=_flag(parameters, "clustering.pointmode"),
         single_coordinate=_flag(parameters, "clustering.singlecoord"),
-        sampling=_one_of("clustering.sampling", sampling, {"off": None, **STRENGTHS}),
+        sampling=_one_of("clustering.sampling", sampling, {"off": None, **_STRENGTHS}),
     )
 
 
@@ -163,7 +163,7 @@ def _quadbin(parameters: Parameters) -> Quadbin:
 def _sampling(parameters: Parameters) -> Sampling:
     field = "tweaks.algorithm"
     return Sampling(
-        _strength(parameters, STRENGTHS) or _STRENGTH_DEFAULT,
+        _strength(parameters, _STRENGTHS) or _STRENGTH_DEFAULT,
         _member(parameters, field, SamplingAlgorithm, SamplingAlgorithm.DISTRIBUTION),
     )
 

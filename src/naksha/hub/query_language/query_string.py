@@ -12,7 +12,7 @@ from urllib.parse import unquote, unquote_plus
 from naksha.model.errors import InvalidArgument
 
 
-def raw_text(raw: str | bytes) -> str:
+def _raw_text(raw: str | bytes) -> str:
     """Return a query string as text; other bytes than ASCII must be UTF-8."""
     if isinstance(raw, str):
         return raw
@@ -24,7 +24,7 @@ def raw_text(raw: str | bytes) -> str:
 
 def raw_pairs(raw: str | bytes) -> Iterator[str]:
     """Yield the non-empty parts between ampersands without decoding them."""
-    return filter(None, raw_text(raw).removeprefix("?").split("&"))
+    return filter(None, _raw_text(raw).removeprefix("?").split("&"))
 
 
 def raw_values(raw: str | bytes, name: str) -> list[str]:

@@ -60,7 +60,7 @@ class AllowList:
         self._networks: list[Network] = []
         for text in allowed:
             if "://" in text:
-                self._targets.append(parse_target(text, field="remote_handlers"))
+                self._targets.append(_parse_target(text, field="remote_handlers"))
             else:
                 self._networks.append(_network(text))
         if len(self._targets) + len(self._networks) > limits.REMOTE_TARGETS_MAX:
@@ -77,7 +77,7 @@ class AllowList:
             InvalidArgument: The URL is not a valid target.
             Forbidden: The URL is not listed.
         """
-        target = parse_target(url, field="properties.url")
+        target = _parse_target(url, field="properties.url")
         if not any(each.covers(target) for each in self._targets):
             raise Forbidden(
                 f"The remote handler {target.url!r} is not on the allow-list; the operator of the "
@@ -100,7 +100,7 @@ class AllowList:
         )
 
 
-def parse_target(url: object, *, field: str) -> AllowedAddress:
+def _parse_target(url: object, *, field: str) -> AllowedAddress:
     """Parse a target URL: without user, query and fragment, and with a normalized path."""
     if not isinstance(url, str) or not url.isascii() or not url.isprintable():
         raise _no_target(url, field)

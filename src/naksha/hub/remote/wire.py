@@ -31,7 +31,7 @@ from naksha.model.errors import InvalidArgument, LimitExceeded, NakshaError, Not
 from naksha.model.state import State
 
 PROTOCOL: Final = 1
-MODULES: Final = (delivery_requests, meta_requests, version_requests)
+_MODULES: Final = (delivery_requests, meta_requests, version_requests)
 """Imported to register their request classes, which a host needs to decode requests."""
 ABSENT: Final = msgspec.Raw()
 """Absent JSON; unlike null, which can be a response."""

@@ -19,7 +19,7 @@ from naksha.model.query import Query
 from naksha.model.transaction import LogFilter
 from naksha.spi.storage import Storage
 
-FEATURES_CHANGED: Final = "MODIFY_FEATURES"
+_FEATURES_CHANGED: Final = "MODIFY_FEATURES"
 
 
 class SpaceSize(msgspec.Struct, frozen=True, rename="camel"):
@@ -144,7 +144,7 @@ async def _changed_ms(storage: Storage, collection: str) -> int:
                 after, limits.LOG_LOOKBACK_PAGE, where, newest_first=True
             )
             for each in some:
-                if any(s.action == FEATURES_CHANGED and s.id == collection for s in each.signals):
+                if any(s.action == _FEATURES_CHANGED and s.id == collection for s in each.signals):
                     return each.published_ms or each.started_ms
             if len(some) < limits.LOG_LOOKBACK_PAGE or some[-1].seq_number is None:
                 return 0

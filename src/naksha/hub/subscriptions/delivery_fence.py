@@ -9,7 +9,7 @@ import msgspec
 from naksha.model.errors import Fenced
 from naksha.spi.storage import WriteSession
 
-KIND: Final = "fence"
+_KIND: Final = "fence"
 """Kind of the stored objects, one for each subscription that writes to the storage."""
 
 
@@ -48,12 +48,12 @@ async def pass_fence(session: WriteSession, fence: DeliveryFence) -> bool:
 
     Returns False if the delivery was written before.
     """
-    kept = await session.stored_object(KIND, fence.name)
+    kept = await session.stored_object(_KIND, fence.name)
     last = None if kept is None else msgspec.convert(kept.value, DeliveryFence)
     if not fence.passes(last):
         return False
     value = msgspec.to_builtins(fence)
     await session.store_object(
-        KIND, fence.name, value, expected=0 if kept is None else kept.revision
+        _KIND, fence.name, value, expected=0 if kept is None else kept.revision
     )
     return True

@@ -90,10 +90,10 @@ async def _check_source(snapshot: EntitySnapshot, entity: Subscription, rights: 
             check_all(rights, Right.READ_FEATURES, resources.features(found.value.resource()))
         return
     assert source.storage_id is not None
-    await check_reads_storage(snapshot, source.storage_id, rights)
+    await _check_reads_storage(snapshot, source.storage_id, rights)
 
 
-async def check_reads_storage(snapshot: EntitySnapshot, storage_id: str, rights: Rights) -> None:
+async def _check_reads_storage(snapshot: EntitySnapshot, storage_id: str, rights: Rights) -> None:
     """Raise Forbidden unless the actor may read all features of a storage."""
     found = await snapshot.get(key_of(StorageObject, storage_id), StorageObject)
     if found is not None:

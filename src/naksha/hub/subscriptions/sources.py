@@ -86,7 +86,7 @@ async def open_source(
     context: Callable[[], RequestContext],
 ) -> OpenSource:
     """Open the source of a subscription."""
-    source, where = subscription.source, feed_filter(subscription.filter)
+    source, where = subscription.source, _feed_filter(subscription.filter)
     storage_id = await storage_id_of(snapshot, source)
     storage = await realm.storage(storage_id)
     if source.space_id is not None:
@@ -150,7 +150,7 @@ async def _of_storage(storage: Storage, source: ChangeSource, where: FeedFilter)
     return read
 
 
-def feed_filter(change_filter: ChangeFilter) -> FeedFilter:
+def _feed_filter(change_filter: ChangeFilter) -> FeedFilter:
     """Return the part of a filter that the storage evaluates."""
     spatial = change_filter.spatial_filter
     area = None

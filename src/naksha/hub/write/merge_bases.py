@@ -15,7 +15,7 @@ from naksha.model.query import Op, Or, Query, States, Test
 from naksha.model.state import XYZ, State
 from naksha.spi.storage import StorageReader
 
-VERSION_PATH: Final = ("properties", XYZ, "version")
+_VERSION_PATH: Final = ("properties", XYZ, "version")
 _CHUNK_FEATURES: Final = 1_000
 """Number of features whose states are read at once."""
 _EntryWithNamespace = tuple[Entry, SentNamespace]
@@ -100,7 +100,7 @@ async def _states_by_version(
 
 
 def _any_of(versions: Mapping[str, int | None]) -> Or:
-    return Or(tuple(Test(VERSION_PATH, Op.EQ, version) for version in set(versions.values())))
+    return Or(tuple(Test(_VERSION_PATH, Op.EQ, version) for version in set(versions.values())))
 
 
 def _later(one: State | None, other: State) -> State:

@@ -60,10 +60,10 @@ class Report:
             updated=tuple(ids.get(UPDATED, ())),
             deleted=tuple(ids.get(DELETED, ())),
             retained=tuple(ids.get(RETAINED, ())),
-            states=in_space(
+            states=_in_space(
                 _states(each for _, each in outcomes if each.action != DELETED), space_id
             ),
-            tombstones=in_space(
+            tombstones=_in_space(
                 _states(each for _, each in outcomes if each.action == DELETED), space_id
             ),
             failed=tuple(failed),
@@ -76,7 +76,7 @@ def _states(outcomes: Iterable[_Outcome]) -> list[State]:
     return [outcome.state for outcome in outcomes if outcome.state is not None]
 
 
-def in_space(states: Iterable[State], space_id: str) -> tuple[State, ...]:
+def _in_space(states: Iterable[State], space_id: str) -> tuple[State, ...]:
     """Return states that name their space in the namespace."""
     name = msgspec.json.encode(space_id)
     return tuple(State(each.id, with_in_namespace(each.raw, "space", name)) for each in states)

@@ -20,12 +20,12 @@ from naksha.spi.catalog import (
 from naksha.spi.support.batches import batches, name_range
 
 SCHEMA: Final = "naksha_catalog"
-CALL_S: Final = 10.0
+_CALL_S: Final = 10.0
 """Timeout of a statement."""
 BATCH_ROWS: Final = 1_000
 BATCH_BYTES: Final = 16 * 2**20
 """Most rows and bytes that one statement writes."""
-FETCH_ROWS: Final = 100
+_FETCH_ROWS: Final = 100
 """Objects read by one statement: at most 35 MB."""
 SCAN_PAGE: Final = 1_000
 
@@ -52,7 +52,7 @@ class PsqlCatalog:
         *,
         schema: str = SCHEMA,
         pool_max: int = POOL_MAX,
-        call_s: float = CALL_S,
+        call_s: float = _CALL_S,
     ) -> Self:
         """Open the catalog in a schema, and create its tables if the schema is new.
 
@@ -108,7 +108,7 @@ class PsqlCatalog:
 
     async def fetch(self, realm: str, keys: Collection[ObjectKey]) -> dict[ObjectKey, ObjectRow]:
         found: dict[ObjectKey, ObjectRow] = {}
-        for batch in batches(sorted(set(keys)), FETCH_ROWS):
+        for batch in batches(sorted(set(keys)), _FETCH_ROWS):
             for row in await self._fetch("objects_fetch", realm, *_columns(batch)):
                 found[ObjectKey(row[0], row[1])] = ObjectRow(*row)
         return found

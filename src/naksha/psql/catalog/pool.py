@@ -30,12 +30,12 @@ CONNECT_S: Final = 5.0
 """Timeout for connecting to the server."""
 ACQUIRE_S: Final = 10.0
 """Timeout for getting a connection from the pool."""
-RELEASE_S: Final = 2.0
+_RELEASE_S: Final = 2.0
 """Time that a connection has to become usable again after a cancelled call."""
 CLOSE_S: Final = 10.0
-QUERIES_MAX: Final = 10**9
+_QUERIES_MAX: Final = 10**9
 """Connections are never replaced because of their age; they keep no state that would grow."""
-DEADLOCKS_MAX: Final = 3
+_DEADLOCKS_MAX: Final = 3
 """Attempts to run a statement that the server chose as the victim of a deadlock."""
 _LOST: Final = ("08", "57P01", "57P02", "57P03", "57P04", "57P05")
 """SQLSTATEs of a lost connection. The server may send one even after a commit."""
@@ -60,7 +60,7 @@ class CatalogPool:
                 dsn,
                 min_size=0,
                 max_size=pool_max,
-                max_queries=QUERIES_MAX,
+                max_queries=_QUERIES_MAX,
                 timeout=CONNECT_S,
                 init=lambda connection: connection.execute(set_up),
                 reset=_no_reset,
@@ -87,7 +87,7 @@ class CatalogPool:
     async def _run(
         self, method: str, query: str, values: tuple[object, ...], lost: type[NakshaError]
     ) -> Any:
-        for _ in range(DEADLOCKS_MAX):
+        for _ in range(_DEADLOCKS_MAX):
             async with self._acquired() as connection:
                 try:
                     call = getattr(connection, method)
@@ -97,7 +97,7 @@ class CatalogPool:
                 except DRIVER_ERRORS as error:
                     raise _naksha_error(error, lost) from error
         raise Unavailable(
-            f"The statement was aborted by a deadlock {DEADLOCKS_MAX} times in a row; retry later"
+            f"The statement was aborted by a deadlock {_DEADLOCKS_MAX} times in a row; retry later"
         )
 
     @asynccontextmanager
@@ -120,7 +120,7 @@ class CatalogPool:
             # A connection that cannot be used again is discarded; the pool replaces it when
             # needed.
             with suppress(*DRIVER_ERRORS):
-                await self._pool.release(connection, timeout=RELEASE_S)
+                await self._pool.release(connection, timeout=_RELEASE_S)
 
 
 async def _no_reset(connection: Connection) -> None:

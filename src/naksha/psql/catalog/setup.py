@@ -15,13 +15,13 @@ from naksha.psql.connection.errors import translated
 from naksha.psql.connection.poolers import connect_checked
 
 SCHEMA_VERSION: Final = 1
-SCHEMA_NAME_BYTES_MAX: Final = 63
+_SCHEMA_NAME_BYTES_MAX: Final = 63
 """Longest schema name. PostgreSQL truncates longer ones, so that two of them might collide."""
 
 
 async def set_up(dsn: str, schema: str) -> dict[str, str]:
     """Create the tables if they are missing, and return the settings for connections."""
-    check_schema_name(schema)
+    _check_schema_name(schema)
     with translated():
         connection = await connect_checked(dsn, CONNECT_S)
         try:
@@ -32,13 +32,13 @@ async def set_up(dsn: str, schema: str) -> dict[str, str]:
             await connection.close()
 
 
-def check_schema_name(schema: str) -> None:
+def _check_schema_name(schema: str) -> None:
     """Raise InvalidArgument unless the text can be the name of a schema."""
     size = len(schema.encode("utf-8", "surrogatepass"))
-    if not 0 < size <= SCHEMA_NAME_BYTES_MAX or "\0" in schema or schema.startswith("pg_"):
+    if not 0 < size <= _SCHEMA_NAME_BYTES_MAX or "\0" in schema or schema.startswith("pg_"):
         raise InvalidArgument(
-            f"Invalid schema name {schema[:80]!r}: it must have 1 to {SCHEMA_NAME_BYTES_MAX} bytes "
-            "in UTF-8 and must not begin with pg_",
+            f"Invalid schema name {schema[:80]!r}: it must have 1 to {_SCHEMA_NAME_BYTES_MAX} "
+            "bytes in UTF-8 and must not begin with pg_",
             field="schema",
         )
 

@@ -48,7 +48,7 @@ __all__ = [
 POOL_WAIT_S: Final = 30.0
 """Timeout for a free connection. Sessions that each need one more would wait forever."""
 
-AT_HAND_MAX: Final = 4
+_AT_HAND_MAX: Final = 4
 """Most connections that readers keep outside the pool for the next reader."""
 
 CONNECT_S: Final = 60.0
@@ -222,7 +222,7 @@ class Connections:
 
     async def leave(self, connection: Pooled) -> None:
         """Keep a connection after a successful read for the next reader."""
-        is_wanted = self._waiting or self._is_closing or len(self._at_hand) >= AT_HAND_MAX
+        is_wanted = self._waiting or self._is_closing or len(self._at_hand) >= _AT_HAND_MAX
         if is_wanted or connection.is_closed() or connection.is_in_transaction():
             await self.give_back(connection)
         else:

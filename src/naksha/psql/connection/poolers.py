@@ -23,9 +23,9 @@ from naksha.psql.connection.errors import DRIVER_ERRORS
 from naksha.psql.sql import inlined, queries
 from naksha.spi.locations import redacted
 
-PROBE_MS: Final = 25
+_PROBE_MS: Final = 25
 """Idle time after which the server ends the session; doubled with each probe."""
-PROBE_WAITS: Final = 4
+_PROBE_WAITS: Final = 4
 """Multiple of the idle time that the client waits for the end, before it checks its session."""
 PROBES_MAX: Final = 6
 """Inconclusive probes, because of a slow response or other clients on the same session."""
@@ -68,7 +68,7 @@ async def _keeps_sessions(dsn: str, timeout_s: float) -> bool:
     for n in range(PROBES_MAX):
         connection = await asyncpg.connect(dsn, timeout=timeout_s)
         try:
-            found = await _probe(connection, timeout_s, PROBE_MS << n)
+            found = await _probe(connection, timeout_s, _PROBE_MS << n)
         except DRIVER_ERRORS as error:
             # The pooler may have assigned a session that an earlier probe is about to end.
             failures.append(error)
@@ -98,7 +98,7 @@ async def _probe(connection: Direct, timeout_s: float, idle_ms: int) -> bool | N
         # The session may have ended before the pooler could take it away from the client.
         return None
     with suppress(TimeoutError):
-        async with asyncio.timeout(idle_ms * PROBE_WAITS / 1000):
+        async with asyncio.timeout(idle_ms * _PROBE_WAITS / 1000):
             await ended.wait()
             return True
     return None if await _finds(connection, timeout_s, "idle_end_is_set", token) else False

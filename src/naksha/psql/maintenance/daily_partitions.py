@@ -27,7 +27,7 @@ AHEAD_S: Final = 3600.0
 """Interval between two rounds that create tomorrow's partitions."""
 RETRY_S: Final = 60.0
 """Pause after the log's partitions could not be created."""
-HISTORIES_MAX: Final = 10_000
+_HISTORIES_MAX: Final = 10_000
 """Number of collections that are remembered to have today's history partition."""
 _DAY_MS: Final = 86_400_000
 _log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class DailyPartitions:
                     collection,
                     error,
                 )
-        if len(self._histories) >= HISTORIES_MAX:
+        if len(self._histories) >= _HISTORIES_MAX:
             self._histories.clear()
         self._histories[collection, overlay] = _day(now_ms)
 

@@ -34,13 +34,13 @@ GROW_ROWS: Final = 100_000
 """Number of features from which a collection has sixteen leaves."""
 NOTICED_ROWS: Final = 1_000
 """Number of features written to a collection after which the storage checks its tables."""
-BEGIN_TRIES_MAX: Final = 20
+_BEGIN_TRIES_MAX: Final = 20
 """Attempts to block writers; a plain SQL writer already locks tables when it waits for the gate."""
 OLDER_WAIT_S_MAX: Final = 10.0
 """Longest wait, which writers share, for transactions that are older than the new leaves."""
 SWAP_TRIES_MAX: Final = 20
 PAUSE_S: Final = 0.1
-AGAIN_S: Final = 60.0
+_AGAIN_S: Final = 60.0
 """Pause after a collection could not grow."""
 SETTLE_S: Final = 1.0
 """Time that the server needs to count the rows of a transaction."""
@@ -115,7 +115,7 @@ class _GrowthRun:
 
     async def _begin(self, control: Direct) -> asyncpg.transaction.Transaction | None:
         """Begin to block writers; return None if the collection has grown already."""
-        for attempt in range(BEGIN_TRIES_MAX):
+        for attempt in range(_BEGIN_TRIES_MAX):
             transaction = control.transaction()
             await transaction.start()
             try:
@@ -125,7 +125,7 @@ class _GrowthRun:
                 return None
             except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
                 await transaction.rollback()
-                if attempt + 1 == BEGIN_TRIES_MAX:
+                if attempt + 1 == _BEGIN_TRIES_MAX:
                     raise
             await asyncio.sleep(PAUSE_S * (1 + _random.random()))
         raise AssertionError("unreachable")
@@ -234,5 +234,5 @@ class GrowthTask(BackgroundTask):
             finally:
                 await connection.close()
         if not await grow_due(self._server):
-            await asyncio.sleep(AGAIN_S * (0.5 + _random.random()))
+            await asyncio.sleep(_AGAIN_S * (0.5 + _random.random()))
             self._is_due.set()

@@ -9,7 +9,7 @@ from typing import Final
 
 from naksha.psql.connection.background_task import BackgroundTask
 
-JITTER: Final = 0.2
+_JITTER: Final = 0.2
 """Random part of the interval, so that many storages do not run in lockstep."""
 _random = random.SystemRandom()
 
@@ -31,4 +31,4 @@ class MaintenanceTask(BackgroundTask):
         await asyncio.sleep(self._interval_s * _random.random())
         while True:
             await self._attempt(self._work)
-            await asyncio.sleep(self._interval_s * (1 + JITTER * (_random.random() - 0.5)))
+            await asyncio.sleep(self._interval_s * (1 + _JITTER * (_random.random() - 0.5)))

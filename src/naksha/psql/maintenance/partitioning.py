@@ -37,7 +37,7 @@ from naksha.spi.partitioning import (
 
 CELLS_AT_ONCE_MAX: Final = 4
 """Connections used at once: one for each child of a cell, and a quarter of the pool."""
-ATTEMPTS_MAX: Final = 5
+_ATTEMPTS_MAX: Final = 5
 """Attempts for a collection without history, where a write expires the version being read."""
 _log = logging.getLogger(__name__)
 
@@ -130,12 +130,12 @@ class PartitioningStore:
 
     async def refresh(self, collection: str) -> dict[str, int]:
         """Compute the partitioning and store it."""
-        for attempt in range(ATTEMPTS_MAX):
+        for attempt in range(_ATTEMPTS_MAX):
             await self._publish()
             try:
                 return await self._compute(collection)
             except Expired:
-                if attempt + 1 == ATTEMPTS_MAX:
+                if attempt + 1 == _ATTEMPTS_MAX:
                     raise
         raise AssertionError("unreachable")
 

@@ -30,9 +30,9 @@ from naksha.psql.connection.errors import of
 from naksha.psql.maintenance.growth import index_tables
 from naksha.psql.sql import ident, queries, sql
 
-MAINTENANCE: Final = 4
+_MAINTENANCE: Final = 4
 """Number of the advisory lock; see naksha_lock_class in the schema."""
-OTHER_WAIT_S_MAX: Final = 60.0
+_OTHER_WAIT_S_MAX: Final = 60.0
 """Longest wait for another maintainer."""
 SNAPSHOT_WAIT_S_MAX: Final = 30.0
 """Longest wait for transactions that are older than a merged table."""
@@ -40,10 +40,10 @@ SWAP_TRIES_MAX: Final = 40
 DETACH_MS_MAX: Final = 30_000
 """Timeout of DETACH CONCURRENTLY, which waits for readers; a later round finalizes it."""
 PAUSE_S: Final = 0.1
-BACKOFF_S_MIN: Final = 60.0
-BACKOFF_S_MAX: Final = 86_400.0
+_BACKOFF_S_MIN: Final = 60.0
+_BACKOFF_S_MAX: Final = 86_400.0
 """Pauses before a failed step is retried in the background; each is twice the last."""
-LOG_TABLE: Final = "naksha_tx"
+_LOG_TABLE: Final = "naksha_tx"
 
 Step = Callable[[], Awaitable[None]]
 _log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class StepBackoff:
 
     def failed(self, step: str) -> None:
         count = self._failed.get(step, (0, 0.0))[0] + 1
-        pause = min(BACKOFF_S_MIN * 2 ** min(count - 1, 20), BACKOFF_S_MAX)
+        pause = min(_BACKOFF_S_MIN * 2 ** min(count - 1, 20), _BACKOFF_S_MAX)
         self._failed[step] = (count, self._now_s() + pause)
 
     def done(self, step: str) -> None:
@@ -114,8 +114,8 @@ async def alone(connection: Connection) -> Any:
     Raises:
         Retryable: Another maintainer holds it for long.
     """
-    deadline = time.monotonic() + OTHER_WAIT_S_MAX
-    while not await connection.fetchval(queries()["try_lock"], MAINTENANCE):
+    deadline = time.monotonic() + _OTHER_WAIT_S_MAX
+    while not await connection.fetchval(queries()["try_lock"], _MAINTENANCE):
         if time.monotonic() > deadline:
             raise Retryable("Another process is maintaining this storage; retry later")
         await asyncio.sleep(PAUSE_S)
@@ -123,7 +123,7 @@ async def alone(connection: Connection) -> Any:
         yield
     finally:
         if not connection.is_closed():
-            await connection.fetchval(queries()["unlock"], MAINTENANCE)
+            await connection.fetchval(queries()["unlock"], _MAINTENANCE)
 
 
 class MaintenanceRound:
@@ -147,8 +147,8 @@ class MaintenanceRound:
         await self._try("missing indices", self._index)
         await self._try("expiry of the log", self._expire_log)
         keep_days = await self._run.fetchval(queries()["log_keep_days"])
-        await self._try("merge of the log", lambda: self._merge(LOG_TABLE, keep_days))
-        await self._try("preparing the log", lambda: self._prepare(LOG_TABLE))
+        await self._try("merge of the log", lambda: self._merge(_LOG_TABLE, keep_days))
+        await self._try("preparing the log", lambda: self._prepare(_LOG_TABLE))
         if self._failures:
             reasons = "; ".join(f"{what}: {error}" for what, error in self._failures)
             raise type(self._failures[0][1])(
@@ -238,7 +238,7 @@ class MaintenanceRound:
     async def _expire_log(self) -> None:
         while part := await self._run.fetchval(queries()["log_expire_next"], self._now_ms):
             _log.info("Maintenance expires %s", part)
-            await self._detach(LOG_TABLE, part)
+            await self._detach(_LOG_TABLE, part)
 
     async def _detach(self, parent: str, part: str) -> None:
         await self._ddl("detach", parent=parent, part=part)

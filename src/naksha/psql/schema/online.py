@@ -25,7 +25,7 @@ from naksha.psql.sql import ident, queries, sql
 
 LOCK_MS_MAX: Final = 200
 """How long others may have to queue behind our request for a lock that is not granted."""
-LOCK_TRIES_MAX: Final = 150
+_LOCK_TRIES_MAX: Final = 150
 PAUSE_S: Final = 0.2
 T = TypeVar("T")
 _CREATE_INDEX: Final = re.compile(r"^CREATE INDEX (\w+) ON (\w+) (.+);$", re.MULTILINE)
@@ -35,7 +35,7 @@ _random = random.SystemRandom()
 
 async def patiently(work: Callable[[], Awaitable[T]]) -> T:
     """Retry work that sets its own lock timeout until the locks are free."""
-    for _ in range(LOCK_TRIES_MAX - 1):
+    for _ in range(_LOCK_TRIES_MAX - 1):
         try:
             return await work()
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
@@ -45,7 +45,7 @@ async def patiently(work: Callable[[], Awaitable[T]]) -> T:
 
 async def run_step(connection: Connection, step: str) -> None:
     """Run an online step: build the indices it names, and replace triggers if it calls for that."""
-    await build_indices(connection, step)
+    await _build_indices(connection, step)
     if "naksha_mend_triggers" in step:
         await mend_triggers(connection)
 
@@ -69,7 +69,7 @@ async def mend_triggers(connection: Connection) -> list[str]:
     return mended
 
 
-async def build_indices(connection: Connection, step: str) -> None:
+async def _build_indices(connection: Connection, step: str) -> None:
     """Create the indices of a step that are missing.
 
     The caller ensures that no other session adds or merges partitions permanently meanwhile.

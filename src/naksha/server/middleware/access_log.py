@@ -15,7 +15,7 @@ from naksha.server.middleware.cors import ALLOWED, preflight
 from naksha.server.middleware.request_record import STREAM_ID, STREAM_INFO, RequestRecord
 from naksha.server.process.logs import RequestLine, log_request
 
-CLIENT_GONE: Final = 499
+_CLIENT_GONE: Final = 499
 """The status that is logged when the client disconnected before the response; never sent."""
 _STREAM_ID: Final = STREAM_ID.lower().encode()
 _STREAM_INFO: Final = STREAM_INFO.lower().encode()
@@ -71,7 +71,7 @@ def _line(scope: Scope, method: str, record: RequestRecord) -> RequestLine:
         stream_id=record.stream_id,
         method=method if method in _METHODS else "OTHER",
         route=getattr(scope.get("endpoint"), "path", ""),
-        status=record.status or CLIENT_GONE,
+        status=record.status or _CLIENT_GONE,
         ms=round((time.perf_counter() - record.began) * 1000, 2),
         queued_ms=round(record.seconds_queued * 1000, 2),
         bytes_in=record.bytes_in,

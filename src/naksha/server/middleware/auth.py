@@ -21,7 +21,7 @@ from naksha.model.errors import Unauthorized
 from naksha.server.middleware.request_record import RequestRecord
 from naksha.server.process.settings import ServerSettings, is_loopback
 
-ACCESS_TOKEN: Final = "access_token"  # noqa: S105 - the name of a parameter
+_ACCESS_TOKEN: Final = "access_token"  # noqa: S105 - the name of a parameter
 _PASSED_ON: Final = frozenset({b"forwarded", b"x-forwarded-for", b"x-real-ip", b"via"})
 """Headers that proxies add."""
 
@@ -37,7 +37,7 @@ class Authenticator:
 
     def actor(self, scope: Scope, record: RequestRecord) -> Actor:
         """Return the actor of a request, or raise Unauthorized."""
-        token = token_of(scope, record)
+        token = _token_of(scope, record)
         if token is None:
             return self._without_token(scope, record)
         if self.tokens is None:
@@ -59,7 +59,7 @@ class Authenticator:
         return self._anonymous
 
 
-def token_of(scope: Scope, record: RequestRecord) -> str | None:
+def _token_of(scope: Scope, record: RequestRecord) -> str | None:
     """Return the token of a request; the header takes precedence over the parameter."""
     header = record.field(b"authorization")
     if header is not None:
@@ -68,9 +68,9 @@ def token_of(scope: Scope, record: RequestRecord) -> str | None:
             raise Unauthorized('Malformed Authorization header: expected "Bearer <token>"')
         return token.strip()
     query: bytes = scope["query_string"]
-    if ACCESS_TOKEN.encode() not in query:
+    if _ACCESS_TOKEN.encode() not in query:
         return None
-    found = parse_qs(query.decode("latin-1")).get(ACCESS_TOKEN)
+    found = parse_qs(query.decode("latin-1")).get(_ACCESS_TOKEN)
     return found[0] if found else None
 
 

@@ -31,11 +31,11 @@ from naksha.server.middleware.request_record import RequestRecord, record_of
 from naksha.server.process.settings import ServerSettings
 
 _log: Final = logging.getLogger(__name__)
-PUBLIC_PATHS: Final = frozenset({"/hub", "/hub/health-status", "/openapi.json"})
+_PUBLIC_PATHS: Final = frozenset({"/hub", "/hub/health-status", "/openapi.json"})
 """Public paths: always served, with or without a token, and outside the admission limits."""
-TOKEN_API: Final = "/token-api/"  # noqa: S105 - a path
-METRICS: Final = "/metrics"
-SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_TOKEN_API: Final = "/token-api/"  # noqa: S105 - a path
+_METRICS: Final = "/metrics"
+_SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class Gate:
@@ -104,9 +104,9 @@ class Gate:
                 record.slot.leave()
 
     def _is_open(self, path: str) -> bool:
-        if path == METRICS:
+        if path == _METRICS:
             return self._settings.open_metrics
-        return path in PUBLIC_PATHS or path.startswith(TOKEN_API)
+        return path in _PUBLIC_PATHS or path.startswith(_TOKEN_API)
 
     def _note_actor(self, scope: Scope, record: RequestRecord) -> None:
         """Set the actor, if known: a public path may return more to an authenticated client."""
@@ -153,7 +153,7 @@ async def _respond(error: NakshaError, scope: Scope, receive: Receive, send: Sen
 
 
 def _timed_out(method: str, seconds: float) -> NakshaError:
-    if method in SAFE_METHODS:
+    if method in _SAFE_METHODS:
         return TimedOut(
             f"Request timed out: no response within {seconds:g} seconds, so it was cancelled; "
             "request less data at once"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-INTRODUCTION: Final = """
+_INTRODUCTION: Final = """
 A hub for versioned features. Clients access *spaces*; every write to a space creates a version that
 can be read, compared, tagged, branched, merged and restored.
 
@@ -26,7 +26,7 @@ TAGS: Final = {
     "changes": "Change feeds: pages with long polling, or event streams.",
     "versions": "Changesets, tags, branches, merges, diffs, rollback and revert.",
 }
-PARAMETERS: Final = {
+_PARAMETERS: Final = {
     "space_id": "The id of the space.",
     "connector_id": "The id of the connector.",
     "storage_id": "The id of the storage.",
@@ -135,13 +135,13 @@ EXAMPLES: Final[dict[tuple[str, str], Any]] = {
 
 def describe(document: dict[str, Any]) -> None:
     """Add the descriptions and examples to the document."""
-    document["info"]["description"] = INTRODUCTION.strip()
+    document["info"]["description"] = _INTRODUCTION.strip()
     document["tags"] = [{"name": name, "description": text} for name, text in TAGS.items()]
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             for parameter in operation.get("parameters", ()):
-                if not parameter.get("description") and parameter["name"] in PARAMETERS:
-                    parameter["description"] = PARAMETERS[parameter["name"]]
+                if not parameter.get("description") and parameter["name"] in _PARAMETERS:
+                    parameter["description"] = _PARAMETERS[parameter["name"]]
             example = EXAMPLES.get((method, path))
             if example is not None:
                 for media, content in operation["requestBody"]["content"].items():

@@ -95,11 +95,11 @@ def parser(program: str) -> argparse.ArgumentParser:
     )
     made.add_argument(f"--{CONFIG}", metavar="FILE", help="Configuration file, in TOML.")
     for setting in settings_known():
-        add_flag(made, setting)
+        _add_flag(made, setting)
     return made
 
 
-def add_flag(made: argparse.ArgumentParser, setting: Setting) -> None:
+def _add_flag(made: argparse.ArgumentParser, setting: Setting) -> None:
     """Add the flag of a setting; its value is validated later, together with other sources."""
     help_text = setting.help.replace("%", "%%")
     default = shown(setting.default)

@@ -24,20 +24,20 @@ from naksha.server.middleware.spool import unhurried
 
 GEO_JSON: Final = "application/geo+json"
 JSON: Final = "application/json"
-NOTICES: Final = "Notices"
+_NOTICES: Final = "Notices"
 """Header with the number of notices of a write."""
-NO_BODY: Final = "application/x-empty"
+_NO_BODY: Final = "application/x-empty"
 FAILED: Final = "Failed-Features"
 """Header with the number of features that were not written, for clients that skip the body."""
 
 _BEGIN: Final = b'{"type":"FeatureCollection","features":[\n'
 _ETAG_BYTES: Final = 16
-UNCHANGED: Final = StateProjection()
+_UNCHANGED: Final = StateProjection()
 
 
 def feature_collection(
     features: Features,
-    shaping: StateProjection = UNCHANGED,
+    shaping: StateProjection = _UNCHANGED,
     *,
     etag: str | None = None,
     handle: Callable[[str], str] | None = None,
@@ -123,7 +123,7 @@ def is_current(request: Request, etag: str) -> bool:
 
 def wants_no_body(request: Request) -> bool:
     """Return whether the client asks for an empty response to a write."""
-    return NO_BODY in request.headers.get("Accept", "")
+    return _NO_BODY in request.headers.get("Accept", "")
 
 
 def wants_json(request: Request) -> bool:
@@ -146,7 +146,7 @@ def write_response(result: Written, *, empty: bool) -> Response:
 
 def notices_header(result: Written) -> dict[str, str]:
     """Return the header with the number of notices, for clients that skip the body."""
-    return {NOTICES: str(len(result.notices))} if result.notices else {}
+    return {_NOTICES: str(len(result.notices))} if result.notices else {}
 
 
 def feature_response(result: Written) -> Response:

@@ -113,11 +113,11 @@ class SpaceRequest:
         )
 
 
-async def space_request_of(
+async def _space_request_of(
     request: Request, space_id: str, realm: RealmDep, context: Ctx
 ) -> SpaceRequest:
     """Bundle a request with its space, realm and context."""
     return SpaceRequest(request, space_id, realm, context)
 
 
-SpaceRequestDep = Annotated[SpaceRequest, Depends(space_request_of)]
+SpaceRequestDep = Annotated[SpaceRequest, Depends(_space_request_of)]

@@ -21,7 +21,7 @@ from naksha.versioning import DiffAction, FeatureDiff, HistoryStep, Tag, Undecid
 from naksha.versioning.version_refs import MAIN_BRANCH
 
 _encode = msgspec.json.encode
-SPOOL_BYTES: Final = 1024 * 1024
+_SPOOL_BYTES: Final = 1024 * 1024
 """Larger intermediate results are kept in a file."""
 
 
@@ -94,7 +94,7 @@ def step_json(step: HistoryStep) -> bytes:
     return _encode({**about, "feature": msgspec.Raw(step.state.raw)})
 
 
-def change_json(change: FeatureDiff) -> bytes:
+def _change_json(change: FeatureDiff) -> bytes:
     """Encode a feature that differs, with both sides as they are stored."""
     about = {"id": change.id, "action": change.action.value, "paths": change.paths()}
     sides = {"old": change.old, "new": change.new}
@@ -142,12 +142,12 @@ async def changeset_bytes(
     yield open_object(head)
     for name in ("inserted", "updated", "deleted"):
         yield b',"%b":' % name.encode()
-        async for part in collection_bytes(getattr(changed, name)):
+        async for part in _collection_bytes(getattr(changed, name)):
             yield part
     yield b"}"
 
 
-async def collection_bytes(features: Features) -> AsyncIterator[bytes]:
+async def _collection_bytes(features: Features) -> AsyncIterator[bytes]:
     """Stream a FeatureCollection nested in another document."""
     yield b'{"type":"FeatureCollection","features":['
     separator = b""
@@ -167,7 +167,7 @@ async def differences_bytes(found: Differences) -> AsyncIterator[bytes]:
     yield open_object(head) + b',"changes":['
     separator = b"\n"
     async for change in found.changes:
-        yield separator + change_json(change)
+        yield separator + _change_json(change)
         separator = b",\n"
     yield b"]}"
 
@@ -183,7 +183,10 @@ async def squashed_bytes(
     `operations` restricts it to some operations.
     """
     head = {"type": kind, "startVersion": found.start_version, "endVersion": found.end_version}
-    with SpooledTemporaryFile(SPOOL_BYTES) as updated, SpooledTemporaryFile(SPOOL_BYTES) as deleted:
+    with (
+        SpooledTemporaryFile(_SPOOL_BYTES) as updated,
+        SpooledTemporaryFile(_SPOOL_BYTES) as deleted,
+    ):
         later = {DiffAction.UPDATED: updated, DiffAction.DELETED: deleted}
         yield open_object(head) + b',"inserted":{"type":"FeatureCollection","features":['
         separator = b""
@@ -201,6 +204,6 @@ async def squashed_bytes(
         for name, spool in ((b"updated", updated), (b"deleted", deleted)):
             yield b']},"%b":{"type":"FeatureCollection","features":[' % name
             spool.seek(0)
-            while part := spool.read(SPOOL_BYTES):
+            while part := spool.read(_SPOOL_BYTES):
                 yield part
     yield b"]}}"

@@ -210,7 +210,7 @@ def _validated(group: ParameterGroup, request: Request) -> BaseModel:
             raw: bytes = request.scope["query_string"]
             if not raw and group.nothing is not None:
                 return group.nothing
-            values = query_values(raw, group.lists)
+            values = _query_values(raw, group.lists)
         case "header":
             names = (name for name, _ in group.aliases)
             values = {name: request.headers[name] for name in names if name in request.headers}
@@ -219,7 +219,7 @@ def _validated(group: ParameterGroup, request: Request) -> BaseModel:
     return group.model.model_validate(values, by_alias=True, by_name=False)
 
 
-def query_values(query: bytes, lists: frozenset[str]) -> dict[str, Any]:
+def _query_values(query: bytes, lists: frozenset[str]) -> dict[str, Any]:
     """Parse a query string; the last value of a repeated parameter counts, except for lists."""
     values: dict[str, Any] = {}
     for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):

@@ -142,7 +142,7 @@ class Manifest(msgspec.Struct, frozen=True, rename="camel"):
         return None
 
 
-def read_manifest(
+def _read_manifest(
     folder: Path, storage: StorageIdentity, info: CollectionInfo, *, grows: bool = False
 ) -> Manifest | None:
     """Read the manifest of an archive, if there is one.
@@ -196,7 +196,7 @@ def open_manifest(folder: Path, storage: StorageIdentity, info: CollectionInfo) 
 
     Leftovers of an interrupted job are removed; the caller must hold the lock.
     """
-    found = read_manifest(folder, storage, info, grows=True)
+    found = _read_manifest(folder, storage, info, grows=True)
     if found is not None:
         _sweep(folder)
         return found
@@ -319,7 +319,7 @@ def read_files(spark: SparkSession, files: Iterable[Path], schema: StructType) -
 
 async def _manifest(storage: Storage, folder: Path, collection: str) -> Manifest:
     info = await storage.collection(collection)
-    found = read_manifest(folder, storage.identity, info)
+    found = _read_manifest(folder, storage.identity, info)
     assert found is not None
     return found
 

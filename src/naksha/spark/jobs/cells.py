@@ -21,11 +21,11 @@ from pyspark.sql import functions as f
 from naksha.model.geo.quadkey import QRID_DIGITS
 from naksha.spi.partitioning import NOWHERE
 
-COUNTED_MAX: Final = 4**9
+_COUNTED_MAX: Final = 4**9
 """Maximum number of cells that are counted in one round."""
 
 
-def cells_of(qrids: DataFrame, most: int, counted_max: int = COUNTED_MAX) -> dict[str, int]:
+def cells_of(qrids: DataFrame, most: int, counted_max: int = _COUNTED_MAX) -> dict[str, int]:
     """Find the coarsest cells with at most `most` rows each; `qrids` has the column `qrid`."""
     kept = qrids.persist()
     try:

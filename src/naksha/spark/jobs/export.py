@@ -51,10 +51,10 @@ from naksha.spi.partitioning import NOWHERE, features_max
 from naksha.spi.storage import Split, Storage
 from naksha.versioning.lines import Place
 
-SUCCESS: Final = "_SUCCESS"
+_SUCCESS: Final = "_SUCCESS"
 CELL: Final = "cell"
 """Name of the column that readers derive from the names of directories."""
-NO_CELL: Final = "none"
+_NO_CELL: Final = "none"
 """Name of the cell of features without geometry. (Hive's name for null breaks readers that take
 such columns for strings.)"""
 _EDGES: Final = ("west", "south", "east", "north")
@@ -145,7 +145,7 @@ def export(spark: SparkSession, spec: Export, progress: JobProgress) -> Exported
         (work / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(manifest), indent=1))
         report = msgspec.structs.replace(manifest, files=exported[: limits.FILES_TOLD_MAX])
         write_report(work, spec.job_id, report)
-        (work / SUCCESS).touch()
+        (work / _SUCCESS).touch()
     return report
 
 
@@ -292,7 +292,7 @@ def _empty_file(work: Path, writer: _CellWriter) -> ExportedFile:
 
 
 def _path_of(cell: str) -> Path:
-    return Path(f"{CELL}={f'q{cell}' if cell else NO_CELL}") / "part-0.parquet"
+    return Path(f"{CELL}={f'q{cell}' if cell else _NO_CELL}") / "part-0.parquet"
 
 
 def _manifest(

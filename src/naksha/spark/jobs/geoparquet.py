@@ -24,7 +24,7 @@ BBOX: Final = "bbox"
 EDGES: Final = ("xmin", "ymin", "xmax", "ymax")
 BOX: Final = pa.struct([pa.field(name, pa.float64()) for name in EDGES])
 """Covering of a geometry, by whose statistics readers skip row groups."""
-ROW_GROUP_ROWS: Final = 10_000
+_ROW_GROUP_ROWS: Final = 10_000
 """Rows are in spatial order, so a row group covers a small area; a few thousand rows are enough for
 columns to compress well."""
 ABOUT: Final = "naksha"
@@ -86,7 +86,7 @@ class GeoParquetFile:
         schema: pa.Schema,
         about: Mapping[str, str] | None = None,
         *,
-        row_group_rows: int = ROW_GROUP_ROWS,
+        row_group_rows: int = _ROW_GROUP_ROWS,
     ) -> None:
         """Create a file; `about` is additional metadata by key."""
         self.path = path
@@ -148,7 +148,7 @@ class GeoParquetFile:
         shapes = batch.column(GEOMETRY).drop_null()
         if len(shapes) == 0:
             return
-        types = wkb_types(shapes)
+        types = _wkb_types(shapes)
         self._types.update(np.unique(types).tolist())
         boxes = batch.column(BBOX).drop_null()
         if len(boxes) == 0:
@@ -168,7 +168,7 @@ def type_name(type_: int) -> str:
     return _TYPES[type_ % _Z] + (" Z" if type_ > _Z else "")
 
 
-def wkb_types(shapes: pa.Array) -> npt.NDArray[np.uint32]:
+def _wkb_types(shapes: pa.Array) -> npt.NDArray[np.uint32]:
     """Return the types of geometries in little-endian WKB without nulls.
 
     A type is a 4-byte integer after the first byte of a geometry.
@@ -194,7 +194,7 @@ def written_by_number(
     """Write rows, which are grouped by number, to one file per number; yield each closed file."""
     number, file = -1, None
     for rows, numbers in batches:
-        for each, start, length in runs_of(numbers):
+        for each, start, length in _runs_of(numbers):
             if file is None or each != number:
                 if file is not None:
                     file.close()
@@ -206,7 +206,7 @@ def written_by_number(
         yield number, file
 
 
-def runs_of(numbers: npt.NDArray[Any]) -> Iterator[tuple[int, int, int]]:
+def _runs_of(numbers: npt.NDArray[Any]) -> Iterator[tuple[int, int, int]]:
     """Yield number, start and length of each run of equal numbers."""
     if len(numbers) == 0:
         return

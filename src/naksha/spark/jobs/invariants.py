@@ -177,7 +177,7 @@ def _qrids(
 
 # ---- Each state by itself ------------------------------------------------------------------------
 
-ALONE: Final = (
+_ALONE: Final = (
     InvariantRule(
         Invariant.INTERVAL,
         "txn_next <> 0 AND txn_next < txn",
@@ -241,7 +241,7 @@ def check_states(states: DataFrame, storage: StorageIdentity, collection: str) -
         "i", f.expr("try_cast(regexp_extract(uuid, ':([0-9]+)$', 1) AS bigint)")
     )
     given = {"home": _home(storage, collection), "document": f.expr(document)}
-    problems = f.expr(f"concat({_problems(ALONE)}, {_namespace()})")
+    problems = f.expr(f"concat({_problems(_ALONE)}, {_namespace()})")
     return numbered.withColumns(given).select(*_LINE, *_STATE, "i", problems.alias("alone"))
 
 
@@ -301,7 +301,7 @@ BEFORE: Final = {
     " AND version = p_version, false)",
 }
 """Conditions on a state and its predecessor (`p_`) that the rules below use."""
-LINKED: Final = {
+_LINKED: Final = {
     "is_last": "n_uuid IS NULL",
     "is_first": "p_uuid IS NULL",
     "is_next": "p_uuid IS NOT NULL AND is_step",
@@ -393,7 +393,7 @@ def check_chains(states: DataFrame) -> DataFrame:
     single = states.selectExpr("*", f"{again} AS is_backup").where("NOT is_backup")
     before = [f"lag({name}) {in_order} AS p_{name}" for name in _STATE if name != "id"]
     linked = single.selectExpr("*", *before, f"lead(uuid) {in_order} AS n_uuid")
-    for named in (BEFORE, LINKED):
+    for named in (BEFORE, _LINKED):
         linked = linked.selectExpr("*", *(f"{text} AS {name}" for name, text in named.items()))
     own = linked.where(f"overlay = {MAIN} OR txn > base")
     problems = f"concat(alone, {_problems(FOLLOWING)}) AS problems"

@@ -110,14 +110,14 @@ def _paths(
     moved = _moved(pairs)
     documents = zip(_documents(pairs, "old"), _documents(pairs, "new"), strict=True)
     for n, (old, new), has_moved in zip(both, documents, moved, strict=True):
-        paths[n] = changed_places(old, new, moved=bool(has_moved))
+        paths[n] = _changed_places(old, new, moved=bool(has_moved))
         # The feature may be the same again after several states, or after one transaction that
         # changed it and changed it back.
         is_change[n] = bool(paths[n])
     return paths, is_change
 
 
-def changed_places(old: dict[str, Any], new: dict[str, Any], *, moved: bool) -> list[str]:
+def _changed_places(old: dict[str, Any], new: dict[str, Any], *, moved: bool) -> list[str]:
     """Return the paths at which two features without geometries differ.
 
     If the new feature has no tags or no `crid`, these count as unchanged.

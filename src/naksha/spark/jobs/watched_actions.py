@@ -14,7 +14,7 @@ from naksha.spark.jobs.frame import JobProgress
 from naksha.spark.runtime.failures import ours
 
 T = TypeVar("T")
-LOOK_SECONDS: Final = 0.2
+_LOOK_SECONDS: Final = 0.2
 
 
 def watched(spark: SparkSession, progress: JobProgress, name: str, action: Callable[[], T]) -> T:
@@ -46,7 +46,7 @@ def watched(spark: SparkSession, progress: JobProgress, name: str, action: Calla
         # Repeated, because the action may currently be between two Spark jobs.
         while thread.is_alive():
             context.cancelJobGroup(group)
-            thread.join(LOOK_SECONDS)
+            thread.join(_LOOK_SECONDS)
         raise
     if failure:
         raise ours(failure[0])
@@ -58,7 +58,7 @@ def _watch(
 ) -> None:
     done = total = 0
     while thread.is_alive():
-        thread.join(LOOK_SECONDS)
+        thread.join(_LOOK_SECONDS)
         known, finished = _tasks(context, group)
         if known != total:
             total, done = known, 0

@@ -52,7 +52,7 @@ from naksha.spark.source.write import applied_job
 from naksha.spi.jobs.messages import DoneMessage, FailedMessage, JobMessage
 
 STARTING: Final = "starting Spark"
-UNFORESEEN: Final = "The job failed unexpectedly; see its log for the reason"
+_UNFORESEEN: Final = "The job failed unexpectedly; see its log for the reason"
 _CANCEL: Final = object()
 _UNSURE: Final = frozenset(kind.code for kind in (Cancelled, Unavailable, TimedOut, OutcomeUnknown))
 """Errors that may be raised after the transaction was applied."""
@@ -181,7 +181,7 @@ class JobRun:
         found = failure_of(error)
         if found is None:
             traceback.print_exception(error, file=sys.stderr)
-            found = FailedMessage(NakshaError.code, UNFORESEEN)
+            found = FailedMessage(NakshaError.code, _UNFORESEEN)
         return found
 
     def _settled(

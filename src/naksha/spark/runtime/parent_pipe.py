@@ -55,13 +55,13 @@ class ParentPipe:
             if select.select([self._pipe], [], [], left)[0]:
                 data = os.read(self._pipe, _BYTES)
                 if not data:
-                    end_at_once()
+                    _end_at_once()
                 self._unread += data
             elif left == 0:
-                end_at_once()
+                _end_at_once()
 
 
-def end_at_once() -> NoReturn:
+def _end_at_once() -> NoReturn:
     """Kill this process and all its children.
 
     Nothing is cleaned up: another process may have started the same job again, and leftover staged

@@ -20,7 +20,7 @@ from naksha.spi.jobs.messages import (
 )
 from naksha.spi.jobs.reports import fitting
 
-PAUSE_SECONDS: Final = 0.2
+_PAUSE_SECONDS: Final = 0.2
 """Minimum interval between two reports of a count."""
 _AROUND_BYTES: Final = 1_000
 """Upper bound for the size of the last line without its report."""
@@ -53,7 +53,7 @@ class LineProgress:
         """Add to the count of the phase; it is reported at most a few times a second."""
         with self._lock:
             self._done += count
-            if time.monotonic() - self._told_at >= PAUSE_SECONDS:
+            if time.monotonic() - self._told_at >= _PAUSE_SECONDS:
                 self._report_progress()
         self.check()
 

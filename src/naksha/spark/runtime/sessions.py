@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 LOCAL: Final = "local[*]"
 LOOPBACK: Final = "127.0.0.1"
 _HERE: Final = (LOOPBACK, "localhost", "::1")
-NEEDED: Final = {
+_NEEDED: Final = {
     # Without it Spark rejects readers that accept filters.
     "spark.sql.python.filterPushdown.enabled": "true",
 }
@@ -26,7 +26,7 @@ _LOCATIONS: Final = "(?i:storage)"
 """Storage locations are redacted because they may contain passwords."""
 TIME_ZONE: Final = "spark.sql.session.timeZone"
 UTC: Final = "UTC"
-WISHED: Final = {
+_WISHED: Final = {
     # Results must not depend on the machine.
     TIME_ZONE: UTC,
     "spark.ui.enabled": "false",
@@ -35,7 +35,7 @@ WISHED: Final = {
     "spark.sql.adaptive.enabled": "true",
 }
 """Defaults of a session that `session` creates."""
-NEARBY: Final = {
+_NEARBY: Final = {
     "spark.driver.host": LOOPBACK,
     "spark.driver.bindAddress": LOOPBACK,
     # Spark's default of 200 is meant for clusters.
@@ -65,7 +65,7 @@ def session(
     if is_new:
         # Further sessions of the same context inherit these.
         session_settings |= {
-            **NEEDED,
+            **_NEEDED,
             REDACTION: _redacting(session_settings.get(REDACTION, _REDACTED_BY_SPARK)),
         }
     for key, value in session_settings.items():
@@ -77,13 +77,13 @@ def session(
 def default_settings(master: str) -> dict[str, str]:
     """Return the default settings of a session with a master."""
     is_here = master.startswith("local") or urlsplit(master).hostname in _HERE
-    return {**WISHED, **(NEARBY if is_here else {})}
+    return {**_WISHED, **(_NEARBY if is_here else {})}
 
 
 def set_up(spark: SparkSession) -> SparkSession:
     """Configure a session for the format `naksha`, which Spark discovers by `pyspark_naksha`."""
     regex = spark.conf.get(REDACTION, _REDACTED_BY_SPARK)
-    for key, value in {**NEEDED, REDACTION: _redacting(regex)}.items():
+    for key, value in {**_NEEDED, REDACTION: _redacting(regex)}.items():
         if spark.conf.get(key, None) != value:
             spark.conf.set(key, value)
     return spark

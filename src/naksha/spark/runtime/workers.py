@@ -6,7 +6,7 @@ import gc
 import sys
 from typing import Any, Final
 
-DAEMON: Final = "pyspark.daemon"
+_DAEMON: Final = "pyspark.daemon"
 """Main module of the workers, which run one task after the other."""
 
 _known = 0
@@ -19,7 +19,7 @@ def spare_modules() -> None:
     take a tenth of a second, longer than many tasks.
     """
     spec = getattr(sys.modules["__main__"], "__spec__", None)
-    if spec is not None and spec.name == DAEMON:
+    if spec is not None and spec.name == _DAEMON:
         gc.callbacks.append(_collected)
 
 

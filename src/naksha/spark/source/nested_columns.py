@@ -12,15 +12,15 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 Kinds: TypeAlias = tuple[type[DataType], ...]
 
 
-def has_kind(type_: DataType, kinds: Kinds) -> bool:
+def _has_kind(type_: DataType, kinds: Kinds) -> bool:
     """Whether a value of the type is of one of the kinds, or may contain such a value."""
     if isinstance(type_, kinds):
         return True
     if isinstance(type_, ArrayType):
-        return has_kind(type_.elementType, kinds)
+        return _has_kind(type_.elementType, kinds)
     if isinstance(type_, MapType):
-        return has_kind(type_.valueType, kinds)
-    return isinstance(type_, StructType) and any(has_kind(each.dataType, kinds) for each in type_)
+        return _has_kind(type_.valueType, kinds)
+    return isinstance(type_, StructType) and any(_has_kind(each.dataType, kinds) for each in type_)
 
 
 def changed(
@@ -30,7 +30,7 @@ def changed(
 
     A value whose type cannot contain any of them is returned unchanged.
     """
-    if not has_kind(type_, kinds):
+    if not _has_kind(type_, kinds):
         return value
     rebuilt = _changed_inside(value, type_, kinds, change)
     return change(rebuilt, type_) if isinstance(type_, kinds) else rebuilt
@@ -39,10 +39,10 @@ def changed(
 def _changed_inside(
     value: Column, type_: DataType, kinds: Kinds, change: Callable[[Column, DataType], Column]
 ) -> Column:
-    if isinstance(type_, ArrayType) and has_kind(type_.elementType, kinds):
+    if isinstance(type_, ArrayType) and _has_kind(type_.elementType, kinds):
         element = type_.elementType
         return F.transform(value, lambda each: changed(each, element, kinds, change))
-    if isinstance(type_, MapType) and has_kind(type_.valueType, kinds):
+    if isinstance(type_, MapType) and _has_kind(type_.valueType, kinds):
         inside = type_.valueType
         return F.transform_values(value, lambda _, each: changed(each, inside, kinds, change))
     if isinstance(type_, StructType):

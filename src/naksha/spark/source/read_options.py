@@ -95,7 +95,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         )
     _check(options, (*READ, COLUMNS))
     return ReadOptions(
-        existing_storage_ref(options),
+        _existing_storage_ref(options),
         needed(options, "collection"),
         options.get("version", HEAD),
         query_of(options),
@@ -119,7 +119,7 @@ def stream_options(options: Mapping[str, str]) -> StreamOptions:
         )
     _check(options, STREAM)
     return StreamOptions(
-        existing_storage_ref(options),
+        _existing_storage_ref(options),
         needed(options, "collection"),
         options[STARTING],
         options.get("branch", MAIN_BRANCH),
@@ -144,7 +144,7 @@ def _check(options: Mapping[str, str], known: tuple[str, ...]) -> None:
         )
 
 
-def existing_storage_ref(options: Mapping[str, str]) -> StorageRef:
+def _existing_storage_ref(options: Mapping[str, str]) -> StorageRef:
     """Return the location of the storage to read."""
     place = storage_ref_of(options)
     check_file_exists(place)

@@ -34,7 +34,7 @@ from naksha.spark.source.write_options import WriteOptions, options_of
 from naksha.spi.staging import AppliedWrite, StagedWrite, WriteMode, check_write
 from naksha.versioning.version_refs import MAIN_BRANCH
 
-JSON_COLUMNS: Final = ("properties", "members")
+_JSON_COLUMNS: Final = ("properties", "members")
 _AS_JSON: Final = {"timeZone": UTC, "ignoreNullFields": "true"}
 """Independent of the settings of the session."""
 
@@ -80,7 +80,7 @@ def write(
     before = applied_job(shared_storage(place), staged.job, info.id, branch)
     if before is not None:
         return before
-    written = with_json(frame)
+    written = _with_json(frame)
     check_columns(written.schema)
     set_up(frame.sparkSession)
     options = options_of(WriteOptions(place, staged, branch))
@@ -122,7 +122,7 @@ def _written(
     return msgspec.structs.replace(done, repeated=False)
 
 
-def with_json(frame: DataFrame) -> DataFrame:
+def _with_json(frame: DataFrame) -> DataFrame:
     """Convert structs, maps and variants in the columns of JSON to JSON texts.
 
     Fields and entries that are null or NaN are omitted, and infinite ones are rejected. The content
@@ -131,7 +131,7 @@ def with_json(frame: DataFrame) -> DataFrame:
     texts = {
         field.name: _json(field, frame.columns)
         for field in frame.schema.fields
-        if field.name in JSON_COLUMNS
+        if field.name in _JSON_COLUMNS
         and isinstance(field.dataType, StructType | MapType | VariantType)
     }
     return frame.withColumns(texts) if texts else frame

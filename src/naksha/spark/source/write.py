@@ -37,8 +37,8 @@ from naksha.spi.storage import Storage
 from naksha.versioning.lines import line_of
 from naksha.versioning.version_refs import MAIN_BRANCH
 
-QUERY_ID: Final = "sql.streaming.queryId"
-BATCH_ID: Final = "streaming.sql.batchId"
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
 """Local properties with the id of the stream, which survives a restart from its checkpoint, and
 the number of the batch."""
 Messages = Sequence[WriterCommitMessage | None]
@@ -87,8 +87,8 @@ class FeatureStreamWriter(DataSourceStreamArrowWriter):
         # another query with the same name would have its batches taken for repetitions.
         known_by = [
             *filter(None, [self._name]),
-            _local_property(QUERY_ID),
-            _local_property(BATCH_ID),
+            _local_property(_QUERY_ID),
+            _local_property(_BATCH_ID),
         ]
         job = "-".join(known_by)
         return StagedMessage(job, stage(self._options.of_job(job), iterator))

@@ -36,7 +36,7 @@ from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.read.statements import indices_of, is_unselective, sources_of
 from naksha.sqlite.sql import queries, sql
 
-SPLIT_ROWS: Final = 50_000
+_SPLIT_ROWS: Final = 50_000
 """Approximate number of states that one split reads."""
 BATCH_ROWS: Final = 8_192
 _LONG: Final = frozenset({"geometry", "feature", "properties", "members", "tags"})
@@ -142,7 +142,7 @@ def _layered(
             if _is_few(connection, "naksha_head", t, payload.query):
                 continue
             text = sql("split_ids", table="naksha_head")
-            ends.update(row[0] for row in connection.execute(text, (t, SPLIT_ROWS)))
+            ends.update(row[0] for row in connection.execute(text, (t, _SPLIT_ROWS)))
     first = None
     for end in sorted(ends):
         yield msgspec.structs.replace(payload, first=first, end=end)
@@ -181,7 +181,7 @@ def _ranges(
     table = f"naksha_{payload.source}"
     if payload.query.ids is None and not _is_few(connection, table, c.t, payload.query):
         text = sql("split_ids", table=table)
-        for (end,) in connection.execute(text, (c.t, SPLIT_ROWS)):
+        for (end,) in connection.execute(text, (c.t, _SPLIT_ROWS)):
             yield msgspec.structs.replace(payload, first=first, end=end)
             first = end
     yield msgspec.structs.replace(payload, first=first)
@@ -193,7 +193,7 @@ def _is_few(connection: sqlite3.Connection, table: str, t: int, query: Query) ->
         return False
     end = limits.INT8_MAX if query.txn_to is None else query.txn_to
     bounds = [max(0, min(txn, limits.INT8_MAX)) for txn in (query.txn_from, end)]
-    row = connection.execute(sql("split_few", table=table), (t, *bounds, SPLIT_ROWS)).fetchone()
+    row = connection.execute(sql("split_few", table=table), (t, *bounds, _SPLIT_ROWS)).fetchone()
     return bool(row[0])
 
 
@@ -201,7 +201,7 @@ def _history(
     connection: sqlite3.Connection, c: CollectionRow, payload: SplitPayload, after: int
 ) -> Iterator[SplitPayload]:
     """Split the history by the end of its states into ranges of about the same size."""
-    bounds = (c.t, after, payload.published, SPLIT_ROWS)
+    bounds = (c.t, after, payload.published, _SPLIT_ROWS)
     for (until,) in connection.execute(queries()["split_ends"], bounds).fetchall():
         if after < until < payload.published:
             yield msgspec.structs.replace(payload, after=after, until=until)

@@ -22,7 +22,7 @@ from naksha.sqlite.connection.errors import translated
 from naksha.sqlite.sql import queries
 from naksha.sqlite.write.states import stored_geometries_of
 
-RENEWED_MS: Final = STAGING_LEASE_SECONDS * 1000 // 10
+_RENEWED_MS: Final = STAGING_LEASE_SECONDS * 1000 // 10
 """Time after which an addition renews the lease of its job."""
 
 
@@ -84,7 +84,7 @@ class SqliteStagingAttempt:
             )
             self._connection.execute(queries()["commit"])
         now_ms = self._clock()
-        if now_ms - self._renewed_ms >= RENEWED_MS:
+        if now_ms - self._renewed_ms >= _RENEWED_MS:
             self._files.renew(self._job, now_ms)
             self._renewed_ms = now_ms
         return len(prepared)

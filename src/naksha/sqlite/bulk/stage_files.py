@@ -21,8 +21,8 @@ from naksha.model.errors import Unavailable
 from naksha.model.limits import STAGING_LEASE_SECONDS
 from naksha.spi.staging import StagedPart, not_staged
 
-DIRECTORY: Final = "-staging"
-SUFFIX: Final = ".stage"
+_DIRECTORY: Final = "-staging"
+_SUFFIX: Final = ".stage"
 _ATTEMPTS_MAX: Final = 10
 """Attempts to create a file: the directory may be removed in between, with its last file."""
 
@@ -33,11 +33,11 @@ class StagingFiles:
     def __init__(self, storage: Path) -> None:
         # Resolve links, so that all processes find the same directory.
         real = storage.resolve()
-        self._directory = real.with_name(real.name + DIRECTORY)
+        self._directory = real.with_name(real.name + _DIRECTORY)
 
     def new(self, job: str) -> tuple[Path, IO[bytes]]:
         """Create a file for a job; return its path and a handle that locks it until closed."""
-        path = self._directory / f"{_key(job)}-{secrets.token_hex(8)}{SUFFIX}"
+        path = self._directory / f"{_key(job)}-{secrets.token_hex(8)}{_SUFFIX}"
         for _ in range(_ATTEMPTS_MAX):
             self._directory.mkdir(exist_ok=True)
             with suppress(FileNotFoundError):
@@ -80,7 +80,7 @@ class StagingFiles:
     def _files(self, start: str) -> Iterator[Path]:
         with suppress(FileNotFoundError), os.scandir(self._directory) as found:
             for each in found:
-                if each.name.startswith(start) and each.name.endswith(SUFFIX):
+                if each.name.startswith(start) and each.name.endswith(_SUFFIX):
                     yield Path(each.path)
 
     def _tidy(self) -> None:

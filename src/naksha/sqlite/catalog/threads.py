@@ -32,8 +32,8 @@ Work = Callable[[sqlite3.Connection], T]
 GROUP_MAX: Final = 256
 """Maximum number of operations that are committed together."""
 READERS_MAX: Final = 4
-POLL_S_MIN: Final = 0.0002
-POLL_S_MAX: Final = 0.005
+_POLL_S_MIN: Final = 0.0002
+_POLL_S_MAX: Final = 0.005
 """Bounds of the pause between attempts to get the write lock from another process: much shorter
 than in SQLite's own busy handler, because a commit takes less than a millisecond."""
 _NOTHING_WRITTEN: Final = ("SQLITE_FULL", "SQLITE_BUSY", "SQLITE_READONLY")
@@ -139,7 +139,7 @@ class CatalogWriter:
     def _begin(self) -> None:
         """Begin a transaction, polling for the write lock while another process holds it."""
         deadline = time.monotonic() + self._busy_s
-        pause_s = POLL_S_MIN
+        pause_s = _POLL_S_MIN
         while True:
             try:
                 self._connection.execute(sql("begin"))
@@ -149,7 +149,7 @@ class CatalogWriter:
             else:
                 return
             time.sleep(pause_s * (0.5 + random.random()))  # noqa: S311 - jitter
-            pause_s = min(pause_s * 1.5, POLL_S_MAX)
+            pause_s = min(pause_s * 1.5, _POLL_S_MAX)
 
     def _carry_out_one(self, job: _CatalogCall[Any], *, is_alone: bool) -> None:
         """Run one job; keep its own error in the job.

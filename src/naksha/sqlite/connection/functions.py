@@ -27,12 +27,12 @@ _decode_test = msgspec.json.Decoder(PropertyTest).decode
 def add_functions(connection: sqlite3.Connection) -> None:
     """Register the functions on a connection."""
     connection.create_function("naksha_holds", 2, holds, deterministic=True)
-    connection.create_function("naksha_has_text", 2, has_text, deterministic=True)
+    connection.create_function("naksha_has_text", 2, _has_text, deterministic=True)
     connection.create_function("naksha_member", 2, member, deterministic=True)
     connection.create_function("naksha_key", 2, key, deterministic=True)
-    connection.create_function("naksha_id_hash", 1, hash_start, deterministic=True)
-    connection.create_function("naksha_same_geometry", 2, same_geometry, deterministic=True)
-    connection.create_function("naksha_is_readable", 1, is_readable, deterministic=True)
+    connection.create_function("naksha_id_hash", 1, _hash_start, deterministic=True)
+    connection.create_function("naksha_same_geometry", 2, _same_geometry, deterministic=True)
+    connection.create_function("naksha_is_readable", 1, _is_readable, deterministic=True)
 
 
 def holds(jsondata: bytes, test: str) -> bool:
@@ -40,7 +40,7 @@ def holds(jsondata: bytes, test: str) -> bool:
     return holds_of(decode_feature(jsondata), _test(test))
 
 
-def has_text(text: str | None, part: str) -> bool:
+def _has_text(text: str | None, part: str) -> bool:
     """Return whether a text contains another one, ignoring case; SQLite folds ASCII only."""
     return text is not None and part.lower() in text.lower()
 
@@ -71,7 +71,7 @@ def _plain(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def same_geometry(text: bytes | None, wkb: bytes | None) -> bool:
+def _same_geometry(text: bytes | None, wkb: bytes | None) -> bool:
     """Return whether GeoJSON and WKB are the same geometry, coordinate by coordinate."""
     if text is None or wkb is None:
         return text is None and wkb is None
@@ -81,7 +81,7 @@ def same_geometry(text: bytes | None, wkb: bytes | None) -> bool:
         return False
 
 
-def is_readable(jsondata: bytes) -> bool:
+def _is_readable(jsondata: bytes) -> bool:
     """Return whether a stored document can be parsed without repair."""
     try:
         msgspec.json.decode(jsondata)
@@ -90,7 +90,7 @@ def is_readable(jsondata: bytes) -> bool:
     return not is_deep(jsondata)
 
 
-def hash_start(id: bytes) -> str:
+def _hash_start(id: bytes) -> str:
     """Return the first 8 digits of an id's hash; see `Part`."""
     return id_hash(id.decode("utf-8", "replace"))[:8]
 

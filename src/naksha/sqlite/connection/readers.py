@@ -22,7 +22,7 @@ READERS_MAX: Final = 8
 WAIT_S: Final = 30.0
 """Timeout for getting a connection: a caller that holds all of them would wait for ever."""
 
-INTERRUPT_AGAIN_S: Final = 0.05
+_INTERRUPT_AGAIN_S: Final = 0.05
 
 
 class PoolExhausted(Unavailable):
@@ -61,7 +61,7 @@ class ReadSnapshot:
             while not task.done():
                 self._connection.interrupt()
                 with suppress(asyncio.CancelledError):
-                    await asyncio.wait([task], timeout=INTERRUPT_AGAIN_S)
+                    await asyncio.wait([task], timeout=_INTERRUPT_AGAIN_S)
             if not task.cancelled():
                 task.exception()  # Retrieve it, so that asyncio does not log it as never retrieved.
             raise

@@ -12,7 +12,7 @@ _UNDECODABLE: Final = "Could not decode to UTF-8"
 """Start of the error message of the `sqlite3` module; the error has no code."""
 
 
-def decode_with_replacement(text: bytes) -> str:
+def _decode_with_replacement(text: bytes) -> str:
     """Decode a text, replacing bytes that are not UTF-8 with U+FFFD."""
     return text.decode("utf-8", "replace")
 
@@ -65,7 +65,7 @@ class TolerantCursor(sqlite3.Cursor):
 
     def _tolerate(self, error: sqlite3.OperationalError) -> None:
         """Switch the connection to decoding with replacement; raise any other error."""
-        tolerant = self.connection.text_factory is decode_with_replacement
+        tolerant = self.connection.text_factory is _decode_with_replacement
         if tolerant or not str(error).startswith(_UNDECODABLE):
             raise error
-        self.connection.text_factory = decode_with_replacement
+        self.connection.text_factory = _decode_with_replacement

@@ -27,7 +27,7 @@ from naksha.sqlite.write.writer import WriterThread
 T = TypeVar("T")
 ROWS_MAX: Final = 10_000
 """Maximum number of rows deleted in one step."""
-TRASH: Final = {
+_TRASH: Final = {
     "naksha_head": ("naksha_box", "naksha_tag"),
     "naksha_del": (),
     "naksha_hst": ("naksha_past", "naksha_past_tag"),
@@ -35,7 +35,7 @@ TRASH: Final = {
 """Tables of rows, each with its dependent tables that no trigger empties."""
 PAGES_MAX: Final = 2_000
 """Maximum number of free pages cut off the file in one step."""
-SAMPLE_MAX: Final = 20_000
+_SAMPLE_MAX: Final = 20_000
 """Number of features whose sizes are sampled."""
 
 
@@ -195,7 +195,7 @@ def _empty_trash(connection: sqlite3.Connection) -> bool:
     row = connection.execute(queries()["trash_next"]).fetchone()
     if row is None:
         return False
-    for table, also in TRASH.items():
+    for table, also in _TRASH.items():
         found = sql("trash_rows", table=table)
         numbers = connection.execute(found, (row[0], ROWS_MAX)).fetchall()
         if numbers:
@@ -237,8 +237,8 @@ def _estimates(connection: sqlite3.Connection, name: str) -> tuple[int, int, int
     if c is None or c.dropped_at:
         return None
     count = _value(connection, "feature_count", c.t)
-    raw, stored = connection.execute(queries()["feature_sizes"], (c.t, SAMPLE_MAX)).fetchone()
-    if count > SAMPLE_MAX:
+    raw, stored = connection.execute(queries()["feature_sizes"], (c.t, _SAMPLE_MAX)).fetchone()
+    if count > _SAMPLE_MAX:
         raw, stored = max(raw or 0, c.byte_size), max(stored or 0, c.compressed_size)
     estimates = (count, raw or 0, stored or 0)
     known = (c.estimated_feature_count, c.byte_size, c.compressed_size)

@@ -16,17 +16,17 @@ from naksha.sqlite.read.printer import Statement, geometry_or_null
 from naksha.sqlite.read.statements import sources_of
 from naksha.sqlite.sql import sql
 
-STATE_BYTES: Final = 1024
+_STATE_BYTES: Final = 1024
 """Assumed size of a state."""
-NUMBERS_MAX: Final = 250_000
+_NUMBERS_MAX: Final = 250_000
 """Maximum number of state numbers that are looked up, including those of past states."""
 
 
 def step_of(levels: Sequence[LayerRows], count: int) -> int:
     """Return n so that every n-th state is sampled for fast statistics of `count` features."""
     last = max(level.collection.next_i for level in levels)
-    wanted = limits.STATISTICS_BYTES_MAX // STATE_BYTES
-    return max(1, -(-count // wanted), -(-last // NUMBERS_MAX)) if count > wanted else 1
+    wanted = limits.STATISTICS_BYTES_MAX // _STATE_BYTES
+    return max(1, -(-count // wanted), -(-last // _NUMBERS_MAX)) if count > wanted else 1
 
 
 def measure(

@@ -22,12 +22,12 @@ APPLICATION_ID: Final = 0x4E616B73
 """`Naks`, in the header of every storage file, so that tools such as `file` can recognize it."""
 SCHEMA_VERSION: Final = 8
 """Number of schema files that have been run on a current storage file."""
-SHARED_VERSION: Final = 7
+_SHARED_VERSION: Final = 7
 """The first schema version in which all collections share their tables."""
-CACHED_STATEMENTS: Final = 512
+_CACHED_STATEMENTS: Final = 512
 BUSY_S: Final = 30.0
 """How long a writer waits for the write lock of another process."""
-WAL_RETRY_S: Final = 0.01
+_WAL_RETRY_S: Final = 0.01
 """Pause between attempts to switch a file to WAL while other processes read it."""
 FORK_BUSY_S: Final = 2.0
 """How long a fork waits for other processes to close the file."""
@@ -41,7 +41,7 @@ _PRAGMAS: Final = (
 _NUMBERS: Final = (
     "one, id, number, former, last_collection, last_overlay, last_table, last_txn, last_ord"
 )
-GUARDED: Final = {
+_GUARDED: Final = {
     "naksha_tx": WRITES,
     "naksha_version": WRITES,
     "naksha_collection": WRITES,
@@ -76,7 +76,7 @@ def connect(path: Path, busy_s: float = BUSY_S, *, read_only: bool = False) -> s
         timeout=busy_s,
         isolation_level=None,
         check_same_thread=False,
-        cached_statements=CACHED_STATEMENTS,
+        cached_statements=_CACHED_STATEMENTS,
         factory=TolerantConnection,
     )
     try:
@@ -125,7 +125,7 @@ def open_file(
                         field="storage",
                     )
                 connection.execute(queries()["auto_vacuum"])
-                use_wal(connection, busy_s)
+                _use_wal(connection, busy_s)
                 found = _create(connection, path, made)
             if storage_id is not None and found != storage_id:
                 raise InvalidArgument(
@@ -134,7 +134,7 @@ def open_file(
                     field="storage_id",
                 )
             if not read_only:
-                use_wal(connection, busy_s)
+                _use_wal(connection, busy_s)
             if _version_of(connection) < SCHEMA_VERSION:
                 check_upgrade(path, read_only=read_only)
                 if _upgrade(connection):
@@ -148,7 +148,7 @@ def open_file(
     return connection, identity
 
 
-def use_wal(connection: sqlite3.Connection, busy_s: float) -> None:
+def _use_wal(connection: sqlite3.Connection, busy_s: float) -> None:
     """Switch the file to WAL, which a copy made by VACUUM INTO is not in.
 
     This needs exclusive access to the file, for which SQLite does not wait, so it is retried here.
@@ -160,7 +160,7 @@ def use_wal(connection: sqlite3.Connection, busy_s: float) -> None:
         except sqlite3.OperationalError as error:
             if not is_busy(error) or time.monotonic() > deadline:
                 raise
-            time.sleep(WAL_RETRY_S)
+            time.sleep(_WAL_RETRY_S)
 
 
 def fork_file(path: Path, made: tuple[str, int], busy_s: float) -> StorageIdentity:
@@ -286,15 +286,15 @@ def _run_schema(connection: sqlite3.Connection, known: int) -> None:
         if number > known:
             for statement in statements_of(script):
                 connection.execute(statement)
-        if number == SHARED_VERSION > known:
+        if number == _SHARED_VERSION > known:
             move_collections(connection)
-    if 0 < known < SHARED_VERSION:
+    if 0 < known < _SHARED_VERSION:
         add_views(connection)
     connection.execute(sql("schema_version_set", value=str(SCHEMA_VERSION)))
 
 
 def _guard_all(connection: sqlite3.Connection) -> None:
-    for table, operations in GUARDED.items():
+    for table, operations in _GUARDED.items():
         guard(connection, table, operations)
 
 

@@ -33,7 +33,7 @@ _NOWHERE: Final = (1000.0,) * 4
 
 def add_view(connection: sqlite3.Connection, c: CollectionRow) -> None:
     """Create the view that has the collection's name, unless it exists."""
-    if has_view(connection, c):
+    if _has_view(connection, c):
         return
     if connection.execute(queries()["view_exists"], (c.id,)).fetchone()[0]:
         raise InvalidArgument(
@@ -47,7 +47,7 @@ def add_view(connection: sqlite3.Connection, c: CollectionRow) -> None:
         connection.execute(statement)
 
 
-def has_view(connection: sqlite3.Connection, c: CollectionRow) -> bool:
+def _has_view(connection: sqlite3.Connection, c: CollectionRow) -> bool:
     """Return whether the collection has a view that `add_view` created."""
     row = connection.execute(queries()["view_is_ours"], (c.id, _trigger(c, "insert"))).fetchone()
     return bool(row[0])
@@ -55,7 +55,7 @@ def has_view(connection: sqlite3.Connection, c: CollectionRow) -> bool:
 
 def drop_view(connection: sqlite3.Connection, c: CollectionRow) -> None:
     """Drop the view of a collection, if it has one."""
-    if has_view(connection, c):
+    if _has_view(connection, c):
         connection.execute(sql("view_drop", view=ident(c.id)))
 
 

@@ -265,7 +265,7 @@ class SqliteSession(SessionReader, CheckedSession):
         known = self._resolved[collection]
 
         def write(transaction: WriteTransaction) -> list[WriteOutcome]:
-            check_unchanged(transaction, known)
+            _check_unchanged(transaction, known)
             return [
                 outcome
                 for batch, of in zip(batches, shapes, strict=True)
@@ -281,7 +281,7 @@ class SqliteSession(SessionReader, CheckedSession):
         known = self._resolved[collection]
 
         def purge(transaction: WriteTransaction) -> list[WriteOutcome]:
-            check_unchanged(transaction, known)
+            _check_unchanged(transaction, known)
             return writes.purge(transaction, collection, ids)
 
         return await self._step(purge)
@@ -344,7 +344,7 @@ class InSession(SessionReader):
         return await self._session._look(work)
 
 
-def check_unchanged(transaction: WriteTransaction, known: CollectionRow) -> None:
+def _check_unchanged(transaction: WriteTransaction, known: CollectionRow) -> None:
     """Refuse to write to a collection that was changed or dropped since it was resolved."""
     try:
         now = layers.collection_on(transaction.connection, transaction.layers, known.id)

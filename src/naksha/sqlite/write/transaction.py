@@ -20,7 +20,7 @@ from naksha.sqlite.sql import queries
 
 Box = tuple[float, float, float, float]
 INT8_MAX: Final = limits.INT8_MAX
-TABLE_NUMBER_MAX: Final = 2**22 - 1
+_TABLE_NUMBER_MAX: Final = 2**22 - 1
 """Largest table number: the float32 R*Trees store it exactly, and also with half a number added."""
 
 
@@ -193,9 +193,9 @@ class WriteTransaction:
         A repeated transaction may get another one, because callers do not see it.
         """
         number: int = self.connection.execute(queries()["take_table"]).fetchone()[0]
-        if number > TABLE_NUMBER_MAX:
+        if number > _TABLE_NUMBER_MAX:
             raise LimitExceeded(
-                f"All {TABLE_NUMBER_MAX} table numbers of the file are used, including those of "
+                f"All {_TABLE_NUMBER_MAX} table numbers of the file are used, including those of "
                 "deleted collections; use another file"
             )
         return number

@@ -32,16 +32,16 @@ from naksha.sqlite.sql import queries
 from naksha.sqlite.write.transaction import INT8_MAX, AllocatedNumbers, WriteTransaction, publish
 
 T = TypeVar("T")
-GRACE_S: Final = 0.005
+_GRACE_S: Final = 0.005
 """How long the active transaction may be idle while others wait."""
-GRACE_ALONE_S: Final = 0.2
+_GRACE_ALONE_S: Final = 0.2
 """The same while no job waits in this process; another process may be waiting."""
 GRACE_LONG_S: Final = 5.0
 """The same for a transaction that keeps its place."""
 GROUP_MAX: Final = 256
-GROUP_S: Final = 0.02
+_GROUP_S: Final = 0.02
 """Maximum number of transactions committed together, and maximum wait of the first of them."""
-LOOK_UP_INSTRUCTIONS: Final = 100_000
+_LOOK_UP_INSTRUCTIONS: Final = 100_000
 """Number of SQLite VM instructions (some milliseconds) between checks for a cancelled caller."""
 
 Kind = Literal["step", "look", "commit", "rollback", "task", "close"]
@@ -261,7 +261,7 @@ class WriterThread:
         """Return how many seconds to wait for the next job; None for no limit."""
         if self._inside is None:
             return 0.0 if self._ended else None
-        grace = GRACE_S if self._waiting or self._ended else GRACE_ALONE_S
+        grace = _GRACE_S if self._waiting or self._ended else _GRACE_ALONE_S
         inside = self._inside
         if inside.holds_writer and not any(job.is_within(inside) for job in self._waiting):
             grace = GRACE_LONG_S
@@ -285,7 +285,7 @@ class WriterThread:
                 job.future.set_result(result)
         self._idle_since = time.monotonic()
         if self._ended and (
-            len(self._ended) >= GROUP_MAX or self._idle_since - self._group_since > GROUP_S
+            len(self._ended) >= GROUP_MAX or self._idle_since - self._group_since > _GROUP_S
         ):
             self._make_room()
 
@@ -313,7 +313,7 @@ class WriterThread:
     @contextmanager
     def _ending_with(self, job: _WriterCall) -> Iterator[None]:
         """Interrupt statements of a cancelled caller, because others wait for the connection."""
-        self._connection.set_progress_handler(lambda: job.is_given_up, LOOK_UP_INSTRUCTIONS)
+        self._connection.set_progress_handler(lambda: job.is_given_up, _LOOK_UP_INSTRUCTIONS)
         try:
             yield
         finally:
@@ -403,7 +403,7 @@ class WriterThread:
                 raise Retryable(
                     f"Other writers changed data that the transaction read; repeat it ({error})"
                 ) from error
-            if comparable_result(again) != comparable_result(result):
+            if _comparable_result(again) != _comparable_result(result):
                 raise Retryable(
                     "Other writers changed data that the transaction read; repeat the transaction"
                 )
@@ -483,10 +483,10 @@ class WriterThread:
             self._connection.execute(queries()["rollback"])
 
 
-def comparable_result(result: object) -> object:
+def _comparable_result(result: object) -> object:
     """Convert the result of a step to a form that can be compared."""
     if isinstance(result, list):
-        return [comparable_result(each) for each in result]
+        return [_comparable_result(each) for each in result]
     if isinstance(result, WriteOutcome):
         return (result.id, result.action, result.uuid, result.version)
     return result

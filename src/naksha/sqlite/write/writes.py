@@ -111,10 +111,10 @@ def _check(
             collection_id=name,
         )
     if lock is not None:
-        check_lock(tables, id_, old, lock)
+        _check_lock(tables, id_, old, lock)
 
 
-def check_lock(tables: CollectionTables, id_: str, old: OldState | None, lock: int | None) -> None:
+def _check_lock(tables: CollectionTables, id_: str, old: OldState | None, lock: int | None) -> None:
     """Check that the state that the client read is still HEAD.
 
     Raises:
@@ -330,7 +330,7 @@ def delete(
     tables = open_tables(transaction, name, ids)
     heads = tables.old("heads", ids)
     for id_, lock in zip(ids, locks, strict=True):
-        check_lock(tables, id_, heads.get(id_), lock)
+        _check_lock(tables, id_, heads.get(id_), lock)
     outcomes = _retained(tables, [id_ for id_ in ids if id_ not in heads], returning)
     olds = sorted((heads[id_] for id_ in ids if id_ in heads), key=lambda old: old.n)
     for start in range(0, len(olds), CHUNK):

@@ -41,7 +41,7 @@ from naksha.versioning.feed.state_reader import (
 )
 from naksha.versioning.lines import Line, line_of_branch
 
-FEATURES_MAX: Final = limits.PAGE_MAX - 1
+_FEATURES_MAX: Final = limits.PAGE_MAX - 1
 """Largest permitted `features_max`; one more is requested to detect whether there are more."""
 
 
@@ -75,7 +75,7 @@ async def read_feed(
     """
     for name, number, most in (
         ("transactions_max", transactions_max, limits.PAGE_MAX),
-        ("features_max", features_max, FEATURES_MAX),
+        ("features_max", features_max, _FEATURES_MAX),
     ):
         if not 1 <= number <= most:
             raise InvalidArgument(f"{name} must be between 1 and {most}, not {number}", field=name)

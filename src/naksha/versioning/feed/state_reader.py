@@ -26,7 +26,7 @@ from naksha.versioning.feed.events import FeatureChange, FeedFilter
 
 CHUNK: Final = 10_000
 """Features looked up at once."""
-FLOORS_MAX: Final = 4
+_FLOORS_MAX: Final = 4
 """How often reading restarts because history expired in the meantime."""
 
 
@@ -62,7 +62,7 @@ class FeedState(msgspec.Struct, frozen=True, gc=False):
         return FeatureChange(collection, self.action, self.state)
 
 
-def feed_state(state: State) -> FeedState:
+def _feed_state(state: State) -> FeedState:
     """Return a state as it was when it was made, without the end that a later state gave it."""
     if may_overflow(state.raw):
         # A subscriber that cannot parse this state would receive it again and again.
@@ -140,7 +140,7 @@ class CollectionFeed:
             TooMany: There are more than `most` changes.
         """
         floor = 0
-        for _ in range(FLOORS_MAX):
+        for _ in range(_FLOORS_MAX):
             kept = self._kept(transactions, floor)
             gone = {each.txn for each in transactions} - {each.txn for each in kept}
             if not kept:
@@ -195,7 +195,7 @@ class CollectionFeed:
         if not self._where.looks_back:
             query = self._own(query)
         page = await self._storage.page(self._collection, query, at)
-        found = [feed_state(state) for state in page.states]
+        found = [_feed_state(state) for state in page.states]
         if self._where.looks_back and found:
             ids = tuple(each.state.id for each in found)
             matching = {each.uuid for each in await self._matching([transaction], ids, limit)}
@@ -284,7 +284,7 @@ class CollectionFeed:
         limited = msgspec.structs.replace(query, limit=most + 1)
         at = AtSeq(kept[-1].seq_number)
         async for states in self._storage.chunks(self._collection, limited, at):
-            found += map(feed_state, states)
+            found += map(_feed_state, states)
         if len(found) > most:
             raise TooManyChanges
         return found

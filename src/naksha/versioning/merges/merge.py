@@ -146,7 +146,7 @@ async def _check_bases(sides: MergeSides) -> None:
     The target was read later and may contain what that merge brought, which then looks like a
     change of its own.
     """
-    bases = await bases_of(sides.source, sides.target, sides.bases)
+    bases = await _bases_of(sides.source, sides.target, sides.bases)
     if not all(base.is_same(bases[name]) for name, base in sides.bases.items()):
         raise Retryable(
             f"Another merge of {sides.source.line.name!r} or {sides.target.line.name!r} was"
@@ -280,10 +280,10 @@ async def sides_of(
     seen = [{info.id for info in await each.storage.collections()} for each in (source, target)]
     scopes = [line.branch.scope for line in about if line.branch is not None]
     names = [n for n in sorted(seen[0] & seen[1]) if all(scope.covers(n) for scope in scopes)]
-    return MergeSides(source, target, await bases_of(source, target, names), revisions)
+    return MergeSides(source, target, await _bases_of(source, target, names), revisions)
 
 
-async def bases_of(source: Place, target: Place, names: Iterable[str]) -> dict[str, MergeBase]:
+async def _bases_of(source: Place, target: Place, names: Iterable[str]) -> dict[str, MergeBase]:
     """Return the merge base of each collection.
 
     It differs between collections: a branch may be limited to some, or be older than a collection,

@@ -16,7 +16,7 @@ from naksha.hub.pipeline.requests import FindStorages, GetVersion
 from naksha.model.errors import NotImplementedHere
 from naksha.model.limits import VIEW_PIN_ATTEMPTS_MAX
 
-PRESENT: Final = ""
+_PRESENT: Final = ""
 """The pin of a layer without versions, or with several: it is read as it is."""
 
 
@@ -29,7 +29,7 @@ async def pins_of(stack: LayerStack, cursor: str | None) -> tuple[str, ...]:
     """
     view_cursor = decode_view_cursor(cursor, len(stack.layers))
     if view_cursor is not None:
-        return view_cursor.pins or (PRESENT,) * len(stack.layers)
+        return view_cursor.pins or (_PRESENT,) * len(stack.layers)
     groups = [await _group(stack, place) for place in range(len(stack.layers))]
     found = await _resolve_versions(stack, groups)
     if len({*groups}) > 1:
@@ -55,7 +55,7 @@ async def _resolve_versions(stack: LayerStack, groups: Sequence[Hashable]) -> tu
     pins: list[str] = []
     for layer, group in zip(stack.layers, groups, strict=True):
         pin = known.get(group) or await _last(stack.event, layer)
-        if pin != PRESENT:
+        if pin != _PRESENT:
             known[group] = pin
         pins.append(pin)
     return tuple(pins)
@@ -65,8 +65,8 @@ async def _last(event: Event, layer: ViewLayer) -> str:
     try:
         version = await layer.send(event, GetVersion(published=True))
     except NotImplementedHere:
-        return PRESENT
-    return PRESENT if version is None else version.ref
+        return _PRESENT
+    return _PRESENT if version is None else version.ref
 
 
 async def storages_of(event: Event, layers: Sequence[ViewLayer]) -> tuple[str, ...]:

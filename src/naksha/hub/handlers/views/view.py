@@ -80,8 +80,8 @@ does."""
 DEFAULT: Final = "default"
 EXTENSION: Final = "extension"
 SUPER: Final = "super"
-TOP: Final = "top"
-ORIGIN: Final = "origin"
+_TOP: Final = "top"
+_ORIGIN: Final = "origin"
 
 
 class ViewType(StrEnum):
@@ -100,11 +100,11 @@ class ViewHandler:
 
     def __init__(self, setup: Setup) -> None:
         properties = setup.connector.properties
-        self._layers = layers_of(properties)
-        kind = view_type_of(properties)
+        self._layers = _layers_of(properties)
+        kind = _view_type_of(properties)
         self._is_layered = kind is not ViewType.UNION
         self._is_merged = kind is ViewType.MERGED
-        self._writes_to_origin = writes_to_origin(properties)
+        self._writes_to_origin = _writes_to_origin(properties)
         self._names_origin = names_origin(properties) or not self._is_layered
 
     @property
@@ -300,7 +300,7 @@ class ViewHandler:
         return FixedVersion(oldest.ref, ",".join(each.line for each in known), oldest.seq_number)
 
 
-def layers_of(properties: dict[str, Any]) -> Sequence[ViewLayer]:
+def _layers_of(properties: dict[str, Any]) -> Sequence[ViewLayer]:
     """Return the configured layers, topmost first."""
     extends = properties.get("extends")
     if isinstance(extends, str) and extends:
@@ -320,7 +320,7 @@ def layers_of(properties: dict[str, Any]) -> Sequence[ViewLayer]:
     return tuple(map(SpaceLayer, ids))
 
 
-def view_type_of(properties: dict[str, Any]) -> ViewType:
+def _view_type_of(properties: dict[str, Any]) -> ViewType:
     """Parse the rule by which the layers are combined."""
     value = properties.get("viewType", ViewType.LAYERED)
     try:
@@ -332,22 +332,22 @@ def view_type_of(properties: dict[str, Any]) -> ViewType:
         ) from None
 
 
-def writes_to_origin(properties: dict[str, Any]) -> bool:
+def _writes_to_origin(properties: dict[str, Any]) -> bool:
     """Whether existing features are written to the space that has them, not to the top."""
-    value = properties.get("writes", TOP)
-    if value not in (TOP, ORIGIN):
+    value = properties.get("writes", _TOP)
+    if value not in (_TOP, _ORIGIN):
         raise InvalidArgument(
-            f"properties.writes is {value!r:.40}; it must be {TOP!r} or {ORIGIN!r}",
+            f"properties.writes is {value!r:.40}; it must be {_TOP!r} or {_ORIGIN!r}",
             field="properties.writes",
         )
-    is_union = view_type_of(properties) is ViewType.UNION and "spaceIds" in properties
-    if value == ORIGIN and not is_union:
+    is_union = _view_type_of(properties) is ViewType.UNION and "spaceIds" in properties
+    if value == _ORIGIN and not is_union:
         raise InvalidArgument(
             "properties.writes can be 'origin' only in a view with spaceIds and the viewType "
             "UNION; writes to any other view go to its top layer",
             field="properties.writes",
         )
-    return bool(value == ORIGIN)
+    return bool(value == _ORIGIN)
 
 
 def names_origin(properties: dict[str, Any]) -> bool:

@@ -48,12 +48,12 @@ class ConfigRequest(NamedTuple):
         return await json_object(self.http)
 
 
-async def config_request_of(request: Request, realm: RealmDep, context: Ctx) -> ConfigRequest:
+async def _config_request_of(request: Request, realm: RealmDep, context: Ctx) -> ConfigRequest:
     """Bundle a request with its realm and context."""
     return ConfigRequest(request, realm, context)
 
 
-ConfigRequestDep = Annotated[ConfigRequest, Depends(config_request_of)]
+ConfigRequestDep = Annotated[ConfigRequest, Depends(_config_request_of)]
 
 
 async def tags_of(if_match: IfMatch = None) -> Collection[str] | None:

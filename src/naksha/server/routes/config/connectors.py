@@ -14,15 +14,15 @@ from naksha.server.routes.config._crud import ConfigRequestDep, ConfigRoutes, Ta
 from naksha.server.routing.declarations import QueryParam, Router
 
 router = Router(tags=["connectors"])
-CONNECTORS: Final = "/hub/connectors"
+_CONNECTORS: Final = "/hub/connectors"
 CONNECTOR: Final = "/hub/connectors/{connector_id}"
-HANDLERS: Final = "/hub/handlers"
+_HANDLERS: Final = "/hub/handlers"
 HANDLER: Final = "/hub/handlers/{connector_id}"
 _connectors: Final = ConfigRoutes(Connector, ConnectorDocument, change_connector)
 
 
-@router.get(CONNECTORS, **_connectors.lists)
-@router.get(HANDLERS, **_connectors.lists)
+@router.get(_CONNECTORS, **_connectors.lists)
+@router.get(_HANDLERS, **_connectors.lists)
 async def list_connectors(
     request: ConfigRequestDep,
     id: Annotated[
@@ -34,13 +34,13 @@ async def list_connectors(
     return await _connectors.listed(request, ids)
 
 
-@router.post(CONNECTORS, **_connectors.makes(status=201))
+@router.post(_CONNECTORS, **_connectors.makes(status=201))
 async def post_connector(request: ConfigRequestDep) -> Response:
     """Create a connector, after testing it."""
     return await _connectors.made(request, 201)
 
 
-@router.post(HANDLERS, **_connectors.makes())
+@router.post(_HANDLERS, **_connectors.makes())
 async def post_handler(request: ConfigRequestDep) -> Response:
     """Create a connector, after testing it."""
     return await _connectors.made(request)

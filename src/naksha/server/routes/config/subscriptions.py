@@ -40,8 +40,8 @@ from naksha.server.routing.declarations import PathParam, Router
 router = Router(tags=["subscriptions"])
 SUBSCRIPTIONS: Final = "/hub/subscriptions"
 SUBSCRIPTION: Final = "/hub/subscriptions/{subscription_id}"
-OF_SPACE: Final = "/hub/spaces/{space_id}/subscriptions"
-ONE_OF_SPACE: Final = "/hub/spaces/{space_id}/subscriptions/{subscription_id}"
+_OF_SPACE: Final = "/hub/spaces/{space_id}/subscriptions"
+_ONE_OF_SPACE: Final = "/hub/spaces/{space_id}/subscriptions/{subscription_id}"
 _subscriptions: Final = ConfigRoutes(Subscription, SubscriptionDocument)
 _MAKES: Final = _subscriptions.makes("The subscription, with its id.", 201)
 _NOW: Final = changes(SubscriptionDocument, "The subscription after the change.")
@@ -229,21 +229,21 @@ async def post_move(subscription_id: Id, request: ConfigRequestDep) -> Response:
 # ---- Of a space, as in the XYZ API ---------------------------------------------------------------
 
 
-@router.get(OF_SPACE, **_subscriptions.lists)
+@router.get(_OF_SPACE, **_subscriptions.lists)
 async def list_of_space(space_id: str, request: ConfigRequestDep) -> Response:
     """List the subscriptions to a space."""
     await _check_active(space_id, request)
     return await _listed(request, space_id)
 
 
-@router.post(OF_SPACE, **_MAKES)
+@router.post(_OF_SPACE, **_MAKES)
 async def post_to_space(space_id: str, request: ConfigRequestDep) -> Response:
     """Subscribe to a space."""
     await _check_active(space_id, request)
     return await _made(request, {**await request.body(), "source": {"spaceId": space_id}})
 
 
-@router.get(ONE_OF_SPACE, **_subscriptions.shows)
+@router.get(_ONE_OF_SPACE, **_subscriptions.shows)
 async def get_of_space(space_id: str, subscription_id: Id, request: ConfigRequestDep) -> Response:
     """Return a subscription to a space."""
     await _check_active(space_id, request)
@@ -251,7 +251,7 @@ async def get_of_space(space_id: str, subscription_id: Id, request: ConfigReques
 
 
 @router.put(
-    ONE_OF_SPACE,
+    _ONE_OF_SPACE,
     responses={**_NOW, 201: _MAKES["responses"][201]},
     openapi_extra=_subscriptions.replaces["openapi_extra"],
 )
@@ -271,7 +271,7 @@ async def put_to_space(
     return await _replaced(subscription_id, request, tags)
 
 
-@router.delete(ONE_OF_SPACE, **_subscriptions.removes)
+@router.delete(_ONE_OF_SPACE, **_subscriptions.removes)
 async def delete_of_space(
     space_id: str, subscription_id: Id, request: ConfigRequestDep, tags: Tags
 ) -> Response:

@@ -90,12 +90,12 @@ _SENT: Final = takes(
 _SENT_ONE: Final = takes((GEO_JSON, FEATURE), (JSON, FEATURE), description="The feature.")
 
 
-async def checked_id(feature_id: str) -> str:
+async def _checked_id(feature_id: str) -> str:
     """Validate the feature id of the path."""
     return check_feature_id(feature_id, field="featureId")
 
 
-FeatureId = Annotated[str, Depends(checked_id)]
+FeatureId = Annotated[str, Depends(_checked_id)]
 IfMatch = Annotated[
     str | None,
     HeaderParam(

@@ -40,8 +40,8 @@ from naksha.server.routing.declarations import PathParam, QueryParam, Router
 from naksha.spi.support.vector_tiles import tile_of
 
 router = Router(tags=["features"])
-SCHEMES: Final = ["quadkey", "web", "tms", "here"]
-EXTENT: Final = 4096
+_SCHEMES: Final = ["quadkey", "web", "tms", "here"]
+_EXTENT: Final = 4096
 """Resolution of the grid of a vector tile."""
 LATITUDE_MAX: Final = 89.99
 """The Mercator projection has no poles."""
@@ -55,7 +55,7 @@ NAMESPACE: Final = ("properties", XYZ)
 )
 async def tile(
     request: SpaceRequestDep,
-    scheme: Annotated[str, PathParam(alias="type", json_schema_extra={"enum": SCHEMES})],
+    scheme: Annotated[str, PathParam(alias="type", json_schema_extra={"enum": _SCHEMES})],
     tile_id: Annotated[
         str,
         PathParam(
@@ -140,7 +140,7 @@ def _state(feature: dict[str, Any]) -> State:
 
 def _edges(place: MapTile, margin: int, **settings: Any) -> VectorTile:
     """Return the tile in Mercator coordinates; a tile in degrees is stretched there."""
-    settings |= {"extent": EXTENT, "buffer": round(margin * EXTENT / TILE_PIXELS)}
+    settings |= {"extent": _EXTENT, "buffer": round(margin * _EXTENT / TILE_PIXELS)}
     if place.mercator:
         return VectorTile.web(place.level, place.x, place.y, **settings)
     box = place.box()
