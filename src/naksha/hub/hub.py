@@ -291,10 +291,12 @@ class Hub:
     async def claimed(self, realm_id: str, entity: StorageObject) -> AsyncIterator[None]:
         """See `StorageClaims.claimed`."""
         self._tenancy.check_allowed(realm_id, entity)
-        places = set(self._tenancy.places(entity))
-        async with self._claims.held(realm_id, places):
+        locations = set(self._tenancy.locations_of(entity))
+        async with self._claims.held(realm_id, locations):
             async for realm, other in self.storages_configured():
-                if realm != realm_id and not places.isdisjoint(self._tenancy.places(other)):
+                if realm != realm_id and not locations.isdisjoint(
+                    self._tenancy.locations_of(other)
+                ):
                     raise location_taken()
             yield
 
@@ -303,8 +305,8 @@ class Hub:
     ) -> StorageObject:
         """See `StorageClaims.proposed`."""
         identity = None if old is None else old.identity
-        known = set() if old is None else set(self._tenancy.places(old))
-        if identity is not None and known == set(self._tenancy.places(entity)):
+        old_locations = set() if old is None else set(self._tenancy.locations_of(old))
+        if identity is not None and old_locations == set(self._tenancy.locations_of(entity)):
             return with_identity(entity, identity)
         avoid = () if identity is None else (identity.id,)
         others = await self._registered(realm_id, entity.id)

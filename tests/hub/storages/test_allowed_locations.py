@@ -198,7 +198,7 @@ def test_a_database_is_the_same_one_with_other_options() -> None:
     tenancy = AllowedLocations(ON_DATABASE)
 
     def places(location: str, **more: Any) -> set[Any]:
-        return set(tenancy.places(a_storage(location, **more)))
+        return set(tenancy.locations_of(a_storage(location, **more)))
 
     same = places("postgresql://db/maps", schema="naksha", poolMax=3)
     assert same == places("postgres://other:pw@DB:5432/maps")

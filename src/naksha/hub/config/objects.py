@@ -113,8 +113,8 @@ class HubObject(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
                 f"The object has {len(self.tags)} tags; the maximum is {limits.CONFIG_TAGS_MAX}",
                 field="tags",
             )
-        for place, tag in enumerate(self.tags):
-            _check_field_text(tag, limits.CONFIG_TAG_BYTES_MAX, f"tags[{place}]")
+        for index, tag in enumerate(self.tags):
+            _check_field_text(tag, limits.CONFIG_TAG_BYTES_MAX, f"tags[{index}]")
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form for clients, without secrets."""
@@ -357,8 +357,8 @@ class Space(HubObject, frozen=True, kw_only=True, rename="camel"):
                 f"{limits.PROVENANCE_MAX}, so send only the newest",
                 field="provenance",
             )
-        for place, entry in enumerate(self.provenance):
-            check_provenance(entry, f"provenance[{place}]")
+        for index, entry in enumerate(self.provenance):
+            check_provenance(entry, f"provenance[{index}]")
 
     def resource(self) -> Resource:
         return resources.space(

@@ -71,8 +71,8 @@ def references_of(entity: HubObject) -> list[Reference]:
 
 def _names_of_space(space: Space) -> list[Reference]:
     names = [
-        Reference("connector", id, f"eventHandlerIds[{place}]")
-        for place, id in enumerate(space.event_handler_ids)
+        Reference("connector", id, f"eventHandlerIds[{index}]")
+        for index, id in enumerate(space.event_handler_ids)
     ]
     names += [
         Reference("connector", ref.id, "processors")
@@ -96,8 +96,8 @@ def _names_of_space(space: Space) -> list[Reference]:
 
 def _names_of_subscription(subscription: Subscription) -> list[Reference]:
     names = [
-        Reference("connector", id, f"eventHandlerIds[{place}]")
-        for place, id in enumerate(subscription.event_handler_ids)
+        Reference("connector", id, f"eventHandlerIds[{index}]")
+        for index, id in enumerate(subscription.event_handler_ids)
     ]
     source = subscription.source
     if source.space_id is not None:
@@ -130,8 +130,8 @@ def _raised_as_invalid(connector: Connector) -> Iterator[None]:
 def _named_in(value: object, field: str) -> Iterator[Reference]:
     """Yield the references under the property names that the built-in handlers use."""
     if isinstance(value, list | tuple):
-        for place, part in enumerate(value):
-            yield from _named_in(part, f"{field}[{place}]")
+        for index, part in enumerate(value):
+            yield from _named_in(part, f"{field}[{index}]")
     elif isinstance(value, Mapping):
         for key, part in value.items():
             kind = _NAMING.get(key)
@@ -140,9 +140,9 @@ def _named_in(value: object, field: str) -> Iterator[Reference]:
             elif isinstance(part, str):
                 yield Reference(kind, part, f"{field}.{key}")
             elif isinstance(part, list | tuple):
-                for place, id in enumerate(part):
+                for index, id in enumerate(part):
                     if isinstance(id, str):
-                        yield Reference(kind, id, f"{field}.{key}[{place}]")
+                        yield Reference(kind, id, f"{field}.{key}[{index}]")
 
 
 async def check_references(edit: EntityEdit, entity: HubObject) -> None:

@@ -62,7 +62,7 @@ def steps_of(value: object, field: str) -> tuple[TransformStep, ...]:
         raise InvalidArgument(
             f"{field} must be an array of at most {limits.TRANSFORM_STEPS_MAX} steps", field=field
         )
-    return tuple(_step(config, f"{field}[{place}]") for place, config in enumerate(value))
+    return tuple(_step(config, f"{field}[{index}]") for index, config in enumerate(value))
 
 
 def _step(config: object, field: str) -> TransformStep:

@@ -201,7 +201,7 @@ def _ids(states: Sequence[State]) -> list[str]:
 
 
 def _where(states: Sequence[State], mask: Mask) -> list[State]:
-    return [states[place] for place in np.flatnonzero(mask).tolist()]
+    return [states[index] for index in np.flatnonzero(mask).tolist()]
 
 
 def _sampling(ratio: float) -> Tweak:

@@ -37,9 +37,9 @@ def buffered_shape(shape: shapely.Geometry, metres: float) -> shapely.Geometry:
     return shapely.make_valid(shapely.from_geojson(msgspec.json.encode(mended)))
 
 
-def _to_plane(places: Floats, middle: tuple[float, float]) -> Floats:
+def _to_plane(points: Floats, middle: tuple[float, float]) -> Floats:
     """Project to the azimuthal equidistant plane."""
-    lon, lat = np.radians(places[:, 0] - middle[0]), np.radians(places[:, 1])
+    lon, lat = np.radians(points[:, 0] - middle[0]), np.radians(points[:, 1])
     lat0 = np.radians(middle[1])
     cosine = np.sin(lat0) * np.sin(lat) + np.cos(lat0) * np.cos(lat) * np.cos(lon)
     angle = np.arccos(np.clip(cosine, -1.0, 1.0))
@@ -50,8 +50,8 @@ def _to_plane(places: Floats, middle: tuple[float, float]) -> Floats:
     return np.column_stack([x, y]) * _EARTH_RADIUS_M
 
 
-def _from_plane(places: Floats, middle: tuple[float, float]) -> Floats:
-    x, y = (places / _EARTH_RADIUS_M).T
+def _from_plane(points: Floats, middle: tuple[float, float]) -> Floats:
+    x, y = (points / _EARTH_RADIUS_M).T
     angle = np.hypot(x, y)
     lat0 = np.radians(middle[1])
     scale = np.divide(np.sin(angle), angle, out=np.ones_like(angle), where=angle > 1e-12)

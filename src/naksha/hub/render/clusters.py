@@ -83,13 +83,13 @@ def hexbins(
     owners, cells = _counted(shapes, around, resolution, options.single_coordinate)
     found, groups = np.unique(cells, return_inverse=True)
     bins = np.array([hexagon(h3.int_to_str(int(cell))) for cell in found], dtype=object)
-    places = np.flatnonzero(shapely.intersects(bins, box_shape(box)))
+    indices = np.flatnonzero(shapely.intersects(bins, box_shape(box)))
     aggregations = _aggregations(owners, groups, len(found), values, options.property)
-    shown = clipped(bins[places], box_shape(box)) if clip else bins[places]
+    shown = clipped(bins[indices], box_shape(box)) if clip else bins[indices]
     facts = {"resolution": resolution, "level": level}
     return [
-        _hexagon_feature(int(found[place]), shape, facts, aggregations[place], box, options, clip)
-        for place, shape in zip(places, shown, strict=True)
+        _hexagon_feature(int(found[index]), shape, facts, aggregations[index], box, options, clip)
+        for index, shape in zip(indices, shown, strict=True)
     ]
 
 
@@ -272,10 +272,10 @@ def quadbins(
     shown = boxes[filled] if options.no_buffer else _shrunk(boxes[filled])
     if clip is not None:
         shown = clipped(shown, box_shape(clip))
-    counts = [_count(int(numbers[place]), weight, options.count_mode) for place in filled]
+    counts = [_count(int(numbers[index]), weight, options.count_mode) for index in filled]
     return [
-        _tile_feature(cells[place], shape, count, total, estimated=weight != 1.0)
-        for place, shape, count in zip(filled, shown, counts, strict=True)
+        _tile_feature(cells[index], shape, count, total, estimated=weight != 1.0)
+        for index, shape, count in zip(filled, shown, counts, strict=True)
         if not shape.is_empty
     ]
 

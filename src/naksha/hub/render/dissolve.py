@@ -71,20 +71,20 @@ def merged(states: Sequence[State], strength: int | None) -> list[State]:
     some, shapes = with_shapes(states)
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for at, bounds in enumerate(shapely.bounds(shapes).tolist()):
-        place = geohash(bounds)
-        groups[place if len(place) > least else (place, some[at].id)].append(at)
+        cell = geohash(bounds)
+        groups[cell if len(cell) > least else (cell, some[at].id)].append(at)
     return [
         part
-        for place, members in groups.items()
-        for part in _united(place, [some[at].id for at in members], shapes[members])
+        for cell, members in groups.items()
+        for part in _united(cell, [some[at].id for at in members], shapes[members])
     ]
 
 
-def _united(place: Hashable, ids: list[str], shapes: Shapes) -> Iterator[State]:
+def _united(cell: Hashable, ids: list[str], shapes: Shapes) -> Iterator[State]:
     flat = shapely.force_2d(shapes)
     valid = np.where(shapely.is_valid(flat), flat, shapely.make_valid(flat))
     parts = [part for part in shapely.get_parts(shapely.union_all(valid)) if not part.is_empty]
-    name = hashlib.blake2b(repr(place).encode(), digest_size=6).hexdigest()
+    name = hashlib.blake2b(repr(cell).encode(), digest_size=6).hexdigest()
     for number, part in enumerate(parts, 1):
         properties: Feature = {"ids": ids} if number == 1 else {}
         properties["groupInfo"] = [name, number, len(parts), len(ids)]

@@ -65,19 +65,19 @@ def shaped(states: Sequence[State], shaping: StateProjection) -> list[State]:
         return [*states]
     features = [state.decoded_by(_decode_members) for state in states]
     reshaped = _reshape(features, shaping) if shaping.changes_geometry else _Reshaped(set(), set())
-    kept = [place for place in range(len(states)) if place not in reshaped.vanished]
+    kept = [index for index in range(len(states)) if index not in reshaped.vanished]
     if not selects:
         return [
-            State(states[place].id, _encode(features[place]))
-            if place in reshaped.changed
-            else states[place]
-            for place in kept
+            State(states[index].id, _encode(features[index]))
+            if index in reshaped.changed
+            else states[index]
+            for index in kept
         ]
     assert selection is not None
     tree = _tree_of(selection)
     return [
-        State(states[place].id, _encode(_selected(features[place], selection, tree)))
-        for place in kept
+        State(states[index].id, _encode(_selected(features[index], selection, tree)))
+        for index in kept
     ]
 
 
@@ -93,10 +93,10 @@ class _Reshaped(NamedTuple):
 
 def _reshape(features: list[Members], shaping: StateProjection) -> _Reshaped:
     """Replace geometries in place."""
-    places = [place for place, each in enumerate(features) if _has_geometry(each)]
-    before = shapes_of([bytes(features[place]["geometry"]) for place in places])
+    indices = [index for index, each in enumerate(features) if _has_geometry(each)]
+    before = shapes_of([bytes(features[index]["geometry"]) for index in indices])
     readable = ~shapely.is_missing(before)
-    places, before = [*compress(places, readable)], before[readable]
+    indices, before = [*compress(indices, readable)], before[readable]
     after = before
     if shaping.clip is not None:
         after = clipped(after, shaping.clip)
@@ -106,9 +106,9 @@ def _reshape(features: list[Members], shaping: StateProjection) -> _Reshaped:
         after = np.where(shapely.has_z(after), shapely.force_2d(after), after)
     changed = np.flatnonzero([one is not other for one, other in zip(before, after, strict=True)])
     for at, text in zip(changed, shapely.to_geojson(after[changed]), strict=True):
-        features[places[at]]["geometry"] = msgspec.Raw(text.encode())
+        features[indices[at]]["geometry"] = msgspec.Raw(text.encode())
     empty = np.flatnonzero(shapely.is_empty(after))
-    return _Reshaped({places[at] for at in changed}, {places[at] for at in empty})
+    return _Reshaped({indices[at] for at in changed}, {indices[at] for at in empty})
 
 
 def _has_geometry(feature: Members) -> bool:
@@ -129,8 +129,8 @@ def clipped(shapes: Shapes, area: shapely.Geometry) -> Shapes:
     valid = np.where(shapely.is_valid(shapes[cut]), shapes[cut], shapely.make_valid(shapes[cut]))
     collections = shapely.get_type_id(valid) == shapely.GeometryType.GEOMETRYCOLLECTION
     result[cut[~collections]] = shapely.intersection(valid[~collections], area)
-    for place, collection in zip(cut[collections], valid[collections], strict=True):
-        result[place] = _clipped_collection(collection, area)
+    for index, collection in zip(cut[collections], valid[collections], strict=True):
+        result[index] = _clipped_collection(collection, area)
     return result
 
 

@@ -73,12 +73,12 @@ class AllowedLocations:
                 )
         _check_schema(own, entity)
 
-    def places(self, entity: StorageObject) -> Iterator[StorageLocation]:
-        """Yield the places of a storage and its replicas; none if its location is invalid."""
+    def locations_of(self, entity: StorageObject) -> Iterator[StorageLocation]:
+        """Yield the locations of a storage and its replicas; none if its location is invalid."""
         try:
             _, options = location_of(entity)
             for location in all_locations(entity):
-                yield self._place(location, options)
+                yield self._resolved_location(location, options)
         except InvalidArgument:
             return
 
@@ -87,7 +87,7 @@ class AllowedLocations:
             return location in all_locations(own) or _begins(location, _OWN_FILES, realm)
         return any(_begins(location, beginning, realm) for beginning in self._allowed)
 
-    def _place(self, location: str, options: dict[str, Any]) -> StorageLocation:
+    def _resolved_location(self, location: str, options: dict[str, Any]) -> StorageLocation:
         if STORAGES.scheme_of(location) == FILE:
             path = path_of(location)
             return StorageLocation(
@@ -121,15 +121,15 @@ def _check_schema(own: StorageObject, entity: StorageObject) -> None:
 
     Only the name of the database is compared, since a server can have many names.
     """
-    location, options = location_of(own)
-    mine = _schema_of(location, options)
+    own_location, own_options = location_of(own)
+    mine = _schema_of(own_location, own_options)
     if mine is None:
         return
-    _, asked = location_of(entity)
-    _, database = _database_of(location)
-    for place in all_locations(entity):
-        schema = _schema_of(place, asked)
-        if schema is None or _database_of(place)[1] not in (database, ""):
+    _, options = location_of(entity)
+    _, database = _database_of(own_location)
+    for location in all_locations(entity):
+        schema = _schema_of(location, options)
+        if schema is None or _database_of(location)[1] not in (database, ""):
             continue
         if schema != mine and not schema.startswith(mine + _OF_SCHEMA):
             raise Forbidden(

@@ -56,13 +56,13 @@ class LocationClaims:
         await self._system.ensure_pointers([POINTER])
 
     @asynccontextmanager
-    async def held(self, realm: str, places: Iterable[StorageLocation]) -> AsyncIterator[None]:
+    async def held(self, realm: str, locations: Iterable[StorageLocation]) -> AsyncIterator[None]:
         """Hold claims on locations while the block commits a storage there.
 
         Raises:
             Forbidden: Another realm holds a claim on one of the locations.
         """
-        keys = sorted({_key(place) for place in places})
+        keys = sorted({_key(location) for location in locations})
         attempt = secrets.token_hex(8)
         await self._take(realm, keys, attempt)
         try:
@@ -119,5 +119,5 @@ def location_taken() -> Forbidden:
     )
 
 
-def _key(place: StorageLocation) -> str:
-    return hashlib.sha256(msgspec.json.encode(place)).hexdigest()
+def _key(location: StorageLocation) -> str:
+    return hashlib.sha256(msgspec.json.encode(location)).hexdigest()

@@ -94,8 +94,8 @@ def with_location(entity: StorageObject) -> StorageObject:
         )
     if readers:
         rest["readers"] = [
-            reader if isinstance(reader, str) else _location(reader, f"properties.readers[{place}]")
-            for place, reader in enumerate(readers)
+            reader if isinstance(reader, str) else _location(reader, f"properties.readers[{index}]")
+            for index, reader in enumerate(readers)
         ]
     return msgspec.structs.replace(entity, properties=rest)
 

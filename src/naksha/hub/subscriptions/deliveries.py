@@ -71,9 +71,9 @@ class DeliveryBuilder:
         first, last = item.part * PARTS, len(parts) - 1
         return [
             self._delivery(
-                item, part, progress, first + place, is_last=item.is_last and place == last
+                item, part, progress, first + index, is_last=item.is_last and index == last
             )
-            for place, part in enumerate(parts)
+            for index, part in enumerate(parts)
         ]
 
     @property

@@ -231,17 +231,17 @@ def _check_source(source: ChangeSource) -> None:
             f"{limits.SUBSCRIPTION_COLLECTIONS_MAX}. Omit them to subscribe to the whole storage",
             field="source.collections",
         )
-    for place, id in enumerate(source.collections):
-        check_collection_id(id, field=f"source.collections[{place}]")
+    for index, id in enumerate(source.collections):
+        check_collection_id(id, field=f"source.collections[{index}]")
 
 
 def _check_filter(change_filter: ChangeFilter) -> None:
-    for place, action in enumerate(change_filter.actions):
+    for index, action in enumerate(change_filter.actions):
         if action not in (*ACTIONS, *EVENTS):
             raise InvalidArgument(
                 f"{action!r:.40} is not a valid action; use one of "
                 f"{', '.join((*ACTIONS, *EVENTS))}",
-                field=f"filter.actions[{place}]",
+                field=f"filter.actions[{index}]",
             )
     spatial = change_filter.spatial_filter
     if spatial is not None:

@@ -60,7 +60,7 @@ class AdmissionController:
         Raises:
             Busy: The actor's queue is full, or the request waited too long.
         """
-        if self._has_place(actor) and actor not in self._lines:
+        if self._has_slot(actor) and actor not in self._lines:
             self._take(actor)
         else:
             await self._wait(actor)
@@ -75,7 +75,7 @@ class AdmissionController:
             del self._running_of[actor]
         self._call_next()
 
-    def _has_place(self, actor: Hashable) -> bool:
+    def _has_slot(self, actor: Hashable) -> bool:
         return (
             self.running < self.limits.parallel
             and self._running_of.get(actor, 0) < self.limits.actor_parallel
@@ -93,14 +93,14 @@ class AdmissionController:
         for actor in list(self._lines):
             if self.running >= self.limits.parallel:
                 return
-            if not self._has_place(actor):
+            if not self._has_slot(actor):
                 continue
             line = self._lines[actor]
             while line:
-                place = line.popleft()
+                waiter = line.popleft()
                 self.waiting -= 1
-                if not place.done():  # else its request was cancelled while it waited
-                    place.set_result(None)
+                if not waiter.done():  # else its request was cancelled while it waited
+                    waiter.set_result(None)
                     self._take(actor)
                     break
             self._lines.move_to_end(actor)
@@ -114,14 +114,14 @@ class AdmissionController:
                 f"Too many parallel requests: {self.limits.actor_parallel} of this client are "
                 f"running and {len(line)} are queued; retry when some of them have ended"
             )
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        line.append(place)
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        line.append(waiter)
         self.waiting += 1
         try:
             async with asyncio.timeout(self.limits.queue_seconds):
-                await place
+                await waiter
         except BaseException as error:
-            self._give_up(actor, place)
+            self._give_up(actor, waiter)
             if isinstance(error, TimeoutError):
                 raise Busy(
                     f"Server is busy: the request waited {self.limits.queue_seconds:g} seconds "
@@ -129,14 +129,14 @@ class AdmissionController:
                 ) from None
             raise
 
-    def _give_up(self, actor: Hashable, place: asyncio.Future[None]) -> None:
+    def _give_up(self, actor: Hashable, waiter: asyncio.Future[None]) -> None:
         """Leave the queue, or release the slot if it was assigned at the same moment."""
-        if place.done() and not place.cancelled():
+        if waiter.done() and not waiter.cancelled():
             self.leave(actor)
             return
         line = self._lines.get(actor, ())
-        if place in line:
-            self._lines[actor].remove(place)
+        if waiter in line:
+            self._lines[actor].remove(waiter)
             self.waiting -= 1
             self._forget_empty(actor)
 

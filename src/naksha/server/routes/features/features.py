@@ -29,7 +29,7 @@ from naksha.model.errors import (
 )
 from naksha.model.feature_problems import readable_id
 from naksha.model.identity.names import check_feature_id
-from naksha.model.query import Query as Wanted
+from naksha.model.query import Query as FeatureQuery
 from naksha.model.query import States
 from naksha.model.state import XYZ, State
 from naksha.server.openapi.feature_schemas import (
@@ -133,7 +133,7 @@ async def get_features(
         raise InvalidArgument(
             'Parameter "id" is required; use /search to query by property', field="id"
         )
-    query = Wanted(ids=ids, authors=list_of(request.http, "author") or None)
+    query = FeatureQuery(ids=ids, authors=list_of(request.http, "author") or None)
     read = ReadFeatures(query=query, ref=parameters.ref, context=parameters.context)
     return await request.features(read, projection_of(request.http, parameters))
 
@@ -152,7 +152,7 @@ async def get_feature(
 ) -> Response:
     """Return a feature."""
     shaping = projection_of(request.http, parameters)
-    query = Wanted(ids=(feature_id,), authors=list_of(request.http, "author") or None)
+    query = FeatureQuery(ids=(feature_id,), authors=list_of(request.http, "author") or None)
     if parameters.ref.endswith("*"):
         ref = parse_ref(parameters.ref)
         if isinstance(ref, AllRef):
@@ -164,7 +164,7 @@ async def get_feature(
     return complete_response(request.http, shaped(found, shaping)[0].raw, GEO_JSON)
 
 
-def _all_versions(query: Wanted, ref: AllRef, parameters: AuthorParameters) -> ReadFeatures:
+def _all_versions(query: FeatureQuery, ref: AllRef, parameters: AuthorParameters) -> ReadFeatures:
     states = msgspec.structs.replace(query, states=States.ALL, limit=limits.PAGE_MAX)
     return ReadFeatures(
         query=states, ref=f"{ref.branch}:HEAD", context=parameters.context, paged=True
@@ -324,9 +324,11 @@ async def _write_one(
     return feature_response(result)
 
 
-async def _matched(request: SpaceRequest, place: TargetParameters, id: str, if_match: str) -> State:
+async def _matched(
+    request: SpaceRequest, target: TargetParameters, id: str, if_match: str
+) -> State:
     """Return the current state of a feature if it matches one of the tags of `If-Match`."""
-    read = ReadFeatures(query=Wanted(ids=(id,)), ref=place.ref, context=place.context)
+    read = ReadFeatures(query=FeatureQuery(ids=(id,)), ref=target.ref, context=target.context)
     found = await (await request.send(read)).all()
     tags = {tag.strip().removeprefix("W/").strip('"') for tag in if_match.split(",")}
     for state in found:
@@ -429,24 +431,24 @@ async def delete_features(
     some_tags = None if (EVERYTHING,) in (tags or ()) else tags
     if some_ids and some_tags is None:
         return write_response(await _delete(request, parameters, some_ids), empty=empty)
-    query = Wanted(ids=some_ids or None, tags=some_tags)
+    query = FeatureQuery(ids=some_ids or None, tags=some_tags)
     return await _delete_found(request, parameters, query, empty=empty)
 
 
 async def _delete_found(
-    request: SpaceRequest, parameters: TargetParameters, query: Wanted, *, empty: bool
+    request: SpaceRequest, parameters: TargetParameters, query: FeatureQuery, *, empty: bool
 ) -> Response:
     """Delete the features that match a query.
 
     If handlers change what is read, the matching ids are read through the pipeline first and then
     deleted, as a client would do.
     """
-    place: dict[str, Any] = {"ref": parameters.ref, "context": parameters.context}
+    target: dict[str, Any] = {"ref": parameters.ref, "context": parameters.context}
     if await request.is_plain():
         return delete_response(
-            await request.send(DeleteFeatures(query=query, **place)), empty=empty
+            await request.send(DeleteFeatures(query=query, **target)), empty=empty
         )
-    found = await request.send(ReadFeatures(query=query, **place))
+    found = await request.send(ReadFeatures(query=query, **target))
     ids = [state.id async for states in found for state in states]
     return write_response(await _delete_in_parts(request, parameters, ids), empty=empty)
 

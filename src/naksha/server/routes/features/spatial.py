@@ -14,7 +14,7 @@ from naksha.hub.render.feature_shapes import sent_shape, shape_of
 from naksha.model.errors import FeatureNotFound, InvalidArgument
 from naksha.model.identity.names import check_feature_id
 from naksha.model.query import Intersects
-from naksha.model.query import Query as Wanted
+from naksha.model.query import Query as FeatureQuery
 from naksha.server.openapi.feature_schemas import FEATURES, GEOMETRY, reads, takes
 from naksha.server.requests.json_body import json_object
 from naksha.server.requests.parameters import (
@@ -44,7 +44,7 @@ async def around(
 ) -> Response:
     """Find features that intersect a point, a feature or an H3 cell, or are within a radius."""
     once(request.http, *_ONE)
-    return await _found(request, parameters, await _place(request, parameters))
+    return await _found(request, parameters, await _shape(request, parameters))
 
 
 @router.post(
@@ -64,10 +64,10 @@ async def around_geometry(
 
 
 async def _found(
-    request: SpaceRequest, parameters: AroundParameters, place: shapely.Geometry
+    request: SpaceRequest, parameters: AroundParameters, shape: shapely.Geometry
 ) -> Response:
-    clip = buffered_shape(place, parameters.radius) if parameters.clips else None
-    spatial = around_shape(place, parameters.radius)
+    clip = buffered_shape(shape, parameters.radius) if parameters.clips else None
+    spatial = around_shape(shape, parameters.radius)
     read = ReadFeatures(
         query=query_of(request.http, parameters, spatial=spatial, limit=parameters.limit),
         ref=parameters.ref,
@@ -76,12 +76,12 @@ async def _found(
     return await request.features(read, projection_of(request.http, parameters, clip))
 
 
-def around_shape(place: shapely.Geometry, radius: float) -> Intersects:
+def around_shape(shape: shapely.Geometry, radius: float) -> Intersects:
     """Build the condition to intersect a shape, or to be within a radius of it."""
-    return Intersects(shapely.to_wkb(shapely.force_2d(place)), radius)
+    return Intersects(shapely.to_wkb(shapely.force_2d(shape)), radius)
 
 
-async def _place(request: SpaceRequest, parameters: SpatialParameters) -> shapely.Geometry:
+async def _shape(request: SpaceRequest, parameters: SpatialParameters) -> shapely.Geometry:
     point = (parameters.lat, parameters.lon)
     reference = (parameters.ref_space_id, parameters.ref_feature_id)
     ways = [point != (None, None), reference != (None, None), parameters.h3_index is not None]
@@ -102,7 +102,7 @@ async def _place(request: SpaceRequest, parameters: SpatialParameters) -> shapel
 
 async def _reference(request: SpaceRequest, space_id: str, feature_id: str) -> shapely.Geometry:
     """Return the geometry of a feature, if the actor may read it."""
-    query = Wanted(ids=(check_feature_id(feature_id, field="refFeatureId"),))
+    query = FeatureQuery(ids=(check_feature_id(feature_id, field="refFeatureId"),))
     found = await request.realm.send(space_id, ReadFeatures(query=query), request.context)
     states = await found.all()
     if not states:

@@ -19,7 +19,7 @@ from naksha.model import limits
 from naksha.model.feature_problems import invalid_struct
 from naksha.model.identity.names import check_feature_id
 from naksha.model.json_text import close_object
-from naksha.model.query import Query as Wanted
+from naksha.model.query import Query as FeatureQuery
 from naksha.model.state import State
 from naksha.server.openapi.feature_schemas import BATCH_ANSWER, BATCH_REQUEST, reads, takes
 from naksha.server.requests.json_body import json_object
@@ -63,7 +63,7 @@ async def around_each(
     batch = _batch(await json_object(request.http))
     ref = await request.pinned(parameters.ref)
     # Run an empty search first: its errors are raised before the response begins.
-    nothing = Wanted(ids=())
+    nothing = FeatureQuery(ids=())
     await request.send(ReadFeatures(query=nothing, ref=ref, context=parameters.context))
     references = await request.realm.send(batch.ref_space_id, _references(batch), request.context)
     body = _streamed(request, parameters, references, ref)
@@ -81,7 +81,7 @@ def _references(batch: SpatialBatch) -> ReadFeatures:
     ids = None
     if batch.ids is not None:
         ids = tuple(check_feature_id(id, field=f"ids[{n}]") for n, id in enumerate(batch.ids))
-    query = Wanted(
+    query = FeatureQuery(
         ids=ids,
         where=property_query(batch.query),
         tags=tag_query(batch.query),
@@ -116,12 +116,12 @@ async def _result(
 ) -> AsyncIterator[bytes]:
     """Yield the result for one reference feature."""
     yield b'{"refFeatureId":' + msgspec.json.encode(reference.id) + b',"features":['
-    place = shape_of(reference)
+    shape = shape_of(reference)
     separator = b"\n"
-    if place is not None:
-        clip = buffered_shape(place, parameters.radius) if parameters.clips else None
+    if shape is not None:
+        clip = buffered_shape(shape, parameters.radius) if parameters.clips else None
         shaping = projection_of(request.http, parameters, clip)
-        spatial = around_shape(place, parameters.radius)
+        spatial = around_shape(shape, parameters.radius)
         query = query_of(request.http, parameters, spatial=spatial, limit=parameters.limit)
         found = await request.send(ReadFeatures(query=query, ref=ref, context=parameters.context))
         async for states in found:

@@ -71,19 +71,21 @@ async def tile(
     """Return the features of a tile."""
     name, suffix = split_suffix(tile_id)
     tile_format = suffix or _accepted(request.http.headers.get("Accept", ""))
-    place = parse_tile(scheme, name)
+    map_tile = parse_tile(scheme, name)
     is_vector = tile_format is not TileFormat.GEOJSON
     area = AreaRequest(
         request,
         parameters,
-        place.search_box(parameters.margin),
-        place.level,
+        map_tile.search_box(parameters.margin),
+        map_tile.level,
         clip=is_vector or parameters.mode == "viz",
         tweaks=_visual(parameters) if parameters.mode == "viz" else (),
     )
     if not is_vector:
         return await area.answer()
-    made = await _vector_tile(area, place, parameters, flattened=tile_format is TileFormat.MVT_FLAT)
+    made = await _vector_tile(
+        area, map_tile, parameters, flattened=tile_format is TileFormat.MVT_FLAT
+    )
     return complete_response(request.http, made, MVT)
 
 
@@ -99,13 +101,13 @@ def _visual(parameters: TileParameters) -> Sequence[Sampling | Simplification | 
 
 
 async def _vector_tile(
-    area: AreaRequest, place: MapTile, parameters: TileParameters, *, flattened: bool
+    area: AreaRequest, map_tile: MapTile, parameters: TileParameters, *, flattened: bool
 ) -> bytes:
     request = area.request
     shaping = projection_of(request.http, parameters)
     selection = shaping.selection
     tile = _edges(
-        place,
+        map_tile,
         parameters.margin,
         layer=request.space_id,
         clip=area.clip,
@@ -118,7 +120,7 @@ async def _vector_tile(
         area.is_plain and shaping == StateProjection() and not is_for_solving(parameters.ref)
     )
     if is_stored and await request.is_plain():
-        spatial = None if place.mercator else area.box
+        spatial = None if map_tile.mercator else area.box
         query = query_of(request.http, parameters, limit=parameters.limit, spatial=spatial)
         read = ReadTile(tile=tile, query=query, ref=parameters.ref)
         return (await request.send(read)).mvt
@@ -138,12 +140,12 @@ def _state(feature: dict[str, Any]) -> State:
     return State(feature["id"], msgspec.json.encode(feature))
 
 
-def _edges(place: MapTile, margin: int, **settings: Any) -> VectorTile:
+def _edges(map_tile: MapTile, margin: int, **settings: Any) -> VectorTile:
     """Return the tile in Mercator coordinates; a tile in degrees is stretched there."""
     settings |= {"extent": _EXTENT, "buffer": round(margin * _EXTENT / TILE_PIXELS)}
-    if place.mercator:
-        return VectorTile.web(place.level, place.x, place.y, **settings)
-    box = place.box()
+    if map_tile.mercator:
+        return VectorTile.web(map_tile.level, map_tile.x, map_tile.y, **settings)
+    box = map_tile.box()
     west, south = mercator(box.west, max(box.south, -LATITUDE_MAX))
     east, north = mercator(box.east, min(box.north, LATITUDE_MAX))
     return VectorTile(west=west, south=south, east=east, north=north, **settings)
