@@ -110,6 +110,7 @@ class _Rows:
             crid=self._crids,
             lock_uuid=[None] * self._count,
             lock_version=[None] * self._count,
+            values=[None] * self._count,
         )
         self._put_checked(prepared, np.flatnonzero(~plain).tolist())
         return prepared

@@ -50,12 +50,15 @@ class Steps:
         permits: Permits,
         *,
         returning: bool,
+        is_json: bool,
     ) -> None:
+        """Set up the execution; `is_json` is that of the request's context."""
         self._session = session
         self._report = report
         self._failures = failures
         self._permits = permits
         self._returning = returning
+        self._is_json = is_json
 
     async def carry_out(
         self, rules: Rules, entries: Entries, read: Mapping[str, State], *, commit: bool = False
@@ -81,9 +84,10 @@ class Steps:
 
     async def _put(self, rules: Rules, entries: Entries, commit: bool) -> None:
         features = [entry.feature for entry in entries.values() if entry.feature is not None]
+        put = Put("upsert", features, is_json=self._is_json)
         with _named(entries):
-            outcomes = await self._session.upsert(
-                _id_of(rules), features, returning=self._returning, commit=commit
+            (outcomes,) = await self._session.apply(
+                _id_of(rules), [put], returning=self._returning, commit=commit
             )
         self._done(outcomes, entries)
 
@@ -213,11 +217,12 @@ class Steps:
             tombstones = await self._tombstones(rules, [each.entry.id for each in plan.creates])
         if plan.creates:
             features = [each.content.feature for each in plan.creates]
-            changes.append(Put("create", features, after=after if any(after) else None))
+            versions = after if any(after) else None
+            changes.append(Put("create", features, after=versions, is_json=self._is_json))
         if plan.changes:
             features = [each.content.feature for each in plan.changes]
             muuids = [each.content.muuid for each in plan.changes]
-            changes.append(Put("upsert", features, muuids=muuids))
+            changes.append(Put("upsert", features, muuids=muuids, is_json=self._is_json))
         if plan.deletes:
             ids, uuids = [entry.id for entry, _ in plan.deletes], [uuid for _, uuid in plan.deletes]
             changes.append(Delete(ids, uuids, masks=not asked_for.unmasks))
@@ -234,24 +239,24 @@ class Steps:
     def _valid(self, planned: list[Planned], info: CollectionInfo) -> list[Planned]:
         """Return the features that the storage accepts; check all at once first for speed."""
         try:
-            _check([each.content.feature for each in planned], info)
+            self._check(planned, info)
         except NakshaError:
             valid = []
             for each in planned:
                 with self._failures.of(each.entry):
-                    _check([each.content.feature], info)
+                    self._check([each], info)
                     valid.append(each)
             return valid
         return planned
+
+    def _check(self, planned: list[Planned], info: CollectionInfo) -> None:
+        features = [each.content.feature for each in planned]
+        check_points(check_features(features, is_json=self._is_json), info)
 
     def _done(self, outcomes: list[WriteOutcome], entries: Entries) -> None:
         for outcome in outcomes:
             position = entries[outcome.id].position
             self._report.add(outcome.id, position, outcome.action, outcome.state)
-
-
-def _check(features: list[dict[str, object]], info: CollectionInfo) -> None:
-    check_points(check_features(features), info)
 
 
 def _only_puts(rules: Rules, transactional: bool) -> bool:
