@@ -8,12 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from naksha.model.json_text import (
+    close_namespace,
     close_object,
+    features_of,
     open_object,
+    open_properties,
     with_first,
     with_in_namespace,
     with_last,
     with_namespace,
+    with_properties_last,
     with_txn_next,
 )
 from naksha.model.state import XYZ
@@ -115,3 +119,38 @@ def test_other_text_is_not_rewritten(number: str) -> None:
 def test_an_empty_namespace_gets_a_first_member() -> None:
     text = encode({"properties": {XYZ: {}}})
     assert decode(with_in_namespace(text, "space", b'"a"')) == {"properties": {XYZ: {"space": "a"}}}
+
+
+MEMBERS = st.dictionaries(TEXTS.filter(lambda name: name != "properties"), VALUES, max_size=3)
+COLUMNS = st.lists(st.tuples(TEXTS, st.none() | OBJECTS, st.none() | MEMBERS), min_size=1)
+TAGS = st.none() | st.lists(TEXTS)
+
+
+@given(COLUMNS)
+def test_features_are_built_from_columns(rows: list[tuple[str, Any, Any]]) -> None:
+    ids, properties, members = zip(*rows, strict=True)
+    for text, (id, own, others) in zip(features_of(ids, properties, members), rows, strict=True):
+        expected = {"type": "Feature", **(others or {}), "id": id, "properties": own or {}}
+        assert [*decode(text).items()] == [*expected.items()]
+        assert text == encode(expected)
+
+
+@given(features())
+def test_properties_become_the_last_member(feature: dict[str, Any]) -> None:
+    feature["after"] = feature["properties"]
+    edited = decode(with_properties_last(encode(feature)))
+    assert edited == feature
+    assert [*edited] == [*(name for name in feature if name != "properties"), "properties"]
+
+
+@given(features(), TAGS, st.none() | TEXTS, st.sampled_from([None, "0123"]))
+def test_a_namespace_is_the_last_property(
+    feature: dict[str, Any], tags: list[str] | None, crid: str | None, qrid: str | None
+) -> None:
+    head = open_properties(with_properties_last(encode(feature)))
+    begin = b'"%b":{"action":"CREATE",' % XYZ.encode()
+    edited = decode(head + begin + close_namespace(tags, crid, qrid))
+    members = {"tags": tags or [], "crid": crid or None, "qrid": qrid, "mrid": crid or qrid}
+    namespace = {"action": "CREATE", **members}
+    assert [*edited["properties"].items()] == [*feature["properties"].items(), (XYZ, namespace)]
+    assert {**edited, "properties": feature["properties"]} == feature

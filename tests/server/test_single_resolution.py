@@ -1,23 +1,32 @@
 """A request resolves realm, configuration, reference and collection once, and parses nothing twice.
 
-The calls of the real objects are counted, in a hub of this process on PostgreSQL.
+The calls of the real objects are counted, in a hub of this process. Its storage is on PostgreSQL
+unless a test says otherwise.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
+import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
+from datetime import date
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import httpx
+import msgspec
 import pytest
 
 from naksha.catalog.catalog import Catalog
 from naksha.hub.config.registry import Registry
+from naksha.hub.pipeline.handler_registry import handler_class
 from naksha.hub.pipeline.pipeline import Event, Pipeline, Setup
+from naksha.hub.pipeline.requests import WriteFeatures
 from naksha.hub.remote.program import RemoteHost
 from naksha.psql.storage import PsqlStorage
 from naksha.server.app import create_app, serving
@@ -48,7 +57,7 @@ def places(n: int) -> dict[str, Any]:
 class HubInProcess:
     """A hub in this process, with its only storage."""
 
-    def __init__(self, client: httpx.AsyncClient, storage: PsqlStorage, port: int) -> None:
+    def __init__(self, client: httpx.AsyncClient, storage: Any, port: int) -> None:
         self.client = client
         self.storage = storage
         self.port = port
@@ -75,20 +84,20 @@ class HubInProcess:
         return answer.raise_for_status()
 
 
-@pytest.fixture
-async def hub(
-    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@asynccontextmanager
+async def hub_on(
+    location: str, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[HubInProcess]:
+    """A hub with a storage at this location, and with the features of `places(0)`."""
     port = free_port()
     given = {
-        "catalog": f"file:{tmp_path}/hub.catalog",
-        "storage": database,
+        "catalog": f"file:{directory}/hub.catalog",
+        "storage": location,
         "remote_handlers": f"http://127.0.0.1:{port}",
     }
     app = create_app(settings_from(given, {}))
     async with serving(app) as state:
         ((_, storage),) = state.hub.storages.opened()
-        assert isinstance(storage, PsqlStorage)
 
         async def request(scope: Any, receive: Any, send: Any) -> None:
             IN_REQUEST.set(True)
@@ -104,6 +113,15 @@ async def hub(
             hub.count(monkeypatch, Pipeline, "run")
             hub.count(monkeypatch, version_refs, "_split_branch")
             yield hub
+
+
+@pytest.fixture
+async def hub(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[HubInProcess]:
+    async with hub_on(database, tmp_path, monkeypatch) as hub:
+        assert isinstance(hub.storage, PsqlStorage)
+        yield hub
 
 
 # ---- Look-ups ------------------------------------------------------------------------------------
@@ -175,6 +193,106 @@ async def test_parts_of_a_copy_are_resolved_again(
     copied = await hub.client.post(f"{SPACE}/copy", json={"targetSpaceId": "copy"})
     assert copied.json()["inserted"] == COUNT
     assert hub.calls["snapshot"] > COUNT / 5
+
+
+# ---- Parsing -------------------------------------------------------------------------------------
+
+
+class ParseCounts(Counter[str]):
+    """Calls of JSON decoders in requests and in threads of storages, by the calling module."""
+
+    def __call__(self, frame: FrameType, event: str, called: Any) -> None:
+        if event != "c_call" or not is_decoder(called):
+            return
+        if threading.current_thread() is not threading.main_thread() or IN_REQUEST.get():
+            self[frame.f_globals["__name__"].removeprefix("naksha.")] += 1
+
+    def of_sent_features(self) -> dict[str, int]:
+        """Return counts of the modules that parse each feature of a body, or the body."""
+        return {
+            name: n
+            for name, n in self.items()
+            if name == BODY or (n >= COUNT and name not in STORED_FEATURES)
+        }
+
+
+BODY = "server.requests.json_body"
+STORED_FEATURES = {"model.damage", "model.state", "sqlite.write.states"}
+"""Modules that parse the states that a write is compared with."""
+
+
+def is_decoder(called: Any) -> bool:
+    of = getattr(called, "__self__", None)
+    is_method = isinstance(of, msgspec.json.Decoder) and called.__name__ == "decode"
+    return is_method or called is msgspec.json.decode
+
+
+@pytest.fixture
+def parses() -> Iterator[ParseCounts]:
+    """Counts from now on, in this thread and in those that start."""
+    counts = ParseCounts()
+    threading.setprofile(counts)
+    sys.setprofile(counts)
+    yield counts
+    sys.setprofile(None)
+    threading.setprofile(None)
+
+
+@pytest.mark.parametrize("backend", ["psql", "sqlite"])
+@pytest.mark.parametrize("query", ["", "?transactional=false", "?addTags=x"])
+async def test_a_feature_is_parsed_once_on_its_way_in(
+    parses: ParseCounts,
+    backend: str,
+    query: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = f"file:{tmp_path}/places.naksha"
+    location = request.getfixturevalue("database") if backend == "psql" else file
+    async with hub_on(location, tmp_path, monkeypatch) as hub:
+        (await hub.client.post("/hub/spaces", json={"id": "new"})).raise_for_status()
+        for space, changed in (("new", "inserted"), ("places", "updated")):
+            parses.clear()
+            url = f"/hub/spaces/{space}/features{query}"
+            answer = (await hub.client.put(url, json=places(1))).raise_for_status()
+            assert len(answer.json()[changed]) == COUNT
+            assert parses.of_sent_features() == {BODY: 1}
+
+
+class Dating:
+    """A handler that puts a value into features that is not a JSON value."""
+
+    def __init__(self, setup: Setup) -> None:
+        """There is nothing to set up."""
+
+    async def process(self, event: Event) -> Any:
+        if isinstance(event.request, WriteFeatures):
+            for modification in event.request.modifications:
+                for feature in modification.features:
+                    feature["properties"]["day"] = date(2026, 1, 1)
+        return await event.send_upstream()
+
+
+async def test_features_of_a_handler_are_checked_for_values_that_are_not_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def handler_of(name: str) -> Any:
+        return Dating if name == "read-only" else handler_class(name)
+
+    monkeypatch.setattr("naksha.hub.pipeline.configuration.handler_class", handler_of)
+    async with hub_on(f"file:{tmp_path}/places.naksha", tmp_path, monkeypatch) as hub:
+        for connector in (
+            {"id": "dating", "className": "read-only"},
+            {"id": "near", "className": "storage", "properties": {"collection": "places"}},
+        ):
+            (await hub.client.post("/hub/connectors", json=connector)).raise_for_status()
+        space = {"id": "dated", "eventHandlerIds": ["dating", "near"]}
+        (await hub.client.post("/hub/spaces", json=space)).raise_for_status()
+        for query in ("", "?transactional=false"):
+            url = f"/hub/spaces/dated/features{query}"
+            answer = await hub.client.put(url, json=places(1))
+            assert (answer.status_code, "properties.day" in answer.text) == (400, True)
 
 
 # ---- Connections ---------------------------------------------------------------------------------

@@ -32,12 +32,12 @@ from naksha.model.gc_pause import uncollected
 from naksha.model.geo.geometry import qrids_of, wkb_of
 from naksha.model.geo.wkb_rules import Mask, geojson_like, shapes_of
 from naksha.model.identity.names import text_problem
+from naksha.model.json_text import features_of
 from naksha.model.limits import CRID_BYTES_MAX, FEATURE_BYTES_MAX, FEATURE_ID_BYTES_MAX
 from naksha.model.tags import checked_tags
 from naksha.model.value_text import value_text
 
 _decode = msgspec.json.Decoder().decode
-_encode_lines = msgspec.json.Encoder().encode_lines
 
 _OWN: Final = ("id", "geometry", "properties")
 """Members that have columns of their own."""
@@ -110,6 +110,7 @@ class _Rows:
             crid=self._crids,
             lock_uuid=[None] * self._count,
             lock_version=[None] * self._count,
+            values=[None] * self._count,
         )
         self._put_checked(prepared, np.flatnonzero(~plain).tolist())
         return prepared
@@ -184,31 +185,17 @@ class _Rows:
     # ---- JSON --------------------------------------------------------------------------------
 
     def _bodies(self, ids: list[str], plain: Mask) -> list[bytes]:
-        starts = self._starts(plain)
-        names = _encode_lines(ids).split(b"\n")
-        properties = _encode_lines([each or {} for each in self._properties]).split(b"\n")
-        bodies = [
-            b'%b,"id":%b,"properties":%b}' % parts
-            for parts in zip(starts, names, properties, strict=False)
-        ]
+        bodies = features_of(ids, self._properties, self._members)
         whole = b"\n".join(bodies)
         if _NUL_JSON in whole or _NAMESPACE_JSON in whole:
             for row, body in enumerate(bodies):
                 if _NUL_JSON in body or _NAMESPACE_JSON in body:
                     plain[row] = False
         plain[[row for row, body in enumerate(bodies) if is_deep(body)]] = False
+        if any(self._members):
+            judged = [not _JUDGED.isdisjoint(each or ()) for each in self._members]
+            plain[judged] = False
         return bodies
-
-    def _starts(self, plain: Mask) -> list[bytes]:
-        """Return the JSON of each feature up to its id."""
-        start = b'{"type":"Feature"'
-        starts = [start] * self._count
-        for row, members in enumerate(self._members):
-            if members:
-                starts[row] = b"%b,%b" % (start, msgspec.json.encode(members)[1:-1])
-                if not _JUDGED.isdisjoint(members):
-                    plain[row] = False
-        return starts
 
     def _check_sizes(self, bodies: list[bytes], wkbs: list[bytes | None], plain: Mask) -> None:
         sizes = np.fromiter(map(len, bodies), np.int64, self._count)

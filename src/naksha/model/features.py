@@ -84,6 +84,9 @@ class PreparedFeatures:
     lock_uuid: list[str | None]
     """The state id that the client expects; not parsed, because it may come from another system."""
     lock_version: list[int | None]
+    values: list[dict[str, Any] | None]
+    """The value of `json` if the feature was parsed from JSON, so that a comparison need not parse
+    it again; else None, because the caller may change the feature meanwhile."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -113,8 +116,9 @@ def check_features(
         )
     _check_envelopes(features)
     ids = _ids_of(features, id_prefix, generate_ids)
-    bodies, namespaces = _bodies_of(features, ids, is_json)
+    bodies, values, namespaces = _bodies_of(features, ids, is_json)
     prepared = _parts_of(features, ids, bodies, namespaces)
+    prepared.values[:] = values
     _check_sizes(features, prepared)
     return _without_duplicates(prepared)
 
@@ -183,9 +187,10 @@ def _id_of(value: object, prefix: str, feature: Feature, position: int) -> str:
 
 def _bodies_of(
     features: Sequence[Feature], ids: list[str], is_json: bool
-) -> tuple[list[bytes], dict[int, Any]]:
-    """Return the JSON of every feature, and the given namespaces by position."""
+) -> tuple[list[bytes], list[dict[str, Any] | None], dict[int, Any]]:
+    """Return JSON and value of every feature, and the given namespaces by position."""
     bodies: list[bytes] = []
+    values: list[dict[str, Any] | None] = []
     namespaces: dict[int, Any] = {}
     for position, feature in enumerate(features):
         body = {**feature}
@@ -203,7 +208,8 @@ def _bodies_of(
             body["properties"] = properties = {**properties}
             namespaces[position] = properties.pop(NAMESPACE, None)
         bodies.append(_json_of(body, feature, position, is_json))
-    return bodies, namespaces
+        values.append(body if is_json else None)
+    return bodies, values, namespaces
 
 
 def _json_of(body: dict[str, Any], feature: Feature, position: int, is_json: bool) -> bytes:
@@ -254,6 +260,7 @@ def _parts_of(
         crid=[None] * count,
         lock_uuid=[None] * count,
         lock_version=[None] * count,
+        values=[None] * count,
     )
     for position, namespace in namespaces.items():
         try:

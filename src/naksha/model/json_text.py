@@ -3,12 +3,15 @@
 Stored features are edited as text, because parsing and encoding them costs more than everything
 else that is done with them. A member that is not found with certainty in the text (its name may
 also occur inside of a string or further down) is found by parsing the levels above it.
+
+Features of bulk loads are built from columns, with `properties` as the last member. There the place
+of the namespace, the end of `properties`, is known without a search.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -18,7 +21,9 @@ from naksha.model.features import NAMESPACE
 Members = dict[str, msgspec.Raw]
 
 _encode: Final = msgspec.json.Encoder().encode
+_encode_lines: Final = msgspec.json.Encoder().encode_lines
 _members: Final = msgspec.json.Decoder(Members).decode
+_FEATURE: Final = b'{"type":"Feature"'
 _PROPERTIES: Final = b'"properties":{'
 _ENDS: Final = (b'"txn_next":"', b'"txn_next": "')
 _NAMESPACE: Final = re.compile(rf'"{re.escape(NAMESPACE)}": ?{{'.encode())
@@ -101,3 +106,44 @@ def _with_member(text: bytes, name: str, edit: Callable[[bytes], bytes]) -> byte
     members = _members(text)
     members[name] = msgspec.Raw(edit(bytes(members[name])))
     return _encode(members)
+
+
+# ---- Features whose `properties` come last -------------------------------------------------------
+
+
+def features_of(
+    ids: Sequence[str],
+    properties: Iterable[Mapping[str, Any] | None],
+    members: Sequence[Mapping[str, Any] | None],
+) -> list[bytes]:
+    """Return features that are given as columns; `members` are all others, `type` excepted."""
+    starts = [_FEATURE] * len(ids)
+    if any(members):
+        starts = [b"%b,%b" % (_FEATURE, _encode(m)[1:-1]) if m else _FEATURE for m in members]
+    names = _encode_lines(ids).split(b"\n")
+    bodies = _encode_lines([each or {} for each in properties]).split(b"\n")
+    return [
+        b'%b,"id":%b,"properties":%b}' % parts for parts in zip(starts, names, bodies, strict=False)
+    ]
+
+
+def with_properties_last(feature: bytes) -> bytes:
+    """Return a feature with `properties` as its last member."""
+    members = _members(feature)
+    members["properties"] = members.pop("properties")
+    return _encode(members)
+
+
+def open_properties(feature: bytes) -> bytes:
+    """Return a feature up to the last brace of its `properties`, ready for one more of them."""
+    # At this position only an empty object has its opening brace.
+    return feature[:-2] if feature[-3:-2] == b"{" else feature[:-2] + b","
+
+
+def close_namespace(tags: list[str] | None, crid: str | None, qrid: str | None) -> bytes:
+    """Return the text that ends the namespace, as the last property, and with it the feature."""
+    words = b"[]" if tags is None else _encode(tags)
+    quad = b"null" if qrid is None else b'"%b"' % qrid.encode()
+    own = _encode(crid or None)
+    mrid = own if crid else quad
+    return b'"tags":%b,"crid":%b,"qrid":%b,"mrid":%b}}}' % (words, own, quad, mrid)

@@ -23,6 +23,9 @@ class Put(msgspec.Struct, frozen=True):
     merge: bool = False
     after: Sequence[int] | None = None
     muuids: Sequence[str | None] | None = None
+    is_json: bool = False
+    """Whether all values of the features were parsed from JSON. Otherwise the storage parses the
+    JSON that it has encoded, to find values that JSON does not express."""
 
 
 class Delete(msgspec.Struct, frozen=True):

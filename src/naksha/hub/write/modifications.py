@@ -50,12 +50,15 @@ class ModificationWriter:
         permissions: WritePermissions,
         *,
         returning: bool,
+        is_json: bool,
     ) -> None:
+        """Set up the execution; `is_json` is that of the request's context."""
         self._session = session
         self._report = report
         self._failures = failures
         self._permissions = permissions
         self._returning = returning
+        self._is_json = is_json
 
     async def write(
         self, rules: Rules, entries: Entries, read: Mapping[str, State], *, commit: bool = False
@@ -81,9 +84,10 @@ class ModificationWriter:
 
     async def _put(self, rules: Rules, entries: Entries, commit: bool) -> None:
         features = [entry.feature for entry in entries.values() if entry.feature is not None]
+        put = Put("upsert", features, is_json=self._is_json)
         with _errors_positioned(entries):
-            outcomes = await self._session.upsert(
-                _id_of(rules), features, returning=self._returning, commit=commit
+            (outcomes,) = await self._session.apply(
+                _id_of(rules), [put], returning=self._returning, commit=commit
             )
         self._report_outcomes(outcomes, entries)
 
@@ -215,11 +219,12 @@ class ModificationWriter:
             tombstones = await self._tombstones(rules, [each.entry.id for each in plan.creates])
         if plan.creates:
             features = [each.content.feature for each in plan.creates]
-            changes.append(Put("create", features, after=after if any(after) else None))
+            versions = after if any(after) else None
+            changes.append(Put("create", features, after=versions, is_json=self._is_json))
         if plan.changes:
             features = [each.content.feature for each in plan.changes]
             muuids = [each.content.muuid for each in plan.changes]
-            changes.append(Put("upsert", features, muuids=muuids))
+            changes.append(Put("upsert", features, muuids=muuids, is_json=self._is_json))
         if plan.deletes:
             ids, uuids = [entry.id for entry, _ in plan.deletes], [uuid for _, uuid in plan.deletes]
             changes.append(Delete(ids, uuids, masks=not modification.unmasks))
@@ -236,24 +241,24 @@ class ModificationWriter:
     def _valid(self, planned: list[PlannedWrite], info: CollectionInfo) -> list[PlannedWrite]:
         """Return the features that the storage accepts; check all at once first for speed."""
         try:
-            _check([each.content.feature for each in planned], info)
+            self._check(planned, info)
         except NakshaError:
             valid = []
             for each in planned:
                 with self._failures.of(each.entry):
-                    _check([each.content.feature], info)
+                    self._check([each], info)
                     valid.append(each)
             return valid
         return planned
+
+    def _check(self, planned: list[PlannedWrite], info: CollectionInfo) -> None:
+        features = [each.content.feature for each in planned]
+        check_points(check_features(features, is_json=self._is_json), info)
 
     def _report_outcomes(self, outcomes: list[WriteOutcome], entries: Entries) -> None:
         for outcome in outcomes:
             position = entries[outcome.id].position
             self._report.add(outcome.id, position, outcome.action, outcome.state)
-
-
-def _check(features: list[dict[str, object]], info: CollectionInfo) -> None:
-    check_points(check_features(features), info)
 
 
 def _only_puts(rules: Rules, transactional: bool) -> bool:

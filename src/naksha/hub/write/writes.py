@@ -44,7 +44,7 @@ async def write_features(
     tags = TagChange(request.add_tags, request.remove_tags)
 
     async def write(line: WrittenLine) -> Written:
-        return await _Write(target, request, prepared, tags, line).run(context, space_id)
+        return await _Write(target, request, prepared, tags, line, context).run(space_id)
 
     written = await on_line(target, request.ref, write)
     if written.txn is None:
@@ -76,8 +76,8 @@ async def write_in_session(
     """
     tags = TagChange(request.add_tags, request.remove_tags)
     line = WrittenLine(target.storage, is_main=True, base=None)
-    write = _Write(target, request, prepare_write(request, target.dateline), tags, line)
-    return await write.attempt(session, space_id, WritePermissions(context))
+    write = _Write(target, request, prepare_write(request, target.dateline), tags, line, context)
+    return await write.attempt(session, space_id)
 
 
 async def published_version(target: CollectionTarget, txn: int) -> int | None:
@@ -96,12 +96,15 @@ class _Write:
         prepared: PreparedWrite,
         tags: TagChange,
         line: WrittenLine,
+        context: RequestContext,
     ) -> None:
         self._target = target
         self._request = request
         self._prepared = prepared
         self._tags = tags
         self._line = line
+        self._context = context
+        self._permissions = WritePermissions(context)
         self._attempts = itertools.count()
         self._base_states: Mapping[str, State] = _NO_STATES
         self._creates = any(
@@ -109,7 +112,7 @@ class _Write:
             for batch in prepared.batches
         )
 
-    async def run(self, context: RequestContext, space_id: str) -> Written:
+    async def run(self, space_id: str) -> Written:
         """Carry out the write; the version is still unknown."""
         if self._line.base is not None:
             self._base_states = await base_states(self._line.base, self._target, self._prepared)
@@ -117,22 +120,16 @@ class _Write:
         async def work(session: WriteSession) -> Written:
             if not await is_first_delivery(session, self._request):
                 return Written()
-            permissions = WritePermissions(context)
-            written = await self.attempt(session, space_id, permissions, commit=True)
+            written = await self.attempt(session, space_id, commit=True)
             if written.inserted:
-                await permissions.check_count(session, [self._target.collection.id])
+                await self._permissions.check_count(session, [self._target.collection.id])
             return written
 
-        actor = context.actor
+        actor = self._context.actor
         return await self._line.storage.run(work, actor.app_id, actor.author)
 
     async def attempt(
-        self,
-        session: WriteSession,
-        space_id: str,
-        permissions: WritePermissions,
-        *,
-        commit: bool = False,
+        self, session: WriteSession, space_id: str, *, commit: bool = False
     ) -> Written:
         """Carry out the whole write in a session.
 
@@ -141,14 +138,19 @@ class _Write:
         may_create = self._creates and self._line.is_main
         info = await open_collection(session, self._target, may_create=may_create)
         has_failed_locks = next(self._attempts) >= limits.RETRY_GATE_COUNT
-        is_counted = self._creates and permissions.are_counted
+        is_counted = self._creates and self._permissions.are_counted
         if info is not None and (has_failed_locks or is_counted):
             # From here on other writers are locked out, so locks on what is read cannot fail.
             await session.close_gates([info.id])
         report = Report()
         failures = Failures(self._request.transactional, self._prepared.errors)
         writer = ModificationWriter(
-            session, report, failures, permissions, returning=self._request.returning
+            session,
+            report,
+            failures,
+            self._permissions,
+            returning=self._request.returning,
+            is_json=self._context.is_json,
         )
         count = len(failures.errors)
         if self._request.message is not None:

@@ -15,11 +15,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import shapely
 
 from naksha.model.features import MARK_3D, PreparedFeatures
+from naksha.model.json_text import (
+    close_namespace,
+    open_properties,
+    with_first,
+    with_properties_last,
+)
 from naksha.spi.storage import Feature
 
 CHUNK_FEATURES: Final = 10_000
@@ -27,11 +32,7 @@ CHUNK_FEATURES: Final = 10_000
 LEAF_COUNT: Final = 16
 POSITIONS_MAX: Final = 1 << 20
 """More than the features of a chunk; numbers the rows inside of it."""
-_decode = msgspec.json.Decoder().decode
-_encode = msgspec.json.Encoder().encode
 
-_MARKED: Final = b'{"%b":true,' % MARK_3D.encode()
-"""Start of the JSON of a feature whose geometry has heights; see naksha_is_3d in the schema."""
 _START: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _END: Final = b"\xff\xff"
 # The number of fields, an int8 with its length, and the length of the next field.
@@ -69,14 +70,14 @@ def pieces_of(prepared: PreparedFeatures, features: Sequence[Feature] | None = N
     """
     texts: Iterable[bytes]
     if features is None:
-        texts = map(_with_properties_last, prepared.json)
+        texts = map(with_properties_last, prepared.json)
     else:
         texts = (
-            json if _has_properties_last(features[at]) else _with_properties_last(json)
+            json if _has_properties_last(features[at]) else with_properties_last(json)
             for at, json in zip(prepared.positions, prepared.json, strict=True)
         )
-    heads = map(_head, texts, prepared.has_z)
-    tails = map(_tail, prepared.tags, prepared.crid, prepared.qrid)
+    heads = _heads(texts, prepared.has_z)
+    tails = map(close_namespace, prepared.tags, prepared.crid, prepared.qrid)
     return list(zip(prepared.wkb, heads, tails, strict=True))
 
 
@@ -114,8 +115,8 @@ class PartRows:
             leaves_of(prepared.ids),
             prepared.ids,
             prepared.wkb,
-            map(_head, prepared.json, prepared.has_z),
-            map(_tail, prepared.tags, prepared.crid, prepared.qrid),
+            _heads(prepared.json, prepared.has_z),
+            map(close_namespace, prepared.tags, prepared.crid, prepared.qrid),
             map(_given, prepared.tags, prepared.crid),
             locks,
             strict=True,
@@ -186,25 +187,12 @@ def _has_properties_last(feature: Mapping[str, Any]) -> bool:
     return False
 
 
-def _with_properties_last(json: bytes) -> bytes:
-    body = _decode(json)
-    body["properties"] = body.pop("properties")
-    return _encode(body)
-
-
-def _head(json: bytes, has_z: bool) -> bytes:
-    """Return the JSON up to the last brace of `properties`, ready for one more member."""
-    # At this position only an empty object has its opening brace.
-    head = json[:-2] if json[-3:-2] == b"{" else json[:-2] + b","
-    return _MARKED + head[1:] if has_z else head
-
-
-def _tail(tags: list[str] | None, crid: str | None, qrid: str | None) -> bytes:
-    words = b"[]" if tags is None else _encode(tags)
-    quad = b"null" if qrid is None else b'"%b"' % qrid.encode()
-    own = _encode(crid or None)
-    mrid = own if crid else quad
-    return b'"tags":%b,"crid":%b,"qrid":%b,"mrid":%b}}}' % (words, own, quad, mrid)
+def _heads(texts: Iterable[bytes], has_z: Iterable[bool]) -> list[bytes]:
+    """Return the JSON up to the place of the namespace; see naksha_is_3d in the schema."""
+    return [
+        open_properties(with_first(text, MARK_3D, b"true") if is_3d else text)
+        for text, is_3d in zip(texts, has_z, strict=True)
+    ]
 
 
 def _given(tags: list[str] | None, crid: str | None) -> int:

@@ -7,13 +7,12 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from naksha.model.state import XYZ
+from naksha.model.features import MARK_3D
+from naksha.model.json_text import with_last, with_namespace
 from naksha.psql.read.statements import leaf_of
 from naksha.spi.support.write_input import Batch, WriteBatch
 
 T = TypeVar("T")
-MARK_3D = b',"naksha:3d":true}'
-"""End of the JSON of a feature whose geometry has heights; see naksha_is_3d in the schema."""
 _NO_FEATURES: Final = (None,) * 6
 """Parameters of naksha_write that only features have, from `contents` to `muuids`."""
 
@@ -68,17 +67,20 @@ def _columns(batch: Batch) -> list[Sequence[Any]]:
     if not isinstance(batch, WriteBatch):
         return [batch.ids, batch.locks, *([None] * len(batch.ids) for _ in _NO_FEATURES)]
     prepared = batch.prepared
+    # See naksha_is_3d in the schema.
     contents = [
-        (json[:-1] + MARK_3D if has_z else json).decode()
+        with_last(json, MARK_3D, b"true") if has_z else json
         for json, has_z in zip(prepared.json, prepared.has_z, strict=True)
     ]
     if batch.after is not None:
-        contents = [*map(_after_version, contents, batch.after)]
+        # naksha_put_sql continues after the version in the namespace.
+        versions = [b'{"version":%d}' % version for version in batch.after]
+        contents = [*map(with_namespace, contents, versions)]
     tags = [None if t is None else msgspec.json.encode(t).decode() for t in prepared.tags]
     return [
         batch.ids,
         batch.locks,
-        contents,
+        [content.decode() for content in contents],
         prepared.wkb,
         prepared.qrid,
         tags,
@@ -94,10 +96,3 @@ def _locked(batches: Sequence[Batch]) -> tuple[list[str] | None, list[int] | Non
     ids = [id_ for batch in batches for id_ in batch.ids]
     rows = Rows.of(ids)
     return rows.pick(ids), rows.counts
-
-
-def _after_version(content: str, version: int) -> str:
-    """Add the version to the content that naksha_put_sql continues after."""
-    parsed = msgspec.json.decode(content)
-    parsed["properties"][XYZ] = {"version": version}
-    return msgspec.json.encode(parsed).decode()

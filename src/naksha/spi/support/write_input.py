@@ -339,7 +339,10 @@ class CheckedSession(ABC):
         if put.after is not None:
             check_versions(put.after, len(put.features))
         prepared = check_features(
-            put.features, id_prefix=info.id_prefix, generate_ids=put.mode != "update"
+            put.features,
+            id_prefix=info.id_prefix,
+            generate_ids=put.mode != "update",
+            is_json=put.is_json,
         )
         check_points(prepared, info)
         uuids = prepared.lock_uuid if put.lock or put.merge else [None] * len(prepared.ids)
@@ -348,23 +351,22 @@ class CheckedSession(ABC):
         versions = None if put.after is None else [put.after[at] for at in prepared.positions]
         batch = WriteBatch(put.mode, prepared, locks, merged_from, after=versions)
         if put.merge and any(lock is not None for lock in locks):
-            return await self._merged(info, put.features, batch)
+            return await self._merged(info, put, batch)
         return batch
 
-    async def _merged(
-        self, info: CollectionInfo, features: Sequence[Feature], batch: WriteBatch
-    ) -> WriteBatch:
+    async def _merged(self, info: CollectionInfo, put: Put, batch: WriteBatch) -> WriteBatch:
         """Return the batch with features based on an older state merged into HEAD."""
         ids = batch.prepared.ids
         chosen = [
-            {**features[position], "id": id_}
+            {**put.features[position], "id": id_}
             for position, id_ in zip(batch.prepared.positions, ids, strict=True)
         ]
         await self._before_merge(info.id, ids)
         locked = [f for f, lock in zip(chosen, batch.locks, strict=True) if lock is not None]
         merges = await merge_into_head(self._reader(), info.id, locked)
         merged = check_features(
-            [merges[i].feature if i in merges else f for i, f in zip(ids, chosen, strict=True)]
+            [merges[i].feature if i in merges else f for i, f in zip(ids, chosen, strict=True)],
+            is_json=put.is_json,
         )
         check_points(merged, info)
         heads = {i: lock_of(merge.head.uuid, self._storage, info) for i, merge in merges.items()}

@@ -253,6 +253,7 @@ def batch_of(rows: list[tuple[Any, ...]], mode: PutMode) -> tuple[WriteBatch, St
         crid=crid,
         lock_uuid=[None] * count,
         lock_version=[None] * count,
+        values=[None] * count,
     )
     nothing = [None] * count
     return WriteBatch(mode, prepared, [*nothing], [*nothing]), StoredGeometries(geometry, boxes)

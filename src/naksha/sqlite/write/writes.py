@@ -160,7 +160,7 @@ class _Put:
             or not old.readable
             or (tags is not None and tags != xyz.tags)
             or (crid is not None and (crid or None) != xyz.crid)
-            or not _is_same(prepared.json[position], old)
+            or not self._is_same(position, old)
         ):
             self.changed.append((position, old, xyz))
             return
@@ -168,6 +168,14 @@ class _Put:
         if self.returning:
             state = State(old.id, raw(self.shapes.geometry[position], old.jsondata))
         self.outcomes[old.id] = WriteOutcome(old.id, "RETAINED", xyz.uuid, old.version, state)
+
+    def _is_same(self, position: int, old: OldState) -> bool:
+        prepared, known = self.batch.prepared, old.content()
+        new = prepared.values[position]
+        if new is None:
+            new = msgspec.json.decode(prepared.json[position])
+        # Python's == is a fast path for different values only: it takes true for 1.
+        return new == known and merge.same(new, known)
 
     def write(self) -> list[WriteOutcome]:
         if self.new or self.changed:
@@ -305,12 +313,6 @@ class _Put:
         id_ = self.batch.prepared.ids[position]
         state = State(id_, raw(row[4], row[5])) if self.returning else None
         self.outcomes[id_] = WriteOutcome(id_, action, f"{by.prefix}{row[1]}", row[12], state)
-
-
-def _is_same(content: bytes, old: OldState) -> bool:
-    new, known = msgspec.json.decode(content), old.content()
-    # Python's == is a fast path for different values only: it takes true for 1.
-    return new == known and merge.same(new, known)
 
 
 # ---- Delete, restore, purge ------------------------------------------------------------------

@@ -214,6 +214,7 @@ from naksha.testing.storage.write.suite_same_txn import (  # noqa: E402
 )
 from naksha.testing.storage.write.suite_single_calls import (  # noqa: E402
     TestCommittingCalls,
+    TestFeaturesParsedFromJson,
     TestResolvedCollections,
     TestSeveralChanges,
 )
@@ -262,6 +263,7 @@ __all__ = [
     "TestEqualContent",
     "TestExclusiveWriter",
     "TestFastStatistics",
+    "TestFeaturesParsedFromJson",
     "TestFilters",
     "TestForks",
     "TestFrozenOverlays",

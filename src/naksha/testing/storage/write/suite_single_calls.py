@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from naksha.model.collection import CollectionChange
@@ -185,6 +186,46 @@ class TestSeveralChanges:
         await places.delete("a")
         with pytest.raises(Conflict):
             await places.delete("a", uuids=[made.uuid])
+
+
+class TestFeaturesParsedFromJson:
+    """`Put.is_json` saves a check of values that JSON does not express, and nothing else."""
+
+    @pytest.mark.parametrize(
+        ("value", "action"),
+        [
+            (1, "RETAINED"),
+            (1.0, "RETAINED"),
+            (True, "UPDATED"),
+            ("1", "UPDATED"),
+            (None, "UPDATED"),
+        ],
+    )
+    async def test_an_equal_feature_is_retained(
+        self, places: Handle, value: object, action: str
+    ) -> None:
+        await places.create(point("x", n=1))
+        put = Put("update", [with_xyz(point("x", n=value), version=1)], is_json=True)
+        async with places.storage.write(APP) as session:
+            ((outcome,),) = await session.apply(places.name, [put], commit=True)
+        assert outcome.action == action
+        (state,) = await places.live()
+        assert state.feature["properties"]["n"] == value
+
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            point("x", n="\0"),
+            point("x", n=msgspec.json.decode("[" * 200 + "]" * 200)),
+            {"id": "x"},
+            point("x", n="\ud800"),
+        ],
+    )
+    async def test_all_else_is_checked(self, places: Handle, bad: dict[str, object]) -> None:
+        with pytest.raises(InvalidArgument):
+            async with places.storage.write(APP) as session:
+                await session.apply(places.name, [Put("upsert", [bad], is_json=True)])
+        assert await places.live() == []
 
 
 class TestResolvedCollections:
