@@ -259,7 +259,45 @@ async def test_a_plan_of_a_version_makes_features_above_its_partitions(
     finally:
         await filled.execute("RESET plan_cache_mode")
         await filled.execute("DEALLOCATE whole")
-    assert sum("st_asgeojson" in line[0] for line in rows) == 1
+    made = sum("st_asgeojson" in line[0] for line in rows)
+    assert made == 2, "once above the leaves of HEAD, once above the days of the history"
+
+
+async def test_a_whole_version_can_be_read_by_several_workers(filled: Direct, txn: int) -> None:
+    await filled.execute(
+        "SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; "
+        "SET min_parallel_table_scan_size = 0; SET min_parallel_index_scan_size = 0"
+    )
+    try:
+        plan = await explain_generic(filled, *statements.states("roads", Query(), txn))
+    finally:
+        await filled.execute(
+            "RESET parallel_setup_cost; RESET parallel_tuple_cost; "
+            "RESET min_parallel_table_scan_size; RESET min_parallel_index_scan_size"
+        )
+    assert any(node["Node Type"] == "Gather" for node in plan.nodes)
+
+
+@pytest.mark.parametrize("collection", ["roads", "spots"])
+async def test_a_box_at_a_version_reads_no_document_to_find_states_of_head(
+    filled: Direct, txn: int, collection: str
+) -> None:
+    """The index on boxes tells when they began, but for points, where it has no spans."""
+    text, values = statements.states(collection, Query(spatial=Bbox(1, 1, 3, 3)), txn)
+    plan = await explain_generic(filled, text, values)
+    found = [n for n in plan.nodes if n.get("Index Name", "").endswith("_geo")]
+    of_head = [n for n in found if n["Relation Name"].startswith(f"{collection}_p")]
+    assert len(of_head) == 16
+    for node in of_head:
+        in_index, filtered = node["Index Cond"], node["Filter"]
+        assert ("int8range" in in_index) == (collection == "roads")
+        assert filtered.count("'txn'") == (0 if collection == "roads" else 1)
+        assert "txn_next" not in filtered
+    of_history = [n for n in found if n["Relation Name"].startswith(f"{collection}_hst")]
+    assert of_history
+    for node in of_history:
+        assert "int8range" in node["Index Cond"]
+        assert node["Filter"].count("txn_next") == 1, "for the days that are not in the plan"
 
 
 async def test_a_state_id_prunes_the_days_before_its_own(filled: Direct) -> None:

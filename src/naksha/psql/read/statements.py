@@ -12,7 +12,7 @@ from naksha.model.identity.txn import DAY_FACTOR
 from naksha.model.query import Query, States, id_hash
 from naksha.model.state import XYZ
 from naksha.psql.read.printer import Statement
-from naksha.psql.sql import ident, sql
+from naksha.psql.sql import ident, literal, sql
 from naksha.spi.cursor import PageCursor
 from naksha.spi.query.plan import AtLeast, QueryPlan, Scan, Table, conditions_of, plan_of
 from naksha.spi.query.plan import first_txn as first_txn_of
@@ -23,6 +23,8 @@ Suffix: TypeAlias = Literal["", "_del", "_hst"]
 """Suffixes of the names of a collection's tables: HEAD, tombstones, history."""
 HISTORY: Final[Suffix] = "_hst"
 _SUFFIXES: Final[dict[Table, Suffix]] = {"head": "", "del": "_del", "hst": HISTORY}
+_WHOLE: Final = "source_whole"
+"""Source of all states at a version, which has many partitions."""
 _LIVE_ONLY: Final = frozenset({"mrid", "qrid", "txn"})
 """Columns whose index of the history lacks tombstones."""
 _UNEVEN: Final = frozenset({"author", "action"})
@@ -79,9 +81,8 @@ def layered_states(
     statement, plan = Statement(), plan_of(query, cursor)
     # One more than the limit, to detect whether there are more.
     limit = None if plan.limit is None else plan.limit + 1
-    content = _content(layers, plan)
-    sources, order = rows_of(statement, layers, plan, content, limit=limit)
-    return _select(statement, plan, content, sources, order), statement.values
+    sources, order = _documents(statement, layers, plan, limit)
+    return _select(statement, plan, sources, order), statement.values
 
 
 def some_states(
@@ -89,28 +90,29 @@ def some_states(
 ) -> tuple[str, list[Any]]:
     """Return the statement that selects (id, feature) of up to `limit` states, in any order."""
     statement, plan = Statement(), plan_of(query)
-    content = _content(layers, plan)
-    sources, _ = rows_of(statement, layers, plan, content)
+    sources, _ = _documents(statement, layers, plan, None)
     cut = "" if limit is None else sql("cut", limit=statement.number(limit))
-    return _select(statement, plan, content, sources, cut), statement.values
+    return _select(statement, plan, sources, cut), statement.values
 
 
-def _content(layers: Sequence[LayerTables], plan: QueryPlan) -> str:
-    """Return the fragment of the columns that a source selects.
+def _documents(
+    statement: Statement, layers: Sequence[LayerTables], plan: QueryPlan, limit: int | None
+) -> tuple[str, str]:
+    """Return the features of the requested states, and their order if there is a limit.
 
-    "row" selects columns from which the document is built after all sources were combined. A read
-    at a version has many partitions, and the space is inserted only into the documents that are
-    returned.
+    If a space is inserted, the sources are the rows: only the documents that are returned are built
+    with it.
     """
-    is_whole_past = plan.limit is None and any(layer.at is not None for layer in layers)
-    return "row" if is_whole_past or plan.space is not None else "feature"
+    if plan.space is not None:
+        return rows_of(statement, layers, plan, "row", limit=limit)
+    if plan.limit is None and any(layer.at is not None for layer in layers):
+        return source_rows(statement, layers, plan, _WHOLE, "feature"), ""
+    return rows_of(statement, layers, plan, "feature", limit=limit)
 
 
-def _select(statement: Statement, plan: QueryPlan, content: str, sources: str, order: str) -> str:
-    if content == "feature":
-        return sql("select_states", sources=sources, order=order)
+def _select(statement: Statement, plan: QueryPlan, sources: str, order: str) -> str:
     if plan.space is None:
-        return sql("select_states_at", sources=sources, order=order, document=sql("document"))
+        return sql("select_states", sources=sources, order=order)
     check_text(plan.space)
     space = json_text(plan.space)
     return sql(
@@ -172,6 +174,8 @@ def source_rows(
     for layer in layers:
         for table in layer_tables(statement, layer, plan):
             is_head = table.suffix == ""
+            opens = source == _WHOLE and table.form == "_open"
+            select = source + table.form if opens else source
             shown = sql(content + table.form, at=table.at or "")
             for leaf, name in _leaves(plan, layer) if is_head else [("", table.name)]:
                 every = [*table.conditions, *filters]
@@ -181,7 +185,7 @@ def source_rows(
                     every.append(id_condition(statement, plan.ids, is_head))
                 text = "\n   AND ".join(every)
                 parts.append(
-                    sql(source, table=ident(name), content=shown, conditions=text, **slots)
+                    sql(select, table=ident(name), content=shown, conditions=text, **slots)
                 )
     return "\nUNION ALL\n".join(parts)
 
@@ -211,7 +215,7 @@ def layer_tables(
         form: Literal["", "_open", "_at"] = ""
         if scan.table == "hst":
             form = "_open" if not scan.shows_end else "" if at is None else "_at"
-        conditions = [*_rows(statement, plan, scan, layer.at, at)]
+        conditions = [*_rows(statement, plan, scan, layer, at)]
         if masks:
             conditions += _unmasked(scan, masks, at)
         yield LayerTable(layer.table + suffix, suffix, form, at, conditions)
@@ -231,20 +235,24 @@ def _misses_tombstones(plan: QueryPlan) -> bool:
 
 
 def _rows(
-    statement: Statement, plan: QueryPlan, scan: Scan, txn: int | None, at: str | None
+    statement: Statement, plan: QueryPlan, scan: Scan, layer: LayerTables, at: str | None
 ) -> Iterable[str]:
     """Yield the conditions on the rows of a table that are read at a transaction."""
+    in_area = plan.area is not None and plan.ids is None
     if scan.rows == "replaced":
         assert plan.replaced_since is not None
         yield sql("replaced", since=statement.number(plan.replaced_since))
         yield _from_day(plan.replaced_since)
         if at is not None:
             yield sql("ended", at=at)
-    elif txn is None or at is None:
+    elif layer.at is None or at is None:
         yield sql(scan.rows)
     elif scan.rows == "valid":
-        yield sql("valid_by_start" if _is_by_start(plan, scan) else "valid", at=at)
-        yield _from_day(txn)
+        by_index = "valid_in_area" if in_area else "valid"
+        yield sql("valid_by_start" if _is_by_start(plan, scan) else by_index, at=at)
+        yield _from_day(layer.at)
+    elif scan.table == "head" and in_area:
+        yield sql("begun_in_area", table=literal(layer.table), at=at)
     else:
         yield sql(scan.rows + "_at", at=at)
     if scan.kind is not States.ALL:

@@ -3,16 +3,9 @@
 -- name: select_states
 SELECT s.id, s.feature FROM ({{sources}}) AS s {{order}}
 
--- name: select_states_at
--- For sources of rows. The text of a feature is built above them: so the plan contains that
--- expression once, not for every partition.
-SELECT s.id, convert_to('{"geometry":' || naksha_geo_json(s.geo, s.jsondata) || ','
-                        || right({{document}}, -1), 'UTF8') AS feature
-  FROM ({{sources}}) AS s {{order}}
-
 -- name: select_states_in_space
--- The same with the space's name in the namespace, inserted after the key of the namespace and its
--- opening brace. The content may contain such a key too; then more than one place is found, and the
+-- For sources of rows. The space's name is inserted after the key of the namespace and its opening
+-- brace. The content may contain such a key too; then more than one place is found, and the
 -- document is parsed. Each `OFFSET 0` keeps a text from being built again at each use; rows stay in
 -- their order, because they are only projected.
 SELECT s.id, convert_to('{"geometry":' || naksha_geo_json(s.geo, s.jsondata) || ',' || right(
@@ -36,6 +29,28 @@ SELECT count(*) FROM ({{sources}}) AS s
 -- name: source
 SELECT jsondata->>'id' AS id, naksha_xyz_txn(jsondata) AS txn, {{content}}
   FROM {{table}} WHERE {{conditions}}
+
+-- name: source_whole
+-- The text of a feature is built above the scans: the OFFSET keeps the plan from containing that
+-- expression once for every partition. It is quoted because the planner reads an integer as a cast
+-- to bigint, that is a limit which is not known, and would plan no parallel workers.
+SELECT s.id, {{content}}
+  FROM (SELECT jsondata->>'id' AS id, geo, jsondata
+          FROM {{table}} WHERE {{conditions}} OFFSET '0') AS s
+
+-- name: source_whole_open
+-- The same for states of the history without their end: naksha_feature_open without a call of
+-- PL/pgSQL for every row. Each OFFSET keeps a text from being built again at each use.
+SELECT s.id, convert_to('{"geometry":' || naksha_geo_json(s.geo, s.jsondata) || ',' || right(
+           CASE WHEN octet_length(s.document) - octet_length(s.opened) = octet_length(s.ending) - 1
+                THEN s.opened
+                ELSE naksha_without_end(s.document, s.ending) END, -1), 'UTF8') AS feature
+  FROM (SELECT s.*, replace(s.document, '"txn_next": "' || s.ending || '"', '"txn_next": "0"')
+                        AS opened
+          FROM (SELECT jsondata->>'id' AS id, geo, jsondata,
+                       naksha_json_out(jsondata)::text AS document,
+                       naksha_xyz(jsondata)->>'txn_next' AS ending
+                  FROM {{table}} WHERE {{conditions}} OFFSET '0') AS s OFFSET '0') AS s
 
 -- name: source_page
 -- Limited in every source, in the order of its index on ids: a page reads its own rows only.
@@ -87,6 +102,12 @@ true
 -- name: begun_at
 naksha_xyz_txn(jsondata) <= {{at}}
 
+-- name: begun_in_area
+-- The same for states that are found by their geometry: its index contains their spans, unless the
+-- collection is for points only. The planner evaluates the function; one of the conditions is left.
+CASE WHEN naksha_has_spans({{table}}) THEN naksha_span(jsondata) @> {{at}}
+     ELSE naksha_xyz_txn(jsondata) <= {{at}} END
+
 -- name: visible
 naksha_xyz_txn(jsondata) < naksha_xyz_txn_next(jsondata)
 
@@ -95,6 +116,11 @@ naksha_xyz_txn(jsondata) < naksha_xyz_txn_next(jsondata) AND naksha_xyz_txn(json
 
 -- name: valid
 naksha_span(jsondata) @> {{at}} AND naksha_xyz_txn_next(jsondata) > {{at}}
+
+-- name: valid_in_area
+-- The span says it all. For a whole version the second condition is an index's too; in an area it
+-- would read each document.
+naksha_span(jsondata) @> {{at}}
 
 -- name: valid_by_start
 -- The same for states that are found by their id or beginning, and for tombstones.
