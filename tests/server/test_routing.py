@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 import httpx
@@ -14,6 +15,7 @@ from naksha.model.errors import InvalidArgument
 from naksha.server.errors import no_endpoint
 from naksha.server.middleware.request_record import RequestRecord
 from naksha.server.requests.json_body import json_body
+from naksha.server.routes.table import ROUTES
 from naksha.server.routing.binding import ParameterBinding
 from naksha.server.routing.declarations import (
     BodyParam,
@@ -211,3 +213,12 @@ def test_a_parameter_without_a_source_is_refused_at_start_up() -> None:
 
     with pytest.raises(TypeError, match=r"limit of .*wrong has no source"):
         ParameterBinding(wrong, ())
+
+
+@pytest.mark.parametrize("filled", ["a", "features", "spaces", "a/b", "{}"])
+def test_the_index_of_endpoints_leaves_none_out(filled: str) -> None:
+    dispatcher = Dispatcher([routes.router for routes in ROUTES], json_body, no_endpoint)
+    for endpoint in dispatcher.endpoints:
+        path = re.sub(r"\{[^}]*\}", filled, endpoint.declared.path)
+        matching = [one for one in dispatcher.endpoints if one.pattern.match(path)]
+        assert [*dispatcher._matching(path)] == matching

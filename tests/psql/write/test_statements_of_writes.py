@@ -301,3 +301,19 @@ async def test_writers_whose_backends_are_killed_write_once_or_not_at_all(
     assert unsure, "none was killed"
     await check_intervals(watcher, "roads")
     await check_log(watcher)
+
+
+async def test_the_log_row_of_a_write_is_written_once(connect: Connect) -> None:
+    updates = "SELECT sum(n_tup_upd)::int FROM pg_stat_user_tables WHERE relname ~ '^naksha_tx_'"
+    writer = await connect()  # nothing is published
+    before = await writer.fetchval(updates)
+    for id in ("a", "b"):
+        await begin(writer)
+        await writer.execute(
+            "SELECT naksha_upsert('roads', jsonb_build_object('id', $1::text))", id
+        )
+        await writer.execute("COMMIT")
+    await writer.execute("SELECT pg_stat_force_next_flush()")
+    assert await writer.fetchval(updates) == before
+    counts = await writer.fetch("SELECT created FROM naksha_tx WHERE action = 'MODIFY_FEATURES'")
+    assert [row["created"] for row in counts] == [1, 1]

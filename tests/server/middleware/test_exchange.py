@@ -218,8 +218,13 @@ def test_responses_are_compressed_on_request(hub: HubServer, client: httpx.Clien
     plain = client.get("/spaces/long", headers={"Accept-Encoding": "identity"})
     assert "Content-Encoding" not in plain.headers
     assert plain.json() == packed.json()
+    for answer in (packed, plain):
+        assert answer.headers["Vary"] == "Accept-Encoding"
     short = client.get("/health-status", headers={"Accept-Encoding": "gzip"})
     assert "Content-Encoding" not in short.headers
+    for encoding in ("gzip", "identity"):
+        short = client.get("/health-status", headers={"Accept-Encoding": encoding})
+        assert "Vary" not in short.headers
 
 
 # ---- Health, metrics, logs -----------------------------------------------------------------------

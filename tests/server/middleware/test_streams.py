@@ -36,7 +36,7 @@ async def _breaking(answer: Features) -> AsyncIterator[Sequence[State]]:
 
 
 async def _broken() -> Response:
-    return feature_collection(await Features.with_first_read(_breaking))
+    return await feature_collection(await Features.with_first_read(_breaking))
 
 
 async def _nothing_then_broken(answer: Features) -> AsyncIterator[Sequence[State]]:
@@ -46,7 +46,7 @@ async def _nothing_then_broken(answer: Features) -> AsyncIterator[Sequence[State
 
 
 async def _broken_at_once() -> Response:
-    return feature_collection(await Features.with_first_read(_nothing_then_broken))
+    return await feature_collection(await Features.with_first_read(_nothing_then_broken))
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +103,16 @@ def test_a_large_answer_comes_in_pieces_and_whole(client: httpx.Client) -> None:
     assert ids_of(got["features"]) == [f"{n:05}" for n in range(6000)]
     assert "handle" not in got
     assert len(client.get(f"{space}/search?limit=5999").json()["features"]) == 5999
+
+
+def test_a_small_answer_is_sent_at_once(client: httpx.Client) -> None:
+    space = new_space(client)
+    put(client, space, *(point(f"{n:03}") for n in range(100)))
+    for path in ("search", "iterate?limit=60", "bbox?west=-1&south=-1&east=1&north=1"):
+        answer = client.get(f"{space}/{path}", headers={"Accept-Encoding": "identity"})
+        assert int(answer.headers["Content-Length"]) == len(answer.content)
+        assert len(answer.json()["features"]) == (60 if "60" in path else 100)
+        assert ("handle" in answer.json()) == ("60" in path)
 
 
 def test_a_slow_reader_blocks_no_other_client(hub: HubServer, client: httpx.Client) -> None:

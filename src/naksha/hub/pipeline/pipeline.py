@@ -102,6 +102,7 @@ class Pipeline:
         self.stages: Final = tuple(stages)
         self.hub = hub
         self.observe = observe
+        self.metric_names: Final = [metric_name(stage.handler) for stage in self.stages]
         self._keeps_json = all(
             getattr(type(stage.handler), "keeps_json", False) for stage in self.stages
         )
@@ -204,5 +205,5 @@ class Event:
             failed.handler = stage.name
             raise failed from error
         finally:
-            self._pipeline.observe(metric_name(stage.handler), has_failed)
+            self._pipeline.observe(self._pipeline.metric_names[self._index], has_failed)
         return answer

@@ -24,7 +24,8 @@ class Features:
     def __init__(self, read: Callable[[Features], AsyncIterator[Sequence[State]]]) -> None:
         self.cursor: str | None = None
         self._chunks = read(self)
-        self._first: Sequence[State] | None = None
+        self._read: list[Sequence[State]] = []
+        """Chunks that have been read already."""
 
     @classmethod
     async def with_first_read(
@@ -35,8 +36,7 @@ class Features:
         Most errors occur before the first chunk, while an error response can still be sent.
         """
         answer = cls(read)
-        # None, not an empty tuple: CPython would use a tuple as the arguments of an exception.
-        answer._first = await anext(answer._chunks, None)
+        await answer.has_more()
         return answer
 
     @classmethod
@@ -44,19 +44,37 @@ class Features:
         """Return a stream of states that are already in memory."""
         answer = cls(_nothing)
         answer.cursor = cursor
-        answer._first = states
+        answer._read.append(states)
         return answer
 
+    async def has_more(self) -> bool:
+        """Read one more chunk ahead; return whether there was one."""
+        # None, not an empty tuple: CPython would use a tuple as the arguments of an exception.
+        states = await anext(self._chunks, None)
+        if states is not None:
+            self._read.append(states)
+        return states is not None
+
+    async def is_small(self, bytes_max: int) -> bool:
+        """Return whether all features are in memory, reading ahead if they are small so far."""
+        size = sum([len(state.raw) for states in self._read for state in states])
+        return size <= bytes_max and not await self.has_more()
+
     async def __aiter__(self) -> AsyncIterator[Sequence[State]]:
-        first, self._first = self._first, None
-        if first:
-            yield first
+        while self._read:
+            states = self._read.pop(0)
+            if states:
+                yield states
         async for states in self._chunks:
             yield states
 
     async def all(self) -> list[State]:
         """Read all features into memory; for small responses only."""
-        return [state async for states in self for state in states]
+        found = [state for states in self._read for state in states]
+        self._read.clear()
+        async for states in self._chunks:
+            found += states
+        return found
 
     async def aclose(self) -> None:
         """Stop reading and release the source of the stream."""

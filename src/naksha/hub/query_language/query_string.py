@@ -29,6 +29,8 @@ def raw_pairs(raw: str | bytes) -> Iterator[str]:
 
 def raw_values(raw: str | bytes, name: str) -> list[str]:
     """Return all values of a parameter without decoding them; its name may be encoded."""
+    if not raw:
+        return []
     pairs = (pair.partition("=") for pair in raw_pairs(raw))
     return [value for key, _, value in pairs if decoded(key, name) == name]
 

@@ -132,9 +132,16 @@ class BulkStorage(PsqlReader):
                 if begun or last:
                     raise
 
-    async def chunks(
+    def chunks(
         self, collection: str, query: Query, at: VersionSelector = HEAD
     ) -> AsyncIterator[list[State]]:
+        chunks = super().chunks if not self._servers.replicas else self._chunks_of_any
+        return chunks(collection, query, at)
+
+    async def _chunks_of_any(
+        self, collection: str, query: Query, at: VersionSelector
+    ) -> AsyncIterator[list[State]]:
+        """Read from a replica, and from the next server if it fails."""
         begun = False
         for last in (*(False for _ in self._servers.replicas), True):
             try:

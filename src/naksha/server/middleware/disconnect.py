@@ -31,7 +31,7 @@ class CancelOnDisconnect:
         self._timer: asyncio.TimerHandle | None = None
         self._watcher: asyncio.Task[None] | None = None
         # Responses that follow ASGI 2.3 watch for a disconnect themselves; 2.4 turns that off.
-        scope["asgi"] = {**scope["asgi"], "spec_version": "2.4"}
+        scope["asgi"]["spec_version"] = "2.4"
 
     def __enter__(self) -> Self:
         self._task = asyncio.current_task()

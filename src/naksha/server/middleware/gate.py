@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from itertools import chain
 from typing import Final
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from naksha.model import limits
 from naksha.model.errors import Busy, NakshaError, OutcomeUnknown, TimedOut, Unauthorized
@@ -127,13 +128,7 @@ class Gate:
         record_of(scope).prolong = prolong
         try:
             async with time_left:
-
-                async def sending(message: Message) -> None:
-                    await send(message)
-                    if message.get("more_body"):
-                        prolong()
-
-                await self._app(scope, receive, sending)
+                await self._app(scope, receive, send)
         except TimeoutError:
             if not time_left.expired():
                 raise
@@ -171,7 +166,7 @@ def admission_key(record: RequestRecord) -> tuple[str, str, str | None] | None:
 
 
 def _head_bytes(scope: Scope) -> int:
-    fields = sum(len(name) + len(value) for name, value in scope["headers"])
+    fields = sum(map(len, chain.from_iterable(scope["headers"])))
     return fields + len(scope["raw_path"]) + len(scope["query_string"])
 
 

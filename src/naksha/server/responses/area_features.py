@@ -83,7 +83,7 @@ class AreaRequest:
         shaping = projection_of(self.request.http, self.parameters, clip)
         if not self.tweaks:
             return await self.request.features(self._read(self.box, limited=True), shaping)
-        return self.request.stream(await self.features(), shaping)
+        return await self.request.stream(await self.features(), shaping)
 
     async def features(self) -> Features:
         """Read the features, with tweaks applied."""

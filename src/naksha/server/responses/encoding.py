@@ -1,9 +1,9 @@
 """Encode responses; features from the database are concatenated, not parsed.
 
-Responses of any size are streamed. A page token, known only at the end, is the last member. An
-error after the response has begun closes the connection, so that the client does not take a part
-for the whole. A response that is completely in memory has an `ETag` of its bytes, which is always
-correct; a streamed one has an `ETag` only if it reads a fixed version, which never changes.
+Collections are streamed, unless they are small. A page token, known only at the end, is the last
+member. An error after the response has begun closes the connection, so that the client does not
+take a part for the whole. A response that is encoded at once has an `ETag` of its bytes, which is
+always correct; a collection has an `ETag` only if it is of a fixed version, which never changes.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from starlette.responses import Response, StreamingResponse
 
 from naksha.hub.pipeline.responses import Deleted, Features, Written
 from naksha.hub.render.projection import StateProjection, shaped
+from naksha.model import limits
 from naksha.model.json_text import close_object
 from naksha.model.state import XYZ, State
 from naksha.server.middleware.spool import unhurried
@@ -35,16 +36,23 @@ _ETAG_BYTES: Final = 16
 _UNCHANGED: Final = StateProjection()
 
 
-def feature_collection(
+async def feature_collection(
     features: Features,
     shaping: StateProjection = _UNCHANGED,
     *,
     etag: str | None = None,
     handle: Callable[[str], str] | None = None,
 ) -> Response:
-    """Stream a FeatureCollection of any size; `handle` formats the token of the next page."""
+    """Send a FeatureCollection of any size; `handle` formats the token of the next page.
+
+    It is streamed unless it is small.
+    """
     headers = {} if etag is None else {"ETag": etag}
-    return streaming_response(_collection(features, shaping, handle), GEO_JSON, headers)
+    if not await features.is_small(limits.ANSWER_CHUNK_BYTES // 2):
+        return streaming_response(_collection(features, shaping, handle), GEO_JSON, headers)
+    states = shaped(await features.all(), shaping)
+    body = _BEGIN + join_states(states) + _collection_end(_next_page(features, handle))
+    return Response(body, media_type=GEO_JSON, headers=headers)
 
 
 def streaming_response(
@@ -66,11 +74,16 @@ async def _collection(
                 begin = b",\n"
     finally:
         await features.aclose()
-    tail: dict[str, Any] = {}
-    if handle is not None and features.cursor is not None:
-        next_page = handle(features.cursor)
-        tail = {"handle": next_page, "nextPageToken": next_page}
+    tail = _next_page(features, handle)
     yield (_BEGIN if begin is _BEGIN else b"") + _collection_end(tail)
+
+
+def _next_page(features: Features, handle: Callable[[str], str] | None) -> dict[str, Any]:
+    """Return the members with the token of the next page; none after the last page."""
+    if handle is None or features.cursor is None:
+        return {}
+    next_page = handle(features.cursor)
+    return {"handle": next_page, "nextPageToken": next_page}
 
 
 def join_states(states: Sequence[State]) -> bytes:

@@ -63,11 +63,11 @@ class SpaceRequest:
         if etag is not None and is_current(self.http, etag):
             return Response(status_code=304, headers={"ETag": etag})
         found = await self.send(read)
-        return feature_collection(found, shaping, etag=etag, handle=handle)
+        return await feature_collection(found, shaping, etag=etag, handle=handle)
 
-    def stream(self, found: Features, shaping: StateProjection) -> Response:
+    async def stream(self, found: Features, shaping: StateProjection) -> Response:
         """Stream features that have been read already."""
-        return feature_collection(found, shaping)
+        return await feature_collection(found, shaping)
 
     async def pinned(self, ref: str) -> str:
         """Resolve a reference to a fixed version, so that it keeps its meaning.

@@ -71,6 +71,7 @@ class ParameterBinding:
         self._request: str | None = None
         self._is_async = inspect.iscoroutinefunction(function)
         self._split(path)
+        self._order = self._ordered()
 
     def _split(self, path: Sequence[str]) -> None:
         hints = get_type_hints(self.function, include_extras=True)
@@ -108,18 +109,30 @@ class ParameterBinding:
         for _, other in self.dependencies:
             yield from other.everything()
 
-    async def call(self, request: Request, results: Results, read_json: ReadJson) -> Any:
-        """Bind the parameters to a request and call the function.
+    def _ordered(self) -> list[ParameterBinding]:
+        """Return the bindings of all dependencies and this one, each after those it needs."""
+        found: dict[Callable[..., Any], ParameterBinding] = {}
+        for _, other in self.dependencies:
+            for one in other._order:
+                found.setdefault(one.function, one)
+        return [*found.values(), self]
+
+    async def call(self, request: Request, read_json: ReadJson) -> Any:
+        """Bind the parameters to a request and call the function, after its dependencies.
 
         Raises:
             InvalidArgument: Parameters are missing or invalid.
         """
-        arguments: dict[str, Any] = {}
-        for name, other in self.dependencies:
-            key = other.function
-            if key not in results:
-                results[key] = await other.call(request, results, read_json)
-            arguments[name] = results[key]
+        results: Results = {}
+        made: Any = None
+        for binding in self._order:
+            made = await binding._call(request, results, read_json)
+            results[binding.function] = made
+        return made
+
+    async def _call(self, request: Request, results: Results, read_json: ReadJson) -> Any:
+        """Call the function alone."""
+        arguments = {name: results[other.function] for name, other in self.dependencies}
         segments = request.scope["path_params"]
         for name in self.segments:
             arguments[name] = segments[name]

@@ -16,9 +16,11 @@ from naksha.server.routing.binding import ParameterBinding, ReadJson
 from naksha.server.routing.declarations import DeclaredEndpoint, Router
 
 JSON: Final = "application/json"
+_KIND: Final = 2
+"""Position of `spaces` in `/hub/spaces/{space_id}/word`."""
 _WORD: Final = 4
-"""Position of `word` in `/hub/spaces/{space_id}/word`."""
-_ANY: Final = ""
+"""Position of `word` there."""
+_ANY: Final = "{}"
 Check = Callable[["Endpoint", Scope], None]
 """Function that raises an error for a request that an endpoint must not serve."""
 NoEndpoint = Callable[[Scope, set[str]], Response]
@@ -46,7 +48,7 @@ class Endpoint(NamedTuple):
         Raises:
             InvalidArgument: Parameters are missing or invalid.
         """
-        made = await self.binding.call(request, {}, read_json)
+        made = await self.binding.call(request, read_json)
         if isinstance(made, Response):
             return made
         return Response(msgspec.json.encode(made), self.declared.status_code, media_type=JSON)
@@ -67,21 +69,31 @@ class Dispatcher:
         """Checks of a request before its parameters are bound."""
         self._read_json = read_json
         self._no_endpoint = no_endpoint
-        words = {_word(one.declared.path) for one in self.endpoints}
-        self._by_word = {
-            word: [one for one in self.endpoints if _word(one.declared.path) in (word, _ANY)]
-            for word in words | {_ANY}
+        declared = [(one, *_declared_segments(one.declared.path)) for one in self.endpoints]
+        self._kinds = {kind for _, kind, _ in declared}
+        self._words = {word for _, _, word in declared}
+        self._by_segments: dict[tuple[str, str], list[Endpoint]] = {
+            (kind, word): [
+                one
+                for one, its_kind, its_word in declared
+                if its_kind in (kind, _ANY) and its_word in (word, _ANY)
+            ]
+            for kind in self._kinds | {_ANY}
+            for word in self._words | {_ANY}
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        allowed = set()
-        for endpoint, match in self._matching(scope["path"]):
-            if endpoint.declared.method == scope["method"]:
+        path, method = scope["path"], scope["method"]
+        for endpoint in self._candidates(path):
+            if endpoint.declared.method != method:
+                continue
+            match = endpoint.pattern.match(path)
+            if match is not None:
                 scope["endpoint"], scope["path_params"] = endpoint, match.groupdict()
                 response = await self._response(endpoint, Request(scope, receive))
                 break
-            allowed.add(endpoint.declared.method)
         else:
+            allowed = {endpoint.declared.method for endpoint in self._matching(path)}
             response = self._no_endpoint(scope, allowed)
         await response(scope, receive, send)
 
@@ -94,22 +106,31 @@ class Dispatcher:
         """Return whether an endpoint has this path, with any method."""
         return next(self._matching(path), None) is not None
 
-    def _matching(self, path: str) -> Iterator[tuple[Endpoint, re.Match[str]]]:
-        for endpoint in self._by_word.get(_word(path), self._by_word[_ANY]):
-            match = endpoint.pattern.match(path)
-            if match is not None:
-                yield endpoint, match
+    def _matching(self, path: str) -> Iterator[Endpoint]:
+        return (one for one in self._candidates(path) if one.pattern.match(path) is not None)
+
+    def _candidates(self, path: str) -> Sequence[Endpoint]:
+        """Return the endpoints that may have the path."""
+        kind, word = _segments(path)
+        known = kind if kind in self._kinds else _ANY, word if word in self._words else _ANY
+        return self._by_segments[known]
 
 
-def _word(path: str) -> str:
-    """Return the path segment after the space id, the key by which endpoints are indexed.
-
-    Paths without a fixed segment there match any.
-    """
+def _segments(path: str) -> tuple[str, str]:
+    """Return the segments by which endpoints are indexed, empty if the path is shorter."""
     parts = path.split("/", _WORD + 1)
-    if len(parts) <= _WORD or "{" in parts[_WORD]:
-        return _ANY
-    return parts[_WORD]
+    count = len(parts)
+    return parts[_KIND] if count > _KIND else "", parts[_WORD] if count > _WORD else ""
+
+
+def _declared_segments(path: str) -> tuple[str, str]:
+    """Return the segments of a declared path, `_ANY` for those that are not fixed."""
+    kind, word = _segments(path)
+    is_open = ":path}" in path
+    return (
+        _ANY if "{" in kind or (is_open and not kind) else kind,
+        _ANY if "{" in word or (is_open and not word) else word,
+    )
 
 
 def operation_name(endpoint: Endpoint) -> str:

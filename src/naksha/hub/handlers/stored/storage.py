@@ -168,13 +168,11 @@ async def read_features(resolved: ResolvedTarget, request: ReadFeatures, event: 
         return Features.of(())
 
 
-async def _any_order(
+def _any_order(
     _: Features, reader: StorageReader, collection: str, query: Query, at: VersionSelector
 ) -> AsyncIterator[Sequence[State]]:
-    """Yield features up to the limit, in any order."""
-    async with closing(reader.chunks(collection, query, at)) as found:
-        async for states in found:
-            yield states
+    """Return features up to the limit, in any order."""
+    return reader.chunks(collection, query, at)
 
 
 async def _pages(

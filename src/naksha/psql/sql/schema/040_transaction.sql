@@ -296,23 +296,42 @@ CREATE OR REPLACE FUNCTION naksha_logged_txn() RETURNS int8
 STABLE
 RETURN nullif(current_setting(naksha_var('logged'), true), '')::int8;
 
--- Adds a signal to the log; if (action, id) exists the first row is kept. No other transaction has
--- the same number, so no row can be added between the check and the insert.
-CREATE OR REPLACE FUNCTION naksha_tx_signal(signal_action text, signal_id text) RETURNS void
+-- Box as polygon, also when it is a point or a line.
+CREATE OR REPLACE FUNCTION naksha_box(area geometry) RETURNS geometry
+IMMUTABLE PARALLEL SAFE
+RETURN ST_MakeEnvelope(ST_XMin(area), ST_YMin(area), ST_XMax(area), ST_YMax(area), 4326);
+
+-- Adds a row to the log; if (action, id) exists the first row is kept. No other transaction has the
+-- same number, so no row can be added between the check and the insert.
+CREATE OR REPLACE FUNCTION naksha_tx_log(
+    log_action text, log_id text, created int8, updated int8, deleted int8, purged int8,
+    area geometry) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     drawn int8 := naksha_txn();
 BEGIN
     PERFORM naksha_mark_own();
-    EXECUTE naksha_planned('timestamptz, timestamptz, int8, text, text, text, text, int4', format(
-        'INSERT INTO %1$I (ts, seq_ts, txn, action, id, app_id, author, overlay) '
-        'SELECT $1, $2, $3, $4, $5, $6, $7, $8 WHERE NOT EXISTS (SELECT FROM %1$I '
-        'WHERE txn = $3 AND action = $4 AND id = $5)', naksha_log_partition(drawn)))
-        || format('(%L, %L, %L, %L, %L, %L, %L, %L)', naksha_time_text(naksha_now()),
-                  nullif(current_setting('naksha.now', true), ''), drawn, signal_action, signal_id,
-                  naksha_app_id(), naksha_author(), naksha_top_overlay());
+    EXECUTE naksha_planned(
+        'timestamptz, timestamptz, int8, text, text, text, text, int4, int8, int8, int8, int8, '
+        'geometry', format(
+        'INSERT INTO %1$I (ts, seq_ts, txn, action, id, app_id, author, overlay, created, updated, '
+        'deleted, purged, bbox) '
+        'SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13 WHERE NOT EXISTS '
+        '(SELECT FROM %1$I WHERE txn = $3 AND action = $4 AND id = $5)',
+        naksha_log_partition(drawn)))
+        || format('(%L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L, %L)',
+                  naksha_time_text(naksha_now()), nullif(current_setting('naksha.now', true), ''),
+                  drawn, log_action, log_id, naksha_app_id(), naksha_author(),
+                  naksha_top_overlay(), created, updated, deleted, purged, naksha_box(area));
     PERFORM set_config(naksha_var('logged'), drawn::text, true);
+END $$;
+
+-- Adds a signal to the log.
+CREATE OR REPLACE FUNCTION naksha_tx_signal(signal_action text, signal_id text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM naksha_tx_log(signal_action, signal_id, 0, 0, 0, 0, NULL);
 END $$;
 
 CREATE OR REPLACE FUNCTION naksha_tx_message(
@@ -329,23 +348,27 @@ BEGIN
       USING naksha_txn(), message_id, message, attachment, attachment_binary;
 END $$;
 
--- Counts accumulate in a transaction-local setting, which a savepoint rolls back as well, and
--- are written by the deferred trigger below: one update per collection and transaction.
+-- The first counts of a collection are written with its log row. More of them accumulate in a
+-- transaction-local setting, which a savepoint rolls back as well, and are written by the deferred
+-- trigger below: at most one update per collection and transaction.
 CREATE OR REPLACE FUNCTION naksha_tx_count(
     collection naksha_collection, created int8, updated int8, deleted int8, purged int8,
     area geometry) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    name text := naksha_var('changes_' || collection.number);
-    sum  jsonb := nullif(current_setting(name, true), '')::jsonb;
+    name     text := naksha_var('changes_' || collection.number);
+    sum      jsonb := nullif(current_setting(name, true), '')::jsonb;
+    is_first bool := sum->>'xid' IS DISTINCT FROM current_setting('naksha.xid');
 BEGIN
-    IF sum->>'xid' IS DISTINCT FROM current_setting('naksha.xid') THEN
+    IF is_first THEN
         sum := NULL;
-        PERFORM naksha_tx_signal('MODIFY_FEATURES', naksha_name(collection));
+        PERFORM naksha_tx_log('MODIFY_FEATURES', naksha_name(collection), created, updated,
+                              deleted, purged, area);
     END IF;
     area := ST_Envelope(ST_Collect(area, (sum->>'area')::geometry));
     PERFORM set_config(name, jsonb_build_object(
         'xid', current_setting('naksha.xid'),
+        'logged', is_first,
         'created', created + coalesce((sum->>'created')::int8, 0),
         'updated', updated + coalesce((sum->>'updated')::int8, 0),
         'deleted', deleted + coalesce((sum->>'deleted')::int8, 0),
@@ -356,32 +379,29 @@ BEGIN
     END IF;
 END $$;
 
--- Box as polygon, also when it is a point or a line.
-CREATE OR REPLACE FUNCTION naksha_box(area geometry) RETURNS geometry
-IMMUTABLE PARALLEL SAFE
-RETURN ST_MakeEnvelope(ST_XMin(area), ST_YMin(area), ST_XMax(area), ST_YMax(area), 4326);
-
 CREATE OR REPLACE FUNCTION naksha_tx_flush(collection_id text, collection_number int) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = '' SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     name text := naksha_var('changes_' || collection_number);
     sum  jsonb := nullif(current_setting(name, true), '')::jsonb;
+    area geometry;
 BEGIN
-    PERFORM naksha_mark_own();
-    IF sum->>'xid' IS DISTINCT FROM current_setting('naksha.xid') THEN
-        RETURN;  -- With immediate constraints the signal precedes its counts.
+    IF sum->>'xid' IS DISTINCT FROM current_setting('naksha.xid') OR (sum->'logged')::bool THEN
+        RETURN;  -- The log row has all counts.
     END IF;
+    PERFORM naksha_mark_own();
+    area := sum->>'area';
     EXECUTE naksha_planned('int8, text, int8, int8, int8, int8, geometry', format(
         'UPDATE %I SET created = $3, updated = $4, deleted = $5, purged = $6, bbox = $7 '
         'WHERE txn = $1 AND action = ''MODIFY_FEATURES'' AND id = $2',
         naksha_partition_of('naksha_tx', naksha_txn())))
         || format('(%L, %L, %L, %L, %L, %L, %L)', naksha_txn(), collection_id, sum->>'created',
                   sum->>'updated', sum->>'deleted', sum->>'purged',
-                  naksha_box((sum->>'area')::geometry));
+                  naksha_box(area));
 END $$;
 
--- At the end of the transaction: writes the counts, and wakes the sequencer if it sleeps. If the
+-- At the end of the transaction: writes more counts, and wakes the sequencer if it sleeps. If the
 -- shared lock is granted the sequencer is awake, and checks once more before it sleeps. A
 -- transaction that notifies cannot be prepared; one that will be prepared declares it, and leaves
 -- the wake-up to others.

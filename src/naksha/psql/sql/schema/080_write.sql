@@ -182,7 +182,7 @@ BEGIN
     END CASE;
 END $$;
 
--- After one leaf is written: raises verdicts, checks the order with a new snapshot, counts.
+-- After one leaf is written: raises verdicts, and checks the order with a new snapshot.
 CREATE OR REPLACE FUNCTION naksha_leaf_done(c naksha_collection, txn int8, r naksha_written)
 RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -208,9 +208,6 @@ BEGIN
     END IF;
     IF gone IS DISTINCT FROM r.tombs OR greatest(r.latest, buried, c.txn) > txn THEN
         PERFORM naksha_raise_verdict(c, '{"verdict": "OVERTAKEN"}');
-    END IF;
-    IF created + r.updated + r.deleted > 0 OR r.area IS NOT NULL THEN
-        PERFORM naksha_tx_count(c, created, r.updated, r.deleted, 0, r.area);
     END IF;
 END $$;
 
@@ -268,18 +265,22 @@ CREATE OR REPLACE FUNCTION naksha_write(
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
 SET naksha.depth = '' AS $$
 DECLARE
-    c      naksha_collection := naksha_open(collection_id, resolved);
-    app_id text := naksha_app_id();
-    author text := naksha_author();
-    txn    int8;
-    prefix text;
-    day    text;
-    known  int8;
-    mode   text;
-    part   text;
-    lo     int := 1;
-    hi     int;
-    r      naksha_written;
+    c       naksha_collection := naksha_open(collection_id, resolved);
+    app_id  text := naksha_app_id();
+    author  text := naksha_author();
+    txn     int8;
+    prefix  text;
+    day     text;
+    known   int8;
+    mode    text;
+    part    text;
+    lo      int := 1;
+    hi      int;
+    r       naksha_written;
+    created int8 := 0;
+    updated int8 := 0;
+    deleted int8 := 0;
+    area    geometry;
 BEGIN
     PERFORM naksha_mark_own();
     known := naksha_lock_known(c, coalesce(locked, ids), coalesce(locked_counts, counts));
@@ -306,9 +307,16 @@ BEGIN
             PERFORM naksha_raise_verdict(c, '{"verdict": "OVERTAKEN"}');
         END IF;
         PERFORM naksha_leaf_done(c, txn, r);
+        created := created + coalesce(cardinality(r.created), 0);
+        updated := updated + r.updated;
+        deleted := deleted + r.deleted;
+        area := CASE WHEN area IS NULL THEN r.area ELSE ST_Envelope(ST_Collect(area, r.area)) END;
         RETURN QUERY SELECT * FROM unnest(r.outcomes);
         lo := hi + 1;
     END LOOP;
+    IF created + updated + deleted > 0 OR area IS NOT NULL THEN
+        PERFORM naksha_tx_count(c, created, updated, deleted, 0, area);
+    END IF;
 END $$;
 
 -- The first write of a transaction, which it starts, on a branch if there are `overlays`. As a

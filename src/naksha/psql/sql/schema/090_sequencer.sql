@@ -28,10 +28,9 @@ END $$;
 CREATE OR REPLACE FUNCTION naksha_publish_bound() RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
-    drawn  int8;
+    drawn  int8 := coalesce(pg_sequence_last_value('naksha_tx_object_id_seq'), 1) + 1;
     lowest int8;
 BEGIN
-    SELECT last_value + 1 INTO drawn FROM naksha_tx_object_id_seq;
     SELECT min(o.txn) + 1 INTO lowest FROM naksha_open_draws o;
     RETURN least(drawn, lowest);
 END $$;
@@ -59,6 +58,41 @@ BEGIN
     RETURN pg_try_advisory_xact_lock(naksha_lock_class(), 2);
 END $$;
 
+-- The table that has the log from one transaction to another: a day's partition if it is the only
+-- one, or else the log as a whole. The last partition, for all coming days, may be replaced at any
+-- time.
+CREATE OR REPLACE FUNCTION naksha_log_between(first int8, last int8) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+    part text;
+BEGIN
+    IF first / 100000000000 = last / 100000000000 THEN
+        part := naksha_partition_of('naksha_tx', last);
+    END IF;
+    RETURN CASE WHEN part NOT LIKE 'naksha\_tx\_from\_%' THEN part ELSE 'naksha_tx' END;
+END $$;
+
+-- Statement that publishes the transactions of a log table that are due.
+-- $1 last published txn $2 bound $3 most $4 last version $5 its time
+CREATE OR REPLACE FUNCTION naksha_publish_sql(log text) RETURNS text
+STABLE
+RETURN format($sql$WITH due AS (
+    SELECT t.txn, min(t.seq_ts) AS dated FROM %1$I t
+     WHERE t.seq_number IS NULL AND t.txn > $1 AND t.txn < $2
+     GROUP BY t.txn ORDER BY t.txn LIMIT $3
+), fresh AS (
+    INSERT INTO naksha_version (seq_number, txn, seq_ts)
+    SELECT $4 + row_number() OVER (ORDER BY d.txn), d.txn,
+           greatest($5, max(coalesce(d.dated, clock_timestamp())) OVER (ORDER BY d.txn))
+      FROM due d
+    RETURNING seq_number, txn, seq_ts
+), marked AS (
+    UPDATE %1$I t SET seq_number = f.seq_number, seq_ts = f.seq_ts
+      FROM fresh f
+     WHERE t.txn = f.txn AND t.txn > $1 AND t.txn < $2 AND t.seq_number IS NULL
+)
+SELECT count(*), coalesce(max(f.seq_number), $4), coalesce(max(f.txn), $1) FROM fresh f$sql$, log);
+
 -- Publishes at most `most` transactions; returns how many, the last version, and whether committed
 -- transactions remain unpublished. The planner cannot know how many wait: it estimates one, and
 -- would compare each of thousands with every other.
@@ -66,11 +100,13 @@ CREATE OR REPLACE FUNCTION naksha_publish(
     most int DEFAULT 10000, OUT published int8, OUT last_seq int8, OUT last_txn int8,
     OUT remaining bool)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET naksha.managed = 'on'
-SET naksha.depth = '' SET enable_nestloop = off
-AS $$
+SET naksha.depth = '' SET enable_nestloop = off SET enable_seqscan = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     bound   int8;
+    drawn   int8;
     last_ts timestamptz;
+    log     text;
 BEGIN
     PERFORM naksha_mark_own();
     -- The log must be read with a snapshot newer than the locks.
@@ -97,30 +133,22 @@ BEGIN
       FROM naksha_version v ORDER BY v.seq_number DESC LIMIT 1;
     last_seq := coalesce(last_seq, 0);
     last_txn := coalesce(last_txn, 0);
-    -- Dynamic, so that the plan knows the numbers and opens only the days they are in.
-    EXECUTE $sql$WITH due AS (
-        SELECT t.txn, min(t.seq_ts) AS dated FROM naksha_tx t
-         WHERE t.seq_number IS NULL AND t.txn > $1 AND t.txn < $2
-         GROUP BY t.txn ORDER BY t.txn LIMIT $3
-    ), fresh AS (
-        INSERT INTO naksha_version (seq_number, txn, seq_ts)
-        SELECT $4 + row_number() OVER (ORDER BY d.txn), d.txn,
-               greatest($5, max(coalesce(d.dated, clock_timestamp())) OVER (ORDER BY d.txn))
-          FROM due d
-        RETURNING seq_number, txn, seq_ts
-    ), marked AS (
-        UPDATE naksha_tx t SET seq_number = f.seq_number, seq_ts = f.seq_ts
-          FROM fresh f
-         WHERE t.txn = f.txn AND t.txn > $1 AND t.txn < $2 AND t.seq_number IS NULL
-    )
-    SELECT count(*), coalesce(max(f.seq_number), $4), coalesce(max(f.txn), $1) FROM fresh f$sql$
-       INTO published, last_seq, last_txn USING last_txn, bound, most, last_seq, last_ts;
+    log := naksha_log_between(last_txn, bound - 1);
+    IF log <> 'naksha_tx' THEN
+        EXECUTE naksha_planned('int8, int8, int4, int8, timestamptz', naksha_publish_sql(log))
+            || format('(%L, %L, %L, %L, %L)', last_txn, bound, most, last_seq, last_ts)
+           INTO published, last_seq, last_txn;
+    ELSE  -- Dynamic, so that the plan knows the numbers and opens only the days they are in.
+        EXECUTE naksha_publish_sql(log)
+           INTO published, last_seq, last_txn USING last_txn, bound, most, last_seq, last_ts;
+    END IF;
     IF published > 0 THEN
         PERFORM pg_notify('naksha_published', naksha_lock_class() || ':' || last_seq);
     END IF;
-    EXECUTE 'SELECT EXISTS (SELECT FROM naksha_tx WHERE seq_number IS NULL AND txn > $1 '
-            'AND txn <= $2)'
-       INTO remaining USING last_txn, (SELECT s.last_value FROM naksha_tx_object_id_seq s);
+    drawn := pg_sequence_last_value('naksha_tx_object_id_seq');
+    EXECUTE format('SELECT EXISTS (SELECT FROM %I WHERE seq_number IS NULL AND txn > $1 '
+                   'AND txn <= $2)', naksha_log_between(last_txn, drawn))
+       INTO remaining USING last_txn, drawn;
 END $$;
 
 -- Publishes, and looks up those of the `wanted` transactions that are published then, by whomever.

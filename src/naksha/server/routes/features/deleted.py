@@ -52,7 +52,9 @@ async def list_deleted(
     query = msgspec.structs.replace(query, cursor=cursor_of(parameters.handle))
     read = ReadFeatures(query=query, ref=parameters.ref, context=parameters.context, paged=True)
     found = await request.send(read)
-    return feature_collection(found, projection_of(request.http, parameters), handle=handle_of)
+    return await feature_collection(
+        found, projection_of(request.http, parameters), handle=handle_of
+    )
 
 
 class PurgeParameters(BranchParameters):

@@ -56,7 +56,9 @@ async def iterate(
     )
     with _of_the_handle():
         found = await _page(request, read, parameters.sort, cursor)
-    return feature_collection(found, projection_of(request.http, parameters), handle=handle_of)
+    return await feature_collection(
+        found, projection_of(request.http, parameters), handle=handle_of
+    )
 
 
 async def _page(
