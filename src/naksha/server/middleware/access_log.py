@@ -47,8 +47,6 @@ class AccessLog:
             elif not is_head:
                 record.bytes_out += len(message.get("body", b""))
             await send(message)
-            if message.get("more_body"):
-                record.prolong()
 
         try:
             await (preflight(scope, record) or self._app)(head_scope, receive, sending)

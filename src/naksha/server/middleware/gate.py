@@ -12,7 +12,7 @@ import time
 from itertools import chain
 from typing import Final
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from naksha.model import limits
 from naksha.model.errors import Busy, NakshaError, OutcomeUnknown, TimedOut, Unauthorized
@@ -128,7 +128,13 @@ class Gate:
         record_of(scope).prolong = prolong
         try:
             async with time_left:
-                await self._app(scope, receive, send)
+
+                async def sending(message: Message) -> None:
+                    await send(message)
+                    if message.get("more_body"):
+                        prolong()
+
+                await self._app(scope, receive, sending)
         except TimeoutError:
             if not time_left.expired():
                 raise
