@@ -17,6 +17,7 @@ from naksha.hub.storages.identities import identity_of
 from naksha.hub.storages.locations import location_of
 from naksha.model import limits
 from naksha.model.errors import NakshaError, Unavailable
+from naksha.spi.clock import Clock
 from naksha.spi.locations import FILE, STORAGES, path_of, redacted
 from naksha.spi.storage import Storage
 from naksha.spi.storage_factory import open_storage
@@ -72,9 +73,15 @@ class OpenStorages:
         files: Path | None = None,
         *,
         release_seconds: float = limits.STORAGE_RELEASE_SECONDS,
+        clock: Clock | None = None,
     ) -> None:
-        """`files` is the base directory of relative file paths; the default is the working one."""
+        """Create an empty pool.
+
+        `files` is the base directory of relative file paths; the default is the working one.
+        `clock` replaces the clocks of the storages.
+        """
         self._files = files
+        self._options = {} if clock is None else {"clock": clock}
         self._opened: dict[bytes, _PooledStorage] = {}
         self._keys: dict[StorageUser, bytes] = {}
         self._release_seconds = release_seconds
@@ -168,7 +175,8 @@ class OpenStorages:
                 _log.warning("A storage could not be closed: %s", result)
 
     def _open(self, key: bytes, thing: StorageObject) -> _PooledStorage:
-        opened = self._opened[key] = _PooledStorage(*self.located(thing))
+        location, options = self.located(thing)
+        opened = self._opened[key] = _PooledStorage(location, options | self._options)
 
         def done(opening: asyncio.Task[Storage]) -> None:
             failed = opening.cancelled() or opening.exception() is not None
