@@ -336,6 +336,9 @@ MAINTENANCE_STEP_SECONDS_MAX: Final = 1_800.0
 MAINTENANCE_LOOK_SECONDS: Final = 5.0
 """Interval at which an instance scans for storages whose round is due."""
 
+MAINTENANCE_READ_SECONDS: Final = 30
+"""Longest time for which an instance does not read the state of a storage again."""
+
 MAINTENANCE_PARALLEL_MAX: Final = 4
 """Concurrent rounds of an instance, not counting those that exceed their time budget."""
 

@@ -82,8 +82,12 @@ async def aging_hub(
     *,
     release: str = "1",
     schedule: MaintenanceSchedule | None = None,
+    behind_seconds: float = 0,
 ) -> AsyncIterator[AgingHub]:
-    """Open a hub; the time of the catalog's database passes as that of the hub."""
+    """Open a hub; the time of the catalog's database passes as that of the hub.
+
+    `behind_seconds` is how much the clock of the hub's machine is behind.
+    """
     passing = ManualTime()
 
     async def opened(location: str, **options: Any) -> ScanHooks:
@@ -92,7 +96,8 @@ async def aging_hub(
     patch.setattr("naksha.hub.hub.open_backend", opened)
     tuning = Tuning(lease=LeaseTimes(lease_seconds=10 * YEAR))
     storage = DefaultStorage(location=location)
-    hub = await Hub.open(catalog, storage, tuning=tuning, clock=passing.clock)
+    clock = passing.clock_behind(behind_seconds)
+    hub = await Hub.open(catalog, storage, tuning=tuning, clock=clock)
     service = MaintenanceService(hub, schedule, release=release)
     service.start()
     try:

@@ -6,16 +6,19 @@ A round records what it did in a `StorageRound`; the storage and the catalog dec
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from naksha.catalog.maintenance import Maintenance, MaintenanceRun, RealmOutcome
 from naksha.catalog.maintenance.store_check import RealmCheck
 from naksha.catalog.maintenance.verification import Consistency
+from naksha.hub.config.objects import StorageObject
 from naksha.hub.hub import Hub, RealmHub
 from naksha.hub.maintenance.realm_purge import HubRealms
 from naksha.model import limits
 from naksha.model.errors import NotSupported, ReadOnly, StorageCorrupt
 from naksha.spi.maintenance import StepPostponed, StorageRound
+from naksha.spi.storage import Storage
 from naksha.versioning import Attribution, drop_expired_tags
 
 _SIGNED: Final = Attribution(app_id="naksha")
@@ -26,23 +29,23 @@ _LOOKS_MAX: Final = 2 * _BEATS_MISSED
 _WELL: Final = frozenset({RealmOutcome.SWEPT, RealmOutcome.PURGING, RealmOutcome.PURGED})
 
 
-async def storage_round(realm: RealmHub, storage_id: str, record: StorageRound) -> None:
-    """Run a round of a storage."""
-    storage = await realm.storage(storage_id)
-    try:
-        await storage.maintain(record=record)
-    except (NotSupported, ReadOnly) as error:
-        record.postpone("maintenance", error.message)
-        return
-    if record.is_dry:
-        return
+async def storage_round(hub: Hub, realm: RealmHub, storage_id: str, record: StorageRound) -> None:
+    """Run a round of a storage, which is opened for it if no request uses it."""
+    thing = await realm.registry.get(StorageObject, storage_id)
+    async with hub.storages.borrowed(realm.realm_id, thing) as storage:
+        try:
+            await storage.maintain(record=record)
+        except (NotSupported, ReadOnly) as error:
+            record.postpone("maintenance", error.message)
+            return
+        if not record.is_dry:
+            await record.attempt("expired tags", partial(_drop_tags, storage, record))
 
-    async def tags() -> None:
-        count = await drop_expired_tags(storage, _SIGNED, in_all_spaces=True)
-        if count:
-            record.did("removal of %d tags whose version has expired", count)
 
-    await record.attempt("expired tags", tags)
+async def _drop_tags(storage: Storage, record: StorageRound) -> None:
+    count = await drop_expired_tags(storage, _SIGNED, in_all_spaces=True)
+    if count:
+        record.did("removal of %d tags whose version has expired", count)
 
 
 async def catalog_round(hub: Hub, record: StorageRound) -> None:

@@ -86,6 +86,12 @@ class MaintenanceService:
         self._watch = ExpiryDetector[MaintenanceState]()
         self._running: dict[tuple[str, int], _RunningRound] = {}
         self._memories: dict[tuple[str, int], RoundMemory] = {}
+        self._read_at_ms: dict[tuple[str, int], int] = {}
+        """When the state of an idle subject is read again: the instance that receives a request
+        for a round looks at once, and others only change the time of the next round."""
+        self._is_asked = False
+        self._is_thorough = False
+        """Whether the current scan reads all states, because a round was requested before it."""
         self._looker = RealmScanner(
             hub,
             "maintenance",
@@ -103,6 +109,7 @@ class MaintenanceService:
 
     def wake(self) -> None:
         """Look for rounds soon, since one was requested."""
+        self._is_asked = True
         self._looker.wake()
 
     async def close(self) -> None:
@@ -117,11 +124,16 @@ class MaintenanceService:
     # ---- Rounds that are due -----------------------------------------------------------------
 
     async def _look_at_catalog(self, serving: Collection[str]) -> None:
-        for key in [key for key in self._memories if key[0] not in (_SYSTEM, *serving)]:
-            del self._memories[key]
+        """Begin a scan, with the catalog."""
+        self._is_thorough, self._is_asked = self._is_asked, False
+        for known_keys in (self._memories, self._read_at_ms):
+            for key in [key for key in known_keys if key[0] not in (_SYSTEM, *serving)]:
+                del known_keys[key]
         try:
             table = MaintenanceTable(self._hub.catalog.system)
             subject = self.catalog_subject()
+            if not self._is_readable(table, (_SYSTEM, subject.id)):
+                return
             known = await table.read([subject.id])
             await self._consider(table, subject, known.get(subject.id), CATALOG)
         except NakshaError as error:
@@ -138,8 +150,12 @@ class MaintenanceService:
         return RoundSubject("catalog", _SYSTEM, MAINTENANCE_ID, run, seconds)
 
     async def _look(self, realm: RealmHub) -> None:
-        things = [thing for thing in await realm.registry.list(StorageObject) if thing.active]
         table = MaintenanceTable(realm.opened.persistence)
+        things = [
+            thing
+            for thing in await realm.registry.list(StorageObject)
+            if thing.active and self._is_readable(table, (realm.realm_id, state_id(thing.id)))
+        ]
         for start in range(0, len(things), limits.CATALOG_BATCH_MAX):
             some = things[start : start + limits.CATALOG_BATCH_MAX]
             known = await table.read([state_id(thing.id) for thing in some])
@@ -147,11 +163,15 @@ class MaintenanceService:
             for thing in random.sample(some, len(some)):
                 await self._look_at(realm, table, thing.id, known)
 
+    def _is_readable(self, table: MaintenanceTable, key: tuple[str, int]) -> bool:
+        is_due = self._is_thorough or table.now_ms >= self._read_at_ms.get(key, 0)
+        return is_due and key not in self._running
+
     async def _look_at(
         self, realm: RealmHub, table: MaintenanceTable, id: str, known: Mapping[int, Kept]
     ) -> None:
         async def run(record: StorageRound) -> None:
-            await storage_round(realm, id, record)
+            await storage_round(self._hub, realm, id, record)
 
         subject = RoundSubject(
             f"{realm.realm_id}/{id}",
@@ -175,7 +195,12 @@ class MaintenanceService:
             await table.create(subject.id, MaintenanceState(subject=name, due_ms=due_ms))
             return
         is_due = self.schedule.is_on and table.now_ms >= kept.value.due_ms
-        if not (is_due or kept.value.is_asked) or self._is_busy():
+        if not (is_due or kept.value.is_asked):
+            later_ms = table.now_ms + limits.MAINTENANCE_READ_SECONDS * 1_000
+            due_ms = kept.value.due_ms if self.schedule.is_on else later_ms
+            self._read_at_ms[key] = min(later_ms, due_ms)
+            return
+        if self._is_busy():
             return
         if not self._watch.is_free(kept, table.now_ms, self._times.drift_seconds):
             return

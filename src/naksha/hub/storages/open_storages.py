@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -23,6 +23,8 @@ from naksha.spi.storage import Storage
 from naksha.spi.storage_factory import open_storage
 
 _log: Final = logging.getLogger(__name__)
+_BORROWED: Final = "!"
+"""Precedes the id of a storage as a user of itself, which no configured id does."""
 
 
 class StorageUser(NamedTuple):
@@ -139,6 +141,16 @@ class OpenStorages:
         self._release(trial)
         return identity_of(storage)
 
+    @asynccontextmanager
+    async def borrowed(self, realm: str, thing: StorageObject) -> AsyncIterator[Storage]:
+        """Open a storage for the block; afterwards it is closed, unless requests use it."""
+        borrower = StorageUser(realm, f"{_BORROWED}{thing.id}")
+        storage = await self._get(borrower, thing)
+        try:
+            yield storage
+        finally:
+            self._release(borrower)
+
     async def drop(self, thing: StorageObject) -> None:
         """Close a tried-out storage immediately, unless it is in use.
 
@@ -158,7 +170,8 @@ class OpenStorages:
                 with suppress(NakshaError):  # a storage without a valid location is never open
                     configured[StorageUser(realm, thing.id)] = _key(thing)
         for user, key in list(self._keys.items()):
-            if user.realm == realm and configured.get(user) != key:
+            is_borrower = user.storage_id.startswith(_BORROWED)
+            if user.realm == realm and not is_borrower and configured.get(user) != key:
                 self._release(user)
 
     async def close(self) -> None:

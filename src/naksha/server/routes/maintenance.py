@@ -40,8 +40,10 @@ _SHOWS_ONE: Final = answers(StorageMaintenanceDocument, "The state of the storag
 
 
 def _runs(document: type[MaintenanceDocument | StorageMaintenanceDocument]) -> Responses:
-    later = {"model": document, "description": "The round has not ended yet; ask for it later."}
-    return {**answers(document, _STATE), 202: later}
+    found = answers(document, _STATE)
+    del found[304]
+    later = {"model": document, "description": "The round has not ended; GET shows its progress."}
+    return {**found, 202: later}
 
 
 @router.get(ALL, responses=_SHOWS_ALL)

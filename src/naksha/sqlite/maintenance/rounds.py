@@ -30,8 +30,8 @@ from naksha.sqlite.write.collections import remove
 from naksha.sqlite.write.writer import WriterThread
 
 T = TypeVar("T")
-ROWS_MAX: Final = 10_000
-"""Maximum number of rows deleted in one step."""
+ROWS_MAX: Final = 2_000
+"""Maximum number of rows deleted in one step, for which writers wait."""
 TRASH: Final = {
     "naksha_head": ("naksha_box", "naksha_tag"),
     "naksha_del": (),
