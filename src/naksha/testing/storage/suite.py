@@ -146,10 +146,12 @@ from naksha.testing.storage.versions.suite_overlays import (  # noqa: E402
     there,
 )
 from naksha.testing.storage.versions.suite_retention import (  # noqa: E402
+    TestExpiry,
     TestHistoryOff,
     TestLogRetention,
     TestMaxAge,
     TestPins,
+    TestRounds,
     logged,
 )
 from naksha.testing.storage.versions.suite_storage_forks import (  # noqa: E402
@@ -261,6 +263,7 @@ __all__ = [
     "TestDroppingCollections",
     "TestEqualContent",
     "TestExclusiveWriter",
+    "TestExpiry",
     "TestFastStatistics",
     "TestFilters",
     "TestForks",
@@ -310,6 +313,7 @@ __all__ = [
     "TestResolvedCollections",
     "TestRestore",
     "TestRoundTrip",
+    "TestRounds",
     "TestSeveralChanges",
     "TestSeveralWritesInOneTransaction",
     "TestSpace",
