@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ from naksha.hub.hub import Hub, RealmHub
 from naksha.hub.maintenance.schedule import MaintenanceSchedule
 from naksha.hub.maintenance.state import MaintenanceState, MaintenanceTable, state_id
 from naksha.model import limits
+from naksha.model.errors import NakshaError
 from naksha.spi.locations import FILE, STORAGES, path_of
 from naksha.spi.storage import Storage
 
@@ -65,8 +67,8 @@ async def storage_warnings(
             if kept is not None:
                 found += _aging(name, kept.value, table.now_ms)
             found += await _disk(hub, name, thing)
-            storage = await realm.storage(thing.id)
-            found += [one async for one in _held(name, storage, table.now_ms)]
+            with suppress(NakshaError):  # reported as a failed check
+                found += await _held(name, await realm.storage(thing.id), table.now_ms)
     return found
 
 
@@ -105,18 +107,19 @@ def _aging(name: str, state: MaintenanceState, now_ms: int) -> list[HealthWarnin
     return found
 
 
-async def _held(name: str, storage: Storage, now_ms: int) -> AsyncIterator[HealthWarning]:
+async def _held(name: str, storage: Storage, now_ms: int) -> list[HealthWarning]:
     status = await storage.publication()
     since_ms = status.held_back_since_ms
     if status.held_back_by is None or since_ms is None:
-        return
+        return []
     seconds = (now_ms - since_ms) / 1_000
-    if seconds > limits.PUBLICATION_HELD_SECONDS:
-        message = (
-            f"{status.unpublished} transactions have waited for {seconds:,.0f} s to be published; "
-            f"they are held back by {status.held_back_by}"
-        )
-        yield HealthWarning("publication_held", name, message)
+    if seconds <= limits.PUBLICATION_HELD_SECONDS:
+        return []
+    message = (
+        f"{status.unpublished} transactions have waited for {seconds:,.0f} s to be published; "
+        f"they are held back by {status.held_back_by}"
+    )
+    return [HealthWarning("publication_held", name, message)]
 
 
 async def _disk(hub: Hub, name: str, thing: StorageObject) -> list[HealthWarning]:
@@ -124,7 +127,10 @@ async def _disk(hub: Hub, name: str, thing: StorageObject) -> list[HealthWarning
     if STORAGES.scheme_of(location) != FILE:
         return []
     directory = Path(path_of(location)).parent
-    usage = await asyncio.to_thread(shutil.disk_usage, directory)
+    try:
+        usage = await asyncio.to_thread(shutil.disk_usage, directory)
+    except OSError:
+        return []  # the check of the storage itself reports it
     is_low = usage.free < usage.total * limits.DISK_FREE_SHARE_MIN
     if not is_low or usage.free >= limits.DISK_FREE_BYTES_MIN:
         return []

@@ -110,8 +110,9 @@ async def _check_results(server: ServerState, actor: Actor) -> tuple[Results, li
 async def _warnings(
     server: ServerState, realm: RealmHub, actor: Actor, things: Sequence[StorageObject]
 ) -> list[HealthWarning]:
-    """Return the warnings about healthy storages and, for operators, about the catalog."""
+    """Return the warnings about storages that the actor manages and, for operators, the catalog."""
     schedule = server.maintenance.schedule
+    things = [one for one in things if actor.rights.allows(one.manage_right, one.resource())]
     found: list[HealthWarning] = []
     # A warning that cannot be determined in time must not fail the check.
     with suppress(NakshaError, TimeoutError):
