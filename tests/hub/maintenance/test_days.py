@@ -16,6 +16,7 @@ from naksha.model.errors import Expired
 from naksha.model.query import Query
 from naksha.model.version import AtSeq, Version
 from naksha.psql import PsqlStorage
+from naksha.spi.catalog import ScannedObject
 from naksha.spi.partitioning import FEATURE_ID
 from naksha.spi.storage import Storage, WriteSession
 from naksha.testing.fixtures import DatabaseFactory
@@ -98,7 +99,7 @@ async def orphan(hub: AgingHub) -> ObjectRef:
 
 async def exists(hub: AgingHub, ref: ObjectRef) -> bool:
     rows = [row async for page in hub.hub.catalog.backend.scan() for row in page]
-    return any(getattr(row, "key", None) is not None and row.key.id == ref.id for row in rows)
+    return any(isinstance(row, ScannedObject) and row.key.id == ref.id for row in rows)
 
 
 async def partitions(storage: Storage, name: str) -> int:

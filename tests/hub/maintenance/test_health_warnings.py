@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,7 +120,7 @@ async def test_publication_that_is_held(
     async def is_warned() -> bool:
         return "publication_held" in await warned(psql_hub)
 
-    feature = {"type": "Feature", "id": "b", "geometry": None, "properties": {}}
+    feature: dict[str, Any] = {"type": "Feature", "id": "b", "geometry": None, "properties": {}}
     async with (await psql_hub.storage()).write("app") as session:
         await session.upsert("roads", [feature])
         await write(psql_hub, 1)

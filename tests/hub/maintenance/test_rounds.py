@@ -43,8 +43,8 @@ def place(id: str, n: int = 0) -> dict[str, Any]:
 
 async def create(storage: Storage, *names: str, **settings: Any) -> None:
     for name in names:
-        info = CollectionInfo(id=name, **settings)
-        await storage.run(lambda s, info=info: s.create_collection(info), "app")  # type: ignore[misc]
+        async with storage.write("app") as session:
+            await session.create_collection(CollectionInfo(id=name, **settings))
 
 
 async def write(storage: Storage, name: str, n: int = 0) -> None:
@@ -54,7 +54,8 @@ async def write(storage: Storage, name: str, n: int = 0) -> None:
 
 async def drop(storage: Storage, *names: str) -> None:
     for name in names:
-        await storage.run(lambda s, name=name: s.drop_collection(name), "app")  # type: ignore[misc]
+        async with storage.write("app") as session:
+            await session.drop_collection(name)
 
 
 async def names_of(storage: Storage) -> list[str]:

@@ -61,7 +61,7 @@ async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
 
 def test_a_round_on_request_reports_what_it_did(client: httpx.Client) -> None:
     client.post("/spaces", json={"id": "roads"}).raise_for_status()
-    feature = {"type": "Feature", "id": "a", "geometry": None, "properties": {}}
+    feature: dict[str, Any] = {"type": "Feature", "id": "a", "geometry": None, "properties": {}}
     client.put("/spaces/roads/features", json=feature).raise_for_status()
     found = post(client, "/maintenance/default")
     assert (found["storageId"], found["running"]) == ("default", False)
@@ -150,7 +150,8 @@ async def old_history(path: Path) -> int:
                 for id in range(STATES)
             ]
             at_ms = then + (n + 1) * 1000
-            await storage.run(lambda s, f=features: s.upsert("roads", f), "app", at_ms=at_ms)  # type: ignore[misc]
+            async with storage.write("app", at_ms=at_ms) as session:
+                await session.upsert("roads", features)
         return (await storage.transactions())[1].seq_number or 0
     finally:
         await storage.close()

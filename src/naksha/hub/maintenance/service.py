@@ -47,7 +47,7 @@ ObserveRound = Callable[[str, RoundRecord], None]
 
 
 class RoundSubject(NamedTuple):
-    """What a round maintains, and how."""
+    """The storage that a round maintains, or the catalog."""
 
     name: str
     realm_id: str

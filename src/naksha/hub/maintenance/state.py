@@ -19,7 +19,7 @@ _ID_BITS: Final = 62
 
 
 class RoundRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a round did; the lists are shortened, the counts are not."""
+    """Record of a round that ended; the lists are shortened, the counts are not."""
 
     started_ms: int
     ended_ms: int

@@ -59,7 +59,8 @@ SELECT 'expiry', p.name
 SELECT 'expiry', p.name
   FROM naksha_storage s, naksha_partitions('naksha_tx') p
  WHERE p.hi <= least(naksha_settled(), naksha_cutoff($1, s.tx_log_days),
-                     (SELECT min(k.txn) FROM naksha_pin k), (SELECT max(v.txn) FROM naksha_version v))
+                     (SELECT min(k.txn) FROM naksha_pin k),
+                     (SELECT max(v.txn) FROM naksha_version v))
  UNION ALL
 SELECT 'removal', count(*) || ' staged parts that were never applied'
   FROM naksha_staged s WHERE s.until < to_timestamp($1 / 1000.0) HAVING count(*) > 0

@@ -241,10 +241,10 @@ class TestExpiry:
 
     async def test_what_is_pinned_stays(self, empty_storage: Storage) -> None:
         handle, versions = await aged(empty_storage)
-        before = await snapshot(handle, seq(versions[1]))
+        before = (await snapshot(handle, seq(versions[1])))[:2]
         await empty_storage.pin("archive-test", versions[1])
         await empty_storage.expire(handle.name, day_after(versions[-1], 2))
-        assert await snapshot(handle, seq(versions[1])) == before
+        assert (await snapshot(handle, seq(versions[1])))[:2] == before
         with pytest.raises(Expired):
             await handle.live(seq(versions[0]))
 
