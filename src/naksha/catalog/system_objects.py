@@ -18,9 +18,11 @@ SYSTEM_REALM: Final = "::system::"
 
 ID_SPEC_ID: Final = INT8_MAX
 PEER_SECRET_ID: Final = INT8_MAX - 1
-"""Id of the secret that instances share.
+"""Id of the secret that instances share."""
+MAINTENANCE_ID: Final = INT8_MAX - 2
+"""Id of the state of the catalog's maintenance rounds.
 
-This and ID_SPEC_ID have the largest timestamp, the largest node and one of the two largest
+This and the ids above have the largest timestamp, the largest node and one of the largest
 sequences; the leases of nodes have the largest timestamp and sequence 0.
 """
 

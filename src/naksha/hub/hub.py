@@ -18,6 +18,7 @@ import msgspec
 
 from naksha.catalog.backends import open_backend
 from naksha.catalog.catalog import Catalog, OpenRealm, Tuning
+from naksha.catalog.cluster.clock import MonotonicClock
 from naksha.catalog.realms import RealmStatus
 from naksha.hub.config.objects import POINTER, Identity, StorageObject
 from naksha.hub.config.realm_setup import DefaultStorage, set_up_realm
@@ -233,6 +234,7 @@ class Hub:
         files: Path | None = None,
         allowed_locations: Sequence[str] | None = None,
         remote_handlers: Sequence[str] = (),
+        clock: MonotonicClock | None = None,
     ) -> Hub:
         """Join the catalog at a location, and set up the default realm if it is new.
 
@@ -243,12 +245,14 @@ class Hub:
                 `naksha.hub.storages.allowed_locations`). None: actors who may manage storages can
                 open any storage that no other realm has.
             remote_handlers: Allow-list of remote handlers (`naksha.hub.remote.allow_list`).
+            clock: Clock of the catalog and of all storages, which otherwise have their own.
         """
         remotes = RemoteClient(remote_handlers)
         backend = await open_backend(catalog, **(catalog_options or {}))
-        opened = await Catalog.open(backend, tuning=tuning)
+        opened = await Catalog.open(backend, tuning=tuning, clock=clock)
         tenancy = AllowedLocations(default_storage, allowed_locations, files)
-        hub = cls(opened, OpenStorages(files), default_storage, tenancy, observe, remotes, files)
+        storages = OpenStorages(files, clock=clock)
+        hub = cls(opened, storages, default_storage, tenancy, observe, remotes, files)
         try:
             await hub._claims.setup()
             await hub.set_up_realm(DEFAULT_REALM)

@@ -316,7 +316,64 @@ opens the realm completes it."""
 OPEN_REALMS_MAX: Final = 1_000
 """Unused realms that a process keeps open."""
 
+# ---- Maintenance of storages ---------------------------------------------------------------------
+
+MAINTENANCE_SECONDS: Final = 600.0
+"""Default interval between two rounds of a storage."""
+
+MAINTENANCE_FIRST_SECONDS_MAX: Final = 60.0
+"""Longest delay of the first round of a new storage."""
+
+MAINTENANCE_BUDGET_SECONDS: Final = 300.0
+"""Default time after which no further step of a round begins."""
+
+MAINTENANCE_LATE_SECONDS: Final = 60.0
+"""Longest pause after a round that had no time for all of its steps."""
+
+MAINTENANCE_STEP_SECONDS_MAX: Final = 1_800.0
+"""Timeout of one step of a round; the merge of a large year takes some minutes."""
+
+MAINTENANCE_LOOK_SECONDS: Final = 5.0
+"""Interval at which an instance scans for storages whose round is due."""
+
+MAINTENANCE_READ_SECONDS: Final = 30
+"""Longest time for which an instance does not read the state of a storage again."""
+
+MAINTENANCE_PARALLEL_MAX: Final = 4
+"""Concurrent rounds of an instance, not counting those that exceed their time budget."""
+
+ROUND_NOTES_MAX: Final = 40
+"""Entries of each list in the record of a round; the others are only counted."""
+
+ROUND_NOTE_LENGTH_MAX: Final = 300
+"""Characters of such an entry."""
+
+MAINTENANCE_WAIT_SECONDS: Final = 20.0
+"""How long a request for a round waits for its end before it returns the current state."""
+
+MAINTENANCE_OVERDUE_SECONDS: Final = 3_600.0
+"""Delay of a round, in addition to an interval, after which the health check warns."""
+
+PARTITIONING_PAUSE_SECONDS: Final = 10.0
+"""Pause between two refreshes of optimal partitionings, which batches the versions meanwhile."""
+
+PARTITIONS_WARNED: Final = 120
+"""Partitions of a history from which the health check warns; maintenance keeps fewer."""
+
+PIN_WARNED_DAYS: Final = 30
+"""Age of a pin from which the health check warns: a forgotten pin keeps history forever."""
+
+PUBLICATION_HELD_SECONDS: Final = 60.0
+"""How long publication may be held back before the health check warns."""
+
+DISK_FREE_SHARE_MIN: Final = 0.1
+DISK_FREE_BYTES_MIN: Final = 10 * 1024 * MIB
+"""Free space of a disk with files of the hub below which the health check warns; both hold."""
+
 # ---- Maintenance of the catalog ------------------------------------------------------------------
+
+CATALOG_ROUND_SECONDS: Final = 6 * 3_600.0
+"""Minimum interval between two rounds of the catalog, each of which reads all of it."""
 
 MAINTENANCE_GRACE_SECONDS: Final = 3 * 3_600
 """Rows that are younger are never swept, whether they are referenced or not."""

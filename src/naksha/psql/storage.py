@@ -37,7 +37,7 @@ from naksha.psql.maintenance.growth import GrowthTask, grow_due
 from naksha.psql.maintenance.maintenance_task import MaintenanceTask
 from naksha.psql.maintenance.partitioning import PartitioningStore
 from naksha.psql.maintenance.partitioning_task import PartitioningTask, refresh_outdated
-from naksha.psql.maintenance.rounds import RoundMemory, expire, maintain
+from naksha.psql.maintenance.rounds import expire, maintain, preview
 from naksha.psql.maintenance.sequencer import Follower, Sequencer
 from naksha.psql.read import log, meta, versions
 from naksha.psql.read.layers import NO_BRANCH, check_layers
@@ -55,6 +55,7 @@ from naksha.psql.sql import queries
 from naksha.psql.write.branch import PsqlBranch
 from naksha.spi.clock import Clock
 from naksha.spi.locations import redacted
+from naksha.spi.maintenance import RoundMemory, StorageRound
 from naksha.spi.partitioning import Partitioning
 from naksha.spi.storage import BranchLayer, Mismatch, Storage
 from naksha.spi.support.log_rows import transactions_of
@@ -194,7 +195,7 @@ class PsqlStorage(BulkStorage, StagedWrites):
 
     def _start_background(self, maintain_every_s: float | None, partition_s: float | None) -> None:
         if maintain_every_s is not None and self._access.maintains:
-            work = partial(self._maintain, None, RoundMemory())
+            work = partial(self._maintain_in_background, RoundMemory())
             self._background.append(MaintenanceTask(work, maintain_every_s))
         elif maintain_every_s is not None:
             _log.warning(
@@ -383,22 +384,43 @@ class PsqlStorage(BulkStorage, StagedWrites):
             async with acquired(self._connections) as connection:
                 await expire(connection, collection, txn_of(before, 0))
 
-    async def maintain(self, now_ms: int | None = None) -> None:
+    async def maintain(
+        self, now_ms: int | None = None, *, record: StorageRound | None = None
+    ) -> None:
         self._check_maintains()
-        await self._maintain(now_ms, None)
+        own = record or StorageRound()
+        await self._maintain(now_ms, own)
+        if record is None:
+            own.raise_failures()
 
-    async def _maintain(self, now_ms: int | None, memory: RoundMemory | None) -> None:
+    async def _maintain(self, now_ms: int | None, record: StorageRound) -> None:
         if now_ms is None:
             now_ms = self._now_ms()
-        await drop_due(self, now_ms or time.time_ns() // 1_000_000)
         await self._publish()
-        try:
+        if record.is_dry:
             with translated():
                 async with acquired(self._connections) as connection:
-                    await maintain(connection, now_ms, memory)
-            await grow_due(self._servers.primary)
-        finally:
-            await refresh_outdated(self._partitionings, self._connect)
+                    await preview(connection, now_ms, record)
+            return
+        due_ms = now_ms or time.time_ns() // 1_000_000
+        await record.attempt("scheduled deletions", lambda: drop_due(self, due_ms))
+        with translated():
+            async with acquired(self._connections) as connection:
+                await maintain(connection, now_ms, record)
+        await record.attempt("growth of collections", lambda: grow_due(self._servers.primary))
+        await record.attempt("partitionings", self.refresh_partitionings)
+        record.finish()
+
+    async def _maintain_in_background(self, memory: RoundMemory) -> None:
+        record = StorageRound(memory=memory)
+        await self._maintain(None, record)
+        record.raise_failures()
+
+    async def refresh_partitionings(self) -> list[str]:
+        async with self._connection() as connection:
+            if not await connection.fetch(queries()["partitioned_collections"]):
+                return []
+        return await refresh_outdated(self._partitionings, self._connect)
 
 
 async def _identity_on(connection: Connection) -> StorageIdentity:

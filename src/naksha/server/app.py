@@ -21,9 +21,11 @@ from naksha.hub.jobs.kinds import JobKinds
 from naksha.hub.jobs.runner import JobRunnerSettings
 from naksha.hub.jobs.service import running_jobs
 from naksha.hub.leases import lease_times
+from naksha.hub.maintenance.service import maintaining
 from naksha.hub.subscriptions.service import delivering
+from naksha.server import VERSION
 from naksha.server.errors import no_endpoint
-from naksha.server.metrics import count_event
+from naksha.server.metrics import count_event, observe_round
 from naksha.server.middleware.access_log import AccessLog
 from naksha.server.middleware.admission import AdmissionController, AdmissionLimits
 from naksha.server.middleware.auth import Authenticator
@@ -93,7 +95,7 @@ def create_app(settings: ServerSettings, more: Sequence[Router] = ()) -> Applica
 
 @asynccontextmanager
 async def serving(app: Application) -> AsyncIterator[ServerState]:
-    """Open the hub of an application for the block, with its jobs and subscriptions."""
+    """Open the hub of an application for the block, with its background services."""
     settings: ServerSettings = app.state.settings
     hub = await open_hub(settings, observe=count_event)
     try:
@@ -108,7 +110,14 @@ async def serving(app: Application) -> AsyncIterator[ServerState]:
             settings=settings.job_settings,
         )
         jobs = running_jobs(hub, how, count_max=settings.job_parallel, times=times)
-        async with delivering(hub, times), jobs as state.jobs:
+        rounds = maintaining(
+            hub,
+            settings.maintenance_schedule,
+            release=VERSION,
+            times=times,
+            observe=observe_round,
+        )
+        async with delivering(hub, times), jobs as state.jobs, rounds as state.maintenance:
             yield state
     finally:
         await hub.close()

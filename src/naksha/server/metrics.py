@@ -24,6 +24,7 @@ from prometheus_client import (
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from naksha.hub.hub import Hub
+from naksha.hub.maintenance.state import RoundRecord
 from naksha.model import limits
 from naksha.model.errors import NakshaError
 from naksha.server.middleware.admission import AdmissionController
@@ -36,6 +37,7 @@ __all__ = [
     "exposition",
     "forget_worker",
     "keep_measuring",
+    "observe_round",
 ]
 
 _log: Final = logging.getLogger(__name__)
@@ -82,6 +84,28 @@ CACHE: Final = Gauge(
     multiprocess_mode="livesum",
 )
 
+ROUNDS: Final = Counter(
+    "naksha_maintenance_rounds", "Maintenance rounds that ended.", ["subject", "outcome"]
+)
+ROUND_SECONDS: Final = Gauge(
+    "naksha_maintenance_round_seconds",
+    "Duration of the last maintenance round.",
+    ["subject"],
+    multiprocess_mode="mostrecent",
+)
+ROUND_ENDED: Final = Gauge(
+    "naksha_maintenance_last_round",
+    "Unix time of the end of the last maintenance round that was not dry.",
+    ["subject"],
+    multiprocess_mode="max",
+)
+ROUND_STEPS: Final = Gauge(
+    "naksha_maintenance_steps",
+    "Entries of the last maintenance round: done, put off, failed.",
+    ["subject", "what"],
+    multiprocess_mode="mostrecent",
+)
+
 
 def count_request(line: RequestLine) -> None:
     """Count a completed request."""
@@ -108,6 +132,19 @@ def count_event(handler: str, has_failed: bool) -> None:
 @cache
 def _of_events(handler: str, has_failed: bool) -> Counter:
     return EVENTS.labels(handler, "failed" if has_failed else "answered")
+
+
+def observe_round(subject: str, record: RoundRecord) -> None:
+    """Record a maintenance round that ended."""
+    outcome = "dry" if record.is_dry else record.outcome
+    ROUNDS.labels(subject, outcome).inc()
+    if record.is_dry:
+        return
+    ROUND_SECONDS.labels(subject).set(record.seconds)
+    ROUND_ENDED.labels(subject).set(record.ended_ms / 1000)
+    counts = (record.done_count, record.postponed_count, record.failed_count)
+    for what, count in zip(("done", "put_off", "failed"), counts, strict=True):
+        ROUND_STEPS.labels(subject, what).set(count)
 
 
 def exposition(is_one_of_many: bool) -> bytes:

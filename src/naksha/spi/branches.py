@@ -16,6 +16,7 @@ from naksha.model.errors import NotSupported
 from naksha.model.query import Query
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.version import HEAD, AtTxn, Version, VersionSelector
+from naksha.spi.maintenance import StorageRound
 from naksha.spi.partitioning import NOWHERE, Partitioning, features_max, partition
 from naksha.spi.storage import BranchLayer, Mismatch, Split, Storage
 
@@ -72,8 +73,13 @@ class BranchView(ABC):
     async def publication(self) -> PublicationStatus:
         return await self._main.publication()
 
-    async def maintain(self, now_ms: int | None = None) -> None:
-        await self._main.maintain(now_ms)
+    async def maintain(
+        self, now_ms: int | None = None, *, record: StorageRound | None = None
+    ) -> None:
+        await self._main.maintain(now_ms, record=record)
+
+    async def refresh_partitionings(self) -> list[str]:
+        return await self._main.refresh_partitionings()
 
     async def expire(self, collection: str, before: date) -> None:
         raise NotSupported(

@@ -17,7 +17,6 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import AbstractAsyncContextManager
-from datetime import date
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -33,6 +32,7 @@ from naksha.model.statistics import Statistics
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.version import HEAD, Version, VersionSelector
 from naksha.spi.changes import Change
+from naksha.spi.maintenance import MaintainedStorage
 from naksha.spi.partitioning import Partitioning
 from naksha.spi.staging import StagingStorage
 
@@ -418,7 +418,7 @@ class BulkWriter(Protocol):
         """Discard everything staged."""
 
 
-class Storage(StorageReader, StagingStorage, Protocol):
+class Storage(StorageReader, StagingStorage, MaintainedStorage, Protocol):
     """Storage: collections, their history, and one transaction log."""
 
     @property
@@ -505,23 +505,6 @@ class Storage(StorageReader, StagingStorage, Protocol):
         are unique in the storage. Collections are those of MAIN at its layer's version; they can be
         changed on MAIN only, and cannot be loaded in bulk here (NotSupported). The log is that of
         the top overlay. Closing the view has no effect.
-        """
-
-    async def maintain(self, now_ms: int | None = None) -> None:
-        """Expire, merge, drop and refresh what is due; safe at any time, from any process."""
-
-    async def expire(self, collection: str, before: date) -> None:
-        """Drop the history of a collection that ended before a day (UTC), whatever its own setting.
-
-        Earlier versions are then Expired. Pinned history stays; a storage drops whole units only,
-        so some more may stay.
-        """
-
-    async def keep_log(self, days: int) -> None:
-        """Expire transactions older than this number of days, from the next maintenance on.
-
-        Whole days of the log and its versions are removed, but never a pinned version, nor the last
-        one. The default is 36500.
         """
 
     async def partitioning(self, collection: str) -> dict[str, int]:

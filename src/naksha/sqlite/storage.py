@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -11,20 +12,23 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from naksha.model.errors import ReadOnly
+from naksha.model.errors import NakshaError, ReadOnly
 from naksha.model.identity.names import check_storage_id, storage_id_from
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.identity.uuids import STORAGE_NUMBER_MAX
 from naksha.spi.clock import Clock
 from naksha.spi.locations import path_of
+from naksha.spi.maintenance import StorageRound
 from naksha.spi.storage import BranchLayer, Mismatch, Storage
+from naksha.spi.support.cancellation import check_cancelled
 from naksha.spi.support.scheduled_deletion import drop_due
 from naksha.spi.support.version_signal import VersionSignal
 from naksha.sqlite.bulk.bulk_storage import BulkStorage
 from naksha.sqlite.bulk.stage_files import StagingFiles
 from naksha.sqlite.connection.readers import READERS_MAX, ReaderPool
 from naksha.sqlite.maintenance.checks import mismatches
-from naksha.sqlite.maintenance.rounds import expire, maintain
+from naksha.sqlite.maintenance.partitioning import kept
+from naksha.sqlite.maintenance.rounds import checkpoint, expire, maintain, preview
 from naksha.sqlite.read import meta
 from naksha.sqlite.read.layered_storage import LOOK_S, OpenFile
 from naksha.sqlite.read.layers import MAIN_ONLY, checked_layers
@@ -34,6 +38,7 @@ from naksha.sqlite.schema.shell import add_view
 from naksha.sqlite.write.branch import SqliteBranch
 from naksha.sqlite.write.writer import WriterThread
 
+_log = logging.getLogger(__name__)
 _random = random.SystemRandom()
 
 
@@ -166,14 +171,40 @@ class SqliteStorage(BulkStorage):
         """Create a view with the collection's name, for writers that do not use the library."""
         await self._writer.task(lambda c: add_view(c, collection_of(c, collection)))
 
-    async def maintain(self, now_ms: int | None = None) -> None:
+    async def maintain(
+        self, now_ms: int | None = None, *, record: StorageRound | None = None
+    ) -> None:
         if now_ms is None:
             now_ms = self._now_ms()
         now_ms = now_ms or time.time_ns() // 1_000_000
-        await drop_due(self, now_ms)
+        if self._writer.is_read_only:
+            raise ReadOnly(f"Storage {self.id!r} is open read-only and cannot be maintained here")
+        own = record or StorageRound()
         await self._publish()
-        await maintain(self._writer, self._read, now_ms)
-        await self.sweep_staged(now_ms)
-        for info in await self.collections():
-            if info.optimal_partitioning:
-                await self.partitioning(info.id)
+        if own.is_dry:
+            await preview(self._read, now_ms, own)
+            return
+        await own.attempt("scheduled deletions", partial(drop_due, self, now_ms))
+        await maintain(self._writer, self._read, now_ms, own)
+        await own.attempt("sweep of staged writes", partial(self.sweep_staged, now_ms))
+        await own.attempt("partitionings", self.refresh_partitionings)
+        await own.attempt("write-ahead log", partial(asyncio.to_thread, checkpoint, self.path))
+        own.finish()
+        if record is None:
+            own.raise_failures()
+
+    async def refresh_partitionings(self) -> list[str]:
+        names = [info.id for info in await self.collections() if info.optimal_partitioning]
+        return [name for name in names if await self._is_refreshed(name)]
+
+    async def _is_refreshed(self, name: str) -> bool:
+        """Compute an outdated partitioning; a failure of one collection does not affect others."""
+        try:
+            if await self._read(lambda c: kept(c, name)) is not None:
+                return False
+            await self.partitioning(name)
+        except NakshaError as error:
+            check_cancelled()
+            _log.warning("Could not compute the partitioning of collection %s: %s", name, error)
+            return False
+        return True

@@ -14,6 +14,7 @@ from naksha.versioning.records import (
     NameScope,
     StoredRecord,
     Tag,
+    all_records,
     as_json_value,
     find_record,
     name_taken,
@@ -108,11 +109,19 @@ async def tag_of(storage: Storage, name: str, *, scope: NameScope = STORAGE) -> 
 
 
 async def drop_expired_tags(
-    storage: Storage, signed: Attribution, *, space: str | None = None
+    storage: Storage,
+    signed: Attribution,
+    *,
+    space: str | None = None,
+    in_all_spaces: bool = False,
 ) -> int:
-    """Delete the tags that protect nothing and whose version has expired; return their number."""
+    """Delete the tags that protect nothing and whose version has expired; return their number.
+
+    They are those of the storage itself or of a space, or, with `in_all_spaces`, all of them.
+    """
+    known = await (all_records(storage) if in_all_spaces else records_in(storage, space))
     count = 0
-    for tag in await tags(storage, space=space):
+    for tag in [each.record for each in known if isinstance(each.record, Tag)]:
         if not tag.protects and await _is_gone(storage, tag):
             await delete_tag(storage, tag.name, signed, scope=tag.scope)
             count += 1

@@ -17,7 +17,8 @@ from naksha.model.version import AtSeq
 from naksha.psql import PsqlStorage
 from naksha.psql.maintenance import rounds
 from naksha.psql.maintenance.maintenance_task import MaintenanceTask
-from naksha.psql.maintenance.rounds import MaintenanceRound, RoundMemory, StepBackoff
+from naksha.psql.maintenance.rounds import MaintenanceRound
+from naksha.spi.maintenance import RoundMemory, StepBackoff, StorageRound
 from tests.psql.aging import Aging, aging_storage, ms
 from tests.psql.support import connect_to, until
 
@@ -200,7 +201,7 @@ async def test_writers_do_not_queue_behind_a_long_reader(
         )
         await reader.execute("BEGIN")
         await reader.fetchval("SELECT count(*) FROM roads_hst")
-        round_ = rounds.MaintenanceRound(swapper, winter.clock.now_ms())
+        round_ = rounds.MaintenanceRound(swapper, winter.clock.now_ms(), StorageRound())
         swap = asyncio.create_task(round_._swap("roads_hst", tuple(period.values()), []))
         while not swap.done():
             # The reader ends after the loop: a writer behind it would wait until then.
@@ -430,9 +431,9 @@ async def test_in_the_background_other_steps_go_on_beside_a_failing_one(aging: A
     aging.clock.day += timedelta(days=1)
     memory = RoundMemory()
     with pytest.raises(InUse):
-        await aging.storage._maintain(None, memory)
+        await aging.storage._maintain_in_background(memory)
     await aging.write()
-    await aging.storage._maintain(None, memory)  # The step that failed is not due yet.
+    await aging.storage._maintain_in_background(memory)  # The step that failed is not due yet.
     info = await aging.storage.collection("roads")
     assert info.byte_size > 0
 
@@ -445,9 +446,11 @@ async def test_a_round_leaves_collections_alone_that_nothing_is_due_for(
     steps: list[str] = []
     attempt = MaintenanceRound._try
 
-    async def spy(self: MaintenanceRound, what: str, step: rounds.Step) -> None:
+    async def spy(
+        self: MaintenanceRound, what: str, step: rounds.Step, *, is_heavy: bool = False
+    ) -> None:
         steps.append(what)
-        await attempt(self, what, step)
+        await attempt(self, what, step, is_heavy=is_heavy)
 
     monkeypatch.setattr(MaintenanceRound, "_try", spy)
     memory = RoundMemory()
@@ -455,7 +458,7 @@ async def test_a_round_leaves_collections_alone_that_nothing_is_due_for(
     async def done() -> list[str]:
         """The steps of a round that are about a collection."""
         steps.clear()
-        await aging.storage._maintain(None, memory)
+        await aging.storage._maintain_in_background(memory)
         return [step for step in steps if step.endswith((" roads", " bridges"))]
 
     refreshed: list[str] = []
@@ -473,7 +476,7 @@ async def test_a_round_leaves_collections_alone_that_nothing_is_due_for(
     await aging.write()
     # A history that is in use today gets tomorrow's partition.
     refreshed += await done()
-    assert "preparing roads" in refreshed
+    assert "preparing of roads" in refreshed
     await until(written)
-    assert set(refreshed) == {"preparing roads", "statistics of roads"}
+    assert set(refreshed) == {"preparing of roads", "statistics of roads"}
     await until(quiet)

@@ -29,6 +29,8 @@ _OURS: Final = frozenset({"clock", "new_id"})
 """Options that a configuration cannot set: they are Python objects or set by the hub."""
 _NO_OPTIONS: Final = frozenset({"connectTimeout", "stmtTimeout", "lockTimeout", "appName"})
 """Statement timeouts of earlier versions; ignored, as the hub has its own time limits."""
+_OF_LIBRARY: Final = frozenset({"maintain_every_s", "partition_every_s"})
+"""Options of programs that maintain a storage themselves; ignored, as the hub does it."""
 _NAMED: Final = ("host", "db", "user")
 
 
@@ -38,7 +40,8 @@ def location_of(entity: StorageObject) -> tuple[str, dict[str, Any]]:
     Raises:
         InvalidArgument: The storage has no location.
     """
-    options = {_snake(name): value for name, value in entity.properties.items()}
+    named = {_snake(name): value for name, value in entity.properties.items()}
+    options = {name: value for name, value in named.items() if name not in _OF_LIBRARY}
     location = options.pop("location", None)
     if not isinstance(location, str) or not location:
         raise InvalidArgument(

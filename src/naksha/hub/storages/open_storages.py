@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
@@ -17,11 +17,14 @@ from naksha.hub.storages.identities import identity_of
 from naksha.hub.storages.locations import location_of
 from naksha.model import limits
 from naksha.model.errors import NakshaError, Unavailable
+from naksha.spi.clock import Clock
 from naksha.spi.locations import FILE, STORAGES, path_of, redacted
 from naksha.spi.storage import Storage
 from naksha.spi.storage_factory import open_storage
 
 _log: Final = logging.getLogger(__name__)
+_BORROWED: Final = "!"
+"""Precedes the id of a storage as a user of itself, which no configured id does."""
 
 
 class StorageUser(NamedTuple):
@@ -72,9 +75,15 @@ class OpenStorages:
         files: Path | None = None,
         *,
         release_seconds: float = limits.STORAGE_RELEASE_SECONDS,
+        clock: Clock | None = None,
     ) -> None:
-        """`files` is the base directory of relative file paths; the default is the working one."""
+        """Create an empty pool.
+
+        `files` is the base directory of relative file paths; the default is the working one.
+        `clock` replaces the clocks of the storages.
+        """
         self._files = files
+        self._options = {} if clock is None else {"clock": clock}
         self._opened: dict[bytes, _PooledStorage] = {}
         self._keys: dict[StorageUser, bytes] = {}
         self._release_seconds = release_seconds
@@ -132,6 +141,16 @@ class OpenStorages:
         self._release(trial)
         return identity_of(storage)
 
+    @asynccontextmanager
+    async def borrowed(self, realm: str, entity: StorageObject) -> AsyncIterator[Storage]:
+        """Open a storage for the block; afterwards it is closed, unless requests use it."""
+        borrower = StorageUser(realm, f"{_BORROWED}{entity.id}")
+        storage = await self._get(borrower, entity)
+        try:
+            yield storage
+        finally:
+            self._release(borrower)
+
     async def drop(self, entity: StorageObject) -> None:
         """Close a tried-out storage immediately, unless it is in use.
 
@@ -151,7 +170,8 @@ class OpenStorages:
                 with suppress(NakshaError):  # a storage without a valid location is never open
                     configured[StorageUser(realm, entity.id)] = _key(entity)
         for user, key in list(self._keys.items()):
-            if user.realm == realm and configured.get(user) != key:
+            is_borrower = user.storage_id.startswith(_BORROWED)
+            if user.realm == realm and not is_borrower and configured.get(user) != key:
                 self._release(user)
 
     async def close(self) -> None:
@@ -168,7 +188,8 @@ class OpenStorages:
                 _log.warning("A storage could not be closed: %s", result)
 
     def _open(self, key: bytes, entity: StorageObject) -> _PooledStorage:
-        opened = self._opened[key] = _PooledStorage(*self.located(entity))
+        location, options = self.located(entity)
+        opened = self._opened[key] = _PooledStorage(location, options | self._options)
 
         def done(opening: asyncio.Task[Storage]) -> None:
             failed = opening.cancelled() or opening.exception() is not None

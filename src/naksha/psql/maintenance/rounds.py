@@ -2,8 +2,8 @@
 
 Every step is a transaction of its own and may be repeated, so an interrupted round leaves nothing
 half done. No step waits long for a lock: it is left to the next round instead. A failed step does
-not prevent the others: the round continues, and reports all failures at its end. In the background
-a failed step is retried after increasing pauses.
+not prevent the others (`naksha.spi.maintenance`), and the short steps of all collections precede
+the long ones.
 
 Old partitions of history and log are merged in three steps. First, the merged table is built beside
 them. Second, the round waits for transactions that began before it existed, because their snapshots
@@ -13,7 +13,6 @@ would see it empty. Third, it replaces the old partitions within a moment.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -24,11 +23,12 @@ from typing import Any, Final
 import asyncpg
 
 from naksha.model import limits
-from naksha.model.errors import NakshaError, Retryable
+from naksha.model.errors import Retryable
 from naksha.psql.connection.driver import Connection
 from naksha.psql.connection.errors import of
 from naksha.psql.maintenance.growth import index_tables
 from naksha.psql.sql import ident, queries, sql
+from naksha.spi.maintenance import StepPostponed, StorageRound, StorageVitals
 
 _MAINTENANCE: Final = 4
 """Number of the advisory lock; see naksha_lock_class in the schema."""
@@ -40,13 +40,9 @@ SWAP_TRIES_MAX: Final = 40
 DETACH_MS_MAX: Final = 30_000
 """Timeout of DETACH CONCURRENTLY, which waits for readers; a later round finalizes it."""
 PAUSE_S: Final = 0.1
-_BACKOFF_S_MIN: Final = 60.0
-_BACKOFF_S_MAX: Final = 86_400.0
-"""Pauses before a failed step is retried in the background; each is twice the last."""
-_LOG_TABLE: Final = "naksha_tx"
+LOG_TABLE: Final = "naksha_tx"
 
 Step = Callable[[], Awaitable[None]]
-_log = logging.getLogger(__name__)
 _random = random.SystemRandom()
 _POSTPONED: Final = (
     asyncpg.LockNotAvailableError,
@@ -57,54 +53,34 @@ _POSTPONED: Final = (
 """Errors caused by another transaction; the next round retries the step."""
 
 
-class StepBackoff:
-    """The steps that failed in earlier rounds, and when each of them is retried."""
-
-    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
-        self._now_s = now_s
-        self._failed: dict[str, tuple[int, float]] = {}
-
-    def is_due(self, step: str) -> bool:
-        return step not in self._failed or self._now_s() >= self._failed[step][1]
-
-    def failed(self, step: str) -> None:
-        count = self._failed.get(step, (0, 0.0))[0] + 1
-        pause = min(_BACKOFF_S_MIN * 2 ** min(count - 1, 20), _BACKOFF_S_MAX)
-        self._failed[step] = (count, self._now_s() + pause)
-
-    def done(self, step: str) -> None:
-        self._failed.pop(step, None)
-
-
-class RoundMemory:
-    """State that a maintainer keeps from one round to the next."""
-
-    def __init__(self) -> None:
-        self.backoff: Final = StepBackoff()
-        self.refreshed: Final[dict[str, str]] = {}
-        """The server's counters of a collection when its statistics were last refreshed."""
-
-
-async def maintain(
-    connection: Connection, now_ms: int | None, memory: RoundMemory | None = None
-) -> None:
-    """Run one maintenance round, alone on the storage.
-
-    Without `memory` the round includes steps that failed just before, and refreshes the statistics
-    of all collections.
-
-    Raises:
-        NakshaError: Some steps failed, which the message names; all others are done.
-    """
+async def maintain(connection: Connection, now_ms: int | None, record: StorageRound) -> None:
+    """Run one maintenance round, alone on the storage."""
     async with alone(connection):
         now: int = await connection.fetchval(queries()["maintain_now"], now_ms)
-        await MaintenanceRound(connection, now, memory).run()
+        await MaintenanceRound(connection, now, record).run()
+
+
+async def preview(connection: Connection, now_ms: int | None, record: StorageRound) -> None:
+    """Record what a round would remove; nothing is locked or changed."""
+    now: int = await connection.fetchval(queries()["maintain_now"], now_ms)
+    for row in await connection.fetch(queries()["maintain_due"], now):
+        record.did("%s of %s", row["what"], row["subject"])
+    record.vitals = await vitals(connection)
+
+
+async def vitals(connection: Connection) -> StorageVitals:
+    """Measure what shows whether the storage needs attention."""
+    row = await connection.fetchrow(queries()["maintain_vitals"])
+    assert row is not None
+    return StorageVitals(
+        row["partitions"], row["partitioned"] or "", row["pin"] or "", row["pin_ms"]
+    )
 
 
 async def expire(connection: Connection, collection: str, cutoff: int) -> None:
     """Expire the history of a collection; see `Storage.expire`."""
     async with alone(connection):
-        await MaintenanceRound(connection, 0).expire_before(collection, cutoff)
+        await MaintenanceRound(connection, 0, StorageRound()).expire_before(collection, cutoff)
 
 
 @asynccontextmanager
@@ -129,95 +105,98 @@ async def alone(connection: Connection) -> Any:
 class MaintenanceRound:
     """One round on one connection, which holds the maintenance lock."""
 
-    def __init__(
-        self, connection: Connection, now_ms: int, memory: RoundMemory | None = None
-    ) -> None:
+    def __init__(self, connection: Connection, now_ms: int, record: StorageRound) -> None:
         self._run = connection
         self._now_ms = now_ms
-        self._memory = memory or RoundMemory()
-        self._failures: list[tuple[str, NakshaError]] = []
+        self._record = record
+        self._memory = record.memory
 
     async def run(self) -> None:
         await self._try("sweep", self._sweep)
         await self._try("sweep of loads", self._sweep_loads)
         for row in await self._run.fetch(queries()["tables_to_mend"]):
             await self._try(f"triggers of {row['tbl']}", partial(self._mend, row["tbl"]))
-        for collection in await self._run.fetch(queries()["maintain_collections"], self._now_ms):
-            await self._collection(collection)
+        collections = await self._run.fetch(queries()["maintain_collections"], self._now_ms)
+        collections = sorted(collections, key=self._is_not_late)
+        for collection in collections:
+            await self._light(collection)
         await self._try("missing indices", self._index)
         await self._try("expiry of the log", self._expire_log)
-        keep_days = await self._run.fetchval(queries()["log_keep_days"])
-        await self._try("merge of the log", lambda: self._merge(_LOG_TABLE, keep_days))
-        await self._try("preparing the log", lambda: self._prepare(_LOG_TABLE))
-        if self._failures:
-            reasons = "; ".join(f"{what}: {error}" for what, error in self._failures)
-            raise type(self._failures[0][1])(
-                "Maintenance of the storage is incomplete and continues in the next round: "
-                f"{reasons}"
-            )
+        for collection in collections:
+            if not collection["dropped_at"]:
+                await self._heavy(collection)
+        await self._try("merge of the log", self._merge_log, is_heavy=True)
+        await self._try("preparing of the log", lambda: self._prepare(LOG_TABLE))
+        self._record.vitals = await vitals(self._run)
 
-    async def _collection(self, collection: Any) -> None:
+    def _is_not_late(self, collection: Any) -> bool:
+        return not any(step.endswith(f" of {collection['id']}") for step in self._memory.late)
+
+    async def _light(self, collection: Any) -> None:
+        """Run the short steps of a collection, which never wait for long ones of others."""
         name: str = collection["id"]
         if collection["dropped_at"]:
             await self._try(f"removal of {name}", lambda: self._destroy(name))
             return
-        history, written = name + "_hst", collection["written"]
         if collection["expires"]:
             await self._try(f"expiry of {name}", lambda: self._expire(name))
+
+    async def _heavy(self, collection: Any) -> None:
+        name, written = collection["id"], collection["written"]
         if collection["merges"]:
-            await self._try(f"merge of {name}", lambda: self._merge(history, collection["max_age"]))
+            await self._try(
+                f"merge of {name}",
+                lambda: self._merge(f"merge of {name}", name + "_hst", collection["max_age"]),
+                is_heavy=True,
+            )
         if written is None or self._memory.refreshed.get(name) != written:
             await self._try(f"statistics of {name}", lambda: self._refresh(name, written))
-        if collection["prepares"]:
-            await self._try(f"preparing {name}", lambda: self._prepare(history))
+        if collection["prepares"]:  # after the merge: among many days it would create a month
+            await self._try(f"preparing of {name}", lambda: self._prepare(name + "_hst"))
 
-    async def _try(self, what: str, step: Step) -> None:
-        """Run a step, unless it failed a short while ago.
+    async def _try(self, what: str, step: Step, *, is_heavy: bool = False) -> None:
+        """Run a step; if another transaction blocks it, it is left to the next round."""
 
-        If another transaction blocks the step it is left to the next round; any other failure is
-        reported at the end of this one.
-        """
-        if not self._memory.backoff.is_due(what):
-            return
-        try:
-            await step()
-        except _POSTPONED as error:
-            _log.info("Maintenance postponed: %s (%s)", what, error)
-        except asyncpg.PostgresError as error:
-            if self._run.is_closed():
-                raise
-            self._memory.backoff.failed(what)
-            self._failures.append((what, of(error)))
-        else:
-            self._memory.backoff.done(what)
+        async def run() -> None:
+            try:
+                await step()
+            except _POSTPONED as error:
+                raise StepPostponed(str(error)) from error
+            except asyncpg.PostgresError as error:
+                if self._run.is_closed():
+                    self._memory.backoff.failed(what)
+                    raise
+                raise of(error) from error
+
+        await self._record.attempt(what, run, is_heavy=is_heavy)
 
     async def _mend(self, table: str) -> None:
         await self._run.execute(queries()["mend_triggers"], table)
-        _log.warning("Maintenance installed missing or outdated triggers of table %s", table)
+        self._record.did("installation of missing or outdated triggers of table %s", table)
 
     async def _index(self) -> None:
         for table in await index_tables(self._run):
-            _log.info("Maintenance created the secondary indices of %s", table)
+            self._record.did("secondary indices of %s", table)
 
     async def _sweep(self) -> None:
         for row in await self._run.fetch(queries()["pending_detaches"]):
             await self._ddl("detach_finalize", parent=row["parent"], part=row["part"])
         dropped = await self._run.fetchval(queries()["sweep"])
         if dropped:
-            _log.info("Maintenance dropped abandoned tables: %s", ", ".join(dropped))
+            self._record.did("removal of abandoned tables: %s", ", ".join(dropped))
 
     async def _sweep_loads(self) -> None:
         dropped = await self._run.fetchval(queries()["sweep_staging"])
         if dropped:
-            _log.info("Maintenance dropped %d tables of interrupted bulk loads", dropped)
+            self._record.did("removal of %d tables of interrupted bulk loads", dropped)
         while dropped := await self._run.fetchval(queries()["sweep_staged"], self._now_ms):
-            _log.info("Maintenance dropped %d staged parts that were never applied", dropped)
+            self._record.did("removal of %d staged parts that were never applied", dropped)
         kept_ms = limits.JOB_KEPT_DAYS * 86_400_000
         await self._run.fetchval(queries()["sweep_jobs"], self._now_ms - kept_ms)
 
     async def _destroy(self, name: str) -> None:
         if await self._run.fetchval(queries()["destroy_due"], name, self._now_ms):
-            _log.info("Maintenance removed the collection %s", name)
+            self._record.did("removal of the collection %s", name)
 
     async def _expire(self, name: str) -> None:
         await self._expire_all(name, "expire_next", self._now_ms)
@@ -231,14 +210,17 @@ class MaintenanceRound:
             row = await self._run.fetchrow(queries()[query], name, until)
             if row is None or row["part"] is None or row["how"] == "busy":
                 return
-            _log.info("Maintenance expires %s (%s)", row["part"], row["how"])
             if row["how"] == "detach":
                 await self._detach(name + "_hst", row["part"])
+            self._record.did("expiry of %s (%s)", row["part"], row["how"])
+            if not self._record.has_time:
+                self._record.late(f"expiry of {name}")
+                return
 
     async def _expire_log(self) -> None:
         while part := await self._run.fetchval(queries()["log_expire_next"], self._now_ms):
-            _log.info("Maintenance expires %s", part)
-            await self._detach(_LOG_TABLE, part)
+            await self._detach(LOG_TABLE, part)
+            self._record.did("expiry of %s", part)
 
     async def _detach(self, parent: str, part: str) -> None:
         await self._ddl("detach", parent=parent, part=part)
@@ -252,18 +234,25 @@ class MaintenanceRound:
         finally:
             await self._run.fetchval(queries()["maintain_timeouts"], "0")
 
-    async def _merge(self, parent: str, keep_days: int) -> None:
+    async def _merge_log(self) -> None:
+        keep_days = await self._run.fetchval(queries()["log_keep_days"])
+        await self._merge("merge of the log", LOG_TABLE, keep_days)
+
+    async def _merge(self, step: str, parent: str, keep_days: int) -> None:
         while True:
             period = await self._run.fetchrow(queries()["merge_next"], parent, keep_days)
             assert period is not None
             if period["label"] is None:
                 await self._run.fetchval(queries()["sweep_merges"], parent)
                 return
+            if not self._record.has_time:
+                self._record.late(step)
+                return
             built = await self._run.fetchval(queries()["merge_build"], parent, *period)
             older = await self._run.fetchval(queries()["running"], None)
             await self._run.execute(sql("merge_vacuum", part=ident(built)))
             await self._swap(parent, period, older)
-            _log.info("Maintenance merged %s into %s", parent, period["label"])
+            self._record.did("merge of %s into %s", parent, period["label"])
 
     async def _swap(self, parent: str, period: Any, older: list[str]) -> None:
         """Replace the old partitions by the merged table, or leave it to the next round."""

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from naksha.hub.config.realm_setup import DefaultStorage
+from naksha.hub.maintenance.schedule import DailyWindow, MaintenanceSchedule
 from naksha.hub.remote.allow_list import AllowList
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument
@@ -145,6 +146,27 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         dict[str, str],
         _help('Spark properties, as JSON, for example {"spark.driver.memory": "4g"}.'),
     ] = {}
+    maintenance: Annotated[
+        bool,
+        _help(
+            "Maintain storages and catalog regularly; off: only when a client requests it "
+            "(POST /hub/maintenance)."
+        ),
+    ] = True
+    maintenance_seconds: Annotated[
+        Seconds, _help("Interval between two maintenance rounds of a storage.")
+    ] = limits.MAINTENANCE_SECONDS
+    maintenance_budget: Annotated[
+        Seconds,
+        _help("Seconds after which no further step of a round begins; the next round has it."),
+    ] = limits.MAINTENANCE_BUDGET_SECONDS
+    maintenance_window: Annotated[
+        str,
+        _help(
+            "Daily time of heavy maintenance (merge of partitions, sweep of the catalog) in UTC, "
+            "such as 22:00-04:30. Default: any time."
+        ),
+    ] = ""
     remote_handlers: Annotated[
         tuple[str, ...],
         _help(
@@ -194,6 +216,17 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return Path(self.job_files).absolute() if self.job_files else None
 
     @property
+    def maintenance_schedule(self) -> MaintenanceSchedule:
+        """When maintenance rounds run."""
+        window = DailyWindow.parse(self.maintenance_window) if self.maintenance_window else None
+        return MaintenanceSchedule(
+            is_on=self.maintenance,
+            interval_seconds=self.maintenance_seconds,
+            budget_seconds=self.maintenance_budget,
+            window=window,
+        )
+
+    @property
     def default_storage(self) -> DefaultStorage:
         """The storage that a new realm gets.
 
@@ -240,6 +273,7 @@ def check(settings: ServerSettings) -> ServerSettings:
             field="keys",
         )
     AllowList(settings.remote_handlers)
+    _ = settings.maintenance_schedule
     if settings.workers > 1:
         for name, location, backends in (
             ("catalog", settings.catalog_location, CATALOGS),

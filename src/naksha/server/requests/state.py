@@ -8,6 +8,7 @@ from starlette.requests import Request
 
 from naksha.hub.hub import Hub, RealmHub
 from naksha.hub.jobs.service import JobService
+from naksha.hub.maintenance.service import MaintenanceService
 from naksha.hub.pipeline.request_context import RequestContext
 from naksha.model import limits
 from naksha.model.errors import Unauthorized
@@ -40,6 +41,7 @@ class ServerState:
         )
         self.long_polls = LongPolls()
         self.jobs: JobService
+        self.maintenance: MaintenanceService
 
 
 def server_of(request: Request) -> ServerState:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
 import msgspec
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from naksha.hub.config.change_rights import is_visible
 from naksha.hub.config.objects import StorageObject
 from naksha.hub.hub import RealmHub
+from naksha.hub.maintenance.health_warnings import (
+    HealthWarning,
+    catalog_warnings,
+    storage_warnings,
+)
 from naksha.hub.pipeline.request_context import Actor
 from naksha.model import limits
 from naksha.model.errors import NakshaError, Unauthorized
@@ -23,6 +29,7 @@ from naksha.server.middleware.request_record import record_of
 from naksha.server.openapi.feature_schemas import ErrorResponse, some_errors
 from naksha.server.requests.state import ServerState, server_of
 from naksha.server.responses.encoding import JSON
+from naksha.server.routes.operation import is_operator
 from naksha.server.routing.declarations import QueryParam, Responses, Router
 
 router = Router(tags=["operation"])
@@ -37,6 +44,11 @@ class Health(BaseModel):
     status: dict[str, str]
     schemaVersion: str  # noqa: N815 - name in the API
     checks: dict[str, dict[str, str]] | None = None
+    warnings: list[dict[str, str]] | None = Field(
+        None,
+        description="With `detailed`: what needs an operator, with `code`, `subject` and `message`."
+        " Warnings do not change the status.",
+    )
 
 
 _ANSWERS: Final[Responses] = {
@@ -65,7 +77,8 @@ async def health(
     actor = record_of(request).actor
     if actor is None:
         raise Unauthorized("Missing or invalid token: the detailed health check requires one")
-    found = await _check_results(server_of(request), actor)
+    found, warnings = await _check_results(server_of(request), actor)
+    body["warnings"] = [msgspec.structs.asdict(one) for one in warnings]
     if any(one["result"] != "OK" for one in found.values()):
         body["status"] = {"result": "UNAVAILABLE"}
         return _response({**body, "checks": found}, 503)
@@ -76,11 +89,14 @@ def _response(health: dict[str, Any], status: int = 200) -> Response:
     return Response(msgspec.json.encode(health), status, media_type=JSON)
 
 
-async def _check_results(server: ServerState, actor: Actor) -> dict[str, dict[str, str]]:
-    """Check the catalog and the storages visible to the actor; return the results by name."""
+Results = dict[str, dict[str, str]]
+
+
+async def _check_results(server: ServerState, actor: Actor) -> tuple[Results, list[HealthWarning]]:
+    """Check the catalog and the storages visible to the actor; return results and warnings."""
     found = {"catalog": await _result(server.hub.catalog.realms.get(actor.realm))}
     if found["catalog"]["result"] != "OK":
-        return found
+        return found, []
     realm = await server.hub.realm(actor.realm)
     actor = await (await realm.configuration()).granted(actor)
     listed = await realm.registry.list(StorageObject)
@@ -88,9 +104,25 @@ async def _check_results(server: ServerState, actor: Actor) -> dict[str, dict[st
     results = await asyncio.gather(
         *(_result(_check_storage(realm, entity.id)) for entity in entities)
     )
-    return found | {
-        f"storage/{entity.id}": one for entity, one in zip(entities, results, strict=True)
-    }
+    found |= {f"storage/{entity.id}": one for entity, one in zip(entities, results, strict=True)}
+    well = [entity for entity in entities if found[f"storage/{entity.id}"]["result"] == "OK"]
+    return found, await _warnings(server, realm, actor, well)
+
+
+async def _warnings(
+    server: ServerState, realm: RealmHub, actor: Actor, entities: Sequence[StorageObject]
+) -> list[HealthWarning]:
+    """Return the warnings about storages that the actor manages and, for operators, the catalog."""
+    schedule = server.maintenance.schedule
+    entities = [one for one in entities if actor.rights.allows(one.manage_right, one.resource())]
+    found: list[HealthWarning] = []
+    # A warning that cannot be determined in time must not fail the check.
+    with suppress(NakshaError, TimeoutError):
+        async with asyncio.timeout(limits.HEALTH_SECONDS_MAX):
+            found += await storage_warnings(server.hub, realm, entities, schedule)
+            if is_operator(actor):
+                found += await catalog_warnings(server.hub, schedule)
+    return found
 
 
 async def _check_storage(realm: RealmHub, storage_id: str) -> None:

@@ -74,6 +74,15 @@ def check_operator(actor: Actor) -> None:
     actor.rights.check(Right.MANAGE_STORAGES, storage(DEFAULT_STORAGE))
 
 
+def is_operator(actor: Actor) -> bool:
+    """Return whether the actor manages the storage of the default realm."""
+    try:
+        check_operator(actor)
+    except Forbidden:
+        return False
+    return True
+
+
 @router.get("/token-api/tokens/{token}", responses=_TOKEN)
 async def token(token: str, request: Request) -> dict[str, Any]:
     """Return the content of a token; of an invalid token only that it is not valid."""

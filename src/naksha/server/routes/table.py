@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from naksha.server.routes import health, instances, jobs, operation
+from naksha.server.routes import health, instances, jobs, maintenance, operation
 from naksha.server.routes.config import (
     change_log,
     collections,
@@ -40,6 +40,7 @@ ROUTES: Final = (
     health,
     operation,
     instances,
+    maintenance,
     spaces,
     connectors,
     storages,

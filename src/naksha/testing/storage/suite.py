@@ -146,10 +146,12 @@ from naksha.testing.storage.versions.suite_overlays import (  # noqa: E402
     there,
 )
 from naksha.testing.storage.versions.suite_retention import (  # noqa: E402
+    TestExpiry,
     TestHistoryOff,
     TestLogRetention,
     TestMaxAge,
     TestPins,
+    TestRounds,
     logged,
 )
 from naksha.testing.storage.versions.suite_storage_forks import (  # noqa: E402
@@ -262,6 +264,7 @@ __all__ = [
     "TestDroppingCollections",
     "TestEqualContent",
     "TestExclusiveWriter",
+    "TestExpiry",
     "TestFastStatistics",
     "TestFeaturesParsedFromJson",
     "TestFilters",
@@ -312,6 +315,7 @@ __all__ = [
     "TestResolvedCollections",
     "TestRestore",
     "TestRoundTrip",
+    "TestRounds",
     "TestSeveralChanges",
     "TestSeveralWritesInOneTransaction",
     "TestSpace",

@@ -36,6 +36,47 @@ SELECT c.id, c.dropped_at, c.max_age, h.expires,
                  WHERE i.inhparent = to_regclass(quote_ident(c.id))) AS w
  ORDER BY c.id
 
+-- name: maintain_due
+-- What a round would remove now. Nothing is locked, so a pin that is set meanwhile may keep some.
+SELECT 'scheduled drop' AS what, 'the collection ' || c.id AS subject
+  FROM naksha_collection c
+ WHERE c.overlay = 0 AND c.dropped_at = 0 AND c.delete_at BETWEEN 1 AND $1
+ UNION ALL
+SELECT 'removal', CASE c.overlay WHEN 0 THEN 'the collection ' ELSE 'the dropped branch tables ' END
+                  || c.id
+  FROM naksha_collection c
+ WHERE c.dropped_at <> 0 AND c.delete_at <= $1
+   AND NOT (c.overlay = 0 AND EXISTS (
+            SELECT FROM naksha_pin p WHERE p.collection = c.id
+                OR (p.collection IS NULL AND p.txn < c.txn)))
+ UNION ALL
+SELECT 'expiry', p.name
+  FROM naksha_collection c, naksha_partitions(c.id || '_hst') p
+ WHERE c.dropped_at = 0 AND p.hi <= naksha_cutoff($1, c.max_age)
+   AND p.lo <= coalesce((SELECT min(k.txn) FROM naksha_pin k
+                          WHERE k.collection IS NULL OR k.collection = naksha_name(c)), p.lo)
+ UNION ALL
+SELECT 'expiry', p.name
+  FROM naksha_storage s, naksha_partitions('naksha_tx') p
+ WHERE p.hi <= least(naksha_settled(), naksha_cutoff($1, s.tx_log_days),
+                     (SELECT min(k.txn) FROM naksha_pin k),
+                     (SELECT max(v.txn) FROM naksha_version v))
+ UNION ALL
+SELECT 'removal', count(*) || ' staged parts that were never applied'
+  FROM naksha_staged s WHERE s.until < to_timestamp($1 / 1000.0) HAVING count(*) > 0
+
+-- name: maintain_vitals
+-- The history with most partitions, and the oldest pin with the day of its version.
+SELECT h.id AS partitioned, h.partitions::int, k.name AS pin,
+       naksha_epoch_ms(naksha_txn_day(k.txn)::timestamp AT TIME ZONE 'UTC') AS pin_ms
+  FROM (SELECT 1) AS one
+  LEFT JOIN (SELECT c.id, count(*) AS partitions
+               FROM naksha_collection c JOIN pg_inherits i
+                 ON i.inhparent = to_regclass(quote_ident(c.id || '_hst'))
+              WHERE c.dropped_at = 0
+              GROUP BY c.id ORDER BY count(*) DESC LIMIT 1) AS h ON true
+  LEFT JOIN (SELECT p.name, p.txn FROM naksha_pin p ORDER BY p.txn LIMIT 1) AS k ON true
+
 -- name: log_keep_days
 SELECT tx_log_days FROM naksha_storage
 

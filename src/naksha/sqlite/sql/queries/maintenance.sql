@@ -17,6 +17,15 @@ DELETE FROM naksha_past WHERE n = ?
 -- name: past_tags_delete
 DELETE FROM naksha_past_tag WHERE n = ?
 
+-- name: history_before
+SELECT count(*) FROM naksha_hst WHERE t = ? AND txn_next < ?
+
+-- name: transactions_before
+SELECT count(DISTINCT txn) FROM naksha_tx WHERE txn < ?
+
+-- name: oldest_pin
+SELECT name, txn FROM naksha_pin ORDER BY txn LIMIT 1
+
 -- name: log_days
 SELECT tx_log_days FROM naksha_storage
 
@@ -67,3 +76,6 @@ PRAGMA freelist_count
 
 -- name: free_pages_cut
 PRAGMA incremental_vacuum({{pages}})
+
+-- name: checkpoint
+PRAGMA wal_checkpoint(TRUNCATE)
