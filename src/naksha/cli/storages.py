@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from naksha.cli.hub import with_hub
-from naksha.hub.hub import Hub
 from naksha.model.errors import NotSupported
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.spi.locations import redacted
 from naksha.spi.storage_factory import fork_storage, open_storage
+
+if TYPE_CHECKING:
+    from naksha.hub.hub import Hub
 
 _UNKNOWN = "-"
 
@@ -29,6 +30,8 @@ def storage_lines(arguments: Sequence[str]) -> list[str]:
 
     Id and number are unknown until a hub of this release has opened the storage.
     """
+
+    from naksha.cli.hub import with_hub  # needs the extra `server`
 
     async def look(hub: Hub) -> list[str]:
         found = []

@@ -16,6 +16,7 @@ from naksha.server.process.lock_file import files_locked
 from naksha.server.process.logs import set_up_logs
 from naksha.server.process.settings import ServerSettings
 from naksha.server.process.settings_sources import read_settings
+from naksha.spi.extras import missing_extra
 from naksha.spi.locations import redacted
 
 _METRICS: Final = "PROMETHEUS_MULTIPROC_DIR"
@@ -26,12 +27,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run `python -m naksha.server` and return the exit code."""
     try:
         serve(sys.argv[1:] if arguments is None else arguments, program="python -m naksha.server")
+    except ImportError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        return _failed(missing)
     except NakshaError as error:
-        sys.stderr.write(f"naksha: {error}\n")
-        return status_codes_of(error).exit_code
+        return _failed(error)
     except KeyboardInterrupt:  # before the server was ready
         return EXIT_INTERRUPTED
     return 0
+
+
+def _failed(error: NakshaError) -> int:
+    sys.stderr.write(f"naksha: {error}\n")
+    return status_codes_of(error).exit_code
 
 
 def serve(arguments: Sequence[str], *, program: str) -> None:
