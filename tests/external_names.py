@@ -107,7 +107,7 @@ def settings_names() -> Names:
         "settings": known,
         "the file itself": f"--{settings_sources.CONFIG} "
         f"{settings_sources.PREFIX}{settings_sources.CONFIG.upper()}",
-        "other variables": [program.SECRET_VARIABLE],
+        "other variables": [program.SECRET_VARIABLE, *sorted(settings_sources.OF_CLIENTS)],
     }
 
 

@@ -56,8 +56,9 @@ def serve(arguments: Sequence[str], *, program: str) -> None:
     settings = read_settings(arguments, os.environ, program=program)
     set_up_logs(settings)
     make_data_directory(settings)
-    with files_locked(settings), _listening(settings) as listening:
+    with files_locked(settings) as locks, _listening(settings) as listening:
         port = listening.getsockname()[1]
+        locks.announce(_url(settings, port))
 
         def on_ready() -> None:
             sys.stdout.write(greeting(settings, port))
@@ -80,8 +81,7 @@ def serve(arguments: Sequence[str], *, program: str) -> None:
 
 def greeting(settings: ServerSettings, port: int) -> str:
     """Return the start-up message: addresses, and commands to try."""
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    url = f"http://{host}:{port}"
+    url = _url(settings, port)
     needs_token = bool(settings.keys) and not settings.anonymous
     token = ' -H "Authorization: Bearer $TOKEN"' if needs_token else ""
     minting = _minting(settings) if needs_token else ""
@@ -104,6 +104,11 @@ Try, in another terminal:
 """
 
 
+def _url(settings: ServerSettings, port: int) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{port}"
+
+
 def _minting(settings: ServerSettings) -> str:
     """Return the command that mints a token, if one of the keys can certainly sign one."""
     key = next((key for key in settings.keys if key.startswith("secret:")), None)
@@ -111,15 +116,15 @@ def _minting(settings: ServerSettings) -> str:
 
 
 def _places(settings: ServerSettings) -> str:
-    if not settings.storage and not settings.catalog:
+    if not settings.realm_storage and not settings.catalog:
         return f"  with all data in {settings.data_directory}"
-    storage = settings.storage_location if settings.storage else str(settings.data_directory)
+    storage = settings.storage_location if settings.realm_storage else str(settings.data_directory)
     return f"  features in {redacted(storage)}\n  catalog in  {redacted(settings.catalog_location)}"
 
 
 def make_data_directory(settings: ServerSettings) -> None:
     """Create the data directory, readable by its owner only."""
-    if settings.storage and settings.catalog:
+    if settings.realm_storage and settings.catalog:
         return
     try:
         settings.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)
