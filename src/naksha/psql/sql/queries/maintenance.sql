@@ -130,3 +130,61 @@ SELECT points_only FROM naksha_collection WHERE id = $1
 
 -- name: analyze
 ANALYZE {{table}}
+
+-- name: backup_snapshot
+SELECT pg_export_snapshot()
+
+-- name: backup_timeout
+-- The transaction is idle while pg_dump reads in its snapshot.
+SET LOCAL idle_in_transaction_session_timeout = 0
+
+-- name: backup_storage
+SELECT s.id, s.number, (SELECT coalesce(max(v.seq_number), 0) FROM naksha_version v) AS last
+  FROM naksha_storage s
+
+-- name: backup_collections
+SELECT id FROM naksha_collection WHERE base IS NULL AND dropped_at = 0 ORDER BY id
+
+-- name: backup_count
+SELECT count(*) FROM {{table}}
+
+-- name: restore_schema
+SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)
+
+-- name: restore_postgis
+CREATE EXTENSION IF NOT EXISTS postgis
+
+-- name: diagnosis_postgis
+SELECT e.installed_version, e.default_version
+  FROM (SELECT) AS always LEFT JOIN pg_available_extensions e ON e.name = 'postgis'
+
+-- name: diagnosis_database
+SELECT current_database()
+
+-- name: diagnosis_rights
+SELECT current_user::text AS role,
+       has_database_privilege(current_database(), 'CREATE') AS may_create,
+       n.oid IS NOT NULL AS exists,
+       coalesce(has_schema_privilege(n.oid, 'USAGE'), false) AS may_use
+  FROM (SELECT) AS always LEFT JOIN pg_namespace n ON n.nspname = $1
+
+-- name: diagnosis_locks
+SELECT (SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+         WHERE n.nspname = $1 AND c.relkind IN ('r', 'p')) AS relations,
+       current_setting('max_connections')::int8
+           + current_setting('max_prepared_transactions')::int8 AS slots,
+       current_setting('max_locks_per_transaction')::int8 AS per_slot
+
+-- name: diagnosis_reserved
+SELECT current_setting('superuser_reserved_connections')::int
+
+-- name: diagnosis_connections
+SELECT current_setting('max_connections')::int
+           - current_setting('superuser_reserved_connections')::int AS usable,
+       (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS used
+
+-- name: diagnosis_clock
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8
+
+-- name: diagnosis_publication
+SELECT unpublished, held_by FROM naksha_publication()
