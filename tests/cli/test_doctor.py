@@ -124,9 +124,7 @@ def test_a_file_of_another_program_is_named(tmp_path: Path) -> None:
 
 def test_a_catalog_that_lost_an_object_is_named(hub: list[str], tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "data" / "hub.catalog")) as connection:
-        tables = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-        (objects,) = [name for (name,) in tables if "object" in name]
-        connection.execute(f"DELETE FROM {objects} WHERE realm = 'maps'")
+        assert connection.execute("DELETE FROM o WHERE r = 'maps'").rowcount > 0
         connection.commit()
     assert "is damaged" in diagnose(*hub, code=70)["realm maps"]["message"]
 
@@ -201,15 +199,15 @@ def test_locks_and_connections_do_not_suffice(tmp_path: Path) -> None:
     small = {"max_connections": 15, "max_locks_per_transaction": 10, "max_wal_senders": 0}
     with PostgresCluster(small) as cluster:
         location = cluster.create_database("maps")
-        cluster.execute("CREATE EXTENSION postgis", "maps")
         cluster.execute("CREATE SCHEMA naksha", "maps")
         cluster.execute(
             "DO $$ BEGIN FOR i IN 1..200 LOOP"
             " EXECUTE format('CREATE TABLE naksha.t%s ()', i); COMMIT; END LOOP; END $$",
             "maps",
         )
-        found = diagnose("--storage", location, code=4)  # and the schema holds no storage
-        assert found.keys() == {"locks", "connections", "rights"}
+        found = diagnose("--storage", location, code=3)
+        assert found.keys() == {"locks", "connections", "PostGIS", "rights"}
+        assert "holds no storage" in found["rights"]["message"]
         assert "max_locks_per_transaction = 17;" in found["locks"]["fix"]
         assert "max_connections = 20;" in found["connections"]["fix"]
 

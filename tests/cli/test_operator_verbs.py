@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from naksha.catalog.catalog import Tuning
 from naksha.cli.main import app
-from naksha.model import limits
+from naksha.server.process import open_hub
 from naksha.testing.servers.hub_server import HubServer
+from tests.cli.command import naksha
 
 ROADS = '{"id": "roads", "title": "Roads"}'
 Run = Callable[..., Any]
@@ -144,9 +147,7 @@ def statuses(local: Run) -> dict[str, str]:
     return {one["id"]: one["status"] for one in local("realm", "list")}
 
 
-def test_a_realm_is_deactivated_activated_and_purged(
-    local: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_realm_is_deactivated_and_activated(local: Run) -> None:
     assert local("realm", "create", "maps") == {"id": "maps", "created": True}
     assert local("realm", "create", "maps") == {"id": "maps", "created": False}
     local("space", "add", ROADS, "--realm", "maps")
@@ -158,7 +159,6 @@ def test_a_realm_is_deactivated_activated_and_purged(
     assert local("realm", "purge", "maps", "--yes", code=7)["code"] == "conflict"  # it is ACTIVE
     local("realm", "deactivate", "maps")
     assert "quarantine" in local("realm", "purge", "maps", "--yes", code=7)["message"]
-    monkeypatch.setattr(limits, "REALM_QUARANTINE_SECONDS", 0)
     assert "--yes" in local("realm", "purge", "maps", code=2)["message"]
     assert statuses(local) == {"default": "ACTIVE", "maps": "INACTIVE"}
 
@@ -186,3 +186,65 @@ def test_an_export_says_that_it_has_no_features(local: Run, tmp_path: Path) -> N
     assert "stays INACTIVE" in beside["message"]
     assert statuses(local)["twin"] == "INACTIVE"
     assert local("realm", "import", "new", str(tmp_path / "none"), code=4)
+
+
+# ---- Status and maintenance ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["file", pytest.param("database", marks=pytest.mark.postgres)])
+def test_a_storage_is_maintained(
+    place: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    location = f"file:{tmp_path}/town.naksha"
+    if place == "database":
+        location = request.getfixturevalue("database")
+    where = ("--storage", location)
+    assert naksha("demo", *where, "--schema", "naksha").returncode == 0
+    before = runner_of()("status", *where)
+    assert (before["lastVersion"], before["unpublished"]) == (7, 0)
+    assert before["collections"] == {"town": -1}
+    assert [one["outcome"] for one in runner_of()("maintain", *where)] == ["done"]
+    assert runner_of()("status", *where)["collections"]["town"] > 10
+    refused = invoke("maintain", *where, "--dry-run")
+    assert (refused.exit_code, "--hub" in refused.stderr) == (3, True)
+
+
+def test_a_catalog_and_its_storages_are_maintained(local: Run, tmp_path: Path) -> None:
+    local("realm", "create", "maps")
+    local("realm", "create", "gone")
+    local("space", "add", ROADS)
+    done = {one["subject"]: one["outcome"] for one in local("maintain")}
+    assert done == dict.fromkeys(
+        ("default/default", "gone/default", "maps/default", "(catalog)"), "done"
+    )
+    found = local("status")
+    assert found["health"]["status"]["result"] == "OK"
+    shown = invoke("status", "--data", str(tmp_path / "data"))
+    assert shown.stdout.startswith("hub: OK\n")
+    (tmp_path / "data" / "gone.naksha").write_bytes(b"not a storage" * 1_000)
+    broken = CliRunner().invoke(app, ["maintain", "--data", str(tmp_path / "data"), "--json"])
+    assert broken.exit_code == 75
+    outcomes = {one["subject"]: one["outcome"] for one in json.loads(broken.stdout)}
+    assert outcomes == {
+        "default/default": "done",
+        "gone/default": "failed",
+        "maps/default": "done",
+        "(catalog)": "done",
+    }
+
+
+def test_a_purged_realm_is_gone_after_maintenance(
+    local: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_hub, "Tuning", partial(Tuning, quarantine_seconds=0))
+    local("realm", "create", "maps")
+    local("realm", "deactivate", "maps")
+    done = local("realm", "purge", "maps", "--yes")
+    assert (done["status"], len(done["storagesKept"])) == ("PURGING", 1)
+    assert local("realm", "activate", "maps", code=7)["code"] == "conflict"
+    for _ in range(2):  # one deletes the rows, the next one finds none
+        local("maintain")
+    assert statuses(local) == {"default": "ACTIVE", "maps": "PURGED"}
+    assert local("realm", "delete", "maps")["deleted"]
+    assert statuses(local) == {"default": "ACTIVE"}
+    assert (tmp_path / "data" / "maps.naksha").exists()

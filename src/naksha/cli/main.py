@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 import naksha
-from naksha.cli import backups, doctor
+from naksha.cli import backups, doctor, upkeep
 from naksha.cli.configuration import connectors, spaces, subscriptions
 from naksha.cli.jobs import JobGroup
 from naksha.cli.realms import realms
@@ -110,7 +110,7 @@ def token(
         typer.echo(signed_token(app_id, key, author, realm, rights, roles or (), hours, key_id))
 
 
-for verbs in (backups, doctor):
+for verbs in (backups, doctor, upkeep):
     app.registered_commands += verbs.group.registered_commands
 for group in (realms, storages, spaces, connectors, subscriptions):
     app.add_typer(group)

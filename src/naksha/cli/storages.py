@@ -54,7 +54,7 @@ def show_storage(
     if ":" not in storage:
         show_object(verb, STORAGE, storage)
         return
-    _check_not_served(storage)
+    check_not_served(storage)
     found = storage_identity(storage, schema)
     if verb.as_json:
         verb.print_object(found)
@@ -105,7 +105,7 @@ def fork(
     any process.
     """
     with running("naksha storage fork", as_json=as_json):
-        _check_not_served(location)
+        check_not_served(location)
         forked = forked_storage(location, schema, id)
         if as_json:
             print_json(forked)
@@ -117,7 +117,7 @@ def fork(
 def view(location: Location, collection: str, as_json: AsJson = False) -> None:
     """Add a view named like a collection to a file, to edit the collection with sqlite3."""
     with running("naksha storage view", as_json=as_json):
-        _check_not_served(location)
+        check_not_served(location)
         add_view(location, collection)
         if as_json:
             print_json({"view": collection})
@@ -131,10 +131,11 @@ class HasViews(Protocol):
         """Create a view named like a collection."""
 
 
-def _check_not_served(location: str) -> None:
-    from naksha.server.process.lock_file import check_not_served
+def check_not_served(location: str) -> None:
+    """Raise Unavailable if the location is a file that a hub serves; the message names the hub."""
+    from naksha.server.process import lock_file
 
-    check_not_served(location)
+    lock_file.check_not_served(location)
 
 
 def storage_rows(verb: Verb) -> list[tuple[Any, ...]]:

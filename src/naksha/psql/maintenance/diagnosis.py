@@ -11,7 +11,7 @@ from naksha.psql.connection.errors import translated
 from naksha.psql.connection.poolers import connect_checked
 from naksha.psql.schema.install import privileges_on
 from naksha.psql.sql import ident, queries
-from naksha.spi.diagnosis import DiagnosisLoad, Finding, failed, ok, warning
+from naksha.spi.diagnosis import DiagnosisLoad, Finding, Severity, failed, ok, warning
 
 VERSION_MIN: Final = 15
 LOCK_SHARE_MAX: Final = 0.8
@@ -38,7 +38,7 @@ async def diagnose(dsn: str, schema: str, load: DiagnosisLoad, *, postgis: bool)
                 await _connections(connection, load),
                 await _clock(connection, load),
             ]
-            if postgis:
+            if postgis and all(one.severity is not Severity.ERROR for one in found):
                 found += await _publication(connection, schema)
         return found
     finally:
