@@ -129,6 +129,27 @@ def test_a_catalog_that_lost_an_object_is_named(hub: list[str], tmp_path: Path) 
     assert "is damaged" in diagnose(*hub, code=70)["realm maps"]["message"]
 
 
+def test_a_realm_without_its_last_commit_is_repaired(hub: list[str], tmp_path: Path) -> None:
+    def run(*arguments: str) -> Any:
+        return CliRunner().invoke(app, [*arguments, *hub, "--json"])
+
+    for id in ("one", "two"):
+        added = run("space", "add", json.dumps({"id": id}), "--realm", "maps")
+        assert added.exit_code == 0, added.output
+    with closing(sqlite3.connect(tmp_path / "data" / "hub.catalog")) as connection:
+        connection.execute(
+            "DELETE FROM o WHERE r = 'maps' AND i = (SELECT max(i) FROM o WHERE r = 'maps')"
+        )
+        connection.commit()
+    assert "naksha realm repair maps" in diagnose(*hub, code=70)["realm maps"]["fix"]
+    assert run("realm", "repair", "maps").exit_code == 2
+    assert json.loads(run("realm", "repair", "maps", "--yes").stdout)["repaired"] == ["config"]
+    assert diagnose(*hub) == {}
+    listed = run("space", "list", "--realm", "maps")
+    assert [one["id"] for one in json.loads(listed.stdout)] == ["one"]
+    assert json.loads(run("realm", "repair", "maps").stdout)["repaired"] == []
+
+
 def test_a_realm_that_is_not_finished_is_named(hub: list[str], tmp_path: Path) -> None:
     (tmp_path / "part").write_bytes(b"no export")
     broken = ["realm", "import", "half", str(tmp_path / "part"), *hub]

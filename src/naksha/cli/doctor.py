@@ -75,19 +75,19 @@ async def _check_hub(verb: Verb) -> list[Finding]:
     if any(one.severity is Severity.ERROR for one in found):
         return findings
     try:
-        findings += await _check_contents(verb, settings)
+        await _check_contents(verb, settings, findings)
     except NakshaError as error:
         findings.append(failed("catalog", error))
     return findings
 
 
-async def _check_contents(verb: Verb, settings: ServerSettings) -> list[Finding]:
-    """Check the realms in a catalog, and their storages."""
+async def _check_contents(verb: Verb, settings: ServerSettings, findings: list[Finding]) -> None:
+    """Check the realms in a catalog, and their storages; add what is found."""
     from naksha.server.process.open_hub import open_hub
 
     hub = await open_hub(settings)
     try:
-        findings = await _check_realms(hub)
+        findings += await _check_realms(hub)
         things = [one async for one in hub.storages_configured() if one[1].active]
         places = {}
         for realm, thing in things:
@@ -100,7 +100,6 @@ async def _check_contents(verb: Verb, settings: ServerSettings) -> list[Finding]
     for (location, _), (name, options) in places.items():
         verb.progress.phase(f"Checking the storage {name}")
         findings += await diagnose(STORAGES, location, options, load)
-    return findings
 
 
 async def _check_realms(hub: Hub) -> list[Finding]:
@@ -116,7 +115,10 @@ async def _check_realms(hub: Hub) -> list[Finding]:
             findings.append(ok(name, "all objects of the configuration exist"))
             continue
         error = StorageCorrupt(f"The configuration of the realm {check.realm} is damaged")
-        findings.append(failed(name, error, "naksha restore DIRECTORY   # from the last backup"))
+        fix = (
+            f"naksha restore DIRECTORY   # or, without a backup: naksha realm repair {check.realm}"
+        )
+        findings.append(failed(name, error, fix))
     for realm in await hub.catalog.realms.list():
         if realm.status in (RealmStatus.LOADING, RealmStatus.CREATED, RealmStatus.INITIALIZING):
             fix = f"naksha realm import {realm.id} FILE --repeat"

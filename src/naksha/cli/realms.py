@@ -185,6 +185,49 @@ def import_realm(
     _report(verb, text, id=id, status=reached)
 
 
+@catalog_verb(realms, "repair")
+def repair_realm(
+    verb: Verb,
+    id: RealmId,
+    is_sure: Annotated[
+        bool, typer.Option("--yes", help="Confirm that what is missing is given up.")
+    ] = False,
+) -> None:
+    """Repair the configuration of a realm of which the database has lost objects.
+
+    A pointer returns to its newest intact commit; the commits after it are lost. If only an old
+    commit is missing, the change log begins after it. Restore a backup instead if there is one.
+    """
+    from naksha.catalog.maintenance.realm_reader import RealmReader
+    from naksha.catalog.maintenance.store_check import check_realm, repair_head, repair_log
+    from naksha.catalog.maintenance.verification import Consistency
+    from naksha.model.errors import Conflict, InvalidArgument, StorageCorrupt
+
+    async def repair(hub: Hub) -> list[str]:
+        reader = RealmReader(hub.catalog.backend, id)
+        realm = await hub.catalog.realms.get(id)
+        check = await check_realm(reader)
+        damaged = [
+            one.pointer for one in check.pointers if one.consistency is not Consistency.CONSISTENT
+        ]
+        if damaged and not is_sure:
+            raise InvalidArgument(
+                f"The pointers {', '.join(damaged)} of the realm {id!r} are damaged, and their "
+                "repair gives up what is missing; pass --yes to confirm",
+                field="yes",
+            )
+        for pointer in damaged:
+            try:
+                await repair_log(await hub.catalog.persistence_of(realm), pointer)
+            except (Conflict, StorageCorrupt):  # more than old commits is missing
+                await repair_head(reader, pointer)
+        return damaged
+
+    done = _with_hub(verb, repair)
+    text = f"Repaired in the realm {id!r}: {', '.join(done) or 'nothing; no pointer is damaged'}."
+    _report(verb, text, id=id, repaired=done)
+
+
 async def _check_locations(hub: Hub, id: str) -> None:
     """Refuse to serve a realm with a storage of another realm, as an import beside the original."""
     from naksha.model.errors import Conflict
