@@ -26,6 +26,7 @@ from prometheus_client.metrics import MetricWrapperBase
 import naksha
 from naksha.catalog import cache, objects, transfer_format
 from naksha.catalog.cluster import peer_messages
+from naksha.cli import backup_files
 from naksha.cli.main import app as cli
 from naksha.hub import handlers, space_copy
 from naksha.hub.auth import resources, rights, tokens
@@ -154,6 +155,7 @@ def shape_roots() -> dict[str, Any]:
 def _named_roots() -> dict[str, Any]:
     return {
         "archive manifest": archive.Manifest,
+        "backup manifest": backup_files.BackupManifest,
         "archive export list": publish_directory._JobFile,
         "catalog move between servers": peer_messages.PeerMessage,
         "catalog transfer header": transfer_format.ExportHeader,

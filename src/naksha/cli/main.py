@@ -8,8 +8,9 @@ import naksha
 from naksha.cli import backups, doctor, upkeep
 from naksha.cli.configuration import connectors, spaces, subscriptions
 from naksha.cli.jobs import JobGroup
+from naksha.cli.output import print_json
 from naksha.cli.realms import realms
-from naksha.cli.storages import storages
+from naksha.cli.storages import AsJson, storages
 
 app = typer.Typer(
     name="naksha",
@@ -19,6 +20,13 @@ app = typer.Typer(
     # Local variables in a traceback could include passwords.
     pretty_exceptions_show_locals=False,
 )
+
+
+def _print(name: str, text: str, as_json: bool) -> None:
+    if as_json:
+        print_json({name: text})
+    else:
+        typer.echo(text)
 
 
 def _print_version(requested: bool) -> None:
@@ -37,9 +45,9 @@ def root(
 
 
 @app.command("version")
-def show_version() -> None:
+def show_version(as_json: AsJson = False) -> None:
     """Print the version."""
-    typer.echo(naksha.__version__)
+    _print("version", naksha.__version__, as_json)
 
 
 @app.command()
@@ -73,14 +81,14 @@ def serve(context: typer.Context) -> None:
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
-def sample(context: typer.Context) -> None:
+def sample(context: typer.Context, as_json: AsJson = False) -> None:
     """Load a real edit history into the space `airports`; accepts the flags of `naksha serve`."""
     from naksha.cli.failures import readable_errors
 
-    with readable_errors():
+    with readable_errors(as_json=as_json):
         from naksha.cli.sample import load_sample
 
-        typer.echo(load_sample(context.args))
+        _print("result", load_sample(context.args), as_json)
 
 
 @app.command()
@@ -100,14 +108,16 @@ def token(
     ] = None,
     hours: float = typer.Option(1.0, min=0.001, help="Validity in hours."),
     key_id: str | None = typer.Option(None, help="Key id (`kid`)."),
+    as_json: AsJson = False,
 ) -> None:
     """Print a token, signed with a key that the server has."""
     from naksha.cli.failures import readable_errors
 
-    with readable_errors():
+    with readable_errors(as_json=as_json):
         from naksha.cli.tokens import signed_token
 
-        typer.echo(signed_token(app_id, key, author, realm, rights, roles or (), hours, key_id))
+        signed = signed_token(app_id, key, author, realm, rights, roles or (), hours, key_id)
+        _print("token", signed, as_json)
 
 
 for verbs in (backups, doctor, upkeep):
