@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from naksha.catalog.catalog import Tuning
+from naksha.cli import output
 from naksha.cli.main import app
 from naksha.server.process import open_hub
 from naksha.testing.servers.hub_server import HubServer
@@ -132,6 +133,17 @@ def test_a_hub_is_named_by_its_variable_and_needs_a_token(
     assert (ended.exit_code, "cannot be reached" in ended.stderr) == (69, True)
     wrong = invoke("space", "list", "--hub", "localhost:8080")
     assert wrong.exit_code == 2
+
+
+def test_a_verb_that_takes_long_shows_progress(
+    local: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "SILENT_SECONDS_MAX", 1e6)
+    assert invoke("realm", "create", "maps", "--data", str(tmp_path / "data")).stderr == ""
+    monkeypatch.setattr(output, "SILENT_SECONDS_MAX", 0.0)
+    shown = invoke("backup", str(tmp_path / "copy"), "--data", str(tmp_path / "data"))
+    assert "naksha backup (0 s)" in shown.stderr
+    assert "Copying file:" in shown.stderr
 
 
 def test_a_hub_that_does_not_exist_is_not_created(local: Run, tmp_path: Path) -> None:

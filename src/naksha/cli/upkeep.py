@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -149,8 +150,15 @@ def _rounds(found: dict[str, Any]) -> list[tuple[Any, ...]]:
     for name, state in _subjects(found).items():
         last = _last(state)
         counts = [last.get(count) for count in ("doneCount", "putOffCount", "failedCount")]
-        rows.append((name, last.get("endedAt"), last.get("outcome"), *counts, state.get("nextAt")))
+        ended, following = _time(last.get("endedAt")), _time(state.get("nextAt"))
+        rows.append((name, ended, last.get("outcome"), *counts, following))
     return rows
+
+
+def _time(epoch_ms: int | None) -> str | None:
+    if epoch_ms is None:
+        return None
+    return datetime.fromtimestamp(epoch_ms / 1_000, UTC).isoformat(timespec="seconds")
 
 
 # ---- In this process -----------------------------------------------------------------------------
