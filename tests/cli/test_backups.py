@@ -21,6 +21,7 @@ from naksha.model.query import Query
 from naksha.model.version import HEAD
 from naksha.spi.storage import Storage
 from naksha.spi.storage_factory import open_storage
+from naksha.sqlite.maintenance import backup as sqlite_backup
 from naksha.testing.fixtures import DatabaseFactory
 from naksha.testing.servers.hub_server import HubServer
 from naksha.testing.servers.postgres import PostgresCluster
@@ -92,8 +93,10 @@ async def numbers(storage: Storage, collection: str) -> set[int]:
 
 
 async def test_a_backup_under_load_has_every_confirmed_write(
-    locations: Locations, tmp_path: Path
+    locations: Locations, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # In this process, it begins right after the last confirmed write, and copies in many steps.
+    monkeypatch.setattr(sqlite_backup, "PAGES", 4)
     folder = str(tmp_path / "copy")
     async with open_storage(locations.original) as storage:
         async with storage.write("test") as session:
@@ -102,17 +105,14 @@ async def test_a_backup_under_load_has_every_confirmed_write(
         writer = LoadWriter(storage)
         async with writer.running():
             confirmed = set(writer.journal)
-            done = await asyncio.to_thread(
-                naksha, "backup", folder, "--storage", locations.original, "--json"
-            )
-            assert done.returncode == 0, done.stderr
+            done = await asyncio.to_thread(run, "backup", folder, "--storage", locations.original)
         later = set(writer.journal) - confirmed
         assert later, "there was no load during the backup"
     restored = await asyncio.to_thread(
         naksha, "restore", folder, "--storage", locations.restored, "--json"
     )
     assert restored.returncode == 0, restored.stderr
-    (facts,) = (one["facts"] for one in json.loads(done.stdout)["storages"])
+    (facts,) = (one["facts"] for one in done["storages"])
     async with open_storage(locations.restored, must_exist=True) as copy:
         roads, places = [await numbers(copy, collection) for collection in COLLECTIONS]
         assert roads == places, "a transaction is in the copy in part"

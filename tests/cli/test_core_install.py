@@ -117,6 +117,14 @@ def test_the_core_runs_on_sqlite(core: Path, tmp_path: Path) -> None:
     assert len(json.loads(done.stdout)["changes"]) > 5
     shown = run(core, "storage", "show", "file:town.naksha", cwd=tmp_path)
     assert shown.stdout.startswith("id: demo\n"), shown.stderr
+    for arguments in (
+        ["backup", "copy", "--storage", "file:town.naksha"],
+        ["restore", "copy", "--storage", "file:restored.naksha"],
+        ["maintain", "--storage", "file:restored.naksha"],
+        ["doctor", "--storage", "file:restored.naksha"],
+    ):
+        done = run(core, *arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
     api = "import naksha; naksha.connect('file:x.naksha', app_id='a').close()"
     subprocess.run([core, "-c", api], cwd=tmp_path, check=True)
 
@@ -128,6 +136,8 @@ def test_the_core_runs_on_sqlite(core: Path, tmp_path: Path) -> None:
         (["serve"], "server"),
         (["token", "app", "--key", "secret:none"], "server"),
         (["realm", "list"], "server"),
+        (["space", "list"], "server"),
+        (["backup", "copy"], "server"),
         (["job", "--help"], "spark"),
         (["job", "load", "--storage", "file:town.naksha"], "spark"),
     ],
