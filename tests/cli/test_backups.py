@@ -126,27 +126,6 @@ async def test_a_backup_under_load_has_every_confirmed_write(
     assert again.returncode == 7, again.stderr
 
 
-@pytest.mark.timeout(300)
-async def test_the_job_verify_passes_on_a_restored_storage(
-    locations: Locations, tmp_path: Path
-) -> None:
-    async with open_storage(locations.original) as storage:
-        async with storage.write("test") as session:
-            await session.create_collection(CollectionInfo(id="roads"))
-            await session.create("roads", [feature(f"f{n}", n) for n in range(20)])
-        async with storage.write("test") as session:
-            await session.update("roads", [feature("f1", 100)])
-            await session.delete("roads", ["f2"])
-    folder = str(tmp_path / "copy")
-    for arguments in (
-        ("backup", folder, "--storage", locations.original),
-        ("restore", folder, "--storage", locations.restored),
-        ("job", "verify", "--storage", locations.restored, "--collection", "roads"),
-    ):
-        done = await asyncio.to_thread(naksha, *arguments, seconds_max=280)
-        assert done.returncode == 0, done.stderr
-
-
 # ---- A hub ---------------------------------------------------------------------------------------
 
 

@@ -213,7 +213,8 @@ def test_a_storage_is_maintained(
     where = ("--storage", location)
     assert naksha("demo", *where, "--schema", "naksha").returncode == 0
     before = runner_of()("status", *where)
-    assert (before["lastVersion"], before["unpublished"]) == (7, 0)
+    assert before["lastVersion"] > 5
+    assert before["unpublished"] == 0
     assert before["collections"] == {"town": -1}
     assert [one["outcome"] for one in runner_of()("maintain", *where)] == ["done"]
     assert runner_of()("status", *where)["collections"]["town"] > 10

@@ -26,8 +26,10 @@ class Progress:
     On a terminal it is one line with a spinner; in a file or pipe, a line per phase and interval.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, as_json: bool = False) -> None:
         self._text = text
+        # A program that asked for JSON reads the error as JSON from standard error.
+        self._is_shown = not as_json or sys.stderr.isatty()
         self._began = time.monotonic()
         self._printed = ""
         self._ended = threading.Event()
@@ -38,12 +40,14 @@ class Progress:
         self._text = text
 
     def __enter__(self) -> Progress:
-        self._thread.start()
+        if self._is_shown:
+            self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        self._thread.join()
+        if self._is_shown:
+            self._thread.join()
 
     def _run(self) -> None:
         if self._ended.wait(SILENT_SECONDS_MAX):
@@ -74,7 +78,7 @@ class Progress:
 @contextmanager
 def running(text: str, *, as_json: bool = False) -> Iterator[Progress]:
     """Run a verb: readable errors with exit codes, and progress after two seconds."""
-    with readable_errors(as_json=as_json), Progress(text) as progress:
+    with readable_errors(as_json=as_json), Progress(text, as_json=as_json) as progress:
         yield progress
 
 

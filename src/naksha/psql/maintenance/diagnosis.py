@@ -139,7 +139,8 @@ async def _clock(connection: Direct, load: DiagnosisLoad) -> Finding:
 
 
 async def _publication(connection: Direct, schema: str) -> list[Finding]:
-    if await privileges_on(connection, schema) is None:
+    access = await privileges_on(connection, schema)
+    if access is None or not access.may_write:
         return []
     path = f"{ident(schema)}, public"
     await connection.fetchval(queries()["search_path_set"], path, False)
