@@ -26,8 +26,8 @@ from prometheus_client.metrics import MetricWrapperBase
 import naksha
 from naksha.catalog import cache, objects, transfer_format
 from naksha.catalog.cluster import peer_messages
-from naksha.cli import backup_files
 from naksha.cli.main import app as cli
+from naksha.cli.operations import backup_files
 from naksha.hub import handlers, space_copy
 from naksha.hub.auth import resources, rights, tokens
 from naksha.hub.handlers.authorization import Authorization

@@ -239,7 +239,7 @@ def test_a_backup_that_is_killed_is_no_backup(backup: Path, tmp_path: Path) -> N
     """Whatever was written: without a manifest it is refused."""
     killed = tmp_path / "killed"
     script = (
-        "import os, naksha.cli.backups as b\n"
+        "import os, naksha.cli.operations.backups as b\n"
         "b.write_manifest = lambda *_: os.kill(os.getpid(), 9)\n"
         f"from naksha.cli.main import app; app(['backup', {str(killed)!r}, '--storage', "
         f"'file:{tmp_path}/town.naksha'])"

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import pytest
 from typer.testing import CliRunner
 
-from naksha.cli import machine_checks
 from naksha.cli.main import app
+from naksha.cli.operations import machine_checks
 from naksha.model.collection import CollectionInfo
 from naksha.spi.storage_factory import open_storage
 from naksha.testing.servers.postgres import PostgresCluster
@@ -169,7 +169,7 @@ def test_there_is_no_hub(tmp_path: Path) -> None:
 
 def test_a_server_is_down(tmp_path: Path) -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound, but nobody listens
+        taken.bind(("127.0.0.1", 0))  # bound, but not listening
         location = f"postgresql://127.0.0.1:{taken.getsockname()[1]}/maps"
         found = diagnose("--storage", location, code=69)
     assert "start the server" in found["connection"]["fix"]
@@ -188,13 +188,16 @@ def plain(postgres_cluster: PostgresCluster) -> Iterator[str]:
 def test_postgis_and_rights_are_missing(plain: str) -> None:
     found = diagnose("--storage", plain, code=3)
     assert found.keys() == {"PostGIS", "rights"}
-    assert found["PostGIS"]["fix"].startswith("CREATE EXTENSION postgis")
-    assert found["rights"]["fix"] == 'GRANT CREATE ON DATABASE "bare" TO "weak";'
+    assert found["PostGIS"]["fix"].startswith("psql -c 'CREATE EXTENSION postgis'")
+    assert found["rights"]["fix"].startswith(
+        'psql -c \'GRANT CREATE ON DATABASE "bare" TO "weak"\''
+    )
 
 
 def test_the_repairs_repair(plain: str, postgres_cluster: PostgresCluster) -> None:
     for one in diagnose("--storage", plain, code=3).values():
-        postgres_cluster.execute(one["fix"].partition(";")[0], "bare")
+        statement = one["fix"].split("psql -c '")[1].split("'")[0]
+        postgres_cluster.execute(statement, "bare")
     assert diagnose("--storage", plain) == {}
 
 
@@ -229,8 +232,8 @@ def test_locks_and_connections_do_not_suffice(tmp_path: Path) -> None:
         found = diagnose("--storage", location, code=3)
         assert found.keys() == {"locks", "connections", "PostGIS", "rights"}
         assert "holds no storage" in found["rights"]["message"]
-        assert "max_locks_per_transaction = 17;" in found["locks"]["fix"]
-        assert "max_connections = 20;" in found["connections"]["fix"]
+        assert "max_locks_per_transaction = 17'" in found["locks"]["fix"]
+        assert "max_connections = 20'" in found["connections"]["fix"]
 
 
 def test_clocks_differ(database: str, monkeypatch: pytest.MonkeyPatch) -> None:

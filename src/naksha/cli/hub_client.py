@@ -109,7 +109,8 @@ class _HttpClient:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise InvalidArgument(
-                f"{url!r:.200} is not the address of a hub; expected one like http://127.0.0.1:8080",
+                f"{url!r:.200} is not the address of a hub; expected one such as "
+                "http://127.0.0.1:8080",
                 field="hub",
             )
         self._base = url.rstrip("/").removesuffix("/hub")

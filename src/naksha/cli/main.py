@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 import naksha
-from naksha.cli import backups, doctor, upkeep
 from naksha.cli.configuration import connectors, spaces, subscriptions
 from naksha.cli.jobs import JobGroup
+from naksha.cli.operations import backups, doctor, upkeep
 from naksha.cli.output import print_json
 from naksha.cli.realms import realms
 from naksha.cli.storages import AsJson, storages

@@ -1,4 +1,4 @@
-"""What all verbs of operators share: output as a table or JSON, errors, and progress."""
+"""Output of verbs: tables or JSON, errors, and progress."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ from naksha.psql.sql import queries
 from naksha.psql.write.branch import PsqlBranch
 from naksha.spi.backups import StorageFacts
 from naksha.spi.clock import Clock
-from naksha.spi.diagnosis import DiagnosisLoad, Finding
+from naksha.spi.diagnosis import DiagnosisLoad, DiagnosisResult
 from naksha.spi.locations import redacted
 from naksha.spi.partitioning import Partitioning
 from naksha.spi.storage import BranchLayer, Mismatch, Storage
@@ -270,7 +270,7 @@ class PsqlStorage(BulkStorage, StagedWrites):
     @classmethod
     async def diagnose(
         cls, dsn: str, load: DiagnosisLoad, *, schema: str = DEFAULT_SCHEMA
-    ) -> list[Finding]:
+    ) -> list[DiagnosisResult]:
         """See `naksha.spi.diagnosis`."""
         return await diagnose(dsn, schema, load, postgis=True)
 

@@ -28,7 +28,7 @@ _OPTIONS: Final = ("schema",)
 
 
 class StorageFacts(msgspec.Struct, frozen=True, rename="camel"):
-    """What a backup of a storage contains, for the check of the restored storage."""
+    """Contents of a backup of a storage, for the check of the restored storage."""
 
     id: str
     number: int

@@ -24,7 +24,7 @@ class Severity(StrEnum):
     ERROR = "error"
 
 
-class Finding(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class DiagnosisResult(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The result of one check."""
 
     check: str
@@ -37,7 +37,7 @@ class Finding(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class DiagnosisLoad(msgspec.Struct, frozen=True):
-    """What the processes of the installation need of a database."""
+    """Needs of the processes of the installation, and their time."""
 
     connections: int = 0
     now_us: int = 0
@@ -45,24 +45,24 @@ class DiagnosisLoad(msgspec.Struct, frozen=True):
     skew_seconds_max: float = 0
 
 
-def ok(check: str, message: str) -> Finding:
+def ok(check: str, message: str) -> DiagnosisResult:
     """Build the finding that a check found nothing wrong."""
-    return Finding(check, Severity.OK, message)
+    return DiagnosisResult(check, Severity.OK, message)
 
 
-def warning(check: str, message: str, fix: str) -> Finding:
+def warning(check: str, message: str, fix: str) -> DiagnosisResult:
     """Build a warning."""
-    return Finding(check, Severity.WARNING, message, fix)
+    return DiagnosisResult(check, Severity.WARNING, message, fix)
 
 
-def failed(check: str, error: NakshaError, fix: str = "") -> Finding:
+def failed(check: str, error: NakshaError, fix: str = "") -> DiagnosisResult:
     """Build the finding of a check that raised an error."""
-    return Finding(check, Severity.ERROR, " ".join(error.message.split()), fix, error.code)
+    return DiagnosisResult(check, Severity.ERROR, " ".join(error.message.split()), fix, error.code)
 
 
 async def diagnose(
     group: BackendGroup, location: str, options: Mapping[str, Any], load: DiagnosisLoad
-) -> list[Finding]:
+) -> list[DiagnosisResult]:
     """Diagnose a storage or a catalog; a backend without a diagnosis has no findings."""
     where = f"{group.noun} {redacted(location)}"
     try:
@@ -70,7 +70,7 @@ async def diagnose(
         if not hasattr(backend, "diagnose"):
             return []
         place = {"schema": options["schema"]} if "schema" in options else {}
-        found: list[Finding] = await backend.diagnose(location, load, **place)
+        found: list[DiagnosisResult] = await backend.diagnose(location, load, **place)
     except NakshaError as error:
         return [failed(where, error)]
     return [msgspec.structs.replace(one, check=f"{where}: {one.check}") for one in found]

@@ -17,7 +17,7 @@ from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.identity.uuids import STORAGE_NUMBER_MAX
 from naksha.spi.backups import StorageFacts, facts_of
 from naksha.spi.clock import Clock
-from naksha.spi.diagnosis import DiagnosisLoad, Finding
+from naksha.spi.diagnosis import DiagnosisLoad, DiagnosisResult
 from naksha.spi.locations import path_of
 from naksha.spi.storage import BranchLayer, Mismatch, Storage
 from naksha.spi.support.scheduled_deletion import drop_due
@@ -158,7 +158,7 @@ class SqliteStorage(BulkStorage):
         await asyncio.to_thread(restore_file, file, path_of(path))
 
     @classmethod
-    async def diagnose(cls, path: str | Path, _: DiagnosisLoad) -> list[Finding]:
+    async def diagnose(cls, path: str | Path, _: DiagnosisLoad) -> list[DiagnosisResult]:
         """See `naksha.spi.diagnosis`."""
         return await asyncio.to_thread(diagnose_file, path_of(path), APPLICATION_ID)
 

@@ -20,7 +20,7 @@ from naksha.spi.catalog import (
     ScannedPointer,
     by_key,
 )
-from naksha.spi.diagnosis import DiagnosisLoad, Finding
+from naksha.spi.diagnosis import DiagnosisLoad, DiagnosisResult
 from naksha.spi.support.batches import batches, name_range
 
 SCHEMA: Final = "naksha_catalog"
@@ -90,7 +90,7 @@ class PsqlCatalog:
     @classmethod
     async def diagnose(
         cls, location: str, load: DiagnosisLoad, *, schema: str = SCHEMA
-    ) -> list[Finding]:
+    ) -> list[DiagnosisResult]:
         """See `naksha.spi.diagnosis`."""
         return await diagnose(location, schema, load, postgis=False)
 

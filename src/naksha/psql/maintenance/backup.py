@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Awaitable, Callable
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
 
 from naksha.model.errors import Conflict, NotSupported, Unavailable
 from naksha.psql.connection.driver import Direct
@@ -118,34 +120,38 @@ async def _run(program: str, dsn: str, *arguments: str) -> None:
             f"The program {program} is not on the PATH; install the client programs of PostgreSQL "
             "(Debian: postgresql-client)"
         )
-    address, password = _without_password(dsn)
-    environment = dict(os.environ)
-    if password is not None:
-        environment["PGPASSWORD"] = password  # arguments are visible to all users of the machine
-    process = await asyncio.create_subprocess_exec(
-        found,
-        f"--dbname={address}",
-        *arguments,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.PIPE,
-        env=environment,
-    )
-    try:
-        _, errors = await process.communicate()
-    except BaseException:
-        process.kill()
-        await process.wait()
-        raise
+    with _without_password(dsn) as address:
+        process = await asyncio.create_subprocess_exec(
+            found,
+            f"--dbname={address}",
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            _, errors = await process.communicate()
+        except BaseException:
+            process.kill()
+            await process.wait()
+            raise
     if process.returncode != 0:
         text = " ".join(errors.decode(errors="replace").split())[:_OUTPUT_MAX]
         raise Unavailable(f"{program} failed: {text}")
 
 
-def _without_password(dsn: str) -> tuple[str, str | None]:
+@contextmanager
+def _without_password(dsn: str) -> Iterator[str]:
+    """Return the DSN with its password in a private file: arguments are visible to all users."""
     parts = urlsplit(dsn)
     if parts.password is None:
-        return dsn, None
+        yield dsn
+        return
     user, _, host = parts.netloc.rpartition("@")
-    netloc = f"{user.partition(':')[0]}@{host}"
-    return urlunsplit(parts._replace(netloc=netloc)), unquote(parts.password)
+    password = unquote(parts.password).replace("\\", "\\\\").replace(":", "\\:")
+    with tempfile.NamedTemporaryFile("w", prefix="naksha-") as file:  # readable by its owner only
+        file.write(f"*:*:*:*:{password}\n")
+        file.flush()
+        query = "&".join(filter(None, (parts.query, urlencode({"passfile": file.name}))))
+        netloc = f"{user.partition(':')[0]}@{host}"
+        yield urlunsplit(parts._replace(netloc=netloc, query=query))

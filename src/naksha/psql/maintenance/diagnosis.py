@@ -11,15 +11,19 @@ from naksha.psql.connection.errors import translated
 from naksha.psql.connection.poolers import connect_checked
 from naksha.psql.schema.install import privileges_on
 from naksha.psql.sql import ident, queries
-from naksha.spi.diagnosis import DiagnosisLoad, Finding, Severity, failed, ok, warning
+from naksha.spi.diagnosis import DiagnosisLoad, DiagnosisResult, Severity, failed, ok, warning
 
 VERSION_MIN: Final = 15
 LOCK_SHARE_MAX: Final = 0.8
 """Part of the lock table that a backup, which locks every table, may take."""
+_AS_SUPERUSER: Final = "  # as a superuser, in the database"
+_AND_RESTART: Final = "  # as a superuser; then restart the server"
 _SERVER: Final = "Check host, port, user and database; start the server if it is down"
 
 
-async def diagnose(dsn: str, schema: str, load: DiagnosisLoad, *, postgis: bool) -> list[Finding]:
+async def diagnose(
+    dsn: str, schema: str, load: DiagnosisLoad, *, postgis: bool
+) -> list[DiagnosisResult]:
     """Check a database for a storage or a catalog in a schema; nothing is changed."""
     try:
         with translated():
@@ -45,7 +49,7 @@ async def diagnose(dsn: str, schema: str, load: DiagnosisLoad, *, postgis: bool)
         await connection.close()
 
 
-async def _version(connection: Direct) -> Finding:
+async def _version(connection: Direct) -> DiagnosisResult:
     number = connection.get_server_version().major
     if number >= VERSION_MIN:
         return ok("version", f"PostgreSQL {number}")
@@ -53,18 +57,18 @@ async def _version(connection: Direct) -> Finding:
     return failed("version", error, f"Upgrade the server to PostgreSQL {VERSION_MIN} or later")
 
 
-async def _postgis(connection: Direct) -> Finding:
+async def _postgis(connection: Direct) -> DiagnosisResult:
     installed, available = await connection.fetchrow(queries()["diagnosis_postgis"])
     if installed is not None:
         return ok("PostGIS", f"PostGIS {installed}")
     error = NotSupported("PostGIS is not installed in the database")
-    fix = "CREATE EXTENSION postgis;   -- as a superuser, in the database"
+    fix = f"psql -c 'CREATE EXTENSION postgis' {_AS_SUPERUSER}"
     if available is None:
         fix = f"apt install postgresql-postgis   # on the server; then {fix}"
     return failed("PostGIS", error, fix)
 
 
-async def _rights(connection: Direct, schema: str, *, is_storage: bool) -> Finding:
+async def _rights(connection: Direct, schema: str, *, is_storage: bool) -> DiagnosisResult:
     role, may_create, exists, may_use = await connection.fetchrow(
         queries()["diagnosis_rights"], schema
     )
@@ -73,12 +77,12 @@ async def _rights(connection: Direct, schema: str, *, is_storage: bool) -> Findi
             return ok("rights", f"{role} may create the schema {schema}")
         error: NakshaError = Forbidden(f"The role {role} may not create the schema {schema}")
         database = await connection.fetchval(queries()["diagnosis_database"])
-        return failed(
-            "rights", error, f"GRANT CREATE ON DATABASE {ident(database)} TO {ident(role)};"
-        )
+        statement = f"GRANT CREATE ON DATABASE {ident(database)} TO {ident(role)}"
+        return failed("rights", error, f"psql -c '{statement}' {_AS_SUPERUSER}")
     if not may_use:
         error = Forbidden(f"The role {role} may not use the schema {schema}")
-        return failed("rights", error, f"GRANT {ident(role)} the role that owns {ident(schema)}")
+        fix = f"psql -c 'GRANT USAGE ON SCHEMA {ident(schema)} TO {ident(role)}' {_AS_SUPERUSER}"
+        return failed("rights", error, fix)
     access = await privileges_on(connection, schema) if is_storage else None
     if is_storage and access is None:
         return failed(
@@ -91,12 +95,12 @@ async def _rights(connection: Direct, schema: str, *, is_storage: bool) -> Findi
             "rights",
             f"{role} does not own the storage ({access.owner} does), so this process cannot "
             "maintain it",
-            f"Run one hub as {access.owner}, or: GRANT {ident(access.owner)} TO {ident(role)};",
+            f"psql -c 'GRANT {ident(access.owner)} TO {ident(role)}' {_AS_SUPERUSER}",
         )
     return ok("rights", f"{role} may write and maintain")
 
 
-async def _locks(connection: Direct, schema: str) -> Finding:
+async def _locks(connection: Direct, schema: str) -> DiagnosisResult:
     tables, slots, per = await connection.fetchrow(queries()["diagnosis_locks"], schema)
     capacity = slots * per
     if tables <= capacity * LOCK_SHARE_MAX:
@@ -106,11 +110,11 @@ async def _locks(connection: Direct, schema: str) -> Finding:
         "locks",
         f"The schema has {tables:,} tables and the server has room for {capacity:,} locks; a "
         "backup, or a read of the log over many days, fails with 'out of shared memory'",
-        f"ALTER SYSTEM SET max_locks_per_transaction = {needed};   -- and restart the server",
+        f"psql -c 'ALTER SYSTEM SET max_locks_per_transaction = {needed}' {_AND_RESTART}",
     )
 
 
-async def _connections(connection: Direct, load: DiagnosisLoad) -> Finding:
+async def _connections(connection: Direct, load: DiagnosisLoad) -> DiagnosisResult:
     usable, used = await connection.fetchrow(queries()["diagnosis_connections"])
     if load.connections <= usable:
         return ok("connections", f"{load.connections} needed, {usable} possible, {used} in use")
@@ -119,12 +123,12 @@ async def _connections(connection: Direct, load: DiagnosisLoad) -> Finding:
         "connections",
         f"This installation uses up to {load.connections} connections and the server accepts "
         f"{usable}",
-        f"ALTER SYSTEM SET max_connections = {load.connections + reserved};   -- and restart the "
-        "server",
+        f"psql -c 'ALTER SYSTEM SET max_connections = {load.connections + reserved}' "
+        f"{_AND_RESTART}",
     )
 
 
-async def _clock(connection: Direct, load: DiagnosisLoad) -> Finding:
+async def _clock(connection: Direct, load: DiagnosisLoad) -> DiagnosisResult:
     server_us = await connection.fetchval(queries()["diagnosis_clock"])
     seconds = (load.now_us - server_us) / 1_000_000
     if abs(seconds) <= load.skew_seconds_max:
@@ -138,7 +142,7 @@ async def _clock(connection: Direct, load: DiagnosisLoad) -> Finding:
     )
 
 
-async def _publication(connection: Direct, schema: str) -> list[Finding]:
+async def _publication(connection: Direct, schema: str) -> list[DiagnosisResult]:
     access = await privileges_on(connection, schema)
     if access is None or not access.may_write:
         return []
@@ -147,5 +151,5 @@ async def _publication(connection: Direct, schema: str) -> list[Finding]:
     unpublished, holder = await connection.fetchrow(queries()["diagnosis_publication"])
     if not unpublished or holder is None:
         return [ok("publication", f"{unpublished} transactions wait")]
-    fix = "SELECT pg_terminate_backend(PID); or, for a prepared transaction, ROLLBACK PREPARED"
+    fix = "psql -c 'SELECT pg_terminate_backend(PID)'   # a prepared one: ROLLBACK PREPARED"
     return [warning("publication", f"{unpublished:,} transactions wait for {holder}", fix)]

@@ -18,7 +18,7 @@ from naksha.spi.catalog import (
     ScannedObject,
     ScannedPointer,
 )
-from naksha.spi.diagnosis import DiagnosisLoad, Finding
+from naksha.spi.diagnosis import DiagnosisLoad, DiagnosisResult
 from naksha.spi.locations import CATALOGS, path_of
 from naksha.spi.support.batches import batches, name_range
 from naksha.sqlite.catalog.file import APPLICATION_ID, open_file
@@ -79,7 +79,7 @@ class SqliteCatalog:
         await asyncio.to_thread(restore_file, file, path_of(location, CATALOGS.noun))
 
     @classmethod
-    async def diagnose(cls, location: str, _: DiagnosisLoad) -> list[Finding]:
+    async def diagnose(cls, location: str, _: DiagnosisLoad) -> list[DiagnosisResult]:
         """See `naksha.spi.diagnosis`."""
         path = path_of(location, CATALOGS.noun)
         return await asyncio.to_thread(diagnose_file, path, APPLICATION_ID)

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Final
 
 from naksha.model.errors import Forbidden, NakshaError, StorageCorrupt
-from naksha.spi.diagnosis import Finding, failed, ok
+from naksha.spi.diagnosis import DiagnosisResult, failed, ok
 from naksha.sqlite.connection.errors import translated
 from naksha.sqlite.sql import queries
 
 RESTORE: Final = "naksha restore DIRECTORY   # from the last backup, after moving the file away"
 
 
-def diagnose_file(path: Path, application_id: int) -> list[Finding]:
+def diagnose_file(path: Path, application_id: int) -> list[DiagnosisResult]:
     """Check a file; nothing is changed."""
     folder = path.parent
     if not path.exists():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import msgspec
 import typer
 
-from naksha.cli.backup_files import (
+from naksha.cli.operations.backup_files import (
     BackupFile,
     BackupManifest,
     backend_of,
@@ -48,7 +48,7 @@ _ATTEMPTS_MAX: Final = 3
 
 
 class StoragePlace(NamedTuple):
-    """Where a storage is; with its name, if it belongs to a hub."""
+    """Location and options of a storage; with its name, if it belongs to a hub."""
 
     location: str
     options: dict[str, Any]

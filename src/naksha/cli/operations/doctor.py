@@ -12,13 +12,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from naksha.cli.backups import Schema, StorageOption
-from naksha.cli.machine_checks import check_machine
+from naksha.cli.operations.backups import Schema, StorageOption
+from naksha.cli.operations.machine_checks import check_machine
 from naksha.cli.verbs import Verb, catalog_verb
 from naksha.model import limits
 from naksha.model.errors import NakshaError, StorageCorrupt
 from naksha.model.status_codes import OUTWARD
-from naksha.spi.diagnosis import DiagnosisLoad, Finding, Severity, diagnose, failed, ok, warning
+from naksha.spi.diagnosis import (
+    DiagnosisLoad,
+    DiagnosisResult,
+    Severity,
+    diagnose,
+    failed,
+    ok,
+    warning,
+)
 from naksha.spi.locations import CATALOGS, FILE, STORAGES, path_of
 
 if TYPE_CHECKING:
@@ -54,7 +62,7 @@ def doctor(verb: Verb, storage: StorageOption = None, schema: Schema = None) -> 
         raise typer.Exit(OUTWARD[error.code].exit_code)
 
 
-async def _check_storage(verb: Verb, storage: str, schema: str | None) -> list[Finding]:
+async def _check_storage(verb: Verb, storage: str, schema: str | None) -> list[DiagnosisResult]:
     verb.progress.phase("Checking the machine")
     findings = check_machine(_directories([storage]))
     verb.progress.phase("Checking the storage")
@@ -62,7 +70,7 @@ async def _check_storage(verb: Verb, storage: str, schema: str | None) -> list[F
     return findings + await diagnose(STORAGES, storage, options, _load(STORAGE_CONNECTIONS))
 
 
-async def _check_hub(verb: Verb) -> list[Finding]:
+async def _check_hub(verb: Verb) -> list[DiagnosisResult]:
     from naksha.cli.local_hub import settings_of
 
     settings = settings_of(verb.arguments, verb.target.program)
@@ -81,7 +89,9 @@ async def _check_hub(verb: Verb) -> list[Finding]:
     return findings
 
 
-async def _check_contents(verb: Verb, settings: ServerSettings, findings: list[Finding]) -> None:
+async def _check_contents(
+    verb: Verb, settings: ServerSettings, findings: list[DiagnosisResult]
+) -> None:
     """Check the realms in a catalog, and their storages; add what is found."""
     from naksha.server.process.open_hub import open_hub
 
@@ -102,7 +112,7 @@ async def _check_contents(verb: Verb, settings: ServerSettings, findings: list[F
         findings += await diagnose(STORAGES, location, options, load)
 
 
-async def _check_realms(hub: Hub) -> list[Finding]:
+async def _check_realms(hub: Hub) -> list[DiagnosisResult]:
     """Check that all objects exist, that no realm is unfinished, and the clocks of instances."""
     from naksha.catalog.maintenance import Maintenance
     from naksha.catalog.maintenance.verification import Consistency
@@ -150,7 +160,7 @@ def _directories(locations: Iterable[str]) -> list[Path]:
     return [*(path_of(one).absolute().parent for one in files), Path(tempfile.gettempdir())]
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[DiagnosisResult]) -> None:
     for one in findings:
         style: dict[str, Any] = {}
         if sys.stdout.isatty() and one.severity is not Severity.OK:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from naksha.cli.backups import Schema, StorageOption
 from naksha.cli.hub_client import HubClient, path_to
+from naksha.cli.operations.backups import Schema, StorageOption
 from naksha.cli.output import print_table
 from naksha.cli.storages import check_not_served
 from naksha.cli.verbs import Verb, hub_verb

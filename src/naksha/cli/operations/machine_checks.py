@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from naksha.model.errors import NotSupported
-from naksha.spi.diagnosis import Finding, failed, ok, warning
+from naksha.spi.diagnosis import DiagnosisResult, failed, ok, warning
 from naksha.spi.extras import EXTRAS
 
 JAVA_MIN: Final = 17
@@ -26,12 +26,12 @@ _JAVA_SECONDS_MAX: Final = 20
 _VERSION: Final = re.compile(r'version "(\d+)')
 
 
-def check_machine(directories: Iterable[Path]) -> list[Finding]:
+def check_machine(directories: Iterable[Path]) -> list[DiagnosisResult]:
     """Check the machine, and the disks of the given directories."""
     return [check_java(), check_open_files(), check_memory(), *check_disks(directories)]
 
 
-def check_java() -> Finding:
+def check_java() -> DiagnosisResult:
     """Check that jobs can run: Spark needs Java."""
     if any(importlib.util.find_spec(module) is None for module in EXTRAS["spark"]):
         return warning(
@@ -60,7 +60,7 @@ def check_java() -> Finding:
     return ok("Java", f"Java {found[1]}")
 
 
-def check_open_files() -> Finding:
+def check_open_files() -> DiagnosisResult:
     """Check the limit of open files, of which a hub needs one per connection and storage file."""
     limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit >= FILES_MIN or limit == resource.RLIM_INFINITY:
@@ -73,7 +73,7 @@ def check_open_files() -> Finding:
     )
 
 
-def check_memory() -> Finding:
+def check_memory() -> DiagnosisResult:
     """Check the available memory."""
     available = _available_memory()
     if available is None or available >= MEMORY_MIN:
@@ -86,7 +86,7 @@ def check_memory() -> Finding:
     )
 
 
-def check_disks(directories: Iterable[Path]) -> list[Finding]:
+def check_disks(directories: Iterable[Path]) -> list[DiagnosisResult]:
     """Check the free space of the disks of directories; one that is missing counts as its parent.
 
     A disk is checked once.
