@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -23,8 +24,8 @@ ELSEWHERE = {"serve", "sample", "job"}
 """The first words of commands that other pages show, and that other tests run."""
 
 
-def commands(command: object = None, path: tuple[str, ...] = ()) -> Iterator[str]:
-    found = typer.main.get_command(app) if command is None else command
+def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[str]:
+    found: Any = typer.main.get_command(app) if command is None else command
     if path[:1] and path[0] in ELSEWHERE:
         return
     if hasattr(found, "list_commands"):

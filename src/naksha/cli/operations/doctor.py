@@ -99,7 +99,7 @@ async def _check_contents(
     try:
         findings += await _check_realms(hub)
         things = [one async for one in hub.storages_configured() if one[1].active]
-        places = {}
+        places: dict[tuple[str, Any], tuple[str, dict[str, Any]]] = {}
         for realm, thing in things:
             location, options = hub.storages.located(thing)
             places.setdefault((location, options.get("schema")), (f"{realm}/{thing.id}", options))

@@ -55,8 +55,8 @@ def check_java() -> DiagnosisResult:
     found = _VERSION.search(done.stderr + done.stdout)
     if found is None or int(found[1]) < JAVA_MIN:
         version = found[1] if found else "an unknown version"
-        error = NotSupported(f"Java {version} is too old for Spark, which needs {JAVA_MIN}")
-        return failed("Java", error, fix)
+        too_old = NotSupported(f"Java {version} is too old for Spark, which needs {JAVA_MIN}")
+        return failed("Java", too_old, fix)
     return ok("Java", f"Java {found[1]}")
 
 

@@ -33,7 +33,9 @@ async def back_up_storage(dsn: str, schema: str, file: Path) -> StorageFacts:
         await check_installed(connection, schema, redacted(dsn))
         path = await search_path(connection, schema)
         await connection.fetchval(queries()["search_path_set"], path, False)
-        id, number, last = await connection.fetchrow(queries()["backup_storage"])
+        row = await connection.fetchrow(queries()["backup_storage"])
+        assert row is not None
+        id, number, last = row
         names = [row["id"] for row in await connection.fetch(queries()["backup_collections"])]
         counts = {
             name: await connection.fetchval(sql("backup_count", table=ident(name)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 from naksha.model.errors import Forbidden, NakshaError, NotFound, NotSupported
 from naksha.psql.connection.driver import Direct
@@ -58,7 +58,7 @@ async def _version(connection: Direct) -> DiagnosisResult:
 
 
 async def _postgis(connection: Direct) -> DiagnosisResult:
-    installed, available = await connection.fetchrow(queries()["diagnosis_postgis"])
+    installed, available = await _row(connection, "diagnosis_postgis")
     if installed is not None:
         return ok("PostGIS", f"PostGIS {installed}")
     error = NotSupported("PostGIS is not installed in the database")
@@ -69,9 +69,7 @@ async def _postgis(connection: Direct) -> DiagnosisResult:
 
 
 async def _rights(connection: Direct, schema: str, *, is_storage: bool) -> DiagnosisResult:
-    role, may_create, exists, may_use = await connection.fetchrow(
-        queries()["diagnosis_rights"], schema
-    )
+    role, may_create, exists, may_use = await _row(connection, "diagnosis_rights", schema)
     if not exists:
         if may_create:
             return ok("rights", f"{role} may create the schema {schema}")
@@ -101,7 +99,7 @@ async def _rights(connection: Direct, schema: str, *, is_storage: bool) -> Diagn
 
 
 async def _locks(connection: Direct, schema: str) -> DiagnosisResult:
-    tables, slots, per = await connection.fetchrow(queries()["diagnosis_locks"], schema)
+    tables, slots, per = await _row(connection, "diagnosis_locks", schema)
     capacity = slots * per
     if tables <= capacity * LOCK_SHARE_MAX:
         return ok("locks", f"{tables:,} tables, {capacity:,} locks")
@@ -115,7 +113,7 @@ async def _locks(connection: Direct, schema: str) -> DiagnosisResult:
 
 
 async def _connections(connection: Direct, load: DiagnosisLoad) -> DiagnosisResult:
-    usable, used = await connection.fetchrow(queries()["diagnosis_connections"])
+    usable, used = await _row(connection, "diagnosis_connections")
     if load.connections <= usable:
         return ok("connections", f"{load.connections} needed, {usable} possible, {used} in use")
     reserved = await connection.fetchval(queries()["diagnosis_reserved"])
@@ -148,8 +146,15 @@ async def _publication(connection: Direct, schema: str) -> list[DiagnosisResult]
         return []
     path = f"{ident(schema)}, public"
     await connection.fetchval(queries()["search_path_set"], path, False)
-    unpublished, holder = await connection.fetchrow(queries()["diagnosis_publication"])
+    unpublished, holder = await _row(connection, "diagnosis_publication")
     if not unpublished or holder is None:
         return [ok("publication", f"{unpublished} transactions wait")]
     fix = "psql -c 'SELECT pg_terminate_backend(PID)'   # a prepared one: ROLLBACK PREPARED"
     return [warning("publication", f"{unpublished:,} transactions wait for {holder}", fix)]
+
+
+async def _row(connection: Direct, query: str, *values: str) -> tuple[Any, ...]:
+    """Return the only row of a query."""
+    row = await connection.fetchrow(queries()[query], *values)
+    assert row is not None
+    return tuple(row)

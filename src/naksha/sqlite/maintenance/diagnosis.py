@@ -22,11 +22,11 @@ def diagnose_file(path: Path, application_id: int) -> list[DiagnosisResult]:
     if not path.exists():
         if os.access(folder, os.W_OK):
             return [ok("file", f"{path} does not exist yet")]
-        error: NakshaError = Forbidden(f"The directory {str(folder)!r} cannot be written")
-        return [failed("file", error, f"chown $USER {folder}")]
+        closed = Forbidden(f"The directory {str(folder)!r} cannot be written")
+        return [failed("file", closed, f"chown $USER {folder}")]
     if not os.access(path, os.R_OK | os.W_OK):
-        error = Forbidden(f"The file {str(path)!r} cannot be read and written")
-        return [failed("file", error, f"chown $USER {path}")]
+        closed = Forbidden(f"The file {str(path)!r} cannot be read and written")
+        return [failed("file", closed, f"chown $USER {path}")]
     try:
         with translated(), contextlib.closing(sqlite3.connect(path)) as connection:
             (found,) = connection.execute(queries()["application_id"]).fetchone()
@@ -34,9 +34,9 @@ def diagnose_file(path: Path, application_id: int) -> list[DiagnosisResult]:
     except NakshaError as error:
         return [failed("file", error, RESTORE)]
     if found not in (0, application_id):
-        error = StorageCorrupt(f"The file {str(path)!r} is of another program")
-        return [failed("file", error, "Name the right location")]
+        other = StorageCorrupt(f"The file {str(path)!r} is of another program")
+        return [failed("file", other, "Name the right location")]
     if problem != "ok":
-        error = StorageCorrupt(f"The file {str(path)!r} is damaged: {problem}")
-        return [failed("file", error, RESTORE)]
+        damage = StorageCorrupt(f"The file {str(path)!r} is damaged: {problem}")
+        return [failed("file", damage, RESTORE)]
     return [ok("file", f"{path.stat().st_size:,} bytes, not damaged")]
