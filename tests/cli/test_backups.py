@@ -174,6 +174,7 @@ async def test_a_hub_in_a_database_is_backed_up_and_restored(
         for arguments in (
             ["realm", "create", "maps", *flags],
             ["space", "add", '{"id": "roads"}', "--realm", "maps", *flags],
+            ["space", "add", '{"id": "places"}', *flags],
             ["backup", str(tmp_path / "copy"), *flags],
         ):
             done = await asyncio.to_thread(naksha, *arguments)

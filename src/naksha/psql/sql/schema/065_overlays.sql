@@ -283,7 +283,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- ---- DiagnosisResult a state ----------------------------------------------------------------------------
+-- ---- Finding a state ----------------------------------------------------------------------------
 
 -- The state with number `state_i` of a collection, when one of its overlays has it. `since` is the
 -- first transaction that may have ended it.
