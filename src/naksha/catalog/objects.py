@@ -193,4 +193,7 @@ def decode(type_id: str, data: bytes) -> Any:
     try:
         return msgspec.msgpack.decode(data, type=known.struct)
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
-        raise StorageCorrupt(f"An object of type {type_id!r} cannot be decoded: {error}") from error
+        raise StorageCorrupt(
+            f"An object of type {type_id!r} cannot be decoded: {error}; restore the catalog from a "
+            "backup"
+        ) from error

@@ -48,8 +48,8 @@ class Pointer(msgspec.Struct, frozen=True):
             return msgspec.structs.replace(self, target=target)
         if target.id == self.target.id:
             raise InvalidArgument(
-                f"Pointer {self.name!r} already points to object {target.id}; move it to another "
-                "object",
+                f"Pointer {self.name!r} already points to object {target.id}; a commit must move "
+                "it to another object",
                 field="target",
             )
         if target.type != self.target.type:

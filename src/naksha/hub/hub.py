@@ -137,7 +137,9 @@ class RealmHub:
                 await self.registry.note_identity(thing, identity)
             except NakshaError as error:
                 _log.warning(
-                    "The identity of the storage %s could not be recorded: %s", thing.id, error
+                    "The catalog could not record the id and number of the storage %s: %s",
+                    thing.id,
+                    error,
                 )
         known = await registered_in(self.realm_id, await self.registry.snapshot())
         for other in duplicates_of(identity, [one for one in known if one.name != thing.id]):

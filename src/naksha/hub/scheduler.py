@@ -81,7 +81,7 @@ def _log_errors(what: str) -> Iterator[None]:
         yield
     except NakshaError as error:
         check_cancelled()
-        _log.warning("The scan for %s failed and will be retried: %s", what, error)
+        _log.warning("The periodic check of %s failed and will be retried: %s", what, error)
     except Exception:  # noqa: BLE001 - the scan of other realms continues
         check_cancelled()
-        _log.exception("The scan for %s failed and will be retried", what)
+        _log.exception("The periodic check of %s failed and will be retried", what)

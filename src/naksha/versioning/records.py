@@ -245,7 +245,9 @@ async def branch_of(reader: StorageReader, scope: NameScope, name: str) -> tuple
     """Return the branch with this name and its revision, else raise NotFound."""
     known = await find_record(reader, scope, name)
     if known is None or not isinstance(known.record, Branch):
-        raise NotFound(f"Branch {name!r} does not exist", field="branch")
+        raise NotFound(
+            f"Branch {name!r} does not exist; correct its name, or create it", field="branch"
+        )
     return known.record, known.revision
 
 

@@ -266,6 +266,7 @@ async def test_writers_whose_backends_are_killed_write_once_or_not_at_all(
     dice = random.Random(7)
     done: list[str] = []
     unsure: list[str] = []
+    written = asyncio.Event()
     rounds = 40
 
     async def write(worker: int) -> None:
@@ -280,10 +281,11 @@ async def test_writers_whose_backends_are_killed_write_once_or_not_at_all(
                 done.append(key)
 
     async def kill() -> None:
-        while True:
+        # The function waits for the end of the backend: none ends after the loop.
+        while not written.is_set():
             await asyncio.sleep(dice.random() / 30)
             await watcher.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> $1 "
+                "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE pid <> $1 "
                 "AND application_name = 'naksha test' AND query LIKE '%naksha_write_first%' "
                 "ORDER BY random() LIMIT 1",
                 watcher.get_server_pid(),
@@ -291,8 +293,8 @@ async def test_writers_whose_backends_are_killed_write_once_or_not_at_all(
 
     killing = asyncio.create_task(kill())
     await asyncio.gather(*(write(worker) for worker in range(6)))
-    killing.cancel()
-    await asyncio.gather(killing, return_exceptions=True)
+    written.set()
+    await killing
     await settled(storage)
     found = {state.id async for state in storage.states("roads", Query())}
     assert set(done) <= found <= {*done, *unsure}

@@ -115,7 +115,8 @@ class Node:
             await self._release(used_ms)
         except NakshaError as error:
             logger.warning(
-                "A node id could not be released and stays leased until its lease expires: %s",
+                "The id of this process in the catalog could not be released and stays reserved "
+                "until its lease expires; new processes use other ids: %s",
                 error,
             )
 

@@ -30,6 +30,9 @@ class Missing(enum.Enum):
 
 MISSING: Final = Missing.MISSING
 
+_DAMAGED: Final = (
+    "A block of a catalog index is damaged: it ends inside {}; restore the catalog from a backup"
+)
 _SMALL: Final = tuple(bytes([number]) for number in range(128))
 
 
@@ -216,7 +219,7 @@ def read_block(data: bytes, at: int, end: int) -> Iterator[tuple[bytes, bytes | 
     except IndexError:
         at = -1
     if at != end:
-        raise StorageCorrupt("An index block is damaged: it ends inside an entry")
+        raise StorageCorrupt(_DAMAGED.format("an entry"))
 
 
 def first_key(data: bytes, at: int) -> bytes:
@@ -224,7 +227,7 @@ def first_key(data: bytes, at: int) -> bytes:
     try:
         length, at = read_varint(data, at + 1)
     except IndexError as error:
-        raise StorageCorrupt("An index block is damaged: it ends inside its first key") from error
+        raise StorageCorrupt(_DAMAGED.format("its first key")) from error
     return data[at : at + length]
 
 

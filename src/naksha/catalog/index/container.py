@@ -95,9 +95,12 @@ class PageRef(NamedTuple):
                 if len(page.data) == self.size and page.first_key(0) == self.first:
                     return page
             except (StorageCorrupt, IndexError) as error:
-                raise StorageCorrupt(f"Object {self.ref.id} is damaged: {error}") from error
+                raise StorageCorrupt(f"In object {self.ref.id}: {error}") from error
         what = "missing" if value is None else "different from the one that the index refers to"
-        raise StorageCorrupt(f"Object {self.ref.id} ({self.ref.type}) of an index is {what}")
+        raise StorageCorrupt(
+            f"Object {self.ref.id} ({self.ref.type}) of an index is {what}; restore the catalog "
+            "from a backup"
+        )
 
 
 def new_object(

@@ -27,6 +27,7 @@ from naksha.catalog.index.blocks import MISSING, Block, Entry, Missing, first_ke
 from naksha.model.errors import StorageCorrupt
 
 VERSION: Final = 1
+_DAMAGED: Final = "A page of a catalog index is damaged: {}; restore the catalog from a backup"
 _first_of: Final = attrgetter("first")
 _HEAD: Final = struct.Struct(">BI")
 _CRC: Final = struct.Struct(">I")
@@ -52,15 +53,18 @@ class IndexPage:
     def __init__(self, data: bytes) -> None:
         if not data or data[0] != VERSION:
             found = f"version {data[0]}" if data else "nothing"
-            raise StorageCorrupt(f"An index page must have version {VERSION}, not {found}")
+            raise StorageCorrupt(
+                f"A page of a catalog index must have version {VERSION}, not {found}; restore the "
+                "catalog from a backup"
+            )
         count = _HEAD.unpack_from(data)[1] if len(data) >= _HEAD.size else 0
         table = _HEAD.size + _TABLE_ENTRY_BYTES * count
         if len(data) < table + _CRC.size or _CRC.unpack_from(data, table)[0] != crc32(data[:table]):
-            raise StorageCorrupt("An index page is damaged: its checksum is wrong")
+            raise StorageCorrupt(_DAMAGED.format("its checksum is wrong"))
         numbers = struct.unpack_from(f">{2 * count}I", data, _HEAD.size)
         self._set(data, table, numbers[:count], numbers[count:])
         if self._begin + self._bounds[-1] != len(data):
-            raise StorageCorrupt("An index page is damaged: its length is wrong")
+            raise StorageCorrupt(_DAMAGED.format("its length is wrong"))
 
     @classmethod
     def of(cls, blocks: Sequence[Block]) -> IndexPage:
@@ -161,9 +165,7 @@ class IndexPage:
         begin, end = self._begin + self._bounds[number], self._begin + self._bounds[number + 1]
         if not self._checked[number]:
             if crc32(self.data[begin:end]) != self._crcs[number]:
-                raise StorageCorrupt(
-                    f"An index page is damaged: the checksum of block {number} is wrong"
-                )
+                raise StorageCorrupt(_DAMAGED.format(f"the checksum of block {number} is wrong"))
             self._checked[number] = 1
         return begin, end
 

@@ -191,8 +191,8 @@ class RealmMarker:
             return True
         if known_type(ref.type) is None:
             raise NotSupported(
-                f"Object {ref.id} is of type {ref.type!r}, whose references are unknown to this"
-                " program; run maintenance with the program that wrote it"
+                f"Object {ref.id} is of type {ref.type!r}, which this program does not know; run "
+                "the maintenance of the catalog with a program that registers this type"
             )
         return False
 

@@ -22,9 +22,8 @@ class Retention(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if self.commits < 1 or self.seconds < 0:
             raise InvalidArgument(
-                "A type identifier must retain at least 1 commit and at least 0 seconds of a "
-                f"pointer's log, not {self.commits} commits and {self.seconds} seconds; correct "
-                "the Retention that it returns",
+                "A Retention must keep at least 1 commit and at least 0 seconds of a pointer's "
+                f"log, not {self.commits} commits and {self.seconds} seconds",
                 field="retention",
             )
 

@@ -195,7 +195,8 @@ class RealmChecker:
             for ref, value in zip(some, await self._reader.fetch_values(some), strict=True):
                 if not isinstance(value, Stripe | IndexSegment):
                     raise StorageCorrupt(
-                        f"Object {ref.id} of type {ref.type!r}, a part of an index, is missing"
+                        f"Object {ref.id} of type {ref.type!r}, a part of an index, is missing; "
+                        "restore the catalog from a backup"
                     )
                 _read_whole(value.page)
 

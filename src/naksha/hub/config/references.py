@@ -257,8 +257,8 @@ def _with_params(connector: Connector, params: Mapping[str, Any]) -> Connector:
     for name in _names_of_connector(merged):
         if name.key not in own:
             raise InvalidArgument(
-                f"Parameters of a processor cannot name the {name.kind} {name.id!r}; create a "
-                "connector that names it",
+                f"Parameters of a processor cannot name the {name.kind} {name.id!r}; name it in "
+                "the properties of a connector, and use that connector as the processor",
                 field="processors",
             )
     return merged

@@ -81,14 +81,18 @@ async def _storage(snapshot: EntitySnapshot, id: str) -> StorageObject:
     if found is None:
         raise NotFound(f"The storage {id!r} does not exist", field="storageId")
     if not found.value.active:
-        raise Inactive(f"The storage {id!r} is not active", field="storageId")
+        raise Inactive(
+            f"The storage {id!r} is switched off; set its active to true", field="storageId"
+        )
     return found.value
 
 
 async def _stored(snapshot: EntitySnapshot, space: Space, access: str) -> SpaceCollection:
     """Return the only collection of a space that has no handlers before its storage."""
     if not space.active:
-        raise Inactive(f"The space {space.id!r} is not active", field="spaceId")
+        raise Inactive(
+            f"The space {space.id!r} is switched off; set its active to true", field="spaceId"
+        )
     connectors = [one for one in await connectors_of(snapshot, space) if one.active]
     classes = [one.handler_name for one in connectors]
     if access != READ and (space.read_only or _READ_ONLY in classes):

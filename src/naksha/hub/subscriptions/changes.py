@@ -126,7 +126,7 @@ async def move_subscription(
     subscription = await _managed(realm, id, actor)
     if instance not in living:
         raise InvalidArgument(
-            f"The instance {instance!r:.80} does not exist; use one of {', '.join(sorted(living))}",
+            f"Hub instance {instance!r:.80} is not running; use one of {', '.join(sorted(living))}",
             field="instance",
         )
     table = ProgressTable(realm.opened.persistence)

@@ -140,7 +140,8 @@ def verify(spark: SparkSession, spec: Verify, progress: JobProgress) -> Verified
             "History expired during the check and could be taken for a gap; checking again"
         )
     raise Retryable(
-        f"The history of {spec.collection!r} expires faster than it is checked; retry later",
+        f"Maintenance expired history of {spec.collection!r} during each of "
+        f"{limits.VERIFY_RUNS_MAX} checks; verify again when no maintenance runs",
         collection_id=spec.collection,
     )
 

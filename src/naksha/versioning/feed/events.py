@@ -113,7 +113,7 @@ class FeedFilter(msgspec.Struct, frozen=True, kw_only=True):
         if given or query.states is not States.LIVE or query.space is not None:
             raise InvalidArgument(
                 "A feed query does not support limit, cursor, actions, space, versions or states"
-                f"{'' if not given else '; remove ' + ', '.join(given)}",
+                f"; remove {', '.join(given) or 'space and states'}",
                 field="query",
             )
         if self.change.txn_from is not None or self.change.txn_to is not None:

@@ -166,8 +166,9 @@ class _ResolutionMerge:
         except UndecidedMerge as error:
             open_ = error.planned_merge.open
             raise MergeConflict(
-                f"{into!r} was changed in the same places of {len(open_)} feature(s) since the"
-                " conflict arose; merge with a policy, or give the conflict up and merge again",
+                f"{into!r} was changed in the same places of {len(open_)} feature(s) since the "
+                "conflict arose; merge with the policy ours or theirs, or abandon the conflict "
+                "and merge the branch again",
                 undecided=[msgspec.to_builtins(each) for each in open_],
                 id=self._stored.id,
             ) from None

@@ -342,8 +342,8 @@ def _geo(path: str, schema: pa.Schema) -> _Geo:
     column = geo.columns.get(geo.primary_column)
     if column is None or geo.primary_column not in schema.names:
         raise InvalidArgument(
-            f"{path}: the primary geometry column {geo.primary_column!r:.64} does not exist, or"
-            " has no metadata",
+            f"{path}: the metadata (key 'geo') names {geo.primary_column!r:.64} as the primary "
+            "geometry column, but does not describe it, or the file lacks it; correct the metadata",
             field="files",
         )
     if column.encoding != "WKB":
