@@ -104,12 +104,14 @@ def _is_of_storage(verb: Verb, storage: str | None) -> bool:
 
 
 def _hub_status(verb: Verb, client: HubClient) -> dict[str, Any]:
+    # Only a running hub knows of warnings and rounds.
+    detailed = {"detailed": "true"} if verb.target.url else {}
     found = {
-        "health": client.request("GET", path_to("health-status"), parameters={"detailed": "true"}),
+        "health": client.request("GET", path_to("health-status"), parameters=detailed),
         "instances": client.request("GET", path_to("instances")),
         "subscriptions": client.request("GET", path_to("subscriptions")),
     }
-    if verb.target.url:  # this process has no rounds
+    if verb.target.url:
         found["maintenance"] = client.request("GET", MAINTENANCE)
     return found
 
