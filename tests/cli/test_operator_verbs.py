@@ -86,8 +86,10 @@ def test_subscriptions_are_moved_and_reset(hub: Run) -> None:
     added = hub("subscription", "add", json.dumps(body))
     assert added["id"] == "all"
     assert [one["id"] for one in hub("subscription", "list")] == ["all"]
+    hub("subscription", "change", "all", '{"active": false}')  # a hub would deliver at once
     reset = hub("subscription", "reset", "all", "beginning")
-    assert reset["status"]["version"] == 0
+    assert (reset["status"]["state"], reset["status"]["version"]) == ("paused", 0)
+    hub("subscription", "change", "all", '{"active": true}')
     assert "'nobody'" in hub("subscription", "move", "all", "nobody", code=2)["message"]
     instance = hub("subscription", "move", "all", code=2)["message"].split("instances are ")[1]
     if instance.startswith("(none)"):  # no hub runs
