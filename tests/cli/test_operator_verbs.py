@@ -111,6 +111,8 @@ def test_files_of_a_running_hub_are_left_alone(tmp_path: Path) -> None:
             ended = invoke(*arguments)
             assert ended.exit_code == 69, ended.output
             assert f"The hub at {server.url} (process " in ended.stderr
+            way_out = "Stop it first" if arguments[0] == "realm" else f"--hub {server.url}"
+            assert way_out in " ".join(ended.stderr.split())
     assert invoke("storage", "show", f"file:{tmp_path}/default.naksha").exit_code == 0
 
 

@@ -45,7 +45,7 @@ def settings_of(arguments: Sequence[str], program: str) -> ServerSettings:
 
 @contextmanager
 def local_settings(
-    arguments: Sequence[str], program: str, *, creates: bool = False
+    arguments: Sequence[str], program: str, *, creates: bool = False, remedy: str = FOR_VERBS
 ) -> Iterator[ServerSettings]:
     """Read the settings, and keep the files of the hub from other processes for the block.
 
@@ -58,7 +58,7 @@ def local_settings(
         make_data_directory(settings)
     else:
         settings = settings_of(arguments, program)
-    with files_locked(settings, FOR_VERBS):
+    with files_locked(settings, remedy):
         yield settings
 
 
@@ -68,9 +68,10 @@ def with_hub(
     program: str,
     *,
     creates: bool = False,
+    remedy: str = FOR_VERBS,
 ) -> T:
     """Run `work` with the hub that the settings describe."""
-    with local_settings(arguments, program, creates=creates) as settings:
+    with local_settings(arguments, program, creates=creates, remedy=remedy) as settings:
         return asyncio.run(_run(settings, work))
 
 

@@ -283,8 +283,10 @@ def _set_status(verb: Verb, id: str, status: RealmStatus) -> None:
 
 def _with_hub(verb: Verb, work: Any, *, creates: bool = False) -> Any:
     from naksha.cli.local_hub import with_hub
+    from naksha.server.process.lock_file import FOR_CATALOGS  # the REST API has no realms
 
-    return with_hub(verb.arguments, work, verb.target.program, creates=creates)
+    program = verb.target.program
+    return with_hub(verb.arguments, work, program, creates=creates, remedy=FOR_CATALOGS)
 
 
 def _report(verb: Verb, text: str, **members: Any) -> None:

@@ -177,9 +177,11 @@ def _restore_hub(verb: Verb, directory: Path, manifest: BackupManifest) -> None:
     """Restore the catalog last, so that no hub opens an incomplete restore."""
     from naksha.cli.local_hub import local_settings
     from naksha.hub.storages.open_storages import absolute_location
+    from naksha.server.process.lock_file import FOR_CATALOGS
 
     assert manifest.catalog is not None
-    with local_settings(verb.arguments, verb.target.program, creates=True) as settings:
+    program = verb.target.program
+    with local_settings(verb.arguments, program, creates=True, remedy=FOR_CATALOGS) as settings:
         catalog = settings.catalog_location
         _check_backend(CATALOGS, catalog, manifest.catalog)
         asyncio.run(check_empty(CATALOGS, catalog, {}))

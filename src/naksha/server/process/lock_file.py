@@ -26,6 +26,7 @@ FOR_SERVERS: Final = (
     "keep everything in PostgreSQL (--realm-storage postgresql://…), which any number of servers "
     "can share"
 )
+FOR_CATALOGS: Final = "and files belong to one process. Stop it first"
 FOR_VERBS: Final = "and files belong to one process. Use the hub with --hub {url}, or stop it first"
 
 
