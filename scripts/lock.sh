@@ -7,7 +7,8 @@ cd "$(dirname "$0")/.."
 .venv/bin/python -m pip install --quiet "uv>=0.8"
 .venv/bin/uv pip compile pyproject.toml \
   --universal --python-version 3.11 \
-  --extra mariadb --extra redis --extra server --extra spark --extra testing --group dev \
+  --extra mariadb --extra postgres --extra redis --extra server --extra spark --extra testing \
+  --group dev \
   --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
   --quiet --output-file requirements.lock "$@" >/dev/null
 echo "requirements.lock: $(grep -c '==' requirements.lock) packages pinned"

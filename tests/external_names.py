@@ -27,6 +27,7 @@ import naksha
 from naksha.catalog import cache, objects, transfer_format
 from naksha.catalog.cluster import peer_messages
 from naksha.cli.main import app as cli
+from naksha.cli.operations import backup_files
 from naksha.hub import handlers, space_copy
 from naksha.hub.auth import resources, rights, tokens
 from naksha.hub.handlers.authorization import Authorization
@@ -107,7 +108,7 @@ def settings_names() -> Names:
         "settings": known,
         "the file itself": f"--{settings_sources.CONFIG} "
         f"{settings_sources.PREFIX}{settings_sources.CONFIG.upper()}",
-        "other variables": [program.SECRET_VARIABLE],
+        "other variables": [program.SECRET_VARIABLE, *sorted(settings_sources.OF_CLIENTS)],
     }
 
 
@@ -154,6 +155,7 @@ def shape_roots() -> dict[str, Any]:
 def _named_roots() -> dict[str, Any]:
     return {
         "archive manifest": archive.Manifest,
+        "backup manifest": backup_files.BackupManifest,
         "archive export list": publish_directory._JobFile,
         "catalog move between servers": peer_messages.PeerMessage,
         "catalog transfer header": transfer_format.ExportHeader,

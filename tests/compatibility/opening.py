@@ -38,7 +38,7 @@ def hub_arguments(folder: Path, environment: Mapping[str, str] | None = None) ->
     database that the environment names. It runs no jobs, so that one stays as it was submitted."""
     place = "postgresql://" if environment else ""
     catalog = ["--catalog", place or f"file:{folder}/hub.catalog"]
-    return ["--data", str(folder), "--storage", place, *catalog, "--job-parallel", "0"]
+    return ["--data", str(folder), "--realm-storage", place, *catalog, "--job-parallel", "0"]
 
 
 def server_environment(dsn: str) -> dict[str, str]:

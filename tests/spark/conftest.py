@@ -33,6 +33,7 @@ BOTH = {
     "test_a_query_returns_the_same_as_the_storage",
     "test_it_is_that_of_the_storage",
     "test_it_is_what_the_storage_answers",
+    "test_nothing_is_wrong_with_a_restored_backup",
     "test_only_what_really_changed_is_written",
     "test_the_splits_have_the_filters",
     "test_states_needed_by_a_tag_are_kept",

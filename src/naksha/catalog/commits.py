@@ -71,8 +71,8 @@ async def head_of(persistence: Persistence, pointer: Pointer, kind: type[H]) -> 
     if head is None:
         raise StorageCorrupt(
             f"Pointer {pointer.name!r} of realm {persistence.realm!r} points to object "
-            f"{pointer.target.id}, which is missing; run check and repair_head of the catalog's "
-            "maintenance"
+            f"{pointer.target.id}, which is missing; run `naksha doctor` and `naksha realm "
+            "repair`"
         )
     return head
 

@@ -11,6 +11,7 @@ import typer
 from naksha.cli.demo_print import show
 from naksha.cli.demo_story import DemoResults, DemoRunner
 from naksha.cli.failures import readable_errors
+from naksha.cli.storages import check_not_served
 from naksha.spi.locations import FILE, path_of, redacted
 from naksha.spi.storage_factory import open_storage
 
@@ -21,6 +22,7 @@ def demo(storage: str, schema: str, as_json: bool) -> None:
     """Run the demonstration and print it."""
     in_schema = None if storage.startswith(f"{FILE}:") else schema
     with readable_errors(as_json=as_json):
+        check_not_served(storage)
         story = asyncio.run(_run_demo(storage, in_schema))
     if as_json:
         typer.echo(msgspec.json.format(msgspec.json.encode(story)))

@@ -13,6 +13,7 @@ import typer
 
 from naksha.model.errors import NakshaError, NotSupported
 from naksha.model.status_codes import EXIT_INTERRUPTED, status_codes_of
+from naksha.spi.extras import missing_extra
 
 WAYS_OUT: Final = {
     "not_yet_published": "Retry in a moment.",
@@ -33,20 +34,31 @@ NO_POSTGIS: Final = (
 def readable_errors(*, as_json: bool = False, ends_soon: bool = True) -> Iterator[None]:
     """Run a command; a NakshaError ends it with a sentence and an exit code, not a traceback.
 
+    A package of an extra that is not installed ends it likewise.
+
     Long-running commands (`ends_soon=False`) have their own logging.
     """
     with _held_back() if ends_soon else nullcontext(_nothing()) as buffered:
         try:
             yield
+        except ImportError as error:
+            missing = missing_extra(error)
+            if missing is None:
+                raise
+            raise _ended(missing, as_json) from error
         except NakshaError as error:
-            _print_error(error, as_json)
-            raise typer.Exit(status_codes_of(error).exit_code) from error
+            raise _ended(error, as_json) from error
         except KeyboardInterrupt as error:
             # asyncio's messages about interrupted tasks do not matter to the user.
             buffered.buffer.clear()
             logging.getLogger("asyncio").setLevel(logging.CRITICAL)
             typer.echo("Interrupted.", err=True)
             raise typer.Exit(EXIT_INTERRUPTED) from error
+
+
+def _ended(error: NakshaError, as_json: bool) -> typer.Exit:
+    _print_error(error, as_json)
+    return typer.Exit(status_codes_of(error).exit_code)
 
 
 def _nothing() -> MemoryHandler:

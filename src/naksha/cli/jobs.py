@@ -15,7 +15,7 @@ from typer.core import TyperGroup
 
 from naksha.cli.failures import readable_errors
 from naksha.cli.field_docs import field_docs
-from naksha.model.errors import InvalidArgument, NotSupported
+from naksha.model.errors import InvalidArgument
 from naksha.model.feature_problems import invalid_struct
 
 APP_ID: Final = "naksha"
@@ -84,13 +84,8 @@ class JobGroup(TyperGroup):
 
 
 def _registry() -> Any:
-    try:
-        from naksha.spark.jobs import registry
-    except ImportError as error:
-        raise NotSupported(
-            f"Jobs need Spark, which is not installed ({error}); run: pip install naksha[spark]",
-            field="job",
-        ) from error
+    from naksha.spark.jobs import registry
+
     return registry
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from naksha.cli.hub import with_hub
 from naksha.cli.job_process import run_job
+from naksha.cli.local_hub import with_hub
 from naksha.hub.config.objects import Space, StorageChoice, StorageObject
 from naksha.hub.config.space_changes import create_space
 from naksha.hub.hub import Hub
@@ -38,7 +38,7 @@ def load_sample(arguments: Sequence[str]) -> str:
     if not done.exists():
         if not path.exists():
             _make(path)
-        with_hub(arguments, lambda hub: _register(hub, path), program)
+        with_hub(arguments, lambda hub: _register(hub, path), program, creates=True)
         done.touch()  # stays when the space is deleted, so that the sample is not loaded again
     return f"Space {NAME!r} contains the sample: {TITLE}."
 

@@ -40,7 +40,7 @@ from naksha.hub.storages.identities import (
 )
 from naksha.hub.storages.location_claims import LocationClaims, location_taken
 from naksha.hub.storages.open_storages import OpenStorages
-from naksha.model.errors import Conflict, InvalidArgument, NakshaError
+from naksha.model.errors import Conflict, InvalidArgument, NakshaError, RealmInactive
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.spi.storage import Storage
 
@@ -255,7 +255,8 @@ class Hub:
         hub = cls(opened, storages, default_storage, tenancy, observe, remotes, files)
         try:
             await hub._claims.setup()
-            await hub.set_up_realm(DEFAULT_REALM)
+            with suppress(RealmInactive):  # others are served, and it can be activated again
+                await hub.set_up_realm(DEFAULT_REALM)
         except BaseException:
             await hub.close()
             raise

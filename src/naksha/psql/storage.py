@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import date
 from functools import partial
+from pathlib import Path
 from typing import Any, Final, Self
 
 from naksha.model import limits
@@ -31,8 +32,10 @@ from naksha.psql.connection.driver import (
 from naksha.psql.connection.errors import translated
 from naksha.psql.connection.poolers import connect_checked
 from naksha.psql.connection.servers import DatabaseServer, Replica, Servers
+from naksha.psql.maintenance import backup
 from naksha.psql.maintenance.checks import mismatches
 from naksha.psql.maintenance.daily_partitions import DailyPartitions, DailyPartitionTask
+from naksha.psql.maintenance.diagnosis import diagnose
 from naksha.psql.maintenance.growth import GrowthTask, grow_due
 from naksha.psql.maintenance.maintenance_task import MaintenanceTask
 from naksha.psql.maintenance.partitioning import PartitioningStore
@@ -53,7 +56,9 @@ from naksha.psql.schema.install import (
 )
 from naksha.psql.sql import queries
 from naksha.psql.write.branch import PsqlBranch
+from naksha.spi.backups import StorageFacts
 from naksha.spi.clock import Clock
+from naksha.spi.diagnosis import DiagnosisLoad, DiagnosisResult
 from naksha.spi.locations import redacted
 from naksha.spi.maintenance import RoundMemory, StorageRound
 from naksha.spi.partitioning import Partitioning
@@ -247,6 +252,28 @@ class PsqlStorage(BulkStorage, StagedWrites):
                 return await _identity_on(connection)
             finally:
                 await connection.close()
+
+    @classmethod
+    async def back_up(cls, dsn: str, file: Path, *, schema: str = DEFAULT_SCHEMA) -> StorageFacts:
+        """See `naksha.spi.backups`."""
+        return await backup.back_up_storage(dsn, schema, file)
+
+    @classmethod
+    async def check_empty(cls, dsn: str, *, schema: str = DEFAULT_SCHEMA) -> None:
+        """See `naksha.spi.backups`."""
+        await backup.check_empty(dsn, schema)
+
+    @classmethod
+    async def restore(cls, dsn: str, file: Path, *, schema: str = DEFAULT_SCHEMA) -> None:
+        """See `naksha.spi.backups`."""
+        await backup.restore_schema(dsn, schema, file)
+
+    @classmethod
+    async def diagnose(
+        cls, dsn: str, load: DiagnosisLoad, *, schema: str = DEFAULT_SCHEMA
+    ) -> list[DiagnosisResult]:
+        """See `naksha.spi.diagnosis`."""
+        return await diagnose(dsn, schema, load, postgis=True)
 
     async def close(self) -> None:
         for task in self._background:

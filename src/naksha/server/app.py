@@ -46,11 +46,16 @@ from naksha.server.routing.dispatch import Dispatcher
 class Application:
     """ASGI application of one worker: the endpoints behind the middleware."""
 
-    def __init__(self, settings: ServerSettings, routers: Sequence[Router]) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        routers: Sequence[Router],
+        authenticator: Authenticator | None = None,
+    ) -> None:
         """Assemble the application; `serving` opens its hub."""
         self.state: Final = State()
         self.state.settings = settings
-        authenticator = self.state.authenticator = Authenticator(settings)
+        authenticator = self.state.authenticator = authenticator or Authenticator(settings)
         admission = self.state.admission = AdmissionController(
             AdmissionLimits(
                 settings.parallel,
@@ -88,9 +93,15 @@ class Application:
         return msgspec.json.encode(self.openapi())
 
 
-def create_app(settings: ServerSettings, more: Sequence[Router] = ()) -> Application:
+def create_app(
+    settings: ServerSettings,
+    more: Sequence[Router] = (),
+    *,
+    authenticator: Authenticator | None = None,
+) -> Application:
     """Create the application of one worker, with `more` endpoints besides its own."""
-    return Application(settings, [*(routes.router for routes in ROUTES), *more])
+    routers = [*(routes.router for routes in ROUTES), *more]
+    return Application(settings, routers, authenticator)
 
 
 @asynccontextmanager

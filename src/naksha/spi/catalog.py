@@ -195,13 +195,6 @@ class WriteThenSwap:
         return await self.swap_pointer(realm, expected, row)
 
 
-class OpensCatalog(Protocol):
-    """Class registered as an entry point of the group `naksha.catalogs`."""
-
-    async def open(self, location: str, **options: object) -> CatalogBackend:
-        """Connect, and create the tables if they do not exist."""
-
-
 def by_key(rows: Sequence[ObjectRow]) -> Mapping[ObjectKey, ObjectRow]:
     """Return the rows of a batch by their keys; the last one of a key wins."""
     return {row.key: row for row in rows}

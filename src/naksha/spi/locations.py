@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from naksha.model.errors import InvalidArgument
+from naksha.spi.extras import missing_extra
 
 FILE: Final = "file"
 """Scheme of a location with a path."""
@@ -40,6 +41,7 @@ class BackendGroup(NamedTuple):
 
         Raises:
             InvalidArgument: The location is invalid, or no backend supports its scheme.
+            NotSupported: The packages of the backend are not installed.
         """
         scheme = self.scheme_of(location)
         found = {entry.name: entry for entry in entry_points(group=self.group)}
@@ -52,7 +54,10 @@ class BackendGroup(NamedTuple):
                 f"the installed schemes are {', '.join(sorted(known))}",
                 field=self.noun,
             )
-        return entry.load()
+        try:
+            return entry.load()
+        except ImportError as error:
+            raise missing_extra(error) or error from error
 
     def scheme_of(self, location: str) -> str:
         """Return the scheme of a location after the checks that apply to all locations."""

@@ -16,7 +16,9 @@ from naksha.model.errors import NakshaError, ReadOnly
 from naksha.model.identity.names import check_storage_id, storage_id_from
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.identity.uuids import STORAGE_NUMBER_MAX
+from naksha.spi.backups import StorageFacts, facts_of
 from naksha.spi.clock import Clock
+from naksha.spi.diagnosis import DiagnosisLoad, DiagnosisResult
 from naksha.spi.locations import path_of
 from naksha.spi.maintenance import StorageRound
 from naksha.spi.storage import BranchLayer, Mismatch, Storage
@@ -26,14 +28,16 @@ from naksha.spi.support.version_signal import VersionSignal
 from naksha.sqlite.bulk.bulk_storage import BulkStorage
 from naksha.sqlite.bulk.stage_files import StagingFiles
 from naksha.sqlite.connection.readers import READERS_MAX, ReaderPool
+from naksha.sqlite.maintenance.backup import check_new, copy_file, restore_file
 from naksha.sqlite.maintenance.checks import mismatches
+from naksha.sqlite.maintenance.diagnosis import diagnose_file
 from naksha.sqlite.maintenance.partitioning import kept
 from naksha.sqlite.maintenance.rounds import checkpoint, expire, maintain, preview
 from naksha.sqlite.read import meta
 from naksha.sqlite.read.layered_storage import LOOK_S, OpenFile
 from naksha.sqlite.read.layers import MAIN_ONLY, checked_layers
 from naksha.sqlite.read.rows import collection_of
-from naksha.sqlite.schema.file import BUSY_S, FORK_BUSY_S, fork_file, open_file
+from naksha.sqlite.schema.file import APPLICATION_ID, BUSY_S, FORK_BUSY_S, fork_file, open_file
 from naksha.sqlite.schema.shell import add_view
 from naksha.sqlite.write.branch import SqliteBranch
 from naksha.sqlite.write.writer import WriterThread
@@ -137,6 +141,31 @@ class SqliteStorage(BulkStorage):
         if number is None:
             number = _random.randint(0, STORAGE_NUMBER_MAX)
         return await asyncio.to_thread(fork_file, place, (wanted, number), busy_s)
+
+    @classmethod
+    async def back_up(cls, path: str | Path, file: Path) -> StorageFacts:
+        """See `naksha.spi.backups`."""
+        await asyncio.to_thread(copy_file, path_of(path), file)
+        storage = await cls.open(file, must_exist=True)
+        try:
+            return await facts_of(storage)
+        finally:
+            await storage.close()
+
+    @classmethod
+    async def check_empty(cls, path: str | Path) -> None:
+        """See `naksha.spi.backups`."""
+        await asyncio.to_thread(check_new, path_of(path))
+
+    @classmethod
+    async def restore(cls, path: str | Path, file: Path) -> None:
+        """See `naksha.spi.backups`."""
+        await asyncio.to_thread(restore_file, file, path_of(path))
+
+    @classmethod
+    async def diagnose(cls, path: str | Path, _: DiagnosisLoad) -> list[DiagnosisResult]:
+        """See `naksha.spi.diagnosis`."""
+        return await asyncio.to_thread(diagnose_file, path_of(path), APPLICATION_ID)
 
     async def close(self) -> None:
         await self._writer.close()

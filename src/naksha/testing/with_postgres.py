@@ -3,8 +3,8 @@
     python -m naksha.testing.with_postgres naksha demo
 
 The command finds the location of a new database with PostGIS in the environment variable
-`NAKSHA_STORAGE`. When it ends, the server is removed and its exit code is returned; Ctrl-C and
-SIGTERM reach the command first.
+`NAKSHA_STORAGE`, and a hub in `NAKSHA_REALM_STORAGE`. When it ends, the server is removed and its
+exit code is returned; Ctrl-C and SIGTERM reach the command first.
 """
 
 import os
@@ -18,6 +18,7 @@ from naksha.testing.servers._private_server import ServerNotFoundError
 from naksha.testing.servers.postgres import PostgresCluster, PostgresClusterError
 
 VARIABLE = "NAKSHA_STORAGE"
+VARIABLES = (VARIABLE, "NAKSHA_REALM_STORAGE")
 DATABASE = "naksha"
 EXIT_USAGE = 2
 EXIT_UNAVAILABLE = 69
@@ -33,7 +34,7 @@ def run(command: Sequence[str]) -> int:
         location = cluster.create_database(DATABASE)
         cluster.execute("CREATE EXTENSION postgis", DATABASE)
         path = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}{cluster.install.bindir}"
-        environment = os.environ | {VARIABLE: location, "PATH": path}
+        environment = os.environ | dict.fromkeys(VARIABLES, location) | {"PATH": path}
         # A handler and not SIG_IGN, because the command would inherit SIG_IGN.
         child: subprocess.Popen[bytes] | None = None
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from naksha.hub.query_language.tiles import (
     MapTile,
     TileFormat,
-    check_margin,
     hexagon,
     level_of_box,
     parse_tile,
@@ -101,14 +100,6 @@ def test_a_margin_grows_the_box_by_its_pixels(tile: MapTile, margin: int) -> Non
     if tile.y > 0 and margin == 256:
         above = MapTile(tile.level, tile.x, tile.y - 1).box()
         assert grown.north == pytest.approx(above.north, abs=1e-9)
-
-
-def test_a_margin_has_bounds() -> None:
-    assert check_margin(20) == 20
-    for margin in (-1, limits.TILE_MARGIN_PIXELS_MAX + 1):
-        with pytest.raises(InvalidArgument) as raised:
-            check_margin(margin)
-        assert raised.value.field == "margin"
 
 
 @pytest.mark.parametrize(

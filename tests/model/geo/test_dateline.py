@@ -13,9 +13,7 @@ from hypothesis import strategies as st
 from shapely.geometry import shape
 
 from naksha.model.geo.dateline import (
-    DatelineAdjustment,
     DatelineChange,
-    bounded_features,
     bounded_geometry,
 )
 from naksha.model.geo.geometry_rules import geometry_problem
@@ -260,21 +258,3 @@ def test_members_of_a_collection_are_mended() -> None:
 def test_values_that_are_not_geometries_are_left_to_the_storage(geometry: Json) -> None:
     mended = bounded_geometry(geometry)
     assert geometry_problem(mended.geometry) is not None
-
-
-def test_the_report_names_the_features() -> None:
-    features: list[Json] = [
-        {"type": "Feature", "id": "a", "geometry": None},
-        {"type": "Feature", "id": "b", "geometry": line((170.0, 0.0), (190.0, 0.0))},
-        {"type": "Feature", "id": 7, "geometry": {"type": "Point", "coordinates": [190.0, 0.0]}},
-        {"type": "Feature", "geometry": {"type": "Point", "coordinates": [190.0, 0.0]}},
-    ]
-    mended, adjustments = bounded_features(features)
-    assert adjustments == [
-        DatelineAdjustment(1, DatelineChange.SPLIT, "b"),
-        DatelineAdjustment(2, DatelineChange.WRAPPED, "7"),
-        DatelineAdjustment(3, DatelineChange.WRAPPED),
-    ]
-    assert mended[0] is features[0]
-    assert features[1]["geometry"]["type"] == "LineString"
-    assert mended[1]["geometry"]["type"] == "MultiLineString"

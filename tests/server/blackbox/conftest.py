@@ -55,7 +55,7 @@ def guarded_hub(
 
 
 def _guarded(directory: Path, storage: str, arguments: list[str]) -> Iterator[HubServer]:
-    flags = ["--catalog", f"file:{directory}/hub.catalog", "--storage", storage]
+    flags = ["--catalog", f"file:{directory}/hub.catalog", "--realm-storage", storage]
     made = naksha("realm", "create", OTHER_REALM, *flags)
     assert made.returncode == 0, made.stderr
     with HubServer(directory, storage=storage, arguments=arguments) as server:

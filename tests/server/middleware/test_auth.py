@@ -41,7 +41,7 @@ def minter(secret: Path) -> Minter:
 def hub(tmp_path_factory: pytest.TempPathFactory, secret: Path) -> Iterator[HubServer]:
     directory = tmp_path_factory.mktemp("hub")
     flags = ["--catalog", f"file:{directory}/hub.catalog"]
-    flags += ["--storage", f"file:{directory}/{{realm}}.naksha"]
+    flags += ["--realm-storage", f"file:{directory}/{{realm}}.naksha"]
     made = naksha("realm", "create", "other", *flags)
     assert made.returncode == 0, made.stderr
     with HubServer(directory, arguments=["--keys", f"secret:{secret}"]) as server:

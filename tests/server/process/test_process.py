@@ -37,7 +37,7 @@ GUIDE = ROOT / "docs" / "operations.md"
         (["--host", "0.0.0.0"], 2, "--keys"),
         (["--keys", "secret:/nowhere"], 2, "/nowhere"),
         (["--host", "192.0.2.1", "--keys", "secret:x"], 69, "192.0.2.1"),
-        (["--storage", "postgresql://127.0.0.1:1/maps"], 69, "running"),
+        (["--realm-storage", "postgresql://127.0.0.1:1/maps"], 69, "running"),
         (["--data", "/proc/naksha"], 2, "/proc/naksha"),
         (["--prot", "1"], 2, "--prot"),
     ],
@@ -67,8 +67,9 @@ def test_files_are_for_one_server(tmp_path: Path) -> None:
         url = url_of(first)
         ended = naksha("serve", "--data", "here", "--port", "0", cwd=tmp_path)
         assert ended.returncode == 69
-        for words in (f"process {first.pid})", str(tmp_path / "here"), "--data", "--storage"):
-            assert words in ended.stderr
+        hub = f"The hub at {url.removesuffix('/hub')} (process {first.pid})"
+        for words in (hub, str(tmp_path / "here"), "--data", "--realm-storage"):
+            assert words in " ".join(ended.stderr.split())
         assert "Check that the server is running" not in ended.stderr
         assert httpx.get(f"{url}/health-status").is_success
     finally:
@@ -83,10 +84,10 @@ def test_shared_files_are_locked(tmp_path: Path) -> None:
         return [str(path.relative_to(tmp_path)) for path in paths]
 
     assert locked() == ["data/hub.catalog.lock", "data/.lock"]
-    assert locked(storage="postgresql:///maps") == []
+    assert locked(realm_storage="postgresql:///maps") == []
     assert locked(catalog="postgresql:///maps") == ["data/.lock"]
     catalog, storage = f"file:{tmp_path}/a.catalog", f"file:{tmp_path}/a-{{realm}}/b.naksha"
-    assert locked(catalog=catalog, storage=storage) == ["a.catalog.lock", "a-.lock"]
+    assert locked(catalog=catalog, realm_storage=storage) == ["a.catalog.lock", "a-.lock"]
 
 
 # ---- What it says --------------------------------------------------------------------------------
@@ -318,7 +319,7 @@ def test_workers_do_not_outlive_a_server_that_is_killed(
 
 
 def test_workers_that_cannot_start_end_the_server(tmp_path: Path) -> None:
-    flags = ["--workers", "2", "--storage", "postgresql://127.0.0.1:1/maps", "--port", "0"]
+    flags = ["--workers", "2", "--realm-storage", "postgresql://127.0.0.1:1/maps", "--port", "0"]
     ended = naksha("serve", *flags, cwd=tmp_path)
     assert ended.returncode == 69
     assert "first worker did not start" in ended.stderr

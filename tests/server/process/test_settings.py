@@ -34,15 +34,20 @@ def test_flags_beat_the_environment_which_beats_the_file(file: Path) -> None:
     assert read() == ServerSettings()
 
 
+def test_variables_of_other_commands_are_ignored() -> None:
+    clients = {"NAKSHA_STORAGE": "file:x", "NAKSHA_HUB": "http://[::1]:1", "NAKSHA_TOKEN": "x"}
+    assert read(**clients) == ServerSettings()
+
+
 def test_every_kind_of_value_can_be_given_as_text() -> None:
     found = read(
         *("--keys", "secret:a,pem:b", "--keys", "jwks:c", "--anonymous", "--no-token-expiry"),
-        *("--request-seconds", "1.5", "--storage-options", '{"schema": "x_{realm}"}'),
+        *("--request-seconds", "1.5", "--realm-storage-options", '{"schema": "x_{realm}"}'),
     )
     assert found.keys == ("secret:a", "pem:b", "jwks:c")
     assert (found.anonymous, found.token_expiry) == (True, False)
     assert found.request_seconds == 1.5
-    assert found.storage_options == {"schema": "x_{realm}"}
+    assert found.realm_storage_options == {"schema": "x_{realm}"}
     found = read(NAKSHA_ANONYMOUS="yes", NAKSHA_KEYS="secret:a, pem:b", NAKSHA_TOKEN_EXPIRY="false")
     assert (found.anonymous, found.token_expiry) == (True, False)
     assert found.keys == ("secret:a", "pem:b")
@@ -56,7 +61,7 @@ def test_every_kind_of_value_can_be_given_as_text() -> None:
         ([], {"NAKSHA_PORT": "x"}, ["NAKSHA_PORT"]),
         ([], {"NAKSHA_PROT": "1"}, ["NAKSHA_PROT", "did you mean NAKSHA_PORT?"]),
         ([], {"NAKSHA_ANONYMOUS": "perhaps"}, ["NAKSHA_ANONYMOUS"]),
-        (["--storage-options", "{"], {}, ["--storage-options"]),
+        (["--realm-storage-options", "{"], {}, ["--realm-storage-options"]),
         (["--log-format", "xml"], {}, ["--log-format", "xml"]),
         (["--config", "/nowhere.toml"], {}, ["/nowhere.toml", "cannot be read"]),
     ],
@@ -110,28 +115,28 @@ def test_one_process_serves_a_file() -> None:
     with pytest.raises(InvalidArgument, match="storage is in a file"):
         read("--workers", "2", "--catalog", "postgresql:///maps")
     with pytest.raises(InvalidArgument, match="catalog is in a file"):
-        read("--workers", "2", "--storage", "postgresql:///m", "--catalog", "memory:")
-    assert read("--workers", "2", "--storage", "postgresql:///maps").workers == 2
+        read("--workers", "2", "--realm-storage", "postgresql:///m", "--catalog", "memory:")
+    assert read("--workers", "2", "--realm-storage", "postgresql:///maps").workers == 2
 
 
 def test_the_catalog_is_in_the_storage_database_by_default() -> None:
-    assert read("--storage", "postgresql:///maps").catalog_location == "postgresql:///maps"
-    several = read("--storage", "postgresql:///maps_{realm}", "--data", "/d")
+    assert read("--realm-storage", "postgresql:///maps").catalog_location == "postgresql:///maps"
+    several = read("--realm-storage", "postgresql:///maps_{realm}", "--data", "/d")
     assert several.catalog_location == "file:/d/hub.catalog"
     assert read("--data", "/d").catalog_location == "file:/d/hub.catalog"
 
 
 def test_no_two_realms_share_their_features() -> None:
     def schema(realm: str, *flags: str) -> object:
-        settings = read("--storage", "postgresql:///maps", *flags)
+        settings = read("--realm-storage", "postgresql:///maps", *flags)
         return settings.default_storage.for_realm(realm).properties.get("schema")
 
     assert schema("default") is None
     assert schema("a") == "naksha_a"
-    assert schema("a", "--storage-options", '{"schema": "x_{realm}"}') == "x_a"
-    assert schema("default", "--storage-options", '{"schema": "x_{realm}"}') == "x_default"
+    assert schema("a", "--realm-storage-options", '{"schema": "x_{realm}"}') == "x_a"
+    assert schema("default", "--realm-storage-options", '{"schema": "x_{realm}"}') == "x_default"
     with pytest.raises(InvalidArgument, match="share"):
-        schema("a", "--storage-options", '{"schema": "x"}')
+        schema("a", "--realm-storage-options", '{"schema": "x"}')
 
 
 def test_the_guide_documents_every_setting() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sqlite3
 from collections import Counter, defaultdict
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -26,10 +27,12 @@ from naksha.model.status_codes import status_codes_of
 from naksha.spark.jobs.frame import SilentProgress
 from naksha.spark.jobs.invariants import READ, CheckedLine, Invariant, checked_batch
 from naksha.spark.jobs.verify import JOB, Verified, Verify, verify
+from naksha.spark.runtime.storage_cache import close
 from naksha.spark.source.options import StorageRef
 from naksha.spi.arrow import COLUMNS
 from naksha.spi.storage import Split, Storage, WriteSession
 from naksha.sqlite import SqliteStorage
+from naksha.testing.fixtures import DatabaseFactory
 from naksha.versioning import Attribution, MergePolicy, branches, rebase
 from naksha.versioning.version_refs import MAIN_BRANCH as MAIN
 from tests.cli.command import naksha as naksha_command
@@ -117,6 +120,26 @@ def test_nothing_is_wrong_with_a_random_history(spark: SparkSession, town: Town)
     # Two of them, one on two bases; and one that has nothing of its own.
     assert (report.complete_since > 0, report.branches) == (True, 3)
     assert (report.states > 60, report.transactions > 20) == (True, True)
+
+
+def test_nothing_is_wrong_with_a_restored_backup(
+    spark: SparkSession, town: Town, tmp_path: Path, database_factory: DatabaseFactory
+) -> None:
+    stirred(town, 21, 10)
+    branched(town, 22, 3)
+    before = checked(spark, town)
+    with ExitStack() as stack:
+        location = f"file:{tmp_path}/restored.naksha"
+        if not town.is_file:
+            location = stack.enter_context(database_factory.fresh())
+        for verb, place in (("backup", town.place.location), ("restore", location)):
+            done = naksha_command(verb, str(tmp_path / "copy"), "--storage", place)
+            assert done.returncode == 0, done.stderr
+        restored = Town(StorageRef(location))
+        stack.callback(close, restored.place)
+        report = checked(spark, restored)
+        assert report == before
+        assert report.violations == {}
 
 
 async def test_a_fork_keeps_the_ids_of_old_states(spark: SparkSession, tmp_path: Path) -> None:

@@ -200,8 +200,8 @@ async def read_log_horizons(reader: RealmReader) -> LogHorizonState:
     head = await reader.fetch(target)
     if head is None or not isinstance(head.value, EntitiesCommit):
         raise StorageCorrupt(
-            f"Pointer {POINTER!r} must lead to a commit, not to object {target.id}; run check and "
-            "repair_head of the catalog's maintenance"
+            f"Pointer {POINTER!r} must lead to a commit, not to object {target.id}; run "
+            "`naksha doctor` and `naksha realm repair`"
         )
     refs = [ref async for ref in entity_refs(index_of(head.value, reader))]
     return _state(await reader.fetch_values(refs))
@@ -218,7 +218,7 @@ def _state(values: Iterable[object]) -> LogHorizonState:
         else:
             raise StorageCorrupt(
                 f"The log of pointer {POINTER!r} has an object that is neither a pin nor a "
-                "horizon; run check and repair_head of the catalog's maintenance"
+                "horizon; run `naksha doctor` and `naksha realm repair`"
             )
     return LogHorizonState(horizons, tuple(pins))
 

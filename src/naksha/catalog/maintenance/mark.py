@@ -101,7 +101,7 @@ class RealmMarker:
         if head is None:
             raise StorageCorrupt(
                 f"Pointer {pointer.name!r} points to object {pointer.target.id}, which is "
-                "missing; run check and repair_head of the catalog's maintenance"
+                "missing; run `naksha doctor` and `naksha realm repair`"
             )
         if isinstance(head.value, Commit):
             await self._mark_log(pointer, head, state)
@@ -141,8 +141,8 @@ class RealmMarker:
         else:
             if seq >= oldest:
                 raise StorageCorrupt(
-                    f"Commit {seq} of pointer {pointer.name!r} is missing; run check and "
-                    "repair_log of the catalog's maintenance"
+                    f"Commit {seq} of pointer {pointer.name!r} is missing; run "
+                    "`naksha doctor` and `naksha realm repair`"
                 )
         self.horizons[pointer.name] = LogHorizon(
             pointer=pointer.name, created=pointer.created, seq=seq + 1

@@ -26,20 +26,20 @@ class PartitioningWatch:
         self._hub = hub
         self._pause_seconds = pause_seconds
         self._tasks: dict[Storage, asyncio.Task[None]] = {}
-        self._looker: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Start watching."""
-        self._looker = asyncio.create_task(self._look_for_ever(), name="naksha-partitionings")
+        self._task = asyncio.create_task(self._watch_all(), name="naksha-partitionings")
 
     async def close(self) -> None:
         """Stop all tasks."""
-        if self._looker is not None:
-            self._looker.cancel()
-            await asyncio.gather(self._looker, return_exceptions=True)
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
         await self._stop(list(self._tasks))
 
-    async def _look_for_ever(self) -> None:
+    async def _watch_all(self) -> None:
         while True:
             opened = {storage for _, storage in self._hub.storages.opened()}
             await self._stop([storage for storage in self._tasks if storage not in opened])

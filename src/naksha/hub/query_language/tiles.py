@@ -21,7 +21,7 @@ import shapely
 
 from naksha.model.errors import InvalidArgument
 from naksha.model.geo.dateline import bounded_geometry
-from naksha.model.limits import TILE_LEVEL_MAX, TILE_MARGIN_PIXELS_MAX
+from naksha.model.limits import TILE_LEVEL_MAX
 from naksha.model.query import Bbox
 
 TILE_PIXELS: Final = 256
@@ -158,17 +158,6 @@ def split_suffix(tile_id: str) -> tuple[str, TileFormat | None]:
             field="tileId",
         )
     return name, _FORMATS[suffix]
-
-
-def check_margin(margin_pixels: int) -> int:
-    """Check a tile margin in pixels."""
-    if not 0 <= margin_pixels <= TILE_MARGIN_PIXELS_MAX:
-        raise InvalidArgument(
-            f'Parameter "margin" is {margin_pixels}; it must be in 0..{TILE_MARGIN_PIXELS_MAX} '
-            "pixels",
-            field="margin",
-        )
-    return margin_pixels
 
 
 def level_of_box(box: Bbox) -> int:

@@ -203,9 +203,7 @@ class OpenStorages:
 
     def _absolute(self, location: str) -> str:
         """Make a file location absolute, relative to the hub's directory of files."""
-        if self._files is None or STORAGES.scheme_of(location) != FILE:
-            return location
-        return f"{FILE}:{quote(str(self._files / path_of(location)))}"
+        return location if self._files is None else absolute_location(location, self._files)
 
     def _use(self, user: StorageUser, key: bytes, opened: _PooledStorage) -> None:
         if self._keys.get(user) == key:
@@ -231,6 +229,13 @@ class OpenStorages:
             task = asyncio.create_task(_closed(opened))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
+
+
+def absolute_location(location: str, files: Path) -> str:
+    """Make a file location absolute, relative to a directory; others are returned unchanged."""
+    if STORAGES.scheme_of(location) != FILE:
+        return location
+    return f"{FILE}:{quote(str(files / path_of(location)))}"
 
 
 async def _closed(opened: _PooledStorage) -> None:

@@ -20,10 +20,8 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-import msgspec
 import shapely
 
-from naksha.model.feature_problems import readable_id
 from naksha.model.geo.geometry_rules import geometry_problem
 
 Feature = Mapping[str, Any]
@@ -44,34 +42,11 @@ class DatelineChange(StrEnum):
     SPLIT = "split"
 
 
-class DatelineAdjustment(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Report about one changed feature, for the client that wrote it."""
-
-    position: int
-    change: DatelineChange
-    id: str | None = None
-
-
 class BoundedGeometry(NamedTuple):
     """A geometry within ±180, and how it was changed, if at all."""
 
     geometry: Geometry
     change: DatelineChange | None
-
-
-def bounded_features(features: Sequence[Feature]) -> tuple[list[Feature], list[DatelineAdjustment]]:
-    """Return the features with all geometries within ±180, and a report of the changed ones."""
-    mended: list[Feature] = [*features]
-    adjustments = []
-    for position, feature in enumerate(features):
-        geometry = feature.get("geometry")
-        if geometry is None:
-            continue
-        fixed, change = bounded_geometry(geometry)
-        if change is not None:
-            mended[position] = {**feature, "geometry": fixed}
-            adjustments.append(DatelineAdjustment(position, change, readable_id(feature.get("id"))))
-    return mended, adjustments
 
 
 def bounded_geometry(geometry: Geometry, *, shortest: bool = False) -> BoundedGeometry:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final, Self
 
 from naksha.psql.catalog.pool import POOL_MAX, CatalogPool
 from naksha.psql.catalog.setup import set_up
 from naksha.psql.catalog.sql import statements
+from naksha.psql.maintenance import backup
+from naksha.psql.maintenance.diagnosis import diagnose
 from naksha.spi.catalog import (
     ObjectKey,
     ObjectRow,
@@ -17,6 +20,7 @@ from naksha.spi.catalog import (
     ScannedPointer,
     by_key,
 )
+from naksha.spi.diagnosis import DiagnosisLoad, DiagnosisResult
 from naksha.spi.support.batches import batches, name_range
 
 SCHEMA: Final = "naksha_catalog"
@@ -63,6 +67,32 @@ class PsqlCatalog:
         settings = await set_up(location, schema)
         pool = await CatalogPool.open(location, settings, pool_max=pool_max, call_s=call_s)
         return cls(pool, statements(schema))
+
+    @classmethod
+    async def back_up(cls, location: str, file: Path, *, schema: str = SCHEMA) -> None:
+        """See `naksha.spi.backups`."""
+
+        async def nothing(_: object) -> None:
+            """Count nothing: a catalog has no features."""
+
+        await backup.dump_schema(location, schema, file, nothing)
+
+    @classmethod
+    async def check_empty(cls, location: str, *, schema: str = SCHEMA) -> None:
+        """See `naksha.spi.backups`."""
+        await backup.check_empty(location, schema)
+
+    @classmethod
+    async def restore(cls, location: str, file: Path, *, schema: str = SCHEMA) -> None:
+        """See `naksha.spi.backups`."""
+        await backup.restore_schema(location, schema, file)
+
+    @classmethod
+    async def diagnose(
+        cls, location: str, load: DiagnosisLoad, *, schema: str = SCHEMA
+    ) -> list[DiagnosisResult]:
+        """See `naksha.spi.diagnosis`."""
+        return await diagnose(location, schema, load, postgis=False)
 
     async def close(self) -> None:
         await self._pool.close()

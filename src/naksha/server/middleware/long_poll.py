@@ -36,11 +36,6 @@ class LongPolls:
         """The number of waiting requests."""
         return self._of.total()
 
-    @property
-    def is_ending(self) -> bool:
-        """Whether the server is shutting down, so that no request should wait any more."""
-        return self._end.is_set()
-
     def end(self) -> None:
         """Wake all waiting requests: the server is shutting down."""
         self._end.set()

@@ -1,7 +1,8 @@
-"""Lock files: data in files is served by one server only, which holds a lock beside them.
+"""Lock files: data in files is served by one hub only, which holds a lock beside them.
 
 The kernel releases the lock when the process ends, however it ends, so no cleanup is needed. The
 lock is on a file of its own: closing any handle of a database file would release SQLite's locks.
+The file names the process and, once it listens, the address of the hub.
 """
 
 from __future__ import annotations
@@ -18,20 +19,57 @@ from naksha.server.process.settings import ServerSettings
 from naksha.spi.locations import CATALOGS, FILE, STORAGES, path_of
 
 _SUFFIX: Final = ".lock"
+_PARENTS_MAX: Final = 3
+"""Directories above a file in which its lock may be: realms may have directories of their own."""
+FOR_SERVERS: Final = (
+    "and files can be served by one server only. Stop it, choose another directory with --data, or "
+    "keep everything in PostgreSQL (--realm-storage postgresql://…), which any number of servers "
+    "can share"
+)
+FOR_CATALOGS: Final = "and files belong to one process. Stop it first"
+FOR_VERBS: Final = "and files belong to one process. Use the hub with --hub {url}, or stop it first"
+
+
+class FileLocks:
+    """The locks that a process holds."""
+
+    def __init__(self, files: list[IO[str]]) -> None:
+        self._files = files
+
+    def announce(self, url: str) -> None:
+        """Write the address of the hub, for the messages of other processes."""
+        for file in self._files:
+            file.write(f"{url}\n")
+            file.flush()
 
 
 @contextmanager
-def files_locked(settings: ServerSettings) -> Iterator[None]:
+def files_locked(settings: ServerSettings, remedy: str = FOR_SERVERS) -> Iterator[FileLocks]:
     """Hold the locks on the files of this server for the block.
 
     Raises:
-        Unavailable: Another server holds a lock.
+        Unavailable: Another process holds a lock; the message ends with the remedy.
         InvalidArgument: A lock file cannot be created.
     """
     with ExitStack() as held:
-        for path in lock_files(settings):
-            held.enter_context(_locked(path))
-        yield
+        yield FileLocks(
+            [held.enter_context(_locked(path, remedy)) for path in lock_files(settings)]
+        )
+
+
+def check_not_served(location: str) -> None:
+    """Raise Unavailable if the location is a file that a hub serves; the message names the hub."""
+    if STORAGES.scheme_of(location) != FILE:
+        return
+    path = path_of(location).absolute()
+    for parent in list(path.parents)[:_PARENTS_MAX]:
+        for lock in parent.glob(f"*{_SUFFIX}"):
+            if str(path).startswith(str(lock).removesuffix(_SUFFIX)):
+                with lock.open("r") as file:
+                    try:
+                        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                    except BlockingIOError:
+                        raise _taken(lock, file, FOR_VERBS) from None
 
 
 def lock_files(settings: ServerSettings) -> list[Path]:
@@ -47,7 +85,7 @@ def lock_files(settings: ServerSettings) -> list[Path]:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _locked(path: Path, remedy: str) -> Iterator[IO[str]]:
     try:
         # Not inherited by child processes; private to the user, like the files beside it.
         number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -60,19 +98,19 @@ def _locked(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise _taken(path, file) from None
+            raise _taken(path, file, remedy) from None
         file.truncate()
         file.write(f"{os.getpid()}\n")
         file.flush()
-        yield
+        yield file
 
 
-def _taken(path: Path, file: IO[str]) -> Unavailable:
-    holder = file.read(32).strip()
-    owner = f"Another server (process {holder})" if holder.isdigit() else "Another server"
+def _taken(path: Path, file: IO[str], remedy: str) -> Unavailable:
+    process, _, url = file.read(1024).strip().partition("\n")
+    who = f"The hub at {url}" if url else "Another command or server"
+    if process.isdigit():
+        who = f"{who} (process {process})"
     return Unavailable(
-        f"{owner} is using the files in {str(path.parent)!r}, and files can be served by one "
-        "server only. Stop it, choose another directory with --data, or keep everything in "
-        "PostgreSQL (--storage postgresql://…), which any number of servers can share",
+        f"{who} is using the files in {str(path.parent)!r}, {remedy.format(url=url or 'URL')}",
         field="data",
     )

@@ -16,6 +16,7 @@ from naksha.server.process.lock_file import files_locked
 from naksha.server.process.logs import set_up_logs
 from naksha.server.process.settings import ServerSettings
 from naksha.server.process.settings_sources import read_settings
+from naksha.spi.extras import missing_extra
 from naksha.spi.locations import redacted
 
 _METRICS: Final = "PROMETHEUS_MULTIPROC_DIR"
@@ -26,12 +27,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run `python -m naksha.server` and return the exit code."""
     try:
         serve(sys.argv[1:] if arguments is None else arguments, program="python -m naksha.server")
+    except ImportError as error:
+        missing = missing_extra(error)
+        if missing is None:
+            raise
+        return _failed(missing)
     except NakshaError as error:
-        sys.stderr.write(f"naksha: {error}\n")
-        return status_codes_of(error).exit_code
+        return _failed(error)
     except KeyboardInterrupt:  # before the server was ready
         return EXIT_INTERRUPTED
     return 0
+
+
+def _failed(error: NakshaError) -> int:
+    sys.stderr.write(f"naksha: {error}\n")
+    return status_codes_of(error).exit_code
 
 
 def serve(arguments: Sequence[str], *, program: str) -> None:
@@ -46,8 +56,9 @@ def serve(arguments: Sequence[str], *, program: str) -> None:
     settings = read_settings(arguments, os.environ, program=program)
     set_up_logs(settings)
     make_data_directory(settings)
-    with files_locked(settings), _listening(settings) as listening:
+    with files_locked(settings) as locks, _listening(settings) as listening:
         port = listening.getsockname()[1]
+        locks.announce(_url(settings, port))
 
         def on_ready() -> None:
             sys.stdout.write(greeting(settings, port))
@@ -70,8 +81,7 @@ def serve(arguments: Sequence[str], *, program: str) -> None:
 
 def greeting(settings: ServerSettings, port: int) -> str:
     """Return the start-up message: addresses, and commands to try."""
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    url = f"http://{host}:{port}"
+    url = _url(settings, port)
     needs_token = bool(settings.keys) and not settings.anonymous
     token = ' -H "Authorization: Bearer $TOKEN"' if needs_token else ""
     minting = _minting(settings) if needs_token else ""
@@ -94,6 +104,11 @@ Try, in another terminal:
 """
 
 
+def _url(settings: ServerSettings, port: int) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{port}"
+
+
 def _minting(settings: ServerSettings) -> str:
     """Return the command that mints a token, if one of the keys can certainly sign one."""
     key = next((key for key in settings.keys if key.startswith("secret:")), None)
@@ -101,15 +116,15 @@ def _minting(settings: ServerSettings) -> str:
 
 
 def _places(settings: ServerSettings) -> str:
-    if not settings.storage and not settings.catalog:
+    if not settings.realm_storage and not settings.catalog:
         return f"  with all data in {settings.data_directory}"
-    storage = settings.storage_location if settings.storage else str(settings.data_directory)
+    storage = settings.storage_location if settings.realm_storage else str(settings.data_directory)
     return f"  features in {redacted(storage)}\n  catalog in  {redacted(settings.catalog_location)}"
 
 
 def make_data_directory(settings: ServerSettings) -> None:
     """Create the data directory, readable by its owner only."""
-    if settings.storage and settings.catalog:
+    if settings.realm_storage and settings.catalog:
         return
     try:
         settings.data_directory.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from naksha.hub.config.objects import StorageObject
 from naksha.hub.config.realm_setup import DEFAULT_REALM, DEFAULT_STORAGE
 from naksha.hub.hub import Hub
 from naksha.hub.pipeline.pipeline import Observe, ignore_event
-from naksha.model.errors import NakshaError
+from naksha.model.errors import NakshaError, RealmInactive
 from naksha.server.process.settings import ServerSettings
 from naksha.spi.locations import redacted
 
@@ -37,15 +37,19 @@ async def open_hub(settings: ServerSettings, *, observe: Observe = ignore_event)
 
 async def check_default_storage(hub: Hub, settings: ServerSettings) -> None:
     """Open the default storage of the default realm, so that a wrong setting fails at start-up."""
-    realm = await hub.realm(DEFAULT_REALM)
+    try:
+        realm = await hub.realm(DEFAULT_REALM)
+    except RealmInactive as error:
+        _log.warning("Only other realms are served: %s", error)
+        return
     thing = await realm.registry.find(StorageObject, DEFAULT_STORAGE)
     if thing is None or not thing.active:
         return
     configured = settings.default_storage.for_realm(DEFAULT_REALM)
-    if settings.storage and thing.properties != configured.properties:
+    if settings.realm_storage and thing.properties != configured.properties:
         _log.warning(
-            "Realm %s keeps its features in %s, as configured when it was created; the storage "
-            "setting applies to new realms only",
+            "Realm %s keeps its features in %s, as configured when it was created; the setting "
+            "realm_storage applies to new realms only",
             DEFAULT_REALM,
             redacted(str(thing.properties.get("location"))),
         )

@@ -46,18 +46,18 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     catalog: Annotated[
         str,
         _help(
-            "Location of the hub's configuration. Default: with the storage, if that is a "
-            "database, else the file hub.catalog in the data directory."
+            "Location of the hub's configuration. Default: with the realms' storage, if "
+            "that is a database, else the file hub.catalog in the data directory."
         ),
     ] = ""
-    storage: Annotated[
+    realm_storage: Annotated[
         str,
         _help(
             "Location of the features of new realms; {realm} is replaced by the realm's id. "
             "Default: a file per realm in the data directory."
         ),
     ] = ""
-    storage_options: Annotated[
+    realm_storage_options: Annotated[
         dict[str, Any], _help("Options of that storage, as JSON; {realm} is replaced as above.")
     ] = {}
     allowed_locations: Annotated[
@@ -190,19 +190,20 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
         A relative path starts at the data directory, so that the directory can be moved.
         """
-        if not self.storage:
+        if not self.realm_storage:
             return f"{FILE}:{{realm}}.naksha"
-        if STORAGES.scheme_of(self.storage) == FILE:
-            return f"{FILE}:{path_of(self.storage).absolute()}"
-        return self.storage
+        if STORAGES.scheme_of(self.realm_storage) == FILE:
+            return f"{FILE}:{path_of(self.realm_storage).absolute()}"
+        return self.realm_storage
 
     @property
     def catalog_location(self) -> str:
         """Location of the catalog."""
         if self.catalog:
             return self.catalog
-        if self.storage and _scheme(self.storage) == _PSQL and "{" not in self.storage:
-            return self.storage
+        place = self.realm_storage
+        if place and _scheme(place) == _PSQL and "{" not in place:
+            return self.realm_storage
         return f"{FILE}:{quote(str(self.data_directory / 'hub.catalog'))}"
 
     @property
@@ -235,7 +236,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         """
         others = {} if _scheme(self.storage_location) != _PSQL else {"schema": "naksha_{realm}"}
         return DefaultStorage(
-            location=self.storage_location, options=self.storage_options, options_of_others=others
+            location=self.storage_location,
+            options=self.realm_storage_options,
+            options_of_others=others,
         )
 
     @property
@@ -275,14 +278,14 @@ def check(settings: ServerSettings) -> ServerSettings:
     AllowList(settings.remote_handlers)
     _ = settings.maintenance_schedule
     if settings.workers > 1:
-        for name, location, backends in (
-            ("catalog", settings.catalog_location, CATALOGS),
-            ("storage", settings.storage_location, STORAGES),
+        for name, flag, location, backends in (
+            ("catalog", "--catalog", settings.catalog_location, CATALOGS),
+            ("storage", "--realm-storage", settings.storage_location, STORAGES),
         ):
             if backends.scheme_of(location) in _ONE_PROCESS:
                 raise InvalidArgument(
                     f"The {name} is in a file or in memory, which only one process can serve; use "
-                    f"--workers 1, or a {name} in PostgreSQL (--{name} postgresql://…)",
+                    f"--workers 1, or a {name} in PostgreSQL ({flag} postgresql://…)",
                     field="workers",
                 )
     return settings

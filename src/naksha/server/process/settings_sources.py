@@ -18,6 +18,8 @@ from naksha.model.errors import InvalidArgument
 from naksha.server.process.settings import ServerSettings, check
 
 PREFIX: Final = "NAKSHA_"
+OF_CLIENTS: Final = frozenset({f"{PREFIX}HUB", f"{PREFIX}STORAGE", f"{PREFIX}TOKEN"})
+"""Variables of commands that use a hub or a storage; they are not settings of a server."""
 CONFIG: Final = "config"
 """The setting that locates the file; it cannot be set in the file itself."""
 
@@ -142,6 +144,8 @@ def _from_environment(
     found = {}
     for variable, value in environment.items():
         if not variable.startswith(PREFIX) or variable == PREFIX + CONFIG.upper():
+            continue
+        if variable in OF_CLIENTS:
             continue
         name = variable.removeprefix(PREFIX).lower()
         where = f"environment variable {variable}"

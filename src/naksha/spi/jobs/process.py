@@ -196,7 +196,7 @@ async def described_jobs() -> list[JobKind]:
     except (TimeoutError, msgspec.DecodeError) as error:
         raise NotSupported(
             "Jobs cannot be run here: the job process could not be started; install Spark "
-            "(pip install naksha[spark]) and Java",
+            "(pip install 'naksha[spark]') and Java",
             field="job",
         ) from error
     finally:

@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final, Self
 
 from naksha.spi.catalog import (
@@ -17,11 +18,14 @@ from naksha.spi.catalog import (
     ScannedObject,
     ScannedPointer,
 )
+from naksha.spi.diagnosis import DiagnosisLoad, DiagnosisResult
 from naksha.spi.locations import CATALOGS, path_of
 from naksha.spi.support.batches import batches, name_range
-from naksha.sqlite.catalog.file import open_file
+from naksha.sqlite.catalog.file import APPLICATION_ID, open_file
 from naksha.sqlite.catalog.sql import sql
 from naksha.sqlite.catalog.threads import CatalogReaders, CatalogWriter, Work
+from naksha.sqlite.maintenance.backup import check_new, copy_file, restore_file
+from naksha.sqlite.maintenance.diagnosis import diagnose_file
 
 BUSY_S: Final = 10.0
 """How long a writer waits for the write lock of another process."""
@@ -58,6 +62,27 @@ class SqliteCatalog:
         path = path_of(location, CATALOGS.noun).absolute()
         connection = await asyncio.to_thread(open_file, path, busy_s)
         return cls(CatalogWriter(connection, busy_s), CatalogReaders(path, busy_s))
+
+    @classmethod
+    async def back_up(cls, location: str, file: Path) -> None:
+        """See `naksha.spi.backups`."""
+        await asyncio.to_thread(copy_file, path_of(location, CATALOGS.noun), file)
+
+    @classmethod
+    async def check_empty(cls, location: str) -> None:
+        """See `naksha.spi.backups`."""
+        await asyncio.to_thread(check_new, path_of(location, CATALOGS.noun))
+
+    @classmethod
+    async def restore(cls, location: str, file: Path) -> None:
+        """See `naksha.spi.backups`."""
+        await asyncio.to_thread(restore_file, file, path_of(location, CATALOGS.noun))
+
+    @classmethod
+    async def diagnose(cls, location: str, _: DiagnosisLoad) -> list[DiagnosisResult]:
+        """See `naksha.spi.diagnosis`."""
+        path = path_of(location, CATALOGS.noun)
+        return await asyncio.to_thread(diagnose_file, path, APPLICATION_ID)
 
     async def close(self) -> None:
         await self._readers.close()

@@ -108,7 +108,8 @@ class HubServer:
 
     def _started(self) -> Process:
         arguments = [
-            *("--port", str(self.port), "--catalog", self._catalog, "--storage", self._storage),
+            *("--port", str(self.port), "--catalog", self._catalog),
+            *("--realm-storage", self._storage),
             *self._arguments,
         ]
         environment = {**os.environ, **self._environment}

@@ -1,0 +1,1 @@
+"""Verbs that keep an installation alive: status, diagnosis, maintenance, backup and restore."""

@@ -1,0 +1,146 @@
+"""Registration of operators' verbs: their common options, output and errors in one place."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple
+
+import msgspec
+import typer
+
+from naksha.cli.hub_client import HubClient, HubTarget, connected
+from naksha.cli.output import Progress, print_object, print_table, running
+from naksha.model.errors import InvalidArgument
+
+_AS_JSON: Final = {
+    "as_json": (Annotated[bool, typer.Option("--json", help="Print one JSON document.")], False)
+}
+_OF_CATALOG: Final = {
+    name: (
+        Annotated[str | None, typer.Option(f"--{name.replace('_', '-')}", help=help_text)],
+        None,
+    )
+    for name, help_text in (
+        ("config", "Configuration file of the hub, as of naksha serve."),
+        ("data", "Data directory of the hub. [naksha-data]"),
+        ("catalog", "Location of the hub's catalog."),
+        ("realm_storage", "Location of the features of new realms."),
+        ("realm_storage_options", "Options of that storage, as JSON."),
+    )
+}
+_OF_HUB: Final = {
+    "hub": (
+        Annotated[
+            str | None,
+            typer.Option(
+                envvar="NAKSHA_HUB",
+                help="Address of a running hub; NAKSHA_TOKEN has the token. Default: the catalog "
+                "of a hub that does not run, or that is in a database.",
+            ),
+        ],
+        None,
+    ),
+    "realm": (
+        Annotated[str | None, typer.Option(help="Realm, without --hub. [default]")],
+        None,
+    ),
+}
+Options = Mapping[str, tuple[Any, Any]]
+
+
+class Verb(NamedTuple):
+    """A verb that runs: where its hub is, how it prints, and its progress."""
+
+    target: HubTarget
+    as_json: bool
+    progress: Progress
+
+    @contextmanager
+    def connected(self) -> Iterator[HubClient]:
+        """Return the client of the hub for the block."""
+        with connected(self.target) as client:
+            yield client
+
+    @property
+    def arguments(self) -> Sequence[str]:
+        """Flags that find the hub's catalog."""
+        return self.target.arguments
+
+    def print_table(self, rows: Sequence[Sequence[Any]], *columns: str) -> None:
+        """Print rows in the form that was requested."""
+        print_table(rows, columns, as_json=self.as_json)
+
+    def print_object(self, value: Mapping[str, Any]) -> None:
+        """Print an object in the form that was requested."""
+        print_object(value, as_json=self.as_json)
+
+
+def hub_verb(group: typer.Typer, name: str) -> Callable[[Callable[..., None]], Any]:
+    """Register a verb of a hub, running or not: a function of a `Verb` and its own parameters."""
+    return _registered(group, name, {**_OF_HUB, **_OF_CATALOG, **_AS_JSON})
+
+
+def catalog_verb(group: typer.Typer, name: str) -> Callable[[Callable[..., None]], Any]:
+    """Register a verb that opens the catalog of a hub."""
+    return _registered(group, name, {**_OF_CATALOG, **_AS_JSON})
+
+
+def json_argument(text: str, field: str) -> Any:
+    """Parse an argument: JSON, or @FILE to read it from a file."""
+    if text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InvalidArgument(f"{text[1:]!r} cannot be read: {error}", field=field) from error
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise InvalidArgument(f"{text!r:.80} is not valid JSON: {error}", field=field) from None
+
+
+def _registered(
+    group: typer.Typer, name: str, common: Options
+) -> Callable[[Callable[..., None]], Any]:
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        signature = inspect.signature(function, eval_str=True)
+        own = list(signature.parameters.values())[1:]
+        program = f"naksha {group.info.name or ''} {name}".replace("  ", " ")
+
+        def run(**options: Any) -> None:
+            target = HubTarget(
+                options.pop("hub", None), options.pop("realm", None), _flags(options), program
+            )
+            as_json = options.pop("as_json")
+            with running(program, as_json=as_json) as progress:
+                function(Verb(target, as_json, progress), **options)
+
+        shared = [
+            inspect.Parameter(
+                key, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+            )
+            for key, (annotation, default) in common.items()
+        ]
+        parameters = [
+            *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own),
+            *shared,
+        ]
+        run.__doc__ = function.__doc__
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        group.command(name)(run)
+        return function
+
+    return register
+
+
+def _flags(options: dict[str, Any]) -> list[str]:
+    """Take the settings of the hub out of the options, as flags of `naksha serve`."""
+    found = []
+    for name in _OF_CATALOG:
+        value = options.pop(name, None)
+        if value is not None:
+            found.append(f"--{name.replace('_', '-')}={value}")
+    return found

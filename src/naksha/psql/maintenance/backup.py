@@ -1,0 +1,159 @@
+"""Backup of a schema with pg_dump, in the snapshot in which its contents are counted; restore."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, TypeVar
+from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
+
+from naksha.model.errors import Conflict, NotSupported, Unavailable
+from naksha.psql.connection.driver import Direct
+from naksha.psql.connection.errors import translated
+from naksha.psql.connection.poolers import connect_checked
+from naksha.psql.schema.install import check_installed, search_path
+from naksha.psql.sql import ident, queries, sql
+from naksha.spi.backups import StorageFacts
+from naksha.spi.locations import redacted
+
+T = TypeVar("T")
+_OUTPUT_MAX: Final = 2_000
+"""Characters of a program's output in an error message."""
+
+
+async def back_up_storage(dsn: str, schema: str, file: Path) -> StorageFacts:
+    """Dump the schema of a storage to a new file, and return the facts of the same snapshot."""
+
+    async def facts(connection: Direct) -> StorageFacts:
+        await check_installed(connection, schema, redacted(dsn))
+        path = await search_path(connection, schema)
+        await connection.fetchval(queries()["search_path_set"], path, False)
+        row = await connection.fetchrow(queries()["backup_storage"])
+        assert row is not None
+        id, number, last = row
+        names = [row["id"] for row in await connection.fetch(queries()["backup_collections"])]
+        counts = {
+            name: await connection.fetchval(sql("backup_count", table=ident(name)))
+            for name in names
+        }
+        return StorageFacts(id, number, last, counts)
+
+    return await dump_schema(dsn, schema, file, facts)
+
+
+async def dump_schema(
+    dsn: str, schema: str, file: Path, look: Callable[[Direct], Awaitable[T]]
+) -> T:
+    """Dump a schema to a new file, in the snapshot in which `look` reads it first."""
+    with translated():
+        connection = await connect_checked(dsn)
+        try:
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                await connection.execute(queries()["backup_timeout"])
+                found = await look(connection)
+                snapshot = await connection.fetchval(queries()["backup_snapshot"])
+                os.close(os.open(file, os.O_CREAT | os.O_EXCL, 0o600))
+                await _run(
+                    "pg_dump",
+                    dsn,
+                    *("--format=custom", f"--snapshot={snapshot}", "--no-password"),
+                    *(f"--schema={ident(schema)}", f"--file={file}"),
+                )
+        finally:
+            await connection.close()
+    return found
+
+
+async def check_empty(dsn: str, schema: str) -> None:
+    """Raise Conflict if the database has the schema."""
+    with translated():
+        connection = await connect_checked(dsn)
+        try:
+            await _check_empty(connection, dsn, schema)
+        finally:
+            await connection.close()
+
+
+async def restore_schema(dsn: str, schema: str, file: Path) -> None:
+    """Restore a schema from its dump, in one transaction.
+
+    Objects belong to the role that restores them; privileges of other roles are not restored.
+    """
+    with translated():
+        connection = await connect_checked(dsn)
+        try:
+            await _check_empty(connection, dsn, schema)
+            await connection.execute(queries()["restore_postgis"])
+            await search_path(connection, schema)  # names what is missing
+        finally:
+            await connection.close()
+    await _run(
+        "pg_restore",
+        dsn,
+        *("--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"),
+        *("--no-password", str(file)),
+    )
+
+
+async def _check_empty(connection: Direct, dsn: str, schema: str) -> None:
+    if await connection.fetchval(queries()["restore_schema"], schema):
+        raise Conflict(
+            f"The database {redacted(dsn)!r} has a schema {schema!r}; restore to a location "
+            "without data",
+            field="location",
+        )
+
+
+async def _run(program: str, dsn: str, *arguments: str) -> None:
+    """Run a client program of PostgreSQL.
+
+    Raises:
+        NotSupported: It is not installed.
+        Unavailable: It failed; the message has its output.
+    """
+    found = shutil.which(program)
+    if found is None:
+        raise NotSupported(
+            f"The program {program} is not on the PATH; install the client programs of PostgreSQL "
+            "(Debian: postgresql-client)"
+        )
+    with _without_password(dsn) as address:
+        process = await asyncio.create_subprocess_exec(
+            found,
+            f"--dbname={address}",
+            *arguments,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            _, errors = await process.communicate()
+        except BaseException:
+            process.kill()
+            await process.wait()
+            raise
+    if process.returncode != 0:
+        text = " ".join(errors.decode(errors="replace").split())[:_OUTPUT_MAX]
+        raise Unavailable(f"{program} failed: {text}")
+
+
+@contextmanager
+def _without_password(dsn: str) -> Iterator[str]:
+    """Return the DSN with its password in a private file: arguments are visible to all users."""
+    parts = urlsplit(dsn)
+    if parts.password is None:
+        yield dsn
+        return
+    user, _, host = parts.netloc.rpartition("@")
+    password = unquote(parts.password).replace("\\", "\\\\").replace(":", "\\:")
+    with tempfile.NamedTemporaryFile("w", prefix="naksha-") as file:  # readable by its owner only
+        file.write(f"*:*:*:*:{password}\n")
+        file.flush()
+        query = "&".join(filter(None, (parts.query, urlencode({"passfile": file.name}))))
+        netloc = f"{user.partition(':')[0]}@{host}"
+        yield urlunsplit(parts._replace(netloc=netloc, query=query))

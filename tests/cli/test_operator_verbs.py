@@ -1,0 +1,264 @@
+"""Verbs for a hub: the same on its catalog and on the running hub; the life cycle of realms."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from naksha.catalog.catalog import Tuning
+from naksha.cli import output
+from naksha.cli.main import app
+from naksha.server.process import open_hub
+from naksha.testing.servers.hub_server import HubServer
+from tests.cli.command import naksha
+
+ROADS = '{"id": "roads", "title": "Roads"}'
+Run = Callable[..., Any]
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+def runner_of(*where: str) -> Run:
+    """A function that runs a verb with --json and returns the document, or the error."""
+
+    def run(*arguments: str, code: int = 0) -> Any:
+        ended = invoke(*arguments, *where, "--json")
+        assert ended.exit_code == code, ended.output
+        return json.loads(ended.stderr)["error"] if code else json.loads(ended.stdout)
+
+    return run
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Run:
+    return runner_of("--data", str(tmp_path / "data"))
+
+
+@pytest.fixture(params=["catalog", "hub"])
+def hub(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Run]:
+    """Verbs of a hub that does not run, or of one that runs."""
+    if request.param == "catalog":
+        assert invoke("realm", "create", "maps", "--data", str(tmp_path)).exit_code == 0
+        yield runner_of("--data", str(tmp_path))
+        return
+    with HubServer(tmp_path) as server:
+        yield runner_of("--hub", server.url)
+
+
+def test_spaces_connectors_and_storages(hub: Run, tmp_path: Path) -> None:
+    assert hub("space", "list") == []
+    assert hub("space", "add", ROADS)["id"] == "roads"
+    assert hub("space", "change", "roads", '{"title": "Streets"}')["title"] == "Streets"
+    assert hub("space", "show", "roads")["title"] == "Streets"
+    (listed,) = hub("space", "list")
+    assert (listed["id"], listed["title"]) == ("roads", "Streets")
+    assert hub("space", "add", ROADS, code=7)["code"] == "conflict"
+    assert hub("space", "show", "none", code=4)["code"] == "not_found"
+    assert hub("space", "add", "{", code=2)["code"] == "invalid_argument"
+    file = tmp_path / "connector.json"
+    file.write_text('{"id": "guard", "className": "read-only"}')
+    assert hub("connector", "add", f"@{file}")["className"] == "read-only"
+    assert [one["id"] for one in hub("connector", "list")] == ["guard"]
+    assert hub("connector", "remove", "guard")["id"] == "guard"
+    made = hub("storage", "add", "old", f"file:{tmp_path}/old.naksha", "--title", "Old")
+    assert made["identity"]["id"]
+    assert hub("storage", "show", "old")["title"] == "Old"
+    assert "old" in [one["name"] for one in hub("storage", "list")]
+    hub("storage", "remove", "old")
+    assert (tmp_path / "old.naksha").exists()
+    assert hub("space", "remove", "roads")["id"] == "roads"
+    assert hub("space", "list") == []
+
+
+def test_subscriptions_are_moved_and_reset(hub: Run) -> None:
+    hub("space", "add", ROADS)
+    writer = {"id": "out", "className": "json-lines", "properties": {"path": "out.jsonl"}}
+    hub("connector", "add", json.dumps(writer))
+    body = {"id": "all", "source": {"spaceId": "roads"}, "eventHandlerIds": ["out"]}
+    added = hub("subscription", "add", json.dumps(body))
+    assert added["id"] == "all"
+    assert [one["id"] for one in hub("subscription", "list")] == ["all"]
+    hub("subscription", "change", "all", '{"active": false}')  # a hub would deliver at once
+    reset = hub("subscription", "reset", "all", "beginning")
+    assert (reset["status"]["state"], reset["status"]["version"]) == ("paused", 0)
+    hub("subscription", "change", "all", '{"active": true}')
+    assert "'nobody'" in hub("subscription", "move", "all", "nobody", code=2)["message"]
+    instance = hub("subscription", "move", "all", code=2)["message"].split("instances are ")[1]
+    if instance.startswith("(none)"):  # no hub runs
+        assert hub("subscription", "list")[0]["instance"] is None
+    else:
+        assert hub("subscription", "move", "all", instance.split(" (")[0])["id"] == "all"
+    assert hub("subscription", "remove", "all")["id"] == "all"
+
+
+def test_files_of_a_running_hub_are_left_alone(tmp_path: Path) -> None:
+    with HubServer(tmp_path) as server:
+        files = ("--catalog", f"file:{tmp_path}/hub.catalog")
+        for arguments in (
+            ("space", "list", *files),
+            ("realm", "list", *files),
+            ("storage", "show", f"file:{tmp_path}/default.naksha"),
+            ("storage", "fork", f"file:{tmp_path}/default.naksha"),
+        ):
+            ended = invoke(*arguments)
+            assert ended.exit_code == 69, ended.output
+            assert f"The hub at {server.url} (process " in ended.stderr
+            way_out = "Stop it first" if arguments[0] == "realm" else f"--hub {server.url}"
+            assert way_out in " ".join(ended.stderr.split())
+    assert invoke("storage", "show", f"file:{tmp_path}/default.naksha").exit_code == 0
+
+
+def test_a_hub_is_named_by_its_variable_and_needs_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "key").write_text("k" * 32)
+    token = invoke("token", "ops", "--key", f"secret:{tmp_path}/key").stdout.strip()
+    with HubServer(tmp_path, arguments=["--keys", f"secret:{tmp_path}/key"]) as server:
+        monkeypatch.setenv("NAKSHA_HUB", f"{server.url}/hub/")
+        refused = invoke("space", "list", "--json")
+        assert refused.exit_code == 77
+        assert json.loads(refused.stderr)["error"]["code"] == "unauthorized"
+        monkeypatch.setenv("NAKSHA_TOKEN", token)
+        assert invoke("space", "list", "--json").stdout == "[]\n"
+        combined = invoke("space", "list", "--data", str(tmp_path))
+        assert combined.exit_code == 2
+        assert "cannot be combined with --hub" in " ".join(combined.stderr.split())
+    ended = invoke("space", "list")
+    assert (ended.exit_code, "cannot be reached" in ended.stderr) == (69, True)
+    wrong = invoke("space", "list", "--hub", "localhost:8080")
+    assert wrong.exit_code == 2
+
+
+def test_a_verb_that_takes_long_shows_progress(
+    local: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(output, "SILENT_SECONDS_MAX", 1e6)
+    assert invoke("realm", "create", "maps", "--data", str(tmp_path / "data")).stderr == ""
+    monkeypatch.setattr(output, "SILENT_SECONDS_MAX", 0.0)
+    shown = invoke("backup", str(tmp_path / "copy"), "--data", str(tmp_path / "data"))
+    assert "naksha backup (0 s)" in shown.stderr
+
+
+def test_a_hub_that_does_not_exist_is_not_created(local: Run, tmp_path: Path) -> None:
+    assert local("space", "list", code=4)["code"] == "not_found"
+    assert local("realm", "list", code=4)["code"] == "not_found"
+    assert not (tmp_path / "data").exists()
+
+
+# ---- Realms --------------------------------------------------------------------------------------
+
+
+def statuses(local: Run) -> dict[str, str]:
+    return {one["id"]: one["status"] for one in local("realm", "list")}
+
+
+def test_a_realm_is_deactivated_and_activated(local: Run) -> None:
+    assert local("realm", "create", "maps") == {"id": "maps", "created": True}
+    assert local("realm", "create", "maps") == {"id": "maps", "created": False}
+    local("space", "add", ROADS, "--realm", "maps")
+    assert local("realm", "deactivate", "maps")["status"] == "INACTIVE"
+    assert local("space", "list", "--realm", "maps", code=9)["code"] == "realm_inactive"
+    assert local("realm", "delete", "maps", code=7)["code"] == "conflict"
+    assert local("realm", "activate", "maps")["status"] == "ACTIVE"
+    assert [one["id"] for one in local("space", "list", "--realm", "maps")] == ["roads"]
+    assert local("realm", "purge", "maps", "--yes", code=7)["code"] == "conflict"  # it is ACTIVE
+    local("realm", "deactivate", "maps")
+    assert "quarantine" in local("realm", "purge", "maps", "--yes", code=7)["message"]
+    assert "--yes" in local("realm", "purge", "maps", code=2)["message"]
+    assert statuses(local) == {"default": "ACTIVE", "maps": "INACTIVE"}
+
+
+def test_the_default_realm_can_be_deactivated_and_activated(local: Run) -> None:
+    local("realm", "create", "maps")
+    local("realm", "deactivate", "default")
+    assert statuses(local) == {"default": "INACTIVE", "maps": "ACTIVE"}
+    local("realm", "activate", "default")
+    assert local("space", "list") == []
+
+
+def test_an_export_says_that_it_has_no_features(local: Run, tmp_path: Path) -> None:
+    local("realm", "create", "maps")
+    local("space", "add", ROADS, "--realm", "maps")
+    done = local("realm", "export", "maps", str(tmp_path / "maps.realm"))
+    assert (done["includesFeatures"], done["storages"]) == (False, ["default"])
+    assert done["bytes"] == (tmp_path / "maps.realm").stat().st_size
+    assert local("realm", "export", "maps", str(tmp_path / "maps.realm"), code=2)
+    other = runner_of("--data", str(tmp_path / "other"))
+    made = other("realm", "import", "maps", str(tmp_path / "maps.realm"))
+    assert made == {"id": "maps", "status": "ACTIVE"}
+    assert [one["id"] for one in other("space", "list", "--realm", "maps")] == ["roads"]
+    beside = local("realm", "import", "twin", str(tmp_path / "maps.realm"), code=7)
+    assert "stays INACTIVE" in beside["message"]
+    assert statuses(local)["twin"] == "INACTIVE"
+    assert local("realm", "import", "new", str(tmp_path / "none"), code=4)
+
+
+# ---- Status and maintenance ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["file", pytest.param("database", marks=pytest.mark.postgres)])
+def test_a_storage_is_maintained(
+    place: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    location = f"file:{tmp_path}/town.naksha"
+    if place == "database":
+        location = request.getfixturevalue("database")
+    where = ("--storage", location)
+    assert naksha("demo", *where, "--schema", "naksha").returncode == 0
+    before = runner_of()("status", *where)
+    assert before["lastVersion"] > 5
+    assert before["unpublished"] == 0
+    assert before["collections"] == {"town": -1}
+    assert [one["outcome"] for one in runner_of()("maintain", *where)] == ["done"]
+    assert runner_of()("status", *where)["collections"]["town"] > 10
+    refused = invoke("maintain", *where, "--dry-run")
+    assert (refused.exit_code, "--hub" in refused.stderr) == (3, True)
+
+
+def test_a_catalog_and_its_storages_are_maintained(local: Run, tmp_path: Path) -> None:
+    local("realm", "create", "maps")
+    local("realm", "create", "gone")
+    local("space", "add", ROADS)
+    done = {one["subject"]: one["outcome"] for one in local("maintain")}
+    assert done == dict.fromkeys(
+        ("default/default", "gone/default", "maps/default", "(catalog)"), "done"
+    )
+    found = local("status")
+    assert found["health"]["status"]["result"] == "OK"
+    shown = invoke("status", "--data", str(tmp_path / "data"))
+    assert shown.stdout.startswith("hub: OK\n")
+    (tmp_path / "data" / "gone.naksha").write_bytes(b"not a storage" * 1_000)
+    broken = CliRunner().invoke(app, ["maintain", "--data", str(tmp_path / "data"), "--json"])
+    assert broken.exit_code == 75
+    outcomes = {one["subject"]: one["outcome"] for one in json.loads(broken.stdout)}
+    assert outcomes == {
+        "default/default": "done",
+        "gone/default": "failed",
+        "maps/default": "done",
+        "(catalog)": "done",
+    }
+
+
+def test_a_purged_realm_is_gone_after_maintenance(
+    local: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_hub, "Tuning", partial(Tuning, quarantine_seconds=0))
+    local("realm", "create", "maps")
+    local("realm", "deactivate", "maps")
+    done = local("realm", "purge", "maps", "--yes")
+    assert (done["status"], len(done["storagesKept"])) == ("PURGING", 1)
+    assert local("realm", "activate", "maps", code=7)["code"] == "conflict"
+    for _ in range(2):  # one deletes the rows, the next one finds none
+        local("maintain")
+    assert statuses(local) == {"default": "ACTIVE", "maps": "PURGED"}
+    assert local("realm", "delete", "maps")["deleted"]
+    assert statuses(local) == {"default": "ACTIVE"}
+    assert (tmp_path / "data" / "maps.naksha").exists()
