@@ -24,11 +24,14 @@ import pytest
 
 from naksha.catalog.catalog import Catalog
 from naksha.hub.config.registry import Registry
+from naksha.hub.handlers.stored.storage import StorageHandler
 from naksha.hub.pipeline.handler_registry import handler_class
 from naksha.hub.pipeline.pipeline import Event, Pipeline, Setup
 from naksha.hub.pipeline.requests import WriteFeatures
 from naksha.hub.remote.program import RemoteHost
+from naksha.psql.read.reader import PsqlReader
 from naksha.psql.storage import PsqlStorage
+from naksha.psql.write.session import PsqlSession
 from naksha.server.app import create_app, serving
 from naksha.server.process.settings_sources import settings_from
 from naksha.testing.servers._private_server import free_port
@@ -193,6 +196,96 @@ async def test_parts_of_a_copy_are_resolved_again(
     copied = await hub.client.post(f"{SPACE}/copy", json={"targetSpaceId": "copy"})
     assert copied.json()["inserted"] == COUNT
     assert hub.calls["snapshot"] > COUNT / 5
+
+
+# ---- Versions, tags and branches -----------------------------------------------------------------
+
+
+class LookUps(Counter[str]):
+    """Look-ups in the storage and on branches of it, outside of sessions, with their arguments."""
+
+    def count(self, patch: pytest.MonkeyPatch, name: str) -> None:
+        real: Callable[..., Any] = getattr(PsqlReader, name)
+
+        def counted(reader: PsqlReader, *arguments: Any) -> Any:
+            if IN_REQUEST.get() and not isinstance(reader, PsqlSession):
+                self[f"{name} {arguments}"] += 1
+            return real(reader, *arguments)
+
+        patch.setattr(PsqlReader, name, counted)
+
+
+@pytest.fixture
+async def versioned(hub: HubInProcess) -> HubInProcess:
+    """Four versions: `first` is a tag of version 1, and `edit` a branch of version 2."""
+    for n in (1, 2):
+        (await hub.client.put(f"{SPACE}/features", json=places(n))).raise_for_status()
+    for path, body in (
+        ("/tags", {"id": "first", "version": 1}),
+        ("/branches", {"id": "edit", "baseRef": "2"}),
+    ):
+        (await hub.client.post(f"{SPACE}{path}", json=body)).raise_for_status()
+    changed = await hub.client.put(f"{SPACE}/features?versionRef=edit", json=places(3))
+    changed.raise_for_status()
+    return hub
+
+
+DRY = {"dryRun": True}
+VERSION_REQUESTS: list[tuple[str, Any, int]] = [
+    ("/tags", None, 0),
+    ("/tags/first", None, 0),
+    ("/branches", None, 0),
+    ("/branches/edit", None, 0),
+    ("/branches/edit/conflicts", None, 0),
+    ("/changesets", None, 1),
+    ("/changesets?versionRef=1..3", None, 1),
+    ("/changesets?versionRef=edit", None, 1),
+    ("/changesets?versionRef=edit:2..5", None, 1),
+    ("/changesets?versionRef=first..4", None, 1),
+    ("/changesets?versionRef=first..4&squashed=true", None, 1),
+    ("/changesets/3", None, 1),
+    ("/changesets/statistics", None, 0),
+    ("/changesets/statistics?versionRef=edit", None, 1),
+    ("/history?versionRef=edit", None, 1),
+    ("/history/statistics?versionRef=edit", None, 1),
+    ("/diff?versionRef=1..3", None, 1),
+    ("/diff?versionRef=edit", None, 1),
+    ("/diff?versionRef=edit:1..4", None, 1),
+    ("/diff?versionRef=first&other=edit", None, 2),
+    ("/diff?versionRef=edit:3&other=edit", None, 2),
+    ("/features/p1/history", None, 1),
+    ("/features/p1/history?versionRef=edit", None, 1),
+    ("/features/p1/history?versionRef=first..3", None, 1),
+    ("/features/p1?versionRef=edit", None, 1),
+    ("/statistics?versionRef=edit", None, 1),
+    ("/changes?since=1", None, 0),
+    ("/rollback", {"versionRef": "first", **DRY}, 2),
+    ("/rollback", {"versionRef": "edit:3", "branch": "edit", **DRY}, 2),
+    ("/revert", {"version": 3, **DRY}, 2),
+    ("/revert", {"version": "edit:5", "branch": "edit", **DRY}, 2),
+]
+
+
+@pytest.mark.filterwarnings("ignore:deprecated:DeprecationWarning")
+@pytest.mark.parametrize(("path", "body", "references"), VERSION_REQUESTS)
+async def test_a_request_about_versions_looks_everything_up_once(
+    versioned: HubInProcess,
+    monkeypatch: pytest.MonkeyPatch,
+    path: str,
+    body: Any,
+    references: int,
+) -> None:
+    method, url = "GET" if body is None else "POST", f"{SPACE}{path}"
+    (await versioned.client.request(method, url, json=body)).raise_for_status()
+    look_ups = LookUps()
+    for name in ("stored_object", "stored_objects", "resolve", "collection"):
+        look_ups.count(monkeypatch, name)
+    versioned.count(monkeypatch, StorageHandler, "target")
+    versioned.calls.clear()
+    (await versioned.client.request(method, url, json=body)).raise_for_status()
+    expected = {"realm": 1, "snapshot": 1, "run": 1, "target": 1, "_split_branch": references}
+    assert versioned.calls == {name: n for name, n in expected.items() if n}
+    assert {asked: n for asked, n in look_ups.items() if n > 1} == {}
 
 
 # ---- Parsing -------------------------------------------------------------------------------------

@@ -15,10 +15,11 @@ from naksha.versioning.records import (
     Branch,
     BranchEpoch,
     NameScope,
+    StoredRecord,
     Tag,
     all_records,
-    branch_of,
     find_record,
+    no_branch,
 )
 from naksha.versioning.version_refs import (
     MAIN_BRANCH,
@@ -98,10 +99,7 @@ class Place:
 
 async def line_of(storage: Storage, name: str, scope: NameScope = STORAGE) -> Line:
     """Return the line of main or of a branch."""
-    if name == MAIN_BRANCH:
-        return line_on(storage, name, MAIN_LAYERS)
-    branch, _ = await branch_of(storage, scope, name)
-    return line_of_branch(storage, branch)
+    return await RefResolver(storage, scope).line(name)
 
 
 def line_of_branch(storage: Storage, branch: Branch, epoch: BranchEpoch | None = None) -> Line:
@@ -146,13 +144,7 @@ def line_on(
 
 async def place_of(storage: Storage, ref: Ref | str, scope: NameScope = STORAGE) -> Place:
     """Return the single version that a reference selects."""
-    parsed = parse_ref(ref) if isinstance(ref, str) else ref
-    if not isinstance(parsed, SingleRef):
-        given = f"the range {ref!r:.64}" if isinstance(ref, str) else "a range"
-        raise InvalidArgument(
-            f"A reference to one version is required, not {given}", field="versionRef"
-        )
-    return await _place(storage, parsed.branch, parsed.point, scope)
+    return await RefResolver(storage, scope).place(ref)
 
 
 async def range_of(
@@ -162,19 +154,7 @@ async def range_of(
 
     A single version selects the changes that it made itself.
     """
-    parsed = parse_ref(ref) if isinstance(ref, str) else ref
-    if isinstance(parsed, RangeRef):
-        return (
-            await _place(storage, parsed.branch, parsed.first, scope),
-            await _place(storage, parsed.branch, parsed.last, scope),
-        )
-    if isinstance(parsed, SingleRef):
-        last = await _place(storage, parsed.branch, parsed.point, scope)
-        if last.version.seq_number == 0:
-            return last, last
-        return await place_before(last), last
-    line = await line_of(storage, parsed.branch, scope)
-    return await at(line, AtSeq(0)), await at(line, HEAD)
+    return await RefResolver(storage, scope).range(ref)
 
 
 async def place_before(place: Place) -> Place:
@@ -187,7 +167,10 @@ async def place_before(place: Place) -> Place:
 
 async def at(line: Line, selector: VersionSelector) -> Place:
     """Return a version on a line."""
-    version = await line.reader.resolve(selector)
+    return _place_at(line, selector, await line.reader.resolve(selector))
+
+
+def _place_at(line: Line, selector: VersionSelector, version: Version) -> Place:
     fixed = HEAD if isinstance(selector, Head) else AtSeq(version.seq_number)
     return Place(line, version, fixed)
 
@@ -212,52 +195,6 @@ async def check_protectable(place: Place, scope: NameScope) -> None:
             await place.storage.resolve(AtSeq(place.version.seq_number), info.id)
 
 
-async def _place(storage: Storage, branch: str, point: Point, scope: NameScope) -> Place:
-    if isinstance(point, NamedRef):
-        return await _named(storage, branch, point.name, scope)
-    selector = AtTxn(await _txn_of(storage, point)) if isinstance(point, UuidRef) else point
-    if branch == MAIN_BRANCH:
-        return await at(await line_of(storage, branch), selector)
-    record, _ = await branch_of(storage, scope, branch)
-    if isinstance(selector, Head):
-        return await at(line_of_branch(storage, record), HEAD)
-    version = await storage.resolve(selector)
-    line = await _line_at(storage, record, version.txn)
-    return Place(line, version, AtSeq(version.seq_number))
-
-
-async def _named(storage: Storage, branch: str, name: str, scope: NameScope) -> Place:
-    known = await find_record(storage, scope, name)
-    if known is None:
-        raise NotFound(f"Tag or branch {name!r} does not exist", field="versionRef")
-    if isinstance(known.record, Branch):
-        if branch != MAIN_BRANCH:
-            raise InvalidArgument(
-                f"{name!r} is a branch and cannot follow another branch name; use {name!r} alone, "
-                "or with a version after it",
-                field="versionRef",
-            )
-        return await at(line_of_branch(storage, known.record), HEAD)
-    tagged = await place_of_tag(storage, known.record)
-    if branch != MAIN_BRANCH:
-        await _check_on(tagged, known.record, branch, scope)
-    return tagged
-
-
-async def _check_on(tagged: Place, tag: Tag, branch: str, scope: NameScope) -> None:
-    """Reject a tag of another branch whose version is not part of this one.
-
-    The version with the same number has different contents on this branch.
-    """
-    here = await _place(tagged.line.root, branch, AtSeq(tag.version.seq_number), scope)
-    if visible_txns(here) != visible_txns(tagged):
-        raise InvalidArgument(
-            f"Tag {tag.name!r} is a version of {tag.branch!r} that is not part of {branch!r}; use"
-            f" '{MAIN_BRANCH}:{tag.name}' to refer to it",
-            field="versionRef",
-        )
-
-
 def visible_txns(place: Place) -> list[tuple[int, int]]:
     """Return (overlay, last visible transaction) of each layer, main first.
 
@@ -273,18 +210,133 @@ def visible_txns(place: Place) -> list[tuple[int, int]]:
     return found
 
 
+def line_of_tag(storage: Storage, tag: Tag) -> Line:
+    """Return the branch of a tag as it was then."""
+    return line_on(storage, tag.branch, tag.layers, number=tag.branch_number)
+
+
 async def place_of_tag(storage: Storage, tag: Tag) -> Place:
     """Return the version that a tag names, on the branch as it was then."""
-    line = line_on(storage, tag.branch, tag.layers, number=tag.branch_number)
-    return await at(line, AtSeq(tag.version.seq_number))
+    return await at(line_of_tag(storage, tag), AtSeq(tag.version.seq_number))
 
 
-async def _txn_of(storage: Storage, point: UuidRef) -> int:
-    found = Uuid.parse(point.uuid)
-    if found.type == TYPE_TRANSACTION:
-        return storage.identity.txn_of(point.uuid)
-    if not storage.identity.knows(found):
-        raise VersionNotFound(
-            f"The id {point.uuid} belongs to another storage; use an id of this storage"
+class RefResolver:
+    """Resolves references to versions of a storage, and looks up each name and version once.
+
+    Use it for one call: names and HEAD move.
+    """
+
+    def __init__(self, storage: Storage, scope: NameScope = STORAGE) -> None:
+        self._storage = storage
+        self._scope = scope
+        self._records: dict[str, StoredRecord | None] = {}
+        self._versions: dict[VersionSelector, Version] = {}
+
+    async def record(self, name: str) -> Tag | Branch | None:
+        """Return the tag or branch with this name."""
+        if name not in self._records:
+            self._records[name] = await find_record(self._storage, self._scope, name)
+        known = self._records[name]
+        return None if known is None else known.record
+
+    async def branch(self, name: str) -> Branch:
+        """Return the branch with this name, else raise NotFound."""
+        record = await self.record(name)
+        if not isinstance(record, Branch):
+            raise no_branch(name)
+        return record
+
+    async def version(self, selector: VersionSelector) -> Version:
+        """Return the version of a selector; the last published one for HEAD."""
+        if selector not in self._versions:
+            version = await self._storage.resolve(selector)
+            self._versions[selector] = self._versions[AtSeq(version.seq_number)] = version
+        return self._versions[selector]
+
+    async def line(self, name: str) -> Line:
+        """Return the line of main or of a branch."""
+        if name == MAIN_BRANCH:
+            return line_on(self._storage, name, MAIN_LAYERS)
+        return line_of_branch(self._storage, await self.branch(name))
+
+    async def place(self, ref: Ref | str) -> Place:
+        """Return the single version that a reference selects."""
+        parsed = parse_ref(ref) if isinstance(ref, str) else ref
+        if not isinstance(parsed, SingleRef):
+            given = f"the range {ref!r:.64}" if isinstance(ref, str) else "a range"
+            raise InvalidArgument(
+                f"A reference to one version is required, not {given}", field="versionRef"
+            )
+        return await self._place(parsed.branch, parsed.point)
+
+    async def range(self, ref: Ref | str) -> tuple[Place, Place]:
+        """Return the two versions that enclose the changes which a reference selects."""
+        parsed = parse_ref(ref) if isinstance(ref, str) else ref
+        if isinstance(parsed, RangeRef):
+            return (
+                await self._place(parsed.branch, parsed.first),
+                await self._place(parsed.branch, parsed.last),
+            )
+        if isinstance(parsed, SingleRef):
+            last = await self._place(parsed.branch, parsed.point)
+            if last.version.seq_number == 0:
+                return last, last
+            return await place_before(last), last
+        line = await self.line(parsed.branch)
+        return await self._at(line, AtSeq(0)), await self._at(line, HEAD)
+
+    async def _at(self, line: Line, selector: VersionSelector) -> Place:
+        return _place_at(line, selector, await self.version(selector))
+
+    async def _place(self, branch: str, point: Point) -> Place:
+        if isinstance(point, NamedRef):
+            return await self._named(branch, point.name)
+        selector = AtTxn(await self._txn_of(point)) if isinstance(point, UuidRef) else point
+        line = await self.line(branch)
+        if line.branch is None or isinstance(selector, Head):
+            return await self._at(line, selector)
+        version = await self.version(selector)
+        line = await _line_at(self._storage, line.branch, version.txn)
+        return Place(line, version, AtSeq(version.seq_number))
+
+    async def _named(self, branch: str, name: str) -> Place:
+        record = await self.record(name)
+        if record is None:
+            raise NotFound(f"Tag or branch {name!r} does not exist", field="versionRef")
+        if isinstance(record, Branch):
+            if branch != MAIN_BRANCH:
+                raise InvalidArgument(
+                    f"{name!r} is a branch and cannot follow another branch name; use {name!r} "
+                    "alone, or with a version after it",
+                    field="versionRef",
+                )
+            return await self._at(line_of_branch(self._storage, record), HEAD)
+        tagged = await self._at(
+            line_of_tag(self._storage, record), AtSeq(record.version.seq_number)
         )
-    return (await storage.state(point.uuid)).txn
+        if branch != MAIN_BRANCH:
+            await self._check_on(tagged, record, branch)
+        return tagged
+
+    async def _check_on(self, tagged: Place, tag: Tag, branch: str) -> None:
+        """Reject a tag of another branch whose version is not part of this one.
+
+        The version with the same number has different contents on this branch.
+        """
+        here = await self._place(branch, AtSeq(tag.version.seq_number))
+        if visible_txns(here) != visible_txns(tagged):
+            raise InvalidArgument(
+                f"Tag {tag.name!r} is a version of {tag.branch!r} that is not part of {branch!r};"
+                f" use '{MAIN_BRANCH}:{tag.name}' to refer to it",
+                field="versionRef",
+            )
+
+    async def _txn_of(self, point: UuidRef) -> int:
+        identity, found = self._storage.identity, Uuid.parse(point.uuid)
+        if found.type == TYPE_TRANSACTION:
+            return identity.txn_of(point.uuid)
+        if not identity.knows(found):
+            raise VersionNotFound(
+                f"The id {point.uuid} belongs to another storage; use an id of this storage"
+            )
+        return (await self._storage.state(point.uuid)).txn

@@ -245,9 +245,7 @@ async def branch_of(reader: StorageReader, scope: NameScope, name: str) -> tuple
     """Return the branch with this name and its revision, else raise NotFound."""
     known = await find_record(reader, scope, name)
     if known is None or not isinstance(known.record, Branch):
-        raise NotFound(
-            f"Branch {name!r} does not exist; correct its name, or create it", field="branch"
-        )
+        raise no_branch(name)
     return known.record, known.revision
 
 
@@ -320,6 +318,11 @@ def stored_conflict(kept: StoredObject) -> StoredConflict:
 def _known(kept: StoredObject) -> StoredRecord:
     record: Tag | Branch = msgspec.convert(kept.value, Tag | Branch, strict=False)
     return StoredRecord(record, kept.revision)
+
+
+def no_branch(name: str) -> NotFound:
+    """Return the error for a branch that does not exist."""
+    return NotFound(f"Branch {name!r} does not exist; correct its name, or create it", field="branch")
 
 
 def name_taken(name: str) -> Conflict:

@@ -9,10 +9,10 @@ from naksha.hub.pipeline.requests import GetVersion
 from naksha.hub.pipeline.responses import FixedVersion
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Expired
-from naksha.model.version import HEAD, AtSeq, Head, VersionSelector
+from naksha.model.version import HEAD, AtSeq, Head, Version, VersionSelector
 from naksha.spi.storage import Storage, StorageReader
-from naksha.versioning import Line, NameScope, parse_ref, place_of
-from naksha.versioning.lines import line_on
+from naksha.versioning import Line, NameScope, Place, parse_ref
+from naksha.versioning.lines import RefResolver, line_on
 from naksha.versioning.records import MAIN_LAYERS
 from naksha.versioning.version_refs import MAIN_BRANCH, SingleRef
 
@@ -34,21 +34,52 @@ class CollectionTarget(NamedTuple):
     dateline: Dateline = Dateline.SPLIT
     """Handling of geometries that cross the date line."""
 
+    def resolver(self) -> RefResolver:
+        """Return a resolver of the references in one request."""
+        return RefResolver(self.storage, self.scope)
+
 
 class ResolvedTarget(NamedTuple):
     """A collection at the version that a request reads."""
 
     target: CollectionTarget
-    reader: StorageReader
-    """The storage, or a branch of it."""
+    line: Line
+    """Main or a branch."""
     at: VersionSelector
-    version: FixedVersion | None
-    """The version; None for HEAD, which moves."""
+    """HEAD or AtSeq."""
+    found: Version | None = None
+    """The version, the last published one for HEAD, if it was looked up."""
+
+    @classmethod
+    def of(cls, target: CollectionTarget, place: Place) -> ResolvedTarget:
+        """Return the collection at a version that was looked up."""
+        return cls(target, place.line, place.at, place.version)
 
     @property
     def collection_id(self) -> str:
         """Id of the collection."""
         return self.target.collection.id
+
+    @property
+    def reader(self) -> StorageReader:
+        """The storage, or a branch of it."""
+        return self.line.reader
+
+    @property
+    def version(self) -> Version:
+        """The version of a target that was looked up."""
+        assert self.found is not None, "the version was not looked up"
+        return self.found
+
+    @property
+    def place(self) -> Place:
+        """The version of a target that was looked up, for functions of `naksha.versioning`."""
+        return Place(self.line, self.version, self.at)
+
+    @property
+    def fixed(self) -> FixedVersion | None:
+        """The version as clients name it; None for HEAD, which moves."""
+        return _fixed(self, self.at.seq_number) if isinstance(self.at, AtSeq) else None
 
     async def check_version(self) -> None:
         """Raise VersionNotFound for a missing version when the collection itself does not exist."""
@@ -65,33 +96,37 @@ async def resolve(target: CollectionTarget, ref: str) -> ResolvedTarget:
     parsed = parse_ref(ref)
     if isinstance(parsed, SingleRef) and parsed.branch == MAIN_BRANCH:
         if isinstance(parsed.point, Head):
-            return ResolvedTarget(target, target.storage, HEAD, None)
+            return ResolvedTarget(target, _main(target), HEAD)
         if isinstance(parsed.point, AtSeq):
-            main = line_on(target.storage, MAIN_BRANCH, MAIN_LAYERS)
-            fixed = _fixed(target, main, parsed.point.seq_number)
-            return ResolvedTarget(target, target.storage, parsed.point, fixed)
-    place = await place_of(target.storage, parsed, target.scope)
-    is_head = isinstance(place.at, Head)
-    version = None if is_head else _fixed(target, place.line, place.version.seq_number)
-    return ResolvedTarget(target, place.storage, place.at, version)
+            check_kept_by_owner(target, parsed.point.seq_number)
+            return ResolvedTarget(target, _main(target), parsed.point)
+    resolved = ResolvedTarget.of(target, await target.resolver().place(parsed))
+    if not isinstance(resolved.at, Head):
+        check_kept_by_owner(target, resolved.version.seq_number)
+    return resolved
 
 
 async def fixed_version(target: CollectionTarget, request: GetVersion) -> FixedVersion | None:
     """Look up the version of a reference; None if it means HEAD."""
     if request.ref in ("", "HEAD") and not request.published:
         return None
-    place = await place_of(target.storage, request.ref, target.scope)
-    if isinstance(place.at, Head) and not request.published:
+    resolved = ResolvedTarget.of(target, await target.resolver().place(request.ref))
+    if isinstance(resolved.at, Head) and not request.published:
         return None
-    return _fixed(target, place.line, place.version.seq_number)
+    check_kept_by_owner(target, resolved.version.seq_number)
+    return _fixed(resolved, resolved.version.seq_number)
 
 
-def _fixed(target: CollectionTarget, line: Line, seq_number: int) -> FixedVersion:
-    check_kept_by_owner(target, seq_number)
+def _main(target: CollectionTarget) -> Line:
+    return line_on(target.storage, MAIN_BRANCH, MAIN_LAYERS)
+
+
+def _fixed(resolved: ResolvedTarget, seq_number: int) -> FixedVersion:
+    line, number = resolved.line, resolved.target.storage.number
     layers = ",".join(f"{layer.overlay}@{layer.txn}" for layer in line.layers)
     return FixedVersion(
         ref=f"{line.name}:{seq_number}",
-        line=f"{target.storage.number}/{target.collection.id}/{layers}",
+        line=f"{number}/{resolved.collection_id}/{layers}",
         seq_number=seq_number,
     )
 

@@ -115,7 +115,7 @@ class _Write:
     async def run(self, space_id: str) -> Written:
         """Carry out the write; the version is still unknown."""
         if self._line.base is not None:
-            self._base_states = await base_states(self._line.base, self._target, self._prepared)
+            self._base_states = await base_states(self._line.base, self._prepared)
 
         async def work(session: WriteSession) -> Written:
             if not await is_first_delivery(session, self._request):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
-from naksha.hub.pipeline.targets import CollectionTarget
+from naksha.hub.pipeline.targets import CollectionTarget, ResolvedTarget
 from naksha.hub.write.conflicted_branches import check_writable
 from naksha.hub.write.entries import PreparedWrite, plain_entries
 from naksha.model import limits
@@ -14,7 +14,6 @@ from naksha.model.query import Query
 from naksha.model.state import State
 from naksha.model.version import Head
 from naksha.spi.storage import Storage
-from naksha.versioning import Place, line_of, place_of
 from naksha.versioning.version_refs import MAIN_BRANCH
 
 T = TypeVar("T")
@@ -25,8 +24,8 @@ class WrittenLine(NamedTuple):
 
     storage: Storage
     is_main: bool
-    base: Place | None = None
-    """Version at which the request's features were read, if its `ref` names one."""
+    base: ResolvedTarget | None = None
+    """The version at which the request's features were read, if its `ref` names one."""
 
 
 async def written_line(target: CollectionTarget, ref: str) -> WrittenLine:
@@ -36,11 +35,11 @@ async def written_line(target: CollectionTarget, ref: str) -> WrittenLine:
     """
     if not ref or ref == "HEAD":
         return WrittenLine(target.storage, is_main=True)
-    version = await place_of(target.storage, ref, target.scope)
-    if isinstance(version.at, Head):
-        line, base = version.line, None
-    else:
-        line, base = await line_of(target.storage, version.line.name, target.scope), version
+    refs = target.resolver()
+    read = ResolvedTarget.of(target, await refs.place(ref))
+    line, base = read.line, None
+    if not isinstance(read.at, Head):
+        line, base = await refs.line(line.name), read
     check_writable(line.branch)
     return WrittenLine(line.storage, line.name == MAIN_BRANCH, base)
 
@@ -58,16 +57,14 @@ async def on_line(
     return await write(await written_line(target, ref))
 
 
-async def base_states(
-    version: Place, target: CollectionTarget, prepared: PreparedWrite
-) -> dict[str, State]:
+async def base_states(base: ResolvedTarget, prepared: PreparedWrite) -> dict[str, State]:
     """Return the features of a request as they were at a version."""
-    id = target.collection.id
+    id = base.collection_id
     try:
-        info = await version.storage.collection(id)
+        info = await base.reader.collection(id)
         entries = [entry for batch in prepared.batches for entry in batch.entries]
         ids = tuple(plain_entries(entries, info.id_prefix))
-        page = await version.storage.page(id, Query(ids=ids), version.at)
+        page = await base.reader.page(id, Query(ids=ids), base.at)
     except CollectionNotFound:
         return {}
     return {state.id: state for state in page.states}

@@ -99,7 +99,7 @@ class SpaceRequest:
         if stored is None or readable.is_nothing:
             return None
         try:
-            version = (await stored.resolved(self.context, ref)).version
+            version = (await stored.resolved(self.context, ref)).fixed
         except NakshaError:
             return None
         if version is None:

@@ -13,14 +13,14 @@ from naksha.hub.pipeline.version_requests import (
     ReadChanges,
 )
 from naksha.hub.pipeline.version_responses import Changes
-from naksha.versioning import FeedFilter, FeedTransaction, line_of, parse_ref
+from naksha.versioning import FeedFilter, FeedTransaction, parse_ref
 from naksha.versioning.change_filters import ALL
 from naksha.versioning.changesets import CollectionEffect
 
 
 async def read_changes(target: CollectionTarget, request: ReadChanges, event: Event) -> Changes:
     """Return the next changes of the collection."""
-    line = await line_of(target.storage, parse_ref(request.ref).branch, target.scope)
+    line = await target.resolver().line(parse_ref(request.ref).branch)
     where = FeedFilter(
         collections=(target.collection.id,), actions=request.actions, query=request.query
     )

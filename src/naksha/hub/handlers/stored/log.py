@@ -11,7 +11,7 @@ from naksha.hub.pipeline import version_requests, version_responses
 from naksha.hub.pipeline.pipeline import Event
 from naksha.hub.pipeline.requests import MATCH_ALL
 from naksha.hub.pipeline.responses import Features, with_first_read
-from naksha.hub.pipeline.targets import CollectionTarget, check_kept_by_owner
+from naksha.hub.pipeline.targets import CollectionTarget, ResolvedTarget, check_kept_by_owner
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotYetPublished, VersionNotFound
 from naksha.model.query import Query, States
@@ -24,18 +24,15 @@ from naksha.versioning import (
     FeedPosition,
     FeedTransaction,
     Line,
-    Place,
     changesets,
     diff,
     history,
     parse_ref,
-    place_of,
-    range_of,
     read_feed,
 )
-from naksha.versioning.lines import line_of_branch
+from naksha.versioning.lines import RefResolver, line_of_branch
 from naksha.versioning.log import check_kept
-from naksha.versioning.records import Branch, find_record
+from naksha.versioning.records import Branch
 from naksha.versioning.version_refs import (
     MAIN_BRANCH,
     AllRef,
@@ -80,7 +77,7 @@ async def read_changesets(
 
 async def _changes_after(
     target: CollectionTarget,
-    last: Place,
+    last: ResolvedTarget,
     start: FeedPosition,
     request: version_requests.ReadChangesets,
     space: str,
@@ -113,7 +110,7 @@ async def _check_readable(
 
 async def _filtered_changes(
     target: CollectionTarget,
-    last: Place,
+    last: ResolvedTarget,
     start: FeedPosition,
     request: version_requests.ReadChangesets,
     space: str,
@@ -154,7 +151,7 @@ def _in_memory(item: FeedTransaction) -> version_responses.ChangedFeatures:
 
 
 async def _next_changes(
-    target: CollectionTarget, last: Place, after: int
+    target: CollectionTarget, last: ResolvedTarget, after: int
 ) -> tuple[list[Changeset], bool]:
     """Return the next changesets that changed features, and whether the log continues.
 
@@ -230,7 +227,7 @@ async def read_version_span(
     target: CollectionTarget, request: version_requests.ReadVersionSpan, event: Event
 ) -> version_responses.VersionSpan:
     """Return the oldest version that is kept and the newest one."""
-    line = (await place_of(target.storage, request.ref, target.scope)).line
+    line = (await target.resolver().place(request.ref)).line
     where = LogFilter(collections=(target.collection.id,))
     last = (await changesets(line, where=where, limit=1)).changesets
     oldest = (await changesets(line, where=where, limit=1, newest_first=False)).changesets
@@ -265,12 +262,13 @@ async def read_diff(
     elif request.other is None:
         old, new = await _range(target, request.ref, target.min_version)
     else:
-        old = await place_of(target.storage, request.ref, target.scope)
-        new = await place_of(target.storage, request.other, target.scope)
+        refs = target.resolver()
+        old = ResolvedTarget.of(target, await refs.place(request.ref))
+        new = ResolvedTarget.of(target, await refs.place(request.other))
     if not request.of_log:
         check_kept_by_owner(target, old.version.seq_number)
     query = msgspec.structs.replace(request.query, space=event.space.id)
-    changes = await with_first_read(diff(old, new, target.collection.id, query))
+    changes = await with_first_read(diff(old.place, new.place, target.collection.id, query))
     # A range of the log starts with the first version that it includes.
     start = old.version.seq_number + (1 if request.of_log else 0)
     return version_responses.Differences(start, new.version.seq_number, changes)
@@ -283,54 +281,52 @@ async def read_history(
     first, last = await _range(target, request.ref, target.min_version)
     check_kept_by_owner(target, first.version.seq_number)
     query = msgspec.structs.replace(request.query, space=event.space.id)
-    steps = history(first, last, target.collection.id, query)
+    steps = history(first.place, last.place, target.collection.id, query)
     return version_responses.FeatureHistory(await with_first_read(steps))
 
 
-async def _range(target: CollectionTarget, ref: str, oldest: int) -> tuple[Place, Place]:
+Range = tuple[ResolvedTarget, ResolvedTarget]
+
+
+async def _range(target: CollectionTarget, ref: str, oldest: int) -> Range:
     """Return the range of a reference, by default everything on the branch since `oldest`."""
-    parsed = parse_ref(ref or "*")
-    branch = await _bare_branch(target, parsed)
-    if branch is not None:
-        parsed = AllRef(branch)
+    refs = target.resolver()
+    parsed = await _parsed_range(refs, ref)
     if isinstance(parsed, AllRef) and target.min_version:
         parsed = RangeRef(parsed.branch, AtSeq(oldest), HEAD)
-    return await range_of(target.storage, parsed, target.scope)
+    first, last = await refs.range(parsed)
+    return ResolvedTarget.of(target, first), ResolvedTarget.of(target, last)
 
 
 async def _log_range(
     target: CollectionTarget, ref: str, oldest: int, *, single: bool = False
-) -> tuple[Place, Place]:
+) -> Range:
     """Return the range of the log that a reference means.
 
     One version means everything up to it, unless it is `single`. The end may be in the future, and
     a range that begins before the oldest version begins there.
     """
-    parsed = parse_ref(ref or "*")
-    branch = await _bare_branch(target, parsed)
-    if branch is not None:
-        parsed = AllRef(branch)
+    refs = target.resolver()
+    parsed = await _parsed_range(refs, ref)
     if isinstance(parsed, SingleRef) and not single:
         parsed = RangeRef(parsed.branch, AtSeq(0), parsed.point)
     if isinstance(parsed, RangeRef):
-        parsed = await _clip_to_head(target, parsed)
-    first, last = await range_of(target.storage, parsed, target.scope)
+        parsed = await _clip_to_head(refs, parsed)
+    first, last = await refs.range(parsed)
     if first.version > last.version:
         raise _reversed_range(first.version.seq_number, last.version.seq_number)
     check_kept_by_owner(target, last.version.seq_number)
     if first.version.seq_number < oldest:
-        first = await place_of(
-            target.storage, SingleRef(parsed.branch, AtSeq(oldest)), target.scope
-        )
-    return first, last
+        first = await refs.place(SingleRef(parsed.branch, AtSeq(oldest)))
+    return ResolvedTarget.of(target, first), ResolvedTarget.of(target, last)
 
 
-async def _clip_to_head(target: CollectionTarget, log_range: RangeRef) -> RangeRef:
+async def _clip_to_head(refs: RefResolver, log_range: RangeRef) -> RangeRef:
     """Cut a range at the last published version."""
     first, last = log_range.first, log_range.last
     if isinstance(first, AtSeq) and isinstance(last, AtSeq) and first.seq_number > last.seq_number:
         raise _reversed_range(first.seq_number, last.seq_number)
-    head = (await target.storage.resolve(HEAD)).seq_number
+    head = (await refs.version(HEAD)).seq_number
 
     def bound(point: Point) -> Point:
         return AtSeq(min(point.seq_number, head)) if isinstance(point, AtSeq) else point
@@ -345,12 +341,12 @@ def _reversed_range(first: int, last: int) -> InvalidArgument:
     )
 
 
-async def _bare_branch(target: CollectionTarget, parsed: Ref) -> str | None:
-    """Return the branch if the reference is only a branch: its name or its HEAD."""
+async def _parsed_range(refs: RefResolver, ref: str) -> Ref:
+    """Parse a reference; a branch alone, by its name or its HEAD, means all of its versions."""
+    parsed = parse_ref(ref or "*")
     if not isinstance(parsed, SingleRef):
-        return None
+        return parsed
     if isinstance(parsed.point, NamedRef) and parsed.branch == MAIN_BRANCH:
-        known = await find_record(target.storage, target.scope, parsed.point.name)
-        is_branch = known is not None and isinstance(known.record, Branch)
-        return parsed.point.name if is_branch else None
-    return parsed.branch if parsed.point == HEAD else None
+        is_branch = isinstance(await refs.record(parsed.point.name), Branch)
+        return AllRef(parsed.point.name) if is_branch else parsed
+    return AllRef(parsed.branch) if parsed.point == HEAD else parsed

@@ -41,7 +41,7 @@ async def statistics(read: ResolvedTarget, request: GetStatistics, event: Event)
         found = await read.reader.statistics(read.collection_id, read.at, fast=request.fast)
     except CollectionNotFound:
         found = NOTHING
-    version = await read.reader.resolve(read.at)
+    version = read.found or await read.reader.resolve(read.at)
     return SpaceStatistics(
         statistics=found,
         updated_at=await _updated_at(read.target, version.seq_number),

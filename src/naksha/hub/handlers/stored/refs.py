@@ -25,7 +25,7 @@ from naksha.versioning import (
     tags,
 )
 from naksha.versioning.merges.rebase import parent_of
-from naksha.versioning.records import branch_of, branch_with
+from naksha.versioning.records import branch_with
 from naksha.versioning.version_refs import MAIN_BRANCH
 
 
@@ -74,8 +74,7 @@ async def get_branch(
     target: CollectionTarget, request: version_requests.GetBranch, event: Event
 ) -> version_responses.BranchState:
     """Return one branch."""
-    branch, _ = await branch_of(target.storage, target.scope, request.name)
-    return await _branch_state(target, branch)
+    return await _branch_state(target, await target.resolver().branch(request.name))
 
 
 async def create_space_branch(
@@ -97,7 +96,7 @@ async def rename_space_branch(
     target: CollectionTarget, request: version_requests.RenameBranch, event: Event
 ) -> version_responses.BranchState:
     """Rename a branch."""
-    check_writable((await branch_of(target.storage, target.scope, request.name))[0])
+    check_writable(await target.resolver().branch(request.name))
     branch = await rename_branch(
         target.storage, request.name, request.new_name, signed_by(event), scope=target.scope
     )

@@ -18,18 +18,16 @@ from naksha.versioning import (
     conflict_of,
     conflicts,
     give_up_conflict,
-    line_of,
     merge,
     merge_resolution,
     parse_ref,
-    place_of,
     rebase,
     resolve_conflict,
     revert,
     rollback,
     undecided_of,
 )
-from naksha.versioning.records import branch_of
+from naksha.versioning.lines import RefResolver
 from naksha.versioning.version_refs import MAIN_BRANCH
 
 
@@ -37,8 +35,9 @@ async def roll_back(
     target: CollectionTarget, request: version_requests.RollBack, event: Event
 ) -> version_responses.Rewritten:
     """Restore the state of an earlier version."""
-    line = await _writable_line(target, request.ref)
-    to = await place_of(target.storage, request.to, target.scope)
+    refs = target.resolver()
+    line = await _writable_line(refs, request.ref)
+    to = await refs.place(request.to)
     check_kept_by_owner(target, to.version.seq_number)
     written = await rollback(
         line,
@@ -55,8 +54,9 @@ async def revert_version(
     target: CollectionTarget, request: version_requests.Revert, event: Event
 ) -> version_responses.Rewritten:
     """Revert the changes of one version."""
-    line = await _writable_line(target, request.ref)
-    version = await place_of(target.storage, request.version, target.scope)
+    refs = target.resolver()
+    line = await _writable_line(refs, request.ref)
+    version = await refs.place(request.version)
     written = await revert(
         line,
         version,
@@ -68,8 +68,8 @@ async def revert_version(
     return await _rewritten(target, written)
 
 
-async def _writable_line(target: CollectionTarget, ref: str) -> Line:
-    line = await line_of(target.storage, parse_ref(ref).branch, target.scope)
+async def _writable_line(refs: RefResolver, ref: str) -> Line:
+    line = await refs.line(parse_ref(ref).branch)
     check_writable(line.branch)
     return line
 
@@ -82,8 +82,9 @@ async def merge_branch(
         return await _merge_resolution(target, request, event)
     _check_not_resolution_branch(request.target)
     if not request.dry_run:
+        refs = target.resolver()
         for name, other in ((request.source, request.target), (request.target, request.source)):
-            await _check_not_resolving(target, name, other, request.policy)
+            await _check_not_resolving(target, refs, name, other, request.policy)
     written = await merge(
         target.storage,
         request.source,
@@ -122,7 +123,11 @@ def _check_not_resolution_branch(branch: str) -> None:
 
 
 async def _check_not_resolving(
-    target: CollectionTarget, name: str, other: str | None, policy: MergePolicy
+    target: CollectionTarget,
+    refs: RefResolver,
+    name: str,
+    other: str | None,
+    policy: MergePolicy,
 ) -> None:
     """Raise if a conflict of the branch is being resolved.
 
@@ -131,19 +136,21 @@ async def _check_not_resolving(
     """
     if name == MAIN_BRANCH:
         return
-    branch, _ = await branch_of(target.storage, target.scope, name)
-    if policy is not MergePolicy.FAIL and await _conflicts_only_with(target, branch, other):
+    branch = await refs.branch(name)
+    if policy is not MergePolicy.FAIL and await _conflicts_only_with(target, refs, branch, other):
         return
     if await solving_branch(target, branch) is not None:
         check_writable(branch)
 
 
-async def _conflicts_only_with(target: CollectionTarget, branch: Branch, other: str | None) -> bool:
+async def _conflicts_only_with(
+    target: CollectionTarget, refs: RefResolver, branch: Branch, other: str | None
+) -> bool:
     """Whether all conflicts of a branch come from merges with one other, or from rebases."""
     waiting = [each for each in await conflicts(target.storage) if each.id in branch.conflicts]
     if other is None:
         return all(each.kind == "rebase" for each in waiting)
-    line = await line_of(target.storage, other, target.scope)
+    line = await refs.line(other)
     number = MAIN if line.branch is None else line.branch.number
     return all(each.kind == "merge" and number in (each.source, each.target) for each in waiting)
 
@@ -154,7 +161,8 @@ async def rebase_branch(
     """Rebase a branch onto another version."""
     _check_not_resolution_branch(request.branch)
     if not request.dry_run:
-        await _check_not_resolving(target, request.branch, None, request.policy)
+        refs = target.resolver()
+        await _check_not_resolving(target, refs, request.branch, None, request.policy)
     written = await rebase(
         target.storage,
         request.branch,
@@ -196,7 +204,7 @@ async def read_conflicts(
     target: CollectionTarget, request: version_requests.ReadConflicts, event: Event
 ) -> version_responses.Conflicts:
     """Return the unresolved conflicts of a branch."""
-    branch, _ = await branch_of(target.storage, target.scope, request.branch)
+    branch = await target.resolver().branch(request.branch)
     waiting = [each for each in await conflicts(target.storage) if each.id in branch.conflicts]
     return version_responses.Conflicts(
         [(each, [one async for one in undecided_of(target.storage, each.id)]) for each in waiting]

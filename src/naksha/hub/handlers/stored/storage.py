@@ -50,7 +50,7 @@ from naksha.model import limits
 from naksha.model.errors import CollectionNotFound, InvalidArgument
 from naksha.model.query import Query, States
 from naksha.model.state import State
-from naksha.model.version import AtSeq, VersionSelector
+from naksha.model.version import HEAD, AtSeq, VersionSelector
 from naksha.spi.storage import StorageReader
 from naksha.spi.support import chunks
 from naksha.versioning import NameScope
@@ -126,7 +126,7 @@ class StorageHandler:
         known: ResolvedTarget | None = context.targets.get(key)
         if known is None:
             known = await resolve(await self.target(), ref)
-            if known.version is not None:
+            if known.at != HEAD:
                 context.targets[key] = known
         return known
 
