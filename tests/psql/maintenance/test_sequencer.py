@@ -66,8 +66,7 @@ async def test_many_that_wait_are_not_compared_with_each_other(bare: str, connec
         SET client_min_messages = log"""
     )
     await publish(writer)
-    run = [plan for plan in plans if "actual time" in plan]  # and not only prepared
-    [plan] = [plan for plan in run if "Update on naksha_tx" in plan]
+    [plan] = [each for each in plans if "Update on naksha_tx" in each and "actual time" in each]
     assert "rows=20 loops=1" in plan
     assert "Nested Loop" not in plan
     assert "Removed by Join Filter" not in plan

@@ -66,7 +66,7 @@ LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
     part text;
 BEGIN
-    IF first / 100000000000 = last / 100000000000 THEN
+    IF first > 0 AND first / 100000000000 = last / 100000000000 THEN
         part := naksha_partition_of('naksha_tx', last);
     END IF;
     RETURN CASE WHEN part NOT LIKE 'naksha\_tx\_from\_%' THEN part ELSE 'naksha_tx' END;
