@@ -1,4 +1,4 @@
-"""What is sent for a large write."""
+"""Parameters of a large write."""
 
 from __future__ import annotations
 
