@@ -142,6 +142,8 @@ def object_type(id: str, *, is_cached: bool = True) -> Callable[[S], S]:
 
 def check_type_id(id: str) -> None:
     """Raise InvalidArgument unless a text is a valid type id."""
+    if id in _BY_ID:
+        return
     if not (
         id.isascii()
         and limits.OBJECT_TYPE_BYTES_MIN <= len(id) <= limits.OBJECT_TYPE_BYTES_MAX

@@ -322,7 +322,9 @@ def _known(kept: StoredObject) -> StoredRecord:
 
 def no_branch(name: str) -> NotFound:
     """Return the error for a branch that does not exist."""
-    return NotFound(f"Branch {name!r} does not exist; correct its name, or create it", field="branch")
+    return NotFound(
+        f"Branch {name!r} does not exist; correct its name, or create it", field="branch"
+    )
 
 
 def name_taken(name: str) -> Conflict:

@@ -98,7 +98,7 @@ class SortedIndex:
                 others.append(key)
             elif value is not None:
                 found[key] = value
-        return found | await self._striped(others)
+        return found | await self._striped(others) if others else found
 
     def items(
         self, lower: bytes | None = None, upper: bytes | None = None, *, reverse: bool = False

@@ -118,10 +118,10 @@ class _Editor:
         edited = block.with_changes(changes)
         if edited is None:
             return
-        entries = decode_block(edited)
-        has_neighbours = self._page.block_count > 1
-        if is_cut(edited, self._limits) or (has_neighbours and is_small(entries, self._limits)):
-            self._run = entries
+        few = len(edited.decoded.keys) * 2 < self._limits.block_entries
+        few = few and self._page.block_count > 1
+        if is_cut(edited, self._limits) or (few and is_small(decode_block(edited), self._limits)):
+            self._run = decode_block(edited)
         else:
             self._blocks.append(edited)
 

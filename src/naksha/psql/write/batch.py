@@ -13,8 +13,8 @@ from naksha.psql.read.statements import leaf_of
 from naksha.spi.support.write_input import Batch, WriteBatch
 
 T = TypeVar("T")
-_NO_FEATURES: Final = (None,) * 6
-"""Parameters of naksha_write that only features have, from `contents` to `muuids`."""
+_OF_FEATURES: Final = 6
+"""Number of parameters of naksha_write that only features have, from `contents` to `muuids`."""
 
 
 class Rows:
@@ -42,30 +42,33 @@ class Rows:
 def write_values(batches: Sequence[Batch], resolved: int, *, returning: bool) -> list[Any]:
     """Return the parameters of naksha_write from `modes` on."""
     counts: list[int] = []
-    columns: list[list[Any]] = [[] for _ in range(2 + len(_NO_FEATURES))]
+    columns: list[list[Any]] = [[] for _ in range(2 + _OF_FEATURES)]
     for batch in batches:
         rows = Rows.of(batch.ids)
         counts += rows.counts
         for joined, column in zip(columns, _columns(batch), strict=True):
             joined += rows.pick(column)
-    ids, locks, *of_features = columns
-    has_features = any(isinstance(batch, WriteBatch) for batch in batches)
+    ids, *others = columns
     return [
         [batch.mode for batch in batches],
         counts,
         ids,
-        locks,
-        *(of_features if has_features else _NO_FEATURES),
+        *map(_column_or_null, others),
         returning,
         resolved,
         *_locked(batches),
     ]
 
 
+def _column_or_null(column: list[Any]) -> list[Any] | None:
+    """Return null for a column of nulls, which SQL takes as the same and is sent faster."""
+    return None if column.count(None) == len(column) else column
+
+
 def _columns(batch: Batch) -> list[Sequence[Any]]:
     """Return ids, locks, and then what only features have, in the order of the parameters."""
     if not isinstance(batch, WriteBatch):
-        return [batch.ids, batch.locks, *([None] * len(batch.ids) for _ in _NO_FEATURES)]
+        return [batch.ids, batch.locks, *[[None] * len(batch.ids)] * _OF_FEATURES]
     prepared = batch.prepared
     # See naksha_is_3d in the schema.
     contents = [

@@ -177,6 +177,8 @@ def _limited(outcomes: DataFrame, spec: Load) -> list[Any]:
     kept = outcomes.persist()
     try:
         ends = kept.filter("reason IS NULL").collect()
+        if all(row.records == (row.features or 0) for row in ends):
+            return ends  # Everything is staged, and looking for rejected records takes Spark jobs.
         return ends + kept.filter("reason IS NOT NULL").limit(spec.rejects_max + 1).collect()
     finally:
         kept.unpersist()

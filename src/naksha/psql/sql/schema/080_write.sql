@@ -235,7 +235,7 @@ CREATE OR REPLACE FUNCTION naksha_write_leaf(
     txn int8, prefix text, author text, app_id text, now_ms int8, clock_ms int8, ids text[],
     contents jsonb[], wkbs bytea[], qrids text[], tags jsonb[], crids text[], locks int8[],
     muuids text[], mode text, new_author text, want bool, statement text) RETURNS naksha_written
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET work_mem = '64MB' AS $$
 DECLARE
     r naksha_written;
 BEGIN

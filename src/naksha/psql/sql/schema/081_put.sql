@@ -23,17 +23,19 @@ RETURN format($sql$WITH input AS (
                 WHEN o.i IS NULL AND $15 = 'update' THEN 'MISSING'
                 WHEN o.i IS NULL THEN 'CREATED'
                 WHEN $15 = 'create' THEN 'EXISTS'
-                WHEN n.content = naksha_content(o.jsondata)
-                     AND n.geo::bytea IS NOT DISTINCT FROM o.geo::bytea
+                -- The content comes last: to compare it, a document is built.
+                WHEN n.geo::bytea IS NOT DISTINCT FROM o.geo::bytea
                      AND coalesce(n.tags, o.xyz->'tags') = o.xyz->'tags'
                      AND nullif(coalesce(n.crid, o.xyz->>'crid'), '')
                          IS NOT DISTINCT FROM o.xyz->>'crid'
+                     AND n.content = naksha_content(o.jsondata)
                      THEN 'RETAINED'
                 ELSE 'UPDATED' END AS verdict
       FROM input n LEFT JOIN old o ON o.id = n.id LEFT JOIN tomb t ON t.id = n.id
 ), numbered AS (  -- Neighbours are written together: cheaper for the indices, and for readers.
     SELECT *, nextval(%3$L) AS i
-      FROM (SELECT * FROM judged WHERE verdict IN ('CREATED', 'UPDATED') ORDER BY qrid) AS near
+      FROM (SELECT * FROM judged WHERE verdict IN ('CREATED', 'UPDATED')
+             ORDER BY qrid COLLATE "C") AS near
 ), states AS (
     SELECT id, i, geo, verdict, old_i, old_geo, old_json, old_xyz, tomb_i, tomb_xyz,
            naksha_with_xyz(content, CASE verdict

@@ -12,7 +12,7 @@ RETURN format($sql$WITH old AS (
       LEFT JOIN old ON old.jsondata->>'id' = n.id
 ), gone AS (
     SELECT id, i, geo, jsondata, xyz FROM judged WHERE i IS NOT NULL AND NOT bad
-     ORDER BY xyz->>'qrid'
+     ORDER BY (xyz->>'qrid') COLLATE "C"
 )%2$s, removed AS (
     DELETE FROM %1$I AS head USING tombs t WHERE head.i = t.old_i RETURNING head.i
 )
