@@ -262,3 +262,20 @@ def test_a_purged_realm_is_gone_after_maintenance(
     assert local("realm", "delete", "maps")["deleted"]
     assert statuses(local) == {"default": "ACTIVE"}
     assert (tmp_path / "data" / "maps.naksha").exists()
+
+
+def test_a_running_hub_maintains_its_storages(tmp_path: Path) -> None:
+    with HubServer(tmp_path) as server:
+        on_hub = runner_of("--hub", server.url)
+        on_hub("space", "add", ROADS)
+        found = on_hub("maintain", "--dry-run")
+        assert found["storages"][0]["lastDryRun"]["outcome"] == "done"
+        found = on_hub("maintain")
+        assert {one["lastRound"]["outcome"] for one in (*found["storages"], found["catalog"])} == {
+            "done"
+        }
+        state = on_hub("status")
+        assert state["health"]["status"]["result"] == "OK"
+        assert state["maintenance"]["enabled"] is True
+        shown = invoke("status", "--hub", server.url)
+        assert "default\t20" in shown.stdout
