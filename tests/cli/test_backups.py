@@ -236,7 +236,7 @@ def test_a_backup_is_private_and_replaces_nothing(backup: Path, tmp_path: Path) 
     assert missing["code"] == "not_found"
 
 
-def test_a_backup_that_is_killed_is_no_backup(backup: Path, tmp_path: Path) -> None:
+def test_an_interrupted_backup_is_refused(backup: Path, tmp_path: Path) -> None:
     """Whatever was written: without a manifest it is refused."""
     killed = tmp_path / "killed"
     script = (

@@ -87,19 +87,19 @@ CACHE: Final = Gauge(
 ROUNDS: Final = Counter(
     "naksha_maintenance_rounds", "Maintenance rounds that ended.", ["subject", "outcome"]
 )
-ROUND_SECONDS: Final = Gauge(
+_ROUND_SECONDS: Final = Gauge(
     "naksha_maintenance_round_seconds",
     "Duration of the last maintenance round.",
     ["subject"],
     multiprocess_mode="mostrecent",
 )
-ROUND_ENDED: Final = Gauge(
+_ROUND_ENDED: Final = Gauge(
     "naksha_maintenance_last_round",
     "Unix time of the end of the last maintenance round that was not dry.",
     ["subject"],
     multiprocess_mode="max",
 )
-ROUND_STEPS: Final = Gauge(
+_ROUND_STEPS: Final = Gauge(
     "naksha_maintenance_steps",
     "Entries of the last maintenance round: done, put off, failed.",
     ["subject", "what"],
@@ -140,11 +140,11 @@ def observe_round(subject: str, record: RoundRecord) -> None:
     ROUNDS.labels(subject, outcome).inc()
     if record.is_dry:
         return
-    ROUND_SECONDS.labels(subject).set(record.seconds)
-    ROUND_ENDED.labels(subject).set(record.ended_ms / 1000)
+    _ROUND_SECONDS.labels(subject).set(record.seconds)
+    _ROUND_ENDED.labels(subject).set(record.ended_ms / 1000)
     counts = (record.done_count, record.postponed_count, record.failed_count)
     for what, count in zip(("done", "put_off", "failed"), counts, strict=True):
-        ROUND_STEPS.labels(subject, what).set(count)
+        _ROUND_STEPS.labels(subject, what).set(count)
 
 
 def exposition(is_one_of_many: bool) -> bytes:

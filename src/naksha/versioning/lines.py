@@ -210,14 +210,14 @@ def visible_txns(place: Place) -> list[tuple[int, int]]:
     return found
 
 
-def line_of_tag(storage: Storage, tag: Tag) -> Line:
+def _line_of_tag(storage: Storage, tag: Tag) -> Line:
     """Return the branch of a tag as it was then."""
     return line_on(storage, tag.branch, tag.layers, number=tag.branch_number)
 
 
 async def place_of_tag(storage: Storage, tag: Tag) -> Place:
     """Return the version that a tag names, on the branch as it was then."""
-    return await at(line_of_tag(storage, tag), AtSeq(tag.version.seq_number))
+    return await at(_line_of_tag(storage, tag), AtSeq(tag.version.seq_number))
 
 
 class RefResolver:
@@ -312,7 +312,7 @@ class RefResolver:
                 )
             return await self._at(line_of_branch(self._storage, record), HEAD)
         tagged = await self._at(
-            line_of_tag(self._storage, record), AtSeq(record.version.seq_number)
+            _line_of_tag(self._storage, record), AtSeq(record.version.seq_number)
         )
         if branch != MAIN_BRANCH:
             await self._check_on(tagged, record, branch)

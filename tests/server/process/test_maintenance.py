@@ -100,7 +100,7 @@ def test_a_hub_in_order_has_no_warnings(client: httpx.Client) -> None:
 
 
 def test_rights_to_maintain(tmp_path: Path) -> None:
-    """Who manages a storage may maintain it; only operators see the catalog."""
+    """An actor that manages a storage may maintain it; only operators see the catalog."""
     secret = tmp_path / "secret"
     secret.write_text("a secret that is long enough for HS256\n")
     key = read_signing_key(KeyFile.parse(f"secret:{secret}"))

@@ -14,7 +14,7 @@ from naksha.psql.sql import ident, queries
 from naksha.spi.diagnosis import DiagnosisLoad, DiagnosisResult, Severity, failed, ok, warning
 
 VERSION_MIN: Final = 15
-LOCK_SHARE_MAX: Final = 0.8
+_LOCK_SHARE_MAX: Final = 0.8
 """Part of the lock table that a backup, which locks every table, may take."""
 _AS_SUPERUSER: Final = "  # as a superuser, in the database"
 _AND_RESTART: Final = "  # as a superuser; then restart the server"
@@ -101,9 +101,9 @@ async def _rights(connection: Direct, schema: str, *, is_storage: bool) -> Diagn
 async def _locks(connection: Direct, schema: str) -> DiagnosisResult:
     tables, slots, per = await _row(connection, "diagnosis_locks", schema)
     capacity = slots * per
-    if tables <= capacity * LOCK_SHARE_MAX:
+    if tables <= capacity * _LOCK_SHARE_MAX:
         return ok("locks", f"{tables:,} tables, {capacity:,} locks")
-    needed = math.ceil(tables / LOCK_SHARE_MAX / slots)
+    needed = math.ceil(tables / _LOCK_SHARE_MAX / slots)
     return warning(
         "locks",
         f"The schema has {tables:,} tables and the server has room for {capacity:,} locks; a "

@@ -40,7 +40,7 @@ SWAP_TRIES_MAX: Final = 40
 DETACH_MS_MAX: Final = 30_000
 """Timeout of DETACH CONCURRENTLY, which waits for readers; a later round finalizes it."""
 PAUSE_S: Final = 0.1
-LOG_TABLE: Final = "naksha_tx"
+_LOG_TABLE: Final = "naksha_tx"
 
 Step = Callable[[], Awaitable[None]]
 _random = random.SystemRandom()
@@ -126,7 +126,7 @@ class MaintenanceRound:
             if not collection["dropped_at"]:
                 await self._heavy(collection)
         await self._try("merge of the log", self._merge_log, is_heavy=True)
-        await self._try("preparing of the log", lambda: self._prepare(LOG_TABLE))
+        await self._try("preparing of the log", lambda: self._prepare(_LOG_TABLE))
         self._record.vitals = await vitals(self._run)
 
     def _is_not_late(self, collection: Any) -> bool:
@@ -219,7 +219,7 @@ class MaintenanceRound:
 
     async def _expire_log(self) -> None:
         while part := await self._run.fetchval(queries()["log_expire_next"], self._now_ms):
-            await self._detach(LOG_TABLE, part)
+            await self._detach(_LOG_TABLE, part)
             self._record.did("expiry of %s", part)
 
     async def _detach(self, parent: str, part: str) -> None:
@@ -236,7 +236,7 @@ class MaintenanceRound:
 
     async def _merge_log(self) -> None:
         keep_days = await self._run.fetchval(queries()["log_keep_days"])
-        await self._merge("merge of the log", LOG_TABLE, keep_days)
+        await self._merge("merge of the log", _LOG_TABLE, keep_days)
 
     async def _merge(self, step: str, parent: str, keep_days: int) -> None:
         while True:

@@ -21,7 +21,7 @@ from naksha.spi.locations import CATALOGS, FILE, STORAGES, path_of
 _SUFFIX: Final = ".lock"
 _PARENTS_MAX: Final = 3
 """Directories above a file in which its lock may be: realms may have directories of their own."""
-FOR_SERVERS: Final = (
+_FOR_SERVERS: Final = (
     "and files can be served by one server only. Stop it, choose another directory with --data, or "
     "keep everything in PostgreSQL (--realm-storage postgresql://…), which any number of servers "
     "can share"
@@ -44,7 +44,7 @@ class FileLocks:
 
 
 @contextmanager
-def files_locked(settings: ServerSettings, remedy: str = FOR_SERVERS) -> Iterator[FileLocks]:
+def files_locked(settings: ServerSettings, remedy: str = _FOR_SERVERS) -> Iterator[FileLocks]:
     """Hold the locks on the files of this server for the block.
 
     Raises:

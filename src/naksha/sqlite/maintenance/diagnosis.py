@@ -13,7 +13,7 @@ from naksha.spi.diagnosis import DiagnosisResult, failed, ok
 from naksha.sqlite.connection.errors import translated
 from naksha.sqlite.sql import queries
 
-RESTORE: Final = "naksha restore DIRECTORY   # from the last backup, after moving the file away"
+_RESTORE: Final = "naksha restore DIRECTORY   # from the last backup, after moving the file away"
 
 
 def diagnose_file(path: Path, application_id: int) -> list[DiagnosisResult]:
@@ -32,11 +32,11 @@ def diagnose_file(path: Path, application_id: int) -> list[DiagnosisResult]:
             (found,) = connection.execute(queries()["application_id"]).fetchone()
             (problem,) = connection.execute(queries()["quick_check"]).fetchone()
     except NakshaError as error:
-        return [failed("file", error, RESTORE)]
+        return [failed("file", error, _RESTORE)]
     if found not in (0, application_id):
         other = StorageCorrupt(f"The file {str(path)!r} is of another program")
         return [failed("file", other, "Name the right location")]
     if problem != "ok":
         damage = StorageCorrupt(f"The file {str(path)!r} is damaged: {problem}")
-        return [failed("file", damage, RESTORE)]
+        return [failed("file", damage, _RESTORE)]
     return [ok("file", f"{path.stat().st_size:,} bytes, not damaged")]

@@ -40,7 +40,7 @@ _TRASH: Final = {
 """Tables of rows, each with its dependent tables that no trigger empties."""
 PAGES_MAX: Final = 2_000
 """Maximum number of free pages cut off the file in one step."""
-CHECKPOINT_WAIT_S: Final = 1.0
+_CHECKPOINT_WAIT_S: Final = 1.0
 """Longest wait for readers when the write-ahead log is truncated."""
 _SAMPLE_MAX: Final = 20_000
 """Number of features whose sizes are sampled."""
@@ -336,7 +336,7 @@ def checkpoint(path: Path) -> None:
     Raises:
         StepPostponed: A reader or writer uses the log.
     """
-    with translated(), closing(sqlite3.connect(path, timeout=CHECKPOINT_WAIT_S)) as connection:
+    with translated(), closing(sqlite3.connect(path, timeout=_CHECKPOINT_WAIT_S)) as connection:
         is_busy, _, _ = connection.execute(sql("checkpoint")).fetchone()
     if is_busy:
         raise StepPostponed("a reader or writer uses the write-ahead log")
