@@ -52,7 +52,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> StatementLog:
 @pytest.fixture
 async def asked(log: StatementLog, database: str, tmp_path: Path) -> AsyncIterator[Asked]:
     app = create_app(
-        settings_from({"catalog": f"file:{tmp_path}/hub.catalog", "storage": database}, {})
+        settings_from({"catalog": f"file:{tmp_path}/hub.catalog", "realm_storage": database}, {})
     )
     async with serving(app) as state:
         ((_, storage),) = state.hub.storages.opened()

@@ -95,7 +95,7 @@ async def hub_on(
     port = free_port()
     given = {
         "catalog": f"file:{directory}/hub.catalog",
-        "storage": location,
+        "realm_storage": location,
         "remote_handlers": f"http://127.0.0.1:{port}",
     }
     app = create_app(settings_from(given, {}))

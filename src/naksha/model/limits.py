@@ -366,7 +366,7 @@ PIN_WARNED_DAYS: Final = 30
 PUBLICATION_HELD_SECONDS: Final = 60.0
 """How long publication may be held back before the health check warns."""
 
-DISK_FREE_SHARE_MIN: Final = 0.1
+DISK_FREE_PERCENT_MIN: Final = 10
 DISK_FREE_BYTES_MIN: Final = 10 * 1024 * MIB
 """Free space of a disk with files of the hub below which the health check warns; both hold."""
 

@@ -85,7 +85,7 @@ async def test_an_old_pin(hub: AgingHub) -> None:
 
 async def test_a_disk_that_is_nearly_full(hub: AgingHub, monkeypatch: pytest.MonkeyPatch) -> None:
     await hub.storage()
-    monkeypatch.setattr(limits, "DISK_FREE_SHARE_MIN", 1.0)
+    monkeypatch.setattr(limits, "DISK_FREE_PERCENT_MIN", 100)
     monkeypatch.setattr(limits, "DISK_FREE_BYTES_MIN", limits.INT8_MAX)
     assert "MiB left" in (await warned(hub))["disk_nearly_full"]
 

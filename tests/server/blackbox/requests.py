@@ -175,6 +175,10 @@ _ASKED = [
     Ask("GET /hub/jobs/{job_id}/log"),
     Ask("POST /hub/jobs/{job_id}/cancel"),
     Ask("DELETE /hub/jobs/{job_id}"),
+    Ask("GET /hub/maintenance"),
+    Ask("POST /hub/maintenance", {"dryRun": "true"}),
+    Ask("GET /hub/maintenance/{storage_id}"),
+    Ask("POST /hub/maintenance/{storage_id}", {"dryRun": "true"}),
     Ask("GET /hub/states/{state_id}"),
     Ask("GET /hub/transactions/{transaction_id}"),
     # ---- Features

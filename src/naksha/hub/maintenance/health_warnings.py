@@ -131,7 +131,7 @@ async def _disk(hub: Hub, name: str, thing: StorageObject) -> list[HealthWarning
         usage = await asyncio.to_thread(shutil.disk_usage, directory)
     except OSError:
         return []  # the check of the storage itself reports it
-    is_low = usage.free < usage.total * limits.DISK_FREE_SHARE_MIN
+    is_low = usage.free * 100 < usage.total * limits.DISK_FREE_PERCENT_MIN
     if not is_low or usage.free >= limits.DISK_FREE_BYTES_MIN:
         return []
     message = f"The disk of its file has only {usage.free // limits.MIB:,} MiB left"

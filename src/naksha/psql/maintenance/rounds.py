@@ -116,18 +116,21 @@ class MaintenanceRound:
         await self._try("sweep of loads", self._sweep_loads)
         for row in await self._run.fetch(queries()["tables_to_mend"]):
             await self._try(f"triggers of {row['tbl']}", partial(self._mend, row["tbl"]))
-        collections = await self._run.fetch(queries()["maintain_collections"], self._now_ms)
-        collections = sorted(collections, key=self._is_not_late)
-        for collection in collections:
+        for collection in await self._collections():
             await self._light(collection)
         await self._try("missing indices", self._index)
         await self._try("expiry of the log", self._expire_log)
-        for collection in collections:
+        for collection in await self._collections():  # some were removed above, with overlays
             if not collection["dropped_at"]:
                 await self._heavy(collection)
         await self._try("merge of the log", self._merge_log, is_heavy=True)
         await self._try("preparing of the log", lambda: self._prepare(_LOG_TABLE))
         self._record.vitals = await vitals(self._run)
+
+    async def _collections(self) -> list[Any]:
+        """Return what may have something to do, beginning with what had no time before."""
+        found = await self._run.fetch(queries()["maintain_collections"], self._now_ms)
+        return sorted(found, key=self._is_not_late)
 
     def _is_not_late(self, collection: Any) -> bool:
         return not any(step.endswith(f" of {collection['id']}") for step in self._memory.late)

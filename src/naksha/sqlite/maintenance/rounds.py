@@ -265,6 +265,8 @@ def _vitals(connection: sqlite3.Connection) -> StorageVitals:
     row = connection.execute(queries()["oldest_pin"]).fetchone()
     if row is None:
         return StorageVitals()
+    if not row[1]:  # it keeps everything, and has no day
+        return StorageVitals(oldest_pin=row[0])
     day = datetime.combine(date_of(row[1]), time.min, UTC)
     return StorageVitals(oldest_pin=row[0], oldest_pin_ms=int(day.timestamp() * 1_000))
 

@@ -66,9 +66,12 @@ SELECT 'removal', count(*) || ' staged parts that were never applied'
   FROM naksha_staged s WHERE s.until < to_timestamp($1 / 1000.0) HAVING count(*) > 0
 
 -- name: maintain_vitals
--- The history with most partitions, and the oldest pin with the day of its version.
+-- The history with most partitions, and the oldest pin with the day of its version. A pin of 0 keeps
+-- everything and has no day.
 SELECT h.id AS partitioned, h.partitions::int, k.name AS pin,
-       naksha_epoch_ms(naksha_txn_day(k.txn)::timestamp AT TIME ZONE 'UTC') AS pin_ms
+       CASE WHEN k.txn > 0
+            THEN naksha_epoch_ms(naksha_txn_day(k.txn)::timestamp AT TIME ZONE 'UTC')
+        END AS pin_ms
   FROM (SELECT 1) AS one
   LEFT JOIN (SELECT c.id, count(*) AS partitions
                FROM naksha_collection c JOIN pg_inherits i
