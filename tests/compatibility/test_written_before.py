@@ -121,4 +121,6 @@ def test_a_token(key: str) -> None:
 
 
 def test_a_file_of_settings() -> None:
-    check_answers(settings_answers(DATA / "settings.toml"), recorded("settings"))
+    """Later releases have more settings."""
+    now, before = settings_answers(DATA / "settings.toml"), recorded("settings")
+    check_answers({name: now[name] for name in before}, before)

@@ -119,8 +119,9 @@ def test_rights_to_maintain(tmp_path: Path) -> None:
         for headers in (reader, other):
             assert client.post("/maintenance/default", headers=headers).status_code == 403
             assert client.get("/maintenance/default", headers=headers).status_code == 403
-            found = client.get("/maintenance", headers=headers).json()
-            assert (found["storages"], "catalog" in found) == ([], False)
+        assert client.get("/maintenance", headers=reader).status_code == 403
+        found = client.get("/maintenance", headers=other).json()
+        assert (found["storages"], "catalog" in found) == ([], False)
         assert client.post("/maintenance/default", headers=operator).status_code == 200
         assert "catalog" in client.get("/maintenance", headers=operator).json()
 

@@ -48,11 +48,19 @@ def is_visible(entity: HubObject, actor: Actor) -> bool:
 
 def check_listing(kind: type[HubObject], actor: Actor) -> None:
     """Raise Forbidden if the actor has no right to see objects of a kind at all."""
-    if not actor.rights.grants.get(kind.use_right):
+    _check_granted(kind.use_right, actor)
+
+
+def check_managing(kind: type[HubObject], actor: Actor) -> None:
+    """Raise Forbidden if the actor has no right to manage objects of a kind at all."""
+    _check_granted(kind.manage_right, actor)
+
+
+def _check_granted(right: Right, actor: Actor) -> None:
+    if not actor.rights.grants.get(right):
         raise Forbidden(
-            f"The token lacks the right {kind.use_right.value}; request a token or a role that "
-            "grants it",
-            right=kind.use_right.value,
+            f"The token lacks the right {right.value}; request a token or a role that grants it",
+            right=right.value,
         )
 
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from naksha.catalog.persistence import Persistence
 from naksha.catalog.system_objects import MAINTENANCE_ID
+from naksha.hub.config.change_rights import check_managing
 from naksha.hub.config.objects import StorageObject
 from naksha.hub.hub import Hub, RealmHub
 from naksha.hub.maintenance.state import CATALOG, MaintenanceState, MaintenanceTable, state_id
@@ -67,7 +68,12 @@ def catalog_view(hub: Hub) -> MaintenanceView:
 
 
 async def managed_storages(realm: RealmHub, actor: Actor) -> list[str]:
-    """Return the ids of the active storages that an actor manages."""
+    """Return the ids of the active storages that an actor manages.
+
+    Raises:
+        Forbidden: The actor manages no storages at all.
+    """
+    check_managing(StorageObject, actor)
     things = await realm.registry.list(StorageObject)
     return [thing.id for thing in things if thing.active and _may_manage(thing, actor)]
 
