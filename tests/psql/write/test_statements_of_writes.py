@@ -317,3 +317,19 @@ async def test_the_log_row_of_a_write_is_written_once(connect: Connect) -> None:
     assert await writer.fetchval(updates) == before
     counts = await writer.fetch("SELECT created FROM naksha_tx WHERE action = 'MODIFY_FEATURES'")
     assert [row["created"] for row in counts] == [1, 1]
+
+
+async def test_a_write_that_an_upgrade_overtakes_counts(connect: Connect) -> None:
+    """A naksha_write that was running before the upgrade calls naksha_leaf_done, and only that."""
+    writer = await connect()
+    await begin(writer)
+    await writer.execute(
+        "SELECT naksha_leaf_done(c, naksha_txn(), ROW(NULL, NULL, 2, 1, NULL, NULL, "
+        "ST_MakeEnvelope(1, 2, 3, 4, 4326), NULL)::naksha_written) "
+        "FROM naksha_collection c WHERE c.id = 'roads'"
+    )
+    await writer.execute("COMMIT")
+    row = await writer.fetchrow(
+        "SELECT created, updated, deleted FROM naksha_tx WHERE action = 'MODIFY_FEATURES'"
+    )
+    assert row is not None and tuple(row) == (0, 2, 1)

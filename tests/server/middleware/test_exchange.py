@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from starlette.types import Message, Scope
+from starlette.types import Message, Receive, Scope, Send
 
 from naksha.model import limits
-from naksha.model.errors import LimitExceeded
+from naksha.model.errors import LimitExceeded, Unavailable
+from naksha.server.middleware.compression import Compression
 from naksha.server.middleware.request_body import bounded
 from naksha.server.middleware.request_record import RequestRecord
 from naksha.testing.servers._watchdog import wait_until
@@ -296,3 +297,25 @@ def test_a_head_may_come_in_pieces(hub: HubServer) -> None:
         for byte in get_line(hub.port, "/hub"):
             connection.sendall(bytes([byte]))
         assert connection.recv(12) == b"HTTP/1.1 200"
+
+
+async def test_an_error_before_the_first_chunk_can_change_the_status() -> None:
+    """The head of a response is kept until there is something after it."""
+
+    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise Unavailable("The storage cannot be reached")
+
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope: Scope = {"type": "http", "headers": []}
+    RequestRecord.begin(scope)
+    with pytest.raises(Unavailable):
+        await Compression(broken)(scope, receive, send)
+    assert not sent

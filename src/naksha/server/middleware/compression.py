@@ -36,9 +36,17 @@ class Compression:
             await self._zipped(scope, receive, send)
             return
 
+        head: list[Message] = []
+
         async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start" and _is_compressible(message):
-                message["headers"] = [*message["headers"], _VARY]
+            if message["type"] == "http.response.start":
+                if _is_compressible(message):
+                    message["headers"] = [*message["headers"], _VARY]
+                # Until the first chunk is read, an error can still change the status.
+                head.append(message)
+                return
+            if head:
+                await send(head.pop())
             await send(message)
 
         await self._app(scope, receive, sending)

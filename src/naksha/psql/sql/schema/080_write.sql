@@ -183,7 +183,7 @@ BEGIN
 END $$;
 
 -- After one leaf is written: raises verdicts, and checks the order with a new snapshot.
-CREATE OR REPLACE FUNCTION naksha_leaf_done(c naksha_collection, txn int8, r naksha_written)
+CREATE OR REPLACE FUNCTION naksha_leaf_check(c naksha_collection, txn int8, r naksha_written)
 RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -208,6 +208,20 @@ BEGIN
     END IF;
     IF gone IS DISTINCT FROM r.tombs OR greatest(r.latest, buried, c.txn) > txn THEN
         PERFORM naksha_raise_verdict(c, '{"verdict": "OVERTAKEN"}');
+    END IF;
+END $$;
+
+-- The same, and counts. Only a naksha_write that was running when the schema was upgraded calls it:
+-- it counted leaf by leaf, in here.
+CREATE OR REPLACE FUNCTION naksha_leaf_done(c naksha_collection, txn int8, r naksha_written)
+RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    created int8 := coalesce(cardinality(r.created), 0);
+BEGIN
+    PERFORM naksha_leaf_check(c, txn, r);
+    IF created + r.updated + r.deleted > 0 OR r.area IS NOT NULL THEN
+        PERFORM naksha_tx_count(c, created, r.updated, r.deleted, 0, r.area);
     END IF;
 END $$;
 
@@ -306,7 +320,7 @@ BEGIN
         IF known = 0 AND day IS NULL AND r.bad IS NULL AND r.updated + r.deleted > 0 THEN
             PERFORM naksha_raise_verdict(c, '{"verdict": "OVERTAKEN"}');
         END IF;
-        PERFORM naksha_leaf_done(c, txn, r);
+        PERFORM naksha_leaf_check(c, txn, r);
         created := created + coalesce(cardinality(r.created), 0);
         updated := updated + r.updated;
         deleted := deleted + r.deleted;

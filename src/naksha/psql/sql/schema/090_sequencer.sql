@@ -93,6 +93,45 @@ RETURN format($sql$WITH due AS (
 )
 SELECT count(*), coalesce(max(f.seq_number), $4), coalesce(max(f.txn), $1) FROM fresh f$sql$, log);
 
+-- Publishes what is due below the bound, after the last version, its transaction and time.
+CREATE OR REPLACE FUNCTION naksha_publish_between(
+    bound int8, most int, prior_seq int8, prior_txn int8, prior_ts timestamptz,
+    OUT published int8, OUT last_seq int8, OUT last_txn int8)
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    log text := naksha_log_between(prior_txn, bound - 1);
+BEGIN
+    IF log <> 'naksha_tx' THEN
+        BEGIN
+            EXECUTE naksha_planned('int8, int8, int4, int8, timestamptz', naksha_publish_sql(log))
+                || format('(%L, %L, %L, %L, %L)', prior_txn, bound, most, prior_seq,
+                          naksha_time_text(prior_ts))
+               INTO published, last_seq, last_txn;
+            RETURN;
+        EXCEPTION WHEN undefined_table THEN  -- maintenance has merged the day into a month
+            NULL;
+        END;
+    END IF;
+    -- Dynamic, so that the plan knows the numbers and opens only the days they are in.
+    EXECUTE naksha_publish_sql('naksha_tx')
+       INTO published, last_seq, last_txn USING prior_txn, bound, most, prior_seq, prior_ts;
+END $$;
+
+-- Whether transactions after the first one, up to the last one, are committed but not published.
+CREATE OR REPLACE FUNCTION naksha_has_unpublished(first int8, last int8) RETURNS bool
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    found     bool;
+    statement text := 'SELECT EXISTS (SELECT FROM %I WHERE seq_number IS NULL AND txn > $1 '
+                      'AND txn <= $2)';
+BEGIN
+    EXECUTE format(statement, naksha_log_between(first, last)) INTO found USING first, last;
+    RETURN found;
+EXCEPTION WHEN undefined_table THEN  -- maintenance has merged the day into a month
+    EXECUTE format(statement, 'naksha_tx') INTO found USING first, last;
+    RETURN found;
+END $$;
+
 -- Publishes at most `most` transactions; returns how many, the last version, and whether committed
 -- transactions remain unpublished. The planner cannot know how many wait: it estimates one, and
 -- would compare each of thousands with every other.
@@ -106,7 +145,6 @@ DECLARE
     bound   int8;
     drawn   int8;
     last_ts timestamptz;
-    log     text;
 BEGIN
     PERFORM naksha_mark_own();
     -- The log must be read with a snapshot newer than the locks.
@@ -133,22 +171,13 @@ BEGIN
       FROM naksha_version v ORDER BY v.seq_number DESC LIMIT 1;
     last_seq := coalesce(last_seq, 0);
     last_txn := coalesce(last_txn, 0);
-    log := naksha_log_between(last_txn, bound - 1);
-    IF log <> 'naksha_tx' THEN
-        EXECUTE naksha_planned('int8, int8, int4, int8, timestamptz', naksha_publish_sql(log))
-            || format('(%L, %L, %L, %L, %L)', last_txn, bound, most, last_seq, last_ts)
-           INTO published, last_seq, last_txn;
-    ELSE  -- Dynamic, so that the plan knows the numbers and opens only the days they are in.
-        EXECUTE naksha_publish_sql(log)
-           INTO published, last_seq, last_txn USING last_txn, bound, most, last_seq, last_ts;
-    END IF;
+    SELECT p.* INTO published, last_seq, last_txn
+      FROM naksha_publish_between(bound, most, last_seq, last_txn, last_ts) p;
     IF published > 0 THEN
         PERFORM pg_notify('naksha_published', naksha_lock_class() || ':' || last_seq);
     END IF;
     drawn := pg_sequence_last_value('naksha_tx_object_id_seq');
-    EXECUTE format('SELECT EXISTS (SELECT FROM %I WHERE seq_number IS NULL AND txn > $1 '
-                   'AND txn <= $2)', naksha_log_between(last_txn, drawn))
-       INTO remaining USING last_txn, drawn;
+    remaining := naksha_has_unpublished(last_txn, drawn);
 END $$;
 
 -- Publishes, and looks up those of the `wanted` transactions that are published then, by whomever.
