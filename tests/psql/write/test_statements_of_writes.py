@@ -332,4 +332,5 @@ async def test_a_write_that_an_upgrade_overtakes_counts(connect: Connect) -> Non
     row = await writer.fetchrow(
         "SELECT created, updated, deleted FROM naksha_tx WHERE action = 'MODIFY_FEATURES'"
     )
-    assert row is not None and tuple(row) == (0, 2, 1)
+    assert row is not None
+    assert tuple(row) == (0, 2, 1)
