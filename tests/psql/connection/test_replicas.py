@@ -27,7 +27,10 @@ T = TypeVar("T")
 
 @pytest.fixture(scope="module")
 def primary() -> Iterator[PostgresCluster]:
-    with PostgresCluster({"fsync": False, "full_page_writes": False}) as cluster:
+    # The copy for the second standby begins with a checkpoint, which would remove what the first one
+    # may not have received yet.
+    settings = {"fsync": False, "full_page_writes": False, "wal_keep_size": "1GB"}
+    with PostgresCluster(settings) as cluster:
         cluster.create_database(DATABASE)
         cluster.execute("CREATE EXTENSION postgis SCHEMA public", DATABASE)
         yield cluster

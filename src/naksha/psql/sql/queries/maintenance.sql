@@ -66,8 +66,8 @@ SELECT 'removal', count(*) || ' staged parts that were never applied'
   FROM naksha_staged s WHERE s.until < to_timestamp($1 / 1000.0) HAVING count(*) > 0
 
 -- name: maintain_vitals
--- The history with most partitions, and the oldest pin with the day of its version. A pin of 0 keeps
--- everything and has no day.
+-- The history with most partitions, and the oldest pin with the day of its version. A pin of 0
+-- keeps everything and has no day.
 SELECT h.id AS partitioned, h.partitions::int, k.name AS pin,
        CASE WHEN k.txn > 0
             THEN naksha_epoch_ms(naksha_txn_day(k.txn)::timestamp AT TIME ZONE 'UTC')
