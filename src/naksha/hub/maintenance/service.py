@@ -89,7 +89,7 @@ class MaintenanceService:
         self._read_at_ms: dict[tuple[str, int], int] = {}
         """When the state of an idle subject is read again: the instance that receives a request
         for a round looks at once, and others only change the time of the next round."""
-        self._is_asked = False
+        self._is_requested = False
         self._is_thorough = False
         """Whether the current scan reads all states, because a round was requested before it."""
         self._scanner = RealmScanner(
@@ -109,7 +109,7 @@ class MaintenanceService:
 
     def wake(self) -> None:
         """Look for rounds soon, since one was requested."""
-        self._is_asked = True
+        self._is_requested = True
         self._scanner.wake()
 
     async def close(self) -> None:
@@ -125,7 +125,7 @@ class MaintenanceService:
 
     async def _visit_catalog(self, serving: Collection[str]) -> None:
         """Begin a scan, with the catalog."""
-        self._is_thorough, self._is_asked = self._is_asked, False
+        self._is_thorough, self._is_requested = self._is_requested, False
         for known_keys in (self._memories, self._read_at_ms):
             for key in [key for key in known_keys if key[0] not in (_SYSTEM, *serving)]:
                 del known_keys[key]
@@ -195,7 +195,7 @@ class MaintenanceService:
             await table.create(subject.id, MaintenanceState(subject=name, due_ms=due_ms))
             return
         is_due = self.schedule.is_on and table.now_ms >= kept.value.due_ms
-        if not (is_due or kept.value.is_asked):
+        if not (is_due or kept.value.is_requested):
             later_ms = table.now_ms + limits.MAINTENANCE_READ_SECONDS * 1_000
             due_ms = kept.value.due_ms if self.schedule.is_on else later_ms
             self._read_at_ms[key] = min(later_ms, due_ms)
@@ -252,8 +252,8 @@ class MaintenanceService:
         state = holding.value
         is_new = state.release != self._release
         record = StorageRound(
-            is_dry=state.asked_dry if state.is_asked else is_new,
-            is_heavy=state.is_asked or self.schedule.is_heavy_at(table.now_ms),
+            is_dry=state.requested_dry if state.is_requested else is_new,
+            is_heavy=state.is_requested or self.schedule.is_heavy_at(table.now_ms),
             seconds=self.schedule.budget_seconds,
             memory=self._memories.setdefault((subject.realm_id, subject.id), RoundMemory()),
             check=holding.check,
@@ -272,7 +272,7 @@ class MaintenanceService:
             problem = f"Internal error: {type(error).__name__}"
         ended_ms = state.started_ms + int((boot_seconds() - began) * 1_000)
         done = RoundRecord.of(record, state.started_ms, ended_ms, state.holder, problem)
-        self._log_round(subject, done, is_first=is_new and not state.is_asked)
+        self._log_round(subject, done, is_first=is_new and not state.is_requested)
         await holding.release(**self._changes(table.now_ms, subject, state, done))
         self._observe(subject.name, done)
 
@@ -284,10 +284,10 @@ class MaintenanceService:
         if self._memories[subject.realm_id, subject.id].late:
             pause = min(pause, limits.MAINTENANCE_LATE_SECONDS)
         changes: dict[str, object] = {
-            "answered_ms": state.asked_ms,
+            "fulfilled_ms": state.requested_ms,
             "last_dry" if done.is_dry else "last": done,
         }
-        if not (state.is_asked and done.is_dry):
+        if not (state.is_requested and done.is_dry):
             if not done.error:
                 changes["release"] = self._release
             changes["due_ms"] = now_ms + int(pause * 1_000)

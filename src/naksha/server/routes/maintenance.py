@@ -98,7 +98,7 @@ async def _views(request: ConfigRequestDep) -> list[MaintenanceView]:
 
 async def _run(http: Request, views: list[MaintenanceView], *, is_dry: bool) -> bool:
     for view in views:
-        await view.ask(is_dry=is_dry)
+        await view.request(is_dry=is_dry)
     server_of(http).maintenance.wake()
     return all([await view.wait() for view in views])
 
