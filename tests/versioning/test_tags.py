@@ -126,8 +126,8 @@ async def test_a_tag_stays_while_one_of_its_collections_is_readable(storage: Sto
     await create_tag(storage, "loose", ANN, protects=False)
     async with storage.write("setup") as session:
         await session.create_collection(CollectionInfo(id="later", history_enabled=False))
-    for n in range(2):
-        await storage.run(lambda s, n=n: s.upsert("later", [place("x", n=n)]), "app")
+    await storage.run(lambda s: s.upsert("later", [place("x", n=1)]), "app")
+    await storage.run(lambda s: s.upsert("later", [place("x", n=2)]), "app")
     found = await place_of(storage, "loose")
     with pytest.raises(Expired):
         await found.storage.resolve(found.at, "later")
