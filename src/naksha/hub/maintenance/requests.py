@@ -51,7 +51,7 @@ class MaintenanceView:
             while await self._table.change(id, requested) is None:
                 await self._table.create(id, MaintenanceState(subject=subject, due_ms=self.now_ms))
 
-    async def wait(self, seconds: float = limits.MAINTENANCE_WAIT_SECONDS) -> bool:
+    async def wait(self, seconds: float) -> bool:
         """Wait until all requested rounds have ended; return whether they have."""
         deadline = boot_seconds() + seconds
         while any(state.is_requested for state in await self.states()):
