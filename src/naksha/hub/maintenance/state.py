@@ -103,6 +103,8 @@ class MaintenanceState(Leased, frozen=True, kw_only=True):
     """Start of the current round; only valid while an instance holds the lease."""
     release: str = ""
     """The release whose first round was reported; that round is dry."""
+    failures: int = 0
+    """Rounds in a row that ended early."""
     last: RoundRecord | None = None
     last_dry: RoundRecord | None = None
 
@@ -112,8 +114,12 @@ class MaintenanceState(Leased, frozen=True, kw_only=True):
         return self.requested_ms > self.fulfilled_ms
 
     def requested(self, now_ms: int, *, is_dry: bool) -> MaintenanceState:
-        """Return the state after a client requested a round."""
+        """Return the state after a client requested a round.
+
+        A dry run does not replace a pending request for a round that makes changes.
+        """
         requested_ms = max(now_ms, self.requested_ms + 1)
+        is_dry = is_dry and (not self.is_requested or self.requested_dry)
         return msgspec.structs.replace(self, requested_ms=requested_ms, requested_dry=is_dry)
 
     def is_overdue(self, now_ms: int, interval_seconds: float) -> bool:
