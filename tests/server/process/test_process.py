@@ -164,7 +164,7 @@ def serve_once(directory: Path, data: str, *, put: str = "", get: str = "") -> N
 
 
 def test_the_guide_explains_tokens_and_realms(tmp_path: Path) -> None:
-    _, commands = examples(GUIDE, "sh")
+    _, commands, _ = examples(GUIDE, "sh")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", commands.code],
