@@ -120,6 +120,21 @@ async def test_a_tag_that_protects_nothing_goes_with_its_version(storage: Storag
     assert await tags(storage) == []
 
 
+async def test_a_tag_stays_while_one_of_its_collections_is_readable(storage: Storage) -> None:
+    await make(storage)
+    await put(storage, place("a", n=1))
+    await create_tag(storage, "loose", ANN, protects=False)
+    async with storage.write("setup") as session:
+        await session.create_collection(CollectionInfo(id="later", history_enabled=False))
+    await storage.run(lambda s: s.upsert("later", [place("x", n=1)]), "app")
+    await storage.run(lambda s: s.upsert("later", [place("x", n=2)]), "app")
+    found = await place_of(storage, "loose")
+    with pytest.raises(Expired):
+        await found.storage.resolve(found.at, "later")
+    assert await drop_expired_tags(storage, ANN) == 0
+    assert await content(found.storage, at=found.at) == {"a": {"n": 1}}
+
+
 async def _switch_off(storage: Storage, name: str) -> None:
     async with storage.write("app") as session:
         await session.change_collection(name, CollectionChange(history_enabled=False))

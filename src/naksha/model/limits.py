@@ -330,6 +330,12 @@ MAINTENANCE_BUDGET_SECONDS: Final = 300.0
 MAINTENANCE_LATE_SECONDS: Final = 60.0
 """Longest pause after a round that had no time for all of its steps."""
 
+MAINTENANCE_FAILED_SECONDS_MAX: Final = 3_600.0
+"""Longest pause after failed rounds; it doubles with each of them."""
+
+MAINTENANCE_OPEN_SECONDS_MAX: Final = 15.0
+"""How long a round waits for its storage to open."""
+
 MAINTENANCE_STEP_SECONDS_MAX: Final = 1_800.0
 """Timeout of one step of a round; the merge of a large year takes some minutes."""
 

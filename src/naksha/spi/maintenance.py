@@ -106,6 +106,10 @@ class StorageRound:
         self.postponed: Final[list[StepNote]] = []
         self.failures: Final[list[tuple[str, NakshaError]]] = []
         self.vitals = StorageVitals()
+        self.is_complete = True
+        """Whether no step failed, was skipped or ended early."""
+        self.waits_for_window = False
+        """Whether heavy steps were postponed to the daily window."""
         self._is_heavy = is_heavy
         self._deadline = None if seconds is None else time.monotonic() + seconds
         self._check = check
@@ -123,9 +127,10 @@ class StorageRound:
         if self._check is not None:
             self._check()
         if not self.memory.backoff.is_due(step):
-            self.postpone(step, "it failed before and is retried later")
+            self.skip(step, "it failed before and is retried later")
         elif is_heavy and not self._is_heavy:
-            self.postpone(step, "it waits for the daily window of heavy work")
+            self.waits_for_window = True
+            self.skip(step, "it waits for the daily window of heavy work")
         elif not self.has_time:
             self.late(step)
         else:
@@ -136,7 +141,7 @@ class StorageRound:
             async with asyncio.timeout(limits.MAINTENANCE_STEP_SECONDS_MAX):
                 await work()
         except StepPostponed as error:
-            self.postpone(step, str(error))
+            self.skip(step, str(error))
         except NakshaError as error:
             check_cancelled()
             self.failed(step, error)
@@ -155,7 +160,12 @@ class StorageRound:
     def late(self, step: str) -> None:
         """Record that a step, or the rest of it, has no time left."""
         self._late.add(step)
-        self.postpone(step, "the time budget of the round is used up")
+        self.skip(step, "the time budget of the round is used up")
+
+    def skip(self, step: str, reason: str) -> None:
+        """Record that a step, or the rest of it, could not run in this round."""
+        self.is_complete = False
+        self.postpone(step, reason)
 
     def postpone(self, step: str, reason: str) -> None:
         """Record that a step, or a part of it, is left to a later round."""
@@ -164,6 +174,7 @@ class StorageRound:
 
     def failed(self, step: str, error: NakshaError) -> None:
         """Record a failed step; it is retried after a pause that grows with each failure."""
+        self.is_complete = False
         self.memory.backoff.failed(step)
         self.failures.append((step, error))
         _log.warning("Maintenance failed: %s: %s", step, error)

@@ -46,7 +46,14 @@ from naksha.versioning.records import (
 )
 from naksha.versioning.rollback import revert, rollback
 from naksha.versioning.state_writer import WriteReport
-from naksha.versioning.tags import create_tag, delete_tag, drop_expired_tags, tag_of, tags
+from naksha.versioning.tags import (
+    create_tag,
+    delete_tag,
+    drop_expired_tags,
+    expired_tags,
+    tag_of,
+    tags,
+)
 from naksha.versioning.version_refs import Ref, parse_ref
 
 __all__ = [
@@ -89,6 +96,7 @@ __all__ = [
     "diff",
     "diff_all",
     "drop_expired_tags",
+    "expired_tags",
     "give_up_conflict",
     "history",
     "import_history",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from naksha.model.errors import Expired, NotFound
 from naksha.spi.clock import SystemClock
 from naksha.spi.storage import Storage, WriteSession
@@ -44,7 +46,7 @@ async def create_tag(
         ref: The version; HEAD is the last published one.
         scope: All collections (of the storage or of a space), or some of them.
         protects: Keep what is tagged from expiring, and its collections from being dropped and from
-            losing their history. Otherwise the tag is removed once its version has expired.
+            losing their history. Otherwise the tag is removed once it has expired in all of them.
         system: Whether a program creates it for its own use, so that listings for people omit it.
         force: Move an existing tag.
     """
@@ -115,17 +117,23 @@ async def drop_expired_tags(
     space: str | None = None,
     in_all_spaces: bool = False,
 ) -> int:
-    """Delete the tags that protect nothing and whose version has expired; return their number.
+    """Delete the tags that protect nothing and have expired everywhere; return their number.
 
     They are those of the storage itself or of a space, or, with `in_all_spaces`, all of them.
     """
+    expired = await expired_tags(storage, space=space, in_all_spaces=in_all_spaces)
+    for tag in expired:
+        await delete_tag(storage, tag.name, signed, scope=tag.scope)
+    return len(expired)
+
+
+async def expired_tags(
+    storage: Storage, *, space: str | None = None, in_all_spaces: bool = False
+) -> list[Tag]:
+    """List the tags that `drop_expired_tags` would delete."""
     known = await (all_records(storage) if in_all_spaces else records_in(storage, space))
-    count = 0
-    for tag in [each.record for each in known if isinstance(each.record, Tag)]:
-        if not tag.protects and await _is_gone(storage, tag):
-            await delete_tag(storage, tag.name, signed, scope=tag.scope)
-            count += 1
-    return count
+    loose = [each.record for each in known if isinstance(each.record, Tag)]
+    return [tag for tag in loose if not tag.protects and await _is_gone(storage, tag)]
 
 
 async def _tag(storage: Storage, name: str, scope: NameScope) -> tuple[Tag, StoredRecord]:
@@ -136,14 +144,20 @@ async def _tag(storage: Storage, name: str, scope: NameScope) -> tuple[Tag, Stor
 
 
 async def _is_gone(storage: Storage, tag: Tag) -> bool:
+    """Return whether no collection is readable at a tag.
+
+    One that is not may have been created after the tag, so a single one does not decide.
+    """
     try:
         place = await place_of_tag(storage, tag)
-        names = tag.scope.collections or [c.id for c in await place.storage.collections()]
-        for name in names:
-            await place.storage.resolve(place.at, name)
     except (Expired, NotFound):
         return True
-    return False
+    names = tag.scope.collections or [c.id for c in await place.storage.collections()]
+    for name in names:
+        with suppress(Expired, NotFound):
+            await place.storage.resolve(place.at, name)
+            return False
+    return bool(names)
 
 
 def _pins(tag: Tag) -> list[tuple[str, str | None]]:

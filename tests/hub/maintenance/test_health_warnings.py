@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ from naksha.hub.config.objects import StorageObject
 from naksha.hub.maintenance.health_warnings import catalog_warnings, storage_warnings
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
+from naksha.model.transaction import PublicationStatus
 from naksha.model.version import HEAD
 from naksha.testing.fixtures import DatabaseFactory
+from tests.hub.handlers.support import ACTOR
 from tests.hub.maintenance.support import AgingHub, aging_hub, catalog_in, until
 
 
@@ -125,3 +128,23 @@ async def test_publication_that_is_held(
         await session.upsert("roads", [feature])
         await write(psql_hub, 1)
         await until(is_warned)
+
+
+async def test_a_slow_storage_does_not_hide_the_warnings_about_others(
+    hub: AgingHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def slow() -> PublicationStatus:
+        await asyncio.sleep(3_600)
+        raise AssertionError
+
+    realm = await hub.hub.realm("default")
+    file = {"location": f"file:{tmp_path}/other.naksha"}
+    await realm.registry.create(StorageObject(id="other", properties=file), ACTOR)
+    monkeypatch.setattr(await realm.storage("default"), "publication", slow)
+    monkeypatch.setattr(limits, "HEALTH_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(limits, "DISK_FREE_SHARE_MIN", 1.0)
+    monkeypatch.setattr(limits, "DISK_FREE_BYTES_MIN", limits.INT8_MAX)
+    things = await realm.registry.list(StorageObject)
+    async with asyncio.timeout(20):
+        found = await storage_warnings(hub.hub, realm, things, hub.service.schedule)
+    assert {one.subject for one in found} == {"storage/default", "storage/other"}

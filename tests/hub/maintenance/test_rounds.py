@@ -62,10 +62,10 @@ async def names_of(storage: Storage) -> list[str]:
     return [info.id for info in await storage.collections(dropped=True)]
 
 
-async def asked(hub: AgingHub, storage_id: str = "default", *, is_dry: bool = False) -> None:
+async def run_round(hub: AgingHub, storage_id: str = "default", *, is_dry: bool = False) -> None:
     """Request a round and wait for its end."""
     view = storages_view(await hub.hub.realm("default"), [storage_id])
-    await view.ask(is_dry=is_dry)
+    await view.request(is_dry=is_dry)
     hub.service.wake()
     assert await view.wait(60)
 
@@ -142,12 +142,12 @@ async def test_a_dry_run_changes_nothing(hub: AgingHub) -> None:
     await create(storage, "gone")
     await drop(storage, "gone")
     hub.time.passes(1)
-    await asked(hub, is_dry=True)
+    await run_round(hub, is_dry=True)
     state = await hub.state()
     assert state.last_dry is not None
     assert state.last_dry.done == ("removal of the collection gone",)
     assert await names_of(storage) == ["gone"]
-    await asked(hub)
+    await run_round(hub)
     assert await names_of(storage) == []
 
 
@@ -175,7 +175,7 @@ async def test_no_round_runs_while_another_instance_holds_the_lease(hub: AgingHu
     other = await take(table, kept, "another instance")
     assert other is not None
     view = storages_view(await hub.hub.realm("default"), ["default"])
-    await view.ask(is_dry=False)
+    await view.request(is_dry=False)
     hub.service.wake()
     assert not await view.wait(2)
     await other.save()
@@ -194,7 +194,7 @@ async def test_a_step_without_time_is_first_in_the_next_round(
     ) as hub:
         storage = await hub.storage()
         await create(storage, "a")
-        await asked(hub)
+        await run_round(hub)
         state = await hub.state()
         assert state.last is not None
         assert not state.last.done
@@ -221,7 +221,7 @@ async def test_heavy_work_waits_for_its_window(
 
 async def test_partitionings_follow_new_versions(hub: AgingHub) -> None:
     storage = await hub.storage()
-    await asked(hub)  # the next round, which would compute them too, is not due for minutes
+    await run_round(hub)  # the next round, which would compute them too, is not due for minutes
     await create(storage, "roads", optimal_partitioning=True)
     await write(storage, "roads")
 

@@ -31,3 +31,18 @@ def test_a_window_that_cannot_be_read_is_refused(text: str) -> None:
 
 def test_without_a_window_heavy_work_may_run_at_any_time() -> None:
     assert MaintenanceSchedule().is_heavy_at(0)
+
+
+@pytest.mark.parametrize(
+    ("text", "now", "opens"),
+    [
+        ("22:00-04:30", 5, 22),
+        ("22:00-04:30", 23, 23),
+        ("01:00-02:00", 3, 25),
+        ("01:00-01:00", 1, 25),
+    ],
+)
+def test_a_window_opens_next(text: str, now: int, opens: int) -> None:
+    day_ms = 20_000 * 24 * HOUR_MS
+    now_ms = day_ms + now * HOUR_MS
+    assert DailyWindow.parse(text).opens_ms(now_ms) == day_ms + opens * HOUR_MS

@@ -8,6 +8,7 @@ import pytest
 from naksha.hub.config.objects import StorageObject
 from naksha.hub.storages.locations import check_location, location_of, with_location, with_secrets
 from naksha.hub.storages.open_storages import OpenStorages
+from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NakshaError, NotSupported, Unavailable
 from tests.catalog.cluster.manual_clock import until
 
@@ -156,4 +157,58 @@ async def test_a_trial_opening_keeps_the_configured_storage_open(tmp_path: Path)
     await storages.try_out("default", other)
     await until(lambda: len(storages) == 1)
     assert await opened.collections() == []
+    await storages.close()
+
+
+async def test_a_file_that_is_missing_is_not_created_for_a_borrower(tmp_path: Path) -> None:
+    storages = OpenStorages()
+    thing = a_file(tmp_path / "a.naksha")
+    with pytest.raises(Unavailable, match="is missing"):
+        async with storages.borrowed("r", thing):
+            pass
+    assert not (tmp_path / "a.naksha").exists()
+    await storages.close()
+
+
+async def test_a_borrower_that_is_cancelled_releases_the_storage(tmp_path: Path) -> None:
+    storages = OpenStorages(release_seconds=0.05)
+    thing = a_file(tmp_path / "a.naksha")
+    await storages.get("r", thing)
+    storages.keep_only("r", [])
+    await until(lambda: len(storages) == 0)
+
+    async def borrow() -> None:
+        async with storages.borrowed("r", thing):
+            raise AssertionError("the storage was opened in spite of the cancellation")
+
+    borrower = asyncio.create_task(borrow())
+    await until(lambda: len(storages) == 1)
+    borrower.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await borrower
+    await until(lambda: len(storages) == 0)
+    await storages.close()
+
+
+async def test_a_borrower_does_not_wait_long_for_a_storage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that accepts connections but does not respond."""
+    monkeypatch.setattr(limits, "MAINTENANCE_OPEN_SECONDS_MAX", 0.2)
+    writers: list[asyncio.StreamWriter] = []
+
+    async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    thing = StorageObject(id="a", properties={"location": f"postgresql://127.0.0.1:{port}/none"})
+    storages = OpenStorages(release_seconds=0.05)
+    async with asyncio.timeout(10):
+        with pytest.raises(Unavailable, match="could not be opened within"):
+            async with storages.borrowed("r", thing):
+                pass
+    server.close()
+    for writer in writers:
+        writer.close()
     await storages.close()

@@ -27,10 +27,11 @@ T = TypeVar("T")
 
 @pytest.fixture(scope="module")
 def primary() -> Iterator[PostgresCluster]:
-    # The copy for the second standby begins with a checkpoint, which would remove what the first one
-    # may not have received yet.
-    settings = {"fsync": False, "full_page_writes": False, "wal_keep_size": "1GB"}
-    with PostgresCluster(settings) as cluster:
+    # The copy for the second standby begins with a checkpoint, which would remove what the first
+    # one may not have received yet.
+    with PostgresCluster(
+        {"fsync": False, "full_page_writes": False, "wal_keep_size": "1GB"}
+    ) as cluster:
         cluster.create_database(DATABASE)
         cluster.execute("CREATE EXTENSION postgis SCHEMA public", DATABASE)
         yield cluster

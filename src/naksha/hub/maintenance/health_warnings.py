@@ -59,16 +59,30 @@ async def storage_warnings(
     found: list[HealthWarning] = []
     for start in range(0, len(things), limits.CATALOG_BATCH_MAX):
         some = things[start : start + limits.CATALOG_BATCH_MAX]
-        known = await table.read([state_id(thing.id) for thing in some])
+        async with asyncio.timeout(limits.HEALTH_SECONDS_MAX):
+            known = await table.read([state_id(thing.id) for thing in some])
         for thing in some:
             name, kept = f"storage/{thing.id}", known.get(state_id(thing.id))
             if kept is not None and schedule.is_on:
                 found += _overdue(name, kept.value, table.now_ms, schedule.interval_seconds)
             if kept is not None:
                 found += _aging(name, kept.value, table.now_ms)
+        checks = [_measured(hub, realm, thing, table.now_ms) for thing in some]
+        for warnings in await asyncio.gather(*checks):
+            found += warnings
+    return found
+
+
+async def _measured(
+    hub: Hub, realm: RealmHub, thing: StorageObject, now_ms: int
+) -> list[HealthWarning]:
+    """Return the warnings about a storage that need the storage; it may be slow."""
+    name = f"storage/{thing.id}"
+    found: list[HealthWarning] = []
+    with suppress(NakshaError, TimeoutError):  # reported as a failed check
+        async with asyncio.timeout(limits.HEALTH_SECONDS_MAX):
             found += await _disk(hub, name, thing)
-            with suppress(NakshaError):  # reported as a failed check
-                found += await _held(name, await realm.storage(thing.id), table.now_ms)
+            found += await _held(name, await realm.storage(thing.id), now_ms)
     return found
 
 

@@ -55,12 +55,18 @@ class PartitioningWatch:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch(self, storage: Storage) -> None:
+        seen, is_needed = -1, False
         while True:
             try:
                 known = await storage.wait_beyond(-1, 0)
-                await storage.refresh_partitionings()
+                if known != seen:  # settings change with a version, too
+                    is_needed = await _has_partitionings(storage)
+                    seen = known
+                if is_needed:
+                    await storage.refresh_partitionings()
                 await asyncio.sleep(self._pause_seconds)
-                await storage.wait_beyond(known, _WAIT_SECONDS)
+                if is_needed:  # a storage may poll at short intervals
+                    await storage.wait_beyond(known, _WAIT_SECONDS)
             except NakshaError as error:
                 check_cancelled()
                 _log.info(
@@ -71,3 +77,7 @@ class PartitioningWatch:
                 check_cancelled()
                 _log.exception("The partitionings of storage %s will be checked later", storage.id)
                 await asyncio.sleep(self._pause_seconds)
+
+
+async def _has_partitionings(storage: Storage) -> bool:
+    return any(info.optimal_partitioning for info in await storage.collections())

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -23,7 +22,6 @@ from naksha.hub.subscriptions.cleanup import PREFIX, Leftover
 from naksha.hub.subscriptions.objects import Subscription
 from naksha.hub.subscriptions.pins import pin_name
 from naksha.model.errors import PointerNotFound, StorageCorrupt
-from naksha.spi.locations import FILE, STORAGES, path_of
 
 _log: Final = logging.getLogger(__name__)
 
@@ -58,7 +56,7 @@ class HubRealms(AllRealms):
             return
         try:
             for thing in things:
-                if pins and self._exists(thing):
+                if pins and self._hub.storages.exists(thing):
                     await self._unpin(realm.id, thing, pins)
         finally:
             self._hub.storages.keep_only(realm.id, ())
@@ -68,11 +66,6 @@ class HubRealms(AllRealms):
         storage = await self._hub.storages.get(realm_id, active)
         for pin in pins:
             await storage.unpin(pin)
-
-    def _exists(self, thing: StorageObject) -> bool:
-        """Return whether a storage exists; opening a missing file would create it."""
-        location, _ = self._hub.storages.located(thing)
-        return STORAGES.scheme_of(location) != FILE or Path(path_of(location)).exists()
 
 
 async def _progress_ids(snapshot: EntitySnapshot) -> list[int]:

@@ -45,17 +45,17 @@ class MaintenanceView:
             known.get(id, MaintenanceState(subject=name)) for id, name in self._subjects.items()
         ]
 
-    async def ask(self, *, is_dry: bool) -> None:
+    async def request(self, *, is_dry: bool) -> None:
         """Request a round of each subject; the instance that takes its lease runs it."""
-        asked = partial(MaintenanceState.asked, now_ms=self.now_ms, is_dry=is_dry)
+        requested = partial(MaintenanceState.requested, now_ms=self.now_ms, is_dry=is_dry)
         for id, subject in self._subjects.items():
-            while await self._table.change(id, asked) is None:
+            while await self._table.change(id, requested) is None:
                 await self._table.create(id, MaintenanceState(subject=subject, due_ms=self.now_ms))
 
-    async def wait(self, seconds: float = limits.MAINTENANCE_WAIT_SECONDS) -> bool:
+    async def wait(self, seconds: float) -> bool:
         """Wait until all requested rounds have ended; return whether they have."""
         deadline = boot_seconds() + seconds
-        while any(state.is_asked for state in await self.states()):
+        while any(state.is_requested for state in await self.states()):
             if boot_seconds() > deadline:
                 return False
             await asyncio.sleep(_LOOK_SECONDS)

@@ -6,12 +6,14 @@ A round records what it did in a `StorageRound`; the storage and the catalog dec
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from functools import partial
 from typing import Final
 
 from naksha.catalog.maintenance import Maintenance, MaintenanceRun, RealmOutcome
 from naksha.catalog.maintenance.store_check import RealmCheck
 from naksha.catalog.maintenance.verification import Consistency
+from naksha.catalog.realms import RealmStatus
 from naksha.hub.config.objects import StorageObject
 from naksha.hub.hub import Hub, RealmHub
 from naksha.hub.maintenance.realm_purge import HubRealms
@@ -19,7 +21,7 @@ from naksha.model import limits
 from naksha.model.errors import NotSupported, ReadOnly, StorageCorrupt
 from naksha.spi.maintenance import StepPostponed, StorageRound
 from naksha.spi.storage import Storage
-from naksha.versioning import Attribution, drop_expired_tags
+from naksha.versioning import Attribution, drop_expired_tags, expired_tags
 
 _SIGNED: Final = Attribution(app_id="naksha")
 _SWEEP: Final = "mark and sweep"
@@ -32,18 +34,24 @@ _WELL: Final = frozenset({RealmOutcome.SWEPT, RealmOutcome.PURGING, RealmOutcome
 async def storage_round(hub: Hub, realm: RealmHub, storage_id: str, record: StorageRound) -> None:
     """Run a round of a storage, which is opened for it if no request uses it."""
     thing = await realm.registry.get(StorageObject, storage_id)
+    # The first use creates a storage and records its identity.
+    if thing.identity is None and not await asyncio.to_thread(hub.storages.exists, thing):
+        record.skip("maintenance", "the storage has not been used yet")
+        return
     async with hub.storages.borrowed(realm.realm_id, thing) as storage:
         try:
             await storage.maintain(record=record)
         except (NotSupported, ReadOnly) as error:
             record.postpone("maintenance", error.message)
             return
-        if not record.is_dry:
-            await record.attempt("expired tags", partial(_drop_tags, storage, record))
+        await record.attempt("expired tags", partial(_drop_tags, storage, record))
 
 
 async def _drop_tags(storage: Storage, record: StorageRound) -> None:
-    count = await drop_expired_tags(storage, _SIGNED, in_all_spaces=True)
+    if record.is_dry:
+        count = len(await expired_tags(storage, in_all_spaces=True))
+    else:
+        count = await drop_expired_tags(storage, _SIGNED, in_all_spaces=True)
     if count:
         record.did("removal of %d tags whose version has expired", count)
 
@@ -61,21 +69,26 @@ async def catalog_round(hub: Hub, record: StorageRound) -> None:
 class _CatalogRound:
     def __init__(self, hub: Hub, maintenance: Maintenance, record: StorageRound) -> None:
         self._clock = hub.catalog.clock
+        self._realms = hub.catalog.realms
         self._maintenance = maintenance
         self._record = record
 
     async def sweep(self) -> None:
+        realms = await self._realms.list()
+        purging = {realm.id for realm in realms if realm.status is RealmStatus.PURGING}
         run = await self._maintenance.run(is_dry=self._record.is_dry, supersede=await self._dead())
-        if run.note:
-            self._record.postpone(_SWEEP, run.note)
         if run.purged:
             self._record.did("sweep of %d of %d rows", run.purged, run.scanned)
-        await self._report(run)
+        await self._report(run, purging)
+        if run.note:
+            raise StepPostponed(run.note)
 
-    async def _report(self, run: MaintenanceRun) -> None:
+    async def _report(self, run: MaintenanceRun, purging: Collection[str]) -> None:
+        """Record the purges, and the realms that were left alone."""
         report = await self._maintenance.runs.report(run.id)
+        is_purge = {RealmOutcome.PURGED: True, RealmOutcome.PURGING: run.is_dry}
         for id, realm in report.realms.items():
-            if realm.outcome is RealmOutcome.PURGED:
+            if id in purging and is_purge.get(realm.outcome, False):
                 self._record.did("purge of the realm %s", id)
             if realm.outcome not in _WELL:
                 note = f"{realm.outcome}: {realm.note}" if realm.note else str(realm.outcome)

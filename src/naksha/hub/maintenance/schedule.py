@@ -40,6 +40,13 @@ class DailyWindow(NamedTuple):
             return self.begin <= minute < self.end
         return minute >= self.begin or minute < self.end
 
+    def opens_ms(self, now_ms: int) -> int:
+        """Return when the window begins next; now, if it has begun."""
+        if self.contains(now_ms):
+            return now_ms
+        minutes = (self.begin - now_ms // 60_000) % _DAY_MINUTES or _DAY_MINUTES
+        return (now_ms // 60_000 + minutes) * 60_000
+
 
 class MaintenanceSchedule(msgspec.Struct, frozen=True, kw_only=True):
     """Schedule of all rounds of an instance."""

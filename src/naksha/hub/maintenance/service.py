@@ -89,7 +89,9 @@ class MaintenanceService:
         self._read_at_ms: dict[tuple[str, int], int] = {}
         """When the state of an idle subject is read again: the instance that receives a request
         for a round looks at once, and others only change the time of the next round."""
-        self._is_asked = False
+        self._waiting: set[tuple[str, int]] = set()
+        """Subjects whose round is due, for which no slot was free."""
+        self._is_requested = False
         self._is_thorough = False
         """Whether the current scan reads all states, because a round was requested before it."""
         self._scanner = RealmScanner(
@@ -109,7 +111,7 @@ class MaintenanceService:
 
     def wake(self) -> None:
         """Look for rounds soon, since one was requested."""
-        self._is_asked = True
+        self._is_requested = True
         self._scanner.wake()
 
     async def close(self) -> None:
@@ -125,10 +127,11 @@ class MaintenanceService:
 
     async def _visit_catalog(self, serving: Collection[str]) -> None:
         """Begin a scan, with the catalog."""
-        self._is_thorough, self._is_asked = self._is_asked, False
+        self._is_thorough, self._is_requested = self._is_requested, False
         for known_keys in (self._memories, self._read_at_ms):
             for key in [key for key in known_keys if key[0] not in (_SYSTEM, *serving)]:
                 del known_keys[key]
+        self._waiting = {key for key in self._waiting if key[0] in (_SYSTEM, *serving)}
         try:
             table = MaintenanceTable(self._hub.catalog.system)
             subject = self.catalog_subject()
@@ -156,6 +159,7 @@ class MaintenanceService:
             for thing in await realm.registry.list(StorageObject)
             if thing.active and self._is_readable(table, (realm.realm_id, state_id(thing.id)))
         ]
+        things = self._without_waiting(realm.realm_id, things)
         for start in range(0, len(things), limits.CATALOG_BATCH_MAX):
             some = things[start : start + limits.CATALOG_BATCH_MAX]
             known = await table.read([state_id(thing.id) for thing in some])
@@ -163,9 +167,21 @@ class MaintenanceService:
             for thing in random.sample(some, len(some)):
                 await self._visit_storage(realm, table, thing.id, known)
 
+    def _without_waiting(self, realm_id: str, things: list[StorageObject]) -> list[StorageObject]:
+        """Leave out storages that wait for a slot, except for as many as there are free slots."""
+        if self._is_thorough:
+            return things
+        waiting = [one for one in things if (realm_id, state_id(one.id)) in self._waiting]
+        random.shuffle(waiting)
+        left_out = {one.id for one in waiting[self._free_slots() :]}
+        return [one for one in things if one.id not in left_out]
+
     def _is_readable(self, table: MaintenanceTable, key: tuple[str, int]) -> bool:
-        is_due = self._is_thorough or table.now_ms >= self._read_at_ms.get(key, 0)
-        return is_due and key not in self._running
+        if key in self._running:
+            return False
+        if self._is_thorough or key in self._waiting:
+            return True
+        return table.now_ms >= self._read_at_ms.get(key, 0)
 
     async def _visit_storage(
         self, realm: RealmHub, table: MaintenanceTable, id: str, known: Mapping[int, Kept]
@@ -189,18 +205,20 @@ class MaintenanceService:
         key = subject.realm_id, subject.id
         if key in self._running:
             return
+        self._waiting.discard(key)
         if kept is None:
             most = min(subject.interval_seconds, limits.MAINTENANCE_FIRST_SECONDS_MAX)
             due_ms = table.now_ms + int(random.uniform(0, most) * 1_000)  # noqa: S311 - jitter
             await table.create(subject.id, MaintenanceState(subject=name, due_ms=due_ms))
             return
         is_due = self.schedule.is_on and table.now_ms >= kept.value.due_ms
-        if not (is_due or kept.value.is_asked):
+        if not (is_due or kept.value.is_requested):
             later_ms = table.now_ms + limits.MAINTENANCE_READ_SECONDS * 1_000
             due_ms = kept.value.due_ms if self.schedule.is_on else later_ms
             self._read_at_ms[key] = min(later_ms, due_ms)
             return
-        if self._is_busy():
+        if not self._free_slots():
+            self._waiting.add(key)
             return
         if not self._watch.is_free(kept, table.now_ms, self._times.drift_seconds):
             return
@@ -213,13 +231,19 @@ class MaintenanceService:
             self._hold(table, subject, holding), name=f"naksha-maintenance {subject.name}"
         )
         self._running[key] = _RunningRound(task, boot_seconds())
-        task.add_done_callback(lambda _: self._running.pop(key, None))
+        task.add_done_callback(lambda _: self._free_slot(key))
 
-    def _is_busy(self) -> bool:
-        """Whether no further round may start; one that takes too long does not count."""
+    def _free_slots(self) -> int:
+        """Return how many rounds may start; one that takes too long does not occupy a slot."""
         since = boot_seconds() - self.schedule.budget_seconds
         young = [running for running in self._running.values() if running.since > since]
-        return len(young) >= limits.MAINTENANCE_PARALLEL_MAX
+        return max(limits.MAINTENANCE_PARALLEL_MAX - len(young), 0)
+
+    def _free_slot(self, key: tuple[str, int]) -> None:
+        """Free the slot of a round that ended, for a round that waits for one."""
+        self._running.pop(key, None)
+        if self._waiting:
+            self._scanner.wake()
 
     # ---- One round ---------------------------------------------------------------------------
 
@@ -252,8 +276,8 @@ class MaintenanceService:
         state = holding.value
         is_new = state.release != self._release
         record = StorageRound(
-            is_dry=state.asked_dry if state.is_asked else is_new,
-            is_heavy=state.is_asked or self.schedule.is_heavy_at(table.now_ms),
+            is_dry=state.requested_dry if state.is_requested else is_new,
+            is_heavy=state.is_requested or self.schedule.is_heavy_at(table.now_ms),
             seconds=self.schedule.budget_seconds,
             memory=self._memories.setdefault((subject.realm_id, subject.id), RoundMemory()),
             check=holding.check,
@@ -272,26 +296,46 @@ class MaintenanceService:
             problem = f"Internal error: {type(error).__name__}"
         ended_ms = state.started_ms + int((boot_seconds() - began) * 1_000)
         done = RoundRecord.of(record, state.started_ms, ended_ms, state.holder, problem)
-        self._log_round(subject, done, is_first=is_new and not state.is_asked)
-        await holding.release(**self._changes(table.now_ms, subject, state, done))
+        self._log_round(subject, done, is_first=is_new and not state.is_requested)
+        await holding.release(**self._changes(table.now_ms, subject, state, record, done))
         self._observe(subject.name, done)
 
     def _changes(
-        self, now_ms: int, subject: RoundSubject, state: MaintenanceState, done: RoundRecord
+        self,
+        now_ms: int,
+        subject: RoundSubject,
+        state: MaintenanceState,
+        record: StorageRound,
+        done: RoundRecord,
     ) -> dict[str, object]:
         """Return the changes of the state at the end of a round."""
-        pause = subject.interval_seconds * random.uniform(1 - _JITTER, 1)  # noqa: S311 - jitter
-        if self._memories[subject.realm_id, subject.id].late:
-            pause = min(pause, limits.MAINTENANCE_LATE_SECONDS)
         changes: dict[str, object] = {
-            "answered_ms": state.asked_ms,
+            "fulfilled_ms": state.requested_ms,
             "last_dry" if done.is_dry else "last": done,
         }
-        if not (state.is_asked and done.is_dry):
-            if not done.error:
+        if not (state.is_requested and done.is_dry):
+            # What a dry round did not examine would otherwise be removed without a report.
+            if not done.error and record.is_complete:
                 changes["release"] = self._release
-            changes["due_ms"] = now_ms + int(pause * 1_000)
+            changes["failures"] = failures = state.failures + 1 if done.error else 0
+            changes["due_ms"] = self._next_ms(now_ms, subject, record, failures)
         return changes
+
+    def _next_ms(
+        self, now_ms: int, subject: RoundSubject, record: StorageRound, failures: int
+    ) -> int:
+        """Return when the next round is due, after so many failed rounds in a row."""
+        pause = subject.interval_seconds
+        if failures:
+            longest = max(pause, limits.MAINTENANCE_FAILED_SECONDS_MAX)
+            pause = min(pause * 2 ** min(failures, 20), longest)
+        elif record.memory.late:
+            pause = min(pause, limits.MAINTENANCE_LATE_SECONDS)
+        pause *= random.uniform(1 - _JITTER, 1)  # noqa: S311 - jitter
+        due_ms = now_ms + int(pause * 1_000)
+        if record.waits_for_window and self.schedule.window is not None:
+            due_ms = min(due_ms, self.schedule.window.opens_ms(now_ms))
+        return due_ms
 
     def _log_round(self, subject: RoundSubject, done: RoundRecord, *, is_first: bool) -> None:
         if is_first and done.done_count:

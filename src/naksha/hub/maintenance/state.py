@@ -94,27 +94,33 @@ class MaintenanceState(Leased, frozen=True, kw_only=True):
     subject: str
     due_ms: int = 0
     """When the next round is due."""
-    asked_ms: int = 0
+    requested_ms: int = 0
     """When a client last requested a round."""
-    asked_dry: bool = False
-    answered_ms: int = 0
+    requested_dry: bool = False
+    fulfilled_ms: int = 0
     """The last request that a round has fulfilled."""
     started_ms: int = 0
     """Start of the current round; only valid while an instance holds the lease."""
     release: str = ""
     """The release whose first round was reported; that round is dry."""
+    failures: int = 0
+    """Rounds in a row that ended early."""
     last: RoundRecord | None = None
     last_dry: RoundRecord | None = None
 
     @property
-    def is_asked(self) -> bool:
+    def is_requested(self) -> bool:
         """Whether a requested round has not been completed."""
-        return self.asked_ms > self.answered_ms
+        return self.requested_ms > self.fulfilled_ms
 
-    def asked(self, now_ms: int, *, is_dry: bool) -> MaintenanceState:
-        """Return the state after a client requested a round."""
-        asked_ms = max(now_ms, self.asked_ms + 1)
-        return msgspec.structs.replace(self, asked_ms=asked_ms, asked_dry=is_dry)
+    def requested(self, now_ms: int, *, is_dry: bool) -> MaintenanceState:
+        """Return the state after a client requested a round.
+
+        A dry run does not replace a pending request for a round that makes changes.
+        """
+        requested_ms = max(now_ms, self.requested_ms + 1)
+        is_dry = is_dry and (not self.is_requested or self.requested_dry)
+        return msgspec.structs.replace(self, requested_ms=requested_ms, requested_dry=is_dry)
 
     def is_overdue(self, now_ms: int, interval_seconds: float) -> bool:
         """Return whether a round is so late that an operator should look."""
@@ -128,7 +134,7 @@ class MaintenanceState(Leased, frozen=True, kw_only=True):
             "running": is_running,
             "instance": self.holder if is_running else None,
             "runningSince": self.started_ms if is_running else None,
-            "requestedAt": self.asked_ms if self.is_asked else None,
+            "requestedAt": self.requested_ms if self.is_requested else None,
             "nextAt": self.due_ms,
             "lastRound": None if self.last is None else self.last.to_json(),
             "lastDryRun": None if self.last_dry is None else self.last_dry.to_json(),

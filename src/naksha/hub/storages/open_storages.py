@@ -21,6 +21,7 @@ from naksha.spi.clock import Clock
 from naksha.spi.locations import FILE, STORAGES, path_of, redacted
 from naksha.spi.storage import Storage
 from naksha.spi.storage_factory import open_storage
+from naksha.spi.support.cancellation import check_cancelled
 
 _log: Final = logging.getLogger(__name__)
 _BORROWED: Final = "!"
@@ -131,6 +132,11 @@ class OpenStorages:
             options = made | options
         return self._absolute(location), options
 
+    def exists(self, entity: StorageObject) -> bool:
+        """Return whether a storage exists; opening a missing file would create it."""
+        location, _ = self.located(entity)
+        return STORAGES.scheme_of(location) != FILE or Path(path_of(location)).exists()
+
     async def try_out(self, realm: str, entity: StorageObject) -> Identity:
         """Open a storage before it is configured, and return its identity.
 
@@ -143,10 +149,29 @@ class OpenStorages:
 
     @asynccontextmanager
     async def borrowed(self, realm: str, entity: StorageObject) -> AsyncIterator[Storage]:
-        """Open a storage for the block; afterwards it is closed, unless requests use it."""
+        """Open a storage for the block; afterwards it is closed, unless requests use it.
+
+        Raises:
+            Unavailable: Its file is missing, or it could not be opened in time.
+        """
+        if not await asyncio.to_thread(self.exists, entity):
+            raise Unavailable(
+                f"The file of the storage {entity.id!r} is missing; mount its volume, restore it "
+                "from a backup, or remove the storage",
+                field="storage",
+            )
         borrower = StorageUser(realm, f"{_BORROWED}{entity.id}")
-        storage = await self._get(borrower, entity)
         try:
+            try:
+                async with asyncio.timeout(limits.MAINTENANCE_OPEN_SECONDS_MAX):
+                    storage = await self._get(borrower, entity)
+            except TimeoutError:
+                check_cancelled()
+                raise Unavailable(
+                    f"The storage {entity.id!r} could not be opened within "
+                    f"{limits.MAINTENANCE_OPEN_SECONDS_MAX:g} s",
+                    field="storage",
+                ) from None
             yield storage
         finally:
             self._release(borrower)

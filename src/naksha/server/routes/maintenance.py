@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -15,6 +16,7 @@ from naksha.hub.maintenance.requests import (
     managed_storages,
     storages_view,
 )
+from naksha.model import limits
 from naksha.server.openapi.config_schemas import ID_PATTERN, answers
 from naksha.server.openapi.maintenance_schemas import (
     MaintenanceDocument,
@@ -98,9 +100,10 @@ async def _views(request: ConfigRequestDep) -> list[MaintenanceView]:
 
 async def _run(http: Request, views: list[MaintenanceView], *, is_dry: bool) -> bool:
     for view in views:
-        await view.ask(is_dry=is_dry)
+        await view.request(is_dry=is_dry)
     server_of(http).maintenance.wake()
-    return all([await view.wait() for view in views])
+    found = await asyncio.gather(*(view.wait(limits.MAINTENANCE_WAIT_SECONDS) for view in views))
+    return all(found)
 
 
 async def _json(view: MaintenanceView) -> list[dict[str, Any]]:
