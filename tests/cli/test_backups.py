@@ -191,6 +191,21 @@ async def test_a_hub_in_a_database_is_backed_up_and_restored(
         assert [one["id"] for one in json.loads(listed.stdout)] == ["roads"]
 
 
+def test_a_storage_that_vanished_fails_the_backup(tmp_path: Path) -> None:
+    files = ("--data", str(tmp_path / "hub"))
+    run("realm", "create", "maps", *files)
+    run("maintain", *files)
+    (tmp_path / "hub" / "maps.naksha").rename(tmp_path / "moved")
+    copy = tmp_path / "copy"
+    error = run("backup", str(copy), *files, code=4)
+    assert "'maps'" in error["message"]
+    assert "--allow-missing" in error["message"]
+    assert not copy.exists()
+    made = run("backup", str(copy), *files, "--allow-missing")
+    assert made["missing"] == ["maps/default"]
+    assert [one["realm"] for one in made["storages"]] == ["default"]
+
+
 # ---- What is refused -----------------------------------------------------------------------------
 
 

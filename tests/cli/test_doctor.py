@@ -114,6 +114,13 @@ def test_a_damaged_file_is_restored(town: list[str], tmp_path: Path) -> None:
     assert diagnose(*town, code=3)["file"]["severity"] == "error"
 
 
+def test_a_storage_that_vanished_is_named(hub: list[str], tmp_path: Path) -> None:
+    (tmp_path / "data" / "maps.naksha").unlink()
+    found = diagnose(*hub)["file"]
+    assert found["severity"] == "warning"
+    assert "maps.naksha does not exist" in found["message"]
+
+
 def test_a_file_of_another_program_is_named(tmp_path: Path) -> None:
     path = tmp_path / "other.sqlite"
     with closing(sqlite3.connect(path)) as connection:

@@ -106,7 +106,8 @@ async def _check_contents(
     finally:
         await hub.close()
     databases = [one for one, _ in places if STORAGES.scheme_of(one) != FILE]
-    load = _load(settings.workers * (CATALOG_CONNECTIONS + STORAGE_CONNECTIONS * len(databases)))
+    connections = settings.workers * (CATALOG_CONNECTIONS + STORAGE_CONNECTIONS * len(databases))
+    load = _load(connections, is_expected=True)
     for (location, _), (name, options) in places.items():
         verb.progress.phase(f"Checking the storage {name}")
         findings += await diagnose(STORAGES, location, options, load)
@@ -150,8 +151,9 @@ async def _check_realms(hub: Hub) -> list[DiagnosisResult]:
     return findings
 
 
-def _load(connections: int) -> DiagnosisLoad:
-    return DiagnosisLoad(connections, time.time_ns() // 1_000, limits.CLOCK_SKEW_SECONDS_MAX)
+def _load(connections: int, *, is_expected: bool = False) -> DiagnosisLoad:
+    now_us = time.time_ns() // 1_000
+    return DiagnosisLoad(connections, now_us, limits.CLOCK_SKEW_SECONDS_MAX, is_expected)
 
 
 def _directories(locations: Iterable[str]) -> list[Path]:
