@@ -191,6 +191,25 @@ async def test_a_hub_in_a_database_is_backed_up_and_restored(
         assert [one["id"] for one in json.loads(listed.stdout)] == ["roads"]
 
 
+def test_no_file_is_restored_below_a_running_hub(tmp_path: Path) -> None:
+    """The hub would keep writing to the file that was removed."""
+    catalog = f"file:{tmp_path}/hub/hub.catalog"
+    data = tmp_path / "hub"
+    data.mkdir()
+    (tmp_path / "link").symlink_to(data)
+    with HubServer(data, catalog=catalog, arguments=["--data", str(data)]) as server:
+        run("space", "add", '{"id": "roads"}', "--hub", server.url)
+        stored = f"file:{data}/default.naksha"
+        run("backup", str(tmp_path / "copy"), "--storage", stored)
+        (data / "default.naksha").rename(tmp_path / "kept")
+        (tmp_path / "alias").symlink_to(data / "default.naksha")
+        for name in ("hub/default.naksha", "link/default.naksha", "alias"):
+            target = f"file:{tmp_path}/{name}"
+            refused = run("restore", str(tmp_path / "copy"), "--storage", target, code=69)
+            assert server.url in refused["message"]
+        assert not (data / "default.naksha").exists()
+
+
 def test_a_storage_that_vanished_fails_the_backup(tmp_path: Path) -> None:
     files = ("--data", str(tmp_path / "hub"))
     run("realm", "create", "maps", *files)

@@ -19,6 +19,7 @@ from naksha.cli.operations.backup_files import (
     read_backup,
     write_manifest,
 )
+from naksha.cli.storages import check_not_served
 from naksha.cli.verbs import Verb, catalog_verb
 from naksha.model.errors import InvalidArgument, NotFound, NotSupported, Retryable
 from naksha.spi.backups import (
@@ -102,6 +103,7 @@ def restore(
                 "The backup is of one storage; name the location to restore it to with --storage",
                 field="storage",
             )
+        check_not_served(storage)
         place = StoragePlace(storage, {} if schema is None else {"schema": schema})
         asyncio.run(_restore_storages(verb, directory, [(manifest.storages[0], place)]))
     else:
