@@ -225,6 +225,64 @@ def test_a_storage_that_vanished_fails_the_backup(tmp_path: Path) -> None:
     assert [one["realm"] for one in made["storages"]] == ["default"]
 
 
+@pytest.fixture
+def bare(postgres_cluster: PostgresCluster) -> Iterator[str]:
+    """A database without PostGIS."""
+    postgres_cluster.execute("CREATE DATABASE bare_copy TEMPLATE template0")
+    yield postgres_cluster.dsn("bare_copy")
+    postgres_cluster.drop_database("bare_copy")
+
+
+@pytest.mark.postgres
+async def test_a_catalog_is_restored_without_postgis(
+    bare: str, postgres_cluster: PostgresCluster, tmp_path: Path
+) -> None:
+    """A role that cannot create PostGIS restores a hub whose storages are files."""
+    flags = ("--catalog", bare, "--data", str(tmp_path / "data"))
+    for arguments in (("realm", "create", "maps"), ("maintain",), ("backup", str(tmp_path / "c"))):
+        await asyncio.to_thread(run, *arguments, *flags)
+    postgres_cluster.execute("DROP SCHEMA naksha_catalog CASCADE", "bare_copy")
+    postgres_cluster.execute("CREATE ROLE lowly LOGIN")
+    postgres_cluster.execute("GRANT CREATE ON DATABASE bare_copy TO lowly")
+    try:
+        lowly = ("--catalog", bare.replace("//postgres@", "//lowly@"))
+        await asyncio.to_thread(
+            run, "restore", str(tmp_path / "c"), *lowly, "--data", str(tmp_path / "restored")
+        )
+        restored = await asyncio.to_thread(run, "realm", "list", *lowly, *flags[2:])
+        assert {one["id"] for one in restored} == {"default", "maps"}
+    finally:
+        postgres_cluster.execute("DROP OWNED BY lowly", "bare_copy")
+        postgres_cluster.execute("DROP ROLE lowly")
+
+
+@pytest.mark.postgres
+async def test_postgis_is_expected_in_the_schema_of_the_backup(
+    bare: str, database: str, postgres_cluster: PostgresCluster, tmp_path: Path
+) -> None:
+    copy = str(tmp_path / "copy")
+    async with open_storage(database):
+        pass
+    made = await asyncio.to_thread(run, "backup", copy, "--storage", database)
+    assert made["storages"][0]["facts"]["extensions"] == {"postgis": "public"}
+    restore = ("restore", copy, "--storage", bare)
+    postgres_cluster.execute("CREATE SCHEMA gis", "bare_copy")
+    postgres_cluster.execute("CREATE EXTENSION postgis SCHEMA gis", "bare_copy")
+    error = await asyncio.to_thread(lambda: run(*restore, code=3))
+    assert "PostGIS is in the schema 'gis'" in error["message"]
+    postgres_cluster.execute("DROP EXTENSION postgis", "bare_copy")
+    postgres_cluster.execute("CREATE ROLE humble LOGIN")
+    postgres_cluster.execute("GRANT CREATE ON DATABASE bare_copy TO humble")
+    try:
+        humble = bare.replace("//postgres@", "//humble@")
+        error = await asyncio.to_thread(lambda: run("restore", copy, "--storage", humble, code=3))
+        assert "CREATE EXTENSION postgis SCHEMA" in error["message"]
+    finally:
+        postgres_cluster.execute("DROP OWNED BY humble", "bare_copy")
+        postgres_cluster.execute("DROP ROLE humble")
+    await asyncio.to_thread(run, *restore)
+
+
 # ---- What is refused -----------------------------------------------------------------------------
 
 

@@ -229,7 +229,7 @@ async def _restore_storages(
                 "own name, with --schema, in another database if that name is in use",
                 field="schema",
             )
-        await check_empty(STORAGES, place.location, place.options)
+        await check_empty(STORAGES, place.location, place.options, one.facts)
     for one, place in pairs:
         assert one.facts is not None
         verb.progress.phase(f"Restoring {one.title} to {redacted(place.location)}")

@@ -6,11 +6,13 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeVar
 from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
+
+import asyncpg
 
 from naksha.model.errors import Conflict, NotSupported, Unavailable
 from naksha.psql.connection.driver import Direct
@@ -22,6 +24,7 @@ from naksha.spi.backups import StorageFacts
 from naksha.spi.locations import redacted
 
 T = TypeVar("T")
+_POSTGIS: Final = "postgis"
 _OUTPUT_MAX: Final = 2_000
 """Characters of a program's output in an error message."""
 
@@ -41,7 +44,8 @@ async def back_up_storage(dsn: str, schema: str, file: Path) -> StorageFacts:
             name: await connection.fetchval(sql("backup_count", table=ident(name)))
             for name in names
         }
-        return StorageFacts(id, number, last, counts)
+        postgis = await connection.fetchval(queries()["postgis_schema"])
+        return StorageFacts(id, number, last, counts, {_POSTGIS: postgis})
 
     return await dump_schema(dsn, schema, file, facts)
 
@@ -69,17 +73,25 @@ async def dump_schema(
     return found
 
 
-async def check_empty(dsn: str, schema: str) -> None:
-    """Raise Conflict if the database has the schema."""
+async def check_empty(dsn: str, schema: str, extensions: Mapping[str, str] | None = None) -> None:
+    """Raise Conflict if the database has the schema, NotSupported if PostGIS does not fit."""
     with translated():
         connection = await connect_checked(dsn)
         try:
             await _check_empty(connection, dsn, schema)
+            transaction = connection.transaction()
+            await transaction.start()
+            try:
+                await _prepare(connection, extensions)
+            finally:
+                await transaction.rollback()
         finally:
             await connection.close()
 
 
-async def restore_schema(dsn: str, schema: str, file: Path) -> None:
+async def restore_schema(
+    dsn: str, schema: str, file: Path, extensions: Mapping[str, str] | None = None
+) -> None:
     """Restore a schema from its dump, in one transaction.
 
     Objects belong to the role that restores them; privileges of other roles are not restored.
@@ -88,8 +100,8 @@ async def restore_schema(dsn: str, schema: str, file: Path) -> None:
         connection = await connect_checked(dsn)
         try:
             await _check_empty(connection, dsn, schema)
-            await connection.execute(queries()["restore_postgis"])
-            await search_path(connection, schema)  # names what is missing
+            async with connection.transaction():
+                await _prepare(connection, extensions)
         finally:
             await connection.close()
     await _run(
@@ -98,6 +110,33 @@ async def restore_schema(dsn: str, schema: str, file: Path) -> None:
         *("--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"),
         *("--no-password", str(file)),
     )
+
+
+async def _prepare(connection: Direct, extensions: Mapping[str, str] | None) -> None:
+    """Create PostGIS in the schema that the dump names, if the dump needs it.
+
+    Raises:
+        NotSupported: It cannot be created, or is in another schema.
+    """
+    expected = (extensions or {}).get(_POSTGIS)
+    if expected is None:
+        return
+    found = await connection.fetchval(queries()["postgis_schema"])
+    if found is None:
+        try:
+            await connection.execute(sql("restore_postgis", schema=ident(expected)))
+        except asyncpg.PostgresError as error:
+            raise NotSupported(
+                "PostGIS is not installed in the database and this role cannot create it; the "
+                f"administrator has to run CREATE EXTENSION postgis SCHEMA {ident(expected)}: "
+                f"{error}"
+            ) from error
+    elif found != expected:
+        raise NotSupported(
+            f"PostGIS is in the schema {found!r} of the database, and in {expected!r} in the "
+            "backup; restore to a database that has it there",
+            field="location",
+        )
 
 
 async def _check_empty(connection: Direct, dsn: str, schema: str) -> None:
