@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -326,6 +327,21 @@ def test_a_backup_is_private_and_replaces_nothing(backup: Path, tmp_path: Path) 
     assert "of the same kind" in other["message"]
     missing = run("backup", str(tmp_path / "x"), "--storage", "file:none.naksha", code=4)
     assert missing["code"] == "not_found"
+
+
+def test_a_copy_is_private_from_its_first_byte(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    real = shutil.copyfile
+
+    def watched(source: Path, part: Path) -> None:
+        seen.append(part.stat().st_mode & 0o777)
+        real(source, part)
+
+    monkeypatch.setattr(shutil, "copyfile", watched)
+    run("restore", str(backup), "--storage", f"file:{tmp_path}/restored.naksha")
+    assert seen == [0o600]
 
 
 def test_an_interrupted_backup_is_refused(backup: Path, tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from naksha.catalog import transfer
 from naksha.catalog.catalog import Tuning
 from naksha.cli import output
 from naksha.cli.main import app
+from naksha.model.errors import Unavailable
 from naksha.server.process import open_hub
 from naksha.testing.servers.hub_server import HubServer
 from tests.cli.command import naksha
@@ -199,6 +201,25 @@ def test_an_export_says_that_it_has_no_features(local: Run, tmp_path: Path) -> N
     assert "stays INACTIVE" in beside["message"]
     assert statuses(local)["twin"] == "INACTIVE"
     assert local("realm", "import", "new", str(tmp_path / "none"), code=4)
+
+
+def test_an_export_is_private_and_complete(
+    local: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local("realm", "create", "maps")
+    file = tmp_path / "maps.realm"
+    local("realm", "export", "maps", str(file))
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "exists" in local("realm", "export", "maps", str(file), code=2)["message"]
+
+    async def interrupted(*_: object) -> AsyncIterator[bytes]:
+        yield b"half"
+        raise Unavailable("the database is gone")
+
+    monkeypatch.setattr(transfer, "export_realm", interrupted)
+    local("realm", "export", "maps", str(tmp_path / "half.realm"), code=69)
+    assert not (tmp_path / "half.realm").exists()
+    assert file.exists()
 
 
 # ---- Status and maintenance ----------------------------------------------------------------------

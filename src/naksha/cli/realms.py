@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -124,26 +126,16 @@ def export_realm(
 ) -> None:
     """Write the configuration of a realm to a file, without the features in its storages."""
     from naksha.catalog.transfer import export_realm as exported
-    from naksha.model.errors import InvalidArgument
 
     async def write(hub: Hub) -> dict[str, Any]:
         catalog = hub.catalog
         await catalog.realms.get(id)
         storages = [thing.id async for realm, thing in hub.storages_configured() if realm == id]
         size = 0
-        try:
-            with file.open("xb") as out:
-                async for chunk in exported(catalog.backend, id, catalog.clock.now_us()):
-                    size += out.write(chunk)
-                    verb.progress.phase(f"{verb.target.program}: {size:,} bytes")
-        except FileExistsError:
-            raise InvalidArgument(
-                f"The file {str(file)!r} exists; name a new file", field="file"
-            ) from None
-        except OSError as error:
-            raise InvalidArgument(
-                f"The file {str(file)!r} cannot be written: {error.strerror}", field="file"
-            ) from error
+        with _new_file(file) as out:
+            async for chunk in exported(catalog.backend, id, catalog.clock.now_us()):
+                size += out.write(chunk)
+                verb.progress.phase(f"{verb.target.program}: {size:,} bytes")
         return {"id": id, "file": str(file), "bytes": size, "storages": storages}
 
     done = _with_hub(verb, write)
@@ -246,6 +238,33 @@ async def _check_locations(hub: Hub, id: str) -> None:
                 "purge one of the realms",
                 field="realm",
             )
+
+
+@contextmanager
+def _new_file(file: Path) -> Iterator[IO[bytes]]:
+    """Create a file that only its owner can read, and remove it if the block fails."""
+    from naksha.model.errors import InvalidArgument
+
+    try:
+        number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise InvalidArgument(
+            f"The file {str(file)!r} exists; name a new file", field="file"
+        ) from None
+    except OSError as error:
+        raise InvalidArgument(
+            f"The file {str(file)!r} cannot be written: {error.strerror}", field="file"
+        ) from error
+    try:
+        with os.fdopen(number, "wb") as out:
+            yield out
+    except BaseException as error:
+        file.unlink()
+        if isinstance(error, OSError):
+            raise InvalidArgument(
+                f"The file {str(file)!r} cannot be written: {error.strerror}", field="file"
+            ) from error
+        raise
 
 
 async def _chunks(file: Path) -> AsyncIterator[bytes]:

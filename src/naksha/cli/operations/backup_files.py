@@ -98,6 +98,11 @@ def new_directory(directory: Path) -> Iterator[None]:
         raise
 
 
+def remove_copy(path: Path) -> None:
+    """Remove a file that is copied again."""
+    path.unlink()
+
+
 def described(path: Path, **members: Any) -> BackupFile:
     """Describe a complete file, after it has reached the disk."""
     with path.open("rb") as file:

@@ -17,6 +17,7 @@ from naksha.cli.operations.backup_files import (
     described,
     new_directory,
     read_backup,
+    remove_copy,
     write_manifest,
 )
 from naksha.cli.storages import check_not_served
@@ -154,7 +155,7 @@ async def _copied_catalog(
         await back_up_catalog(location, path)
         if await _places(hub) == places:
             return described(path, backend=backend_of(CATALOGS, location)), places
-        path.unlink()
+        remove_copy(path)
     raise Retryable("Storages are being added or removed; back up when this has ended")
 
 
