@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import tempfile
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
-from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import asyncpg
 
@@ -25,6 +23,7 @@ from naksha.spi.locations import redacted
 
 T = TypeVar("T")
 _POSTGIS: Final = "postgis"
+_PASSWORD: Final = "password"  # noqa: S105 - the name of a parameter
 _OUTPUT_MAX: Final = 2_000
 """Characters of a program's output in an error message."""
 
@@ -161,38 +160,42 @@ async def _run(program: str, dsn: str, *arguments: str) -> None:
             f"The program {program} is not on the PATH; install the client programs of PostgreSQL "
             "(Debian: postgresql-client)"
         )
-    with _without_password(dsn) as address:
-        process = await asyncio.create_subprocess_exec(
-            found,
-            f"--dbname={address}",
-            *arguments,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            _, errors = await process.communicate()
-        except BaseException:
-            process.kill()
-            await process.wait()
-            raise
+    address, password = without_password(dsn)
+    secret = {} if password is None else {"PGPASSWORD": password}
+    process = await asyncio.create_subprocess_exec(
+        found,
+        f"--dbname={address}",
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **secret},
+    )
+    try:
+        _, errors = await process.communicate()
+    except BaseException:
+        process.kill()
+        await process.wait()
+        raise
     if process.returncode != 0:
         text = " ".join(errors.decode(errors="replace").split())[:_OUTPUT_MAX]
         raise Unavailable(f"{program} failed: {text}")
 
 
-@contextmanager
-def _without_password(dsn: str) -> Iterator[str]:
-    """Return the DSN with its password in a private file: arguments are visible to all users."""
+def without_password(dsn: str) -> tuple[str, str | None]:
+    """Split a DSN into one without its password, and the password.
+
+    Arguments of a process are visible to all users, its environment is not. As in the driver, the
+    password before the host takes precedence over the parameter.
+    """
     parts = urlsplit(dsn)
-    if parts.password is None:
-        yield dsn
-        return
-    user, _, host = parts.netloc.rpartition("@")
-    password = unquote(parts.password).replace("\\", "\\\\").replace(":", "\\:")
-    with tempfile.NamedTemporaryFile("w", prefix="naksha-") as file:  # readable by its owner only
-        file.write(f"*:*:*:*:{password}\n")
-        file.flush()
-        query = "&".join(filter(None, (parts.query, urlencode({"passfile": file.name}))))
-        netloc = f"{user.partition(':')[0]}@{host}"
-        yield urlunsplit(parts._replace(netloc=netloc, query=query))
+    values = parse_qs(parts.query, keep_blank_values=True).get(_PASSWORD, [])
+    if parts.password is None and not values:
+        return dsn, None
+    user, at, host = parts.netloc.rpartition("@")
+    query = "&".join(
+        one for one in parts.query.split("&") if unquote(one.partition("=")[0]) != _PASSWORD
+    )
+    address = f"{parts.scheme}://{user.partition(':')[0]}{at}{host}{parts.path}"
+    password = values[-1] if parts.password is None else unquote(parts.password)
+    return (f"{address}?{query}" if query else address), password
