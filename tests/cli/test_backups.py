@@ -344,6 +344,24 @@ def test_a_copy_is_private_from_its_first_byte(
     assert seen == [0o600]
 
 
+def test_a_location_in_the_environment_is_not_that_of_a_hub(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flags on the command line take precedence; what contradicts them is refused."""
+    place = f"file:{tmp_path}/other.naksha"
+    data = ("--data", str(tmp_path / "data"))
+    run("realm", "create", "maps", *data)
+    run("maintain", *data)
+    run("backup", str(tmp_path / "hub"), *data)
+    error = run("restore", str(tmp_path / "hub"), "--storage", place, code=2)
+    assert "is of a hub" in error["message"]
+    monkeypatch.setenv("NAKSHA_STORAGE", place)
+    error = run("restore", str(backup), *data, code=2)
+    assert "is of one storage" in error["message"]
+    run("restore", str(tmp_path / "hub"), "--data", str(tmp_path / "restored"))
+    assert not (tmp_path / "other.naksha").exists()
+
+
 def test_an_interrupted_backup_is_refused(backup: Path, tmp_path: Path) -> None:
     """Whatever was written: without a manifest it is refused."""
     killed = tmp_path / "killed"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from naksha.cli import output
 from naksha.cli.main import app
 from naksha.model.errors import Unavailable
 from naksha.server.process import open_hub
+from naksha.sqlite.schema.file import SCHEMA_VERSION
 from naksha.testing.servers.hub_server import HubServer
 from tests.cli.command import naksha
 
@@ -76,7 +79,10 @@ def test_spaces_connectors_and_storages(hub: Run, tmp_path: Path) -> None:
     assert "old" in [one["name"] for one in hub("storage", "list")]
     hub("storage", "remove", "old")
     assert (tmp_path / "old.naksha").exists()
-    assert hub("space", "remove", "roads")["id"] == "roads"
+    assert "--keep-collection" in hub("space", "remove", "roads", code=2)["message"]
+    assert hub("space", "remove", "roads", "--yes")["id"] == "roads"
+    assert hub("space", "add", ROADS)["id"] == "roads"
+    assert hub("space", "remove", "roads", "--keep-collection")["id"] == "roads"
     assert hub("space", "list") == []
 
 
@@ -137,6 +143,52 @@ def test_a_hub_is_named_by_its_variable_and_needs_a_token(
     assert (ended.exit_code, "cannot be reached" in ended.stderr) == (69, True)
     wrong = invoke("space", "list", "--hub", "localhost:8080")
     assert wrong.exit_code == 2
+
+
+def test_a_token_is_not_sent_in_clear_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with HubServer(tmp_path) as server:
+        # Not a loopback address, although it leads to this machine. The hub refuses it as a host.
+        where = ("--hub", server.url.replace("127.0.0.1", "0.0.0.0"))
+        assert invoke("space", "list", *where).exit_code == 77
+        monkeypatch.setenv("NAKSHA_TOKEN", "secret")
+        refused = invoke("space", "list", *where)
+        assert refused.exit_code == 2
+        assert "unencrypted" in refused.stderr
+        assert invoke("space", "list", *where, "--insecure").exit_code == 77
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+        assert invoke("space", "list", "--hub", server.url).exit_code == 0
+
+
+def test_options_take_precedence_over_the_environment(
+    local: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = f"file:{tmp_path}/town.naksha"
+    assert naksha("demo", "--storage", place).returncode == 0
+    (tmp_path / "hub").mkdir()
+    with HubServer(tmp_path / "hub") as server:
+        monkeypatch.setenv("NAKSHA_STORAGE", place)
+        assert "health" in runner_of("--hub", server.url)("status")
+        assert "storages" in runner_of("--hub", server.url)("maintain")
+        both = invoke("status", "--hub", server.url, "--storage", place)
+        assert both.exit_code == 2
+        assert "--storage cannot be combined with --hub" in " ".join(both.stderr.split())
+        monkeypatch.delenv("NAKSHA_STORAGE")
+        monkeypatch.setenv("NAKSHA_HUB", server.url)
+        assert "lastVersion" in runner_of("--storage", place)("status")
+
+
+def test_reading_a_storage_does_not_upgrade_it(tmp_path: Path) -> None:
+    file = tmp_path / "town.naksha"
+    assert naksha("demo", "--storage", f"file:{file}").returncode == 0
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION - 1}")
+        connection.commit()
+    for arguments in (("storage", "show", f"file:{file}"), ("status", "--storage", f"file:{file}")):
+        refused = invoke(*arguments)
+        assert refused.exit_code == 3
+        assert "older Naksha" in refused.stderr
+    with closing(sqlite3.connect(file)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION - 1,)
 
 
 def test_a_verb_that_takes_long_shows_progress(

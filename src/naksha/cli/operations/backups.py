@@ -75,7 +75,8 @@ def backup(
     Others may read and write meanwhile: every write that was acknowledged before is included, a
     later one completely or not at all. The copy is checked. Nothing is left of a backup that fails.
     """
-    if storage is None or verb.arguments:
+    storage = verb.chosen_storage(storage)
+    if storage is None:
         manifest = asyncio.run(_back_up_hub(verb, directory, may_miss=may_miss))
     else:
         place = StoragePlace(storage, {} if schema is None else {"schema": schema})
@@ -98,6 +99,7 @@ def restore(
     """
     verb.progress.phase("Checking the files of the backup")
     manifest = read_backup(directory)
+    storage = verb.chosen_storage(storage)
     if manifest.catalog is None:
         if storage is None:
             raise InvalidArgument(
@@ -108,6 +110,12 @@ def restore(
         place = StoragePlace(storage, {} if schema is None else {"schema": schema})
         asyncio.run(_restore_storages(verb, directory, [(manifest.storages[0], place)]))
     else:
+        if storage is not None and "storage" in verb.typed:
+            raise InvalidArgument(
+                "The backup is of a hub; name its catalog and data directory with --catalog and "
+                "--data, not a storage",
+                field="storage",
+            )
         _restore_hub(verb, directory, manifest)
     _print(verb, manifest, f"Restored from {directory}")
 

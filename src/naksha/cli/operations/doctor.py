@@ -46,7 +46,8 @@ def doctor(verb: Verb, storage: StorageOption = None, schema: Schema = None) -> 
 
     Nothing is changed. The exit code is 0 if there are only warnings, else that of the first error.
     """
-    if storage is None or verb.arguments:
+    storage = verb.chosen_storage(storage)
+    if storage is None:
         findings = asyncio.run(_check_hub(verb))
     else:
         findings = asyncio.run(_check_storage(verb, storage, schema))

@@ -33,8 +33,8 @@ def status(verb: Verb, storage: StorageOption = None, schema: Schema = None) -> 
     With --storage, that of one storage: its last version, its collections, and what waits to be
     published.
     """
-    if _is_of_storage(verb, storage):
-        assert storage is not None
+    storage = verb.chosen_storage(storage)
+    if storage is not None:
         check_not_served(storage)
         verb.print_object(asyncio.run(_storage_status(storage, schema)))
         return
@@ -69,7 +69,8 @@ def maintain(
     With --hub, of all storages of the realm, by the hub. With --storage, of one storage. Else of
     all storages in the catalog, and of the catalog itself, in this process.
     """
-    if verb.target.url and not _is_of_storage(verb, storage):
+    storage = verb.chosen_storage(storage)
+    if verb.target.url and storage is None:
         with verb.connected() as client:
             found = _asked(verb, client, is_dry=is_dry)
         if verb.as_json:
@@ -81,8 +82,7 @@ def maintain(
         return
     if is_dry:
         raise NotSupported("A dry run needs a running hub; name it with --hub", field="dry-run")
-    if _is_of_storage(verb, storage):
-        assert storage is not None
+    if storage is not None:
         check_not_served(storage)
         asyncio.run(_maintain_storage(storage, schema))
         done = [(storage, "done", "")]
@@ -93,11 +93,6 @@ def maintain(
     verb.print_table(done, "subject", "outcome", "reason")
     if any(outcome != "done" for _, outcome, _ in done):
         raise Retryable("Parts of the round failed; repeat it when the reasons are repaired")
-
-
-def _is_of_storage(verb: Verb, storage: str | None) -> bool:
-    """Return whether the verb is about one storage; flags that find a hub take precedence."""
-    return storage is not None and not verb.arguments
 
 
 # ---- Of a running hub ----------------------------------------------------------------------------
@@ -168,7 +163,7 @@ def _time(epoch_ms: int | None) -> str | None:
 
 async def _storage_status(location: str, schema: str | None) -> dict[str, Any]:
     options = {} if schema is None else {"schema": schema}
-    async with open_storage(location, must_exist=True, **options) as storage:
+    async with open_storage(location, read_only=True, **options) as storage:
         state = await storage.publication()
         return {
             "id": storage.identity.id,
