@@ -155,6 +155,7 @@ def test_a_token_is_not_sent_in_clear_text(tmp_path: Path, monkeypatch: pytest.M
         assert refused.exit_code == 2
         assert "unencrypted" in refused.stderr
         assert invoke("space", "list", *where, "--insecure").exit_code == 77
+        monkeypatch.delenv("NAKSHA_TOKEN")
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
         assert invoke("space", "list", "--hub", server.url).exit_code == 0
 
@@ -249,10 +250,41 @@ def test_an_export_says_that_it_has_no_features(local: Run, tmp_path: Path) -> N
     made = other("realm", "import", "maps", str(tmp_path / "maps.realm"))
     assert made == {"id": "maps", "status": "ACTIVE"}
     assert [one["id"] for one in other("space", "list", "--realm", "maps")] == ["roads"]
-    beside = local("realm", "import", "twin", str(tmp_path / "maps.realm"), code=7)
+    beside = local("realm", "import", "twin", str(tmp_path / "maps.realm"), code=77)
     assert "stays INACTIVE" in beside["message"]
     assert statuses(local)["twin"] == "INACTIVE"
     assert local("realm", "import", "new", str(tmp_path / "none"), code=4)
+
+
+def test_an_imported_realm_gets_no_storage_of_another_realm(local: Run, tmp_path: Path) -> None:
+    """Two paths to one file are the same location."""
+    other = runner_of("--data", str(tmp_path / "other"))
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    local("realm", "create", "maps")
+    local("storage", "add", "x", f"file:{tmp_path}/real/x.naksha", "--realm", "maps")
+    other("realm", "create", "thief")
+    link = ("x", f"file:{tmp_path}/link/x.naksha", "--no-check")
+    other("storage", "add", *link, "--realm", "thief")
+    file = str(tmp_path / "thief.realm")
+    other("realm", "export", "thief", file)
+    refused = local("realm", "import", "thief", file, code=77)
+    assert "'thief' stays INACTIVE, because of its storage 'x'" in refused["message"]
+    assert statuses(local)["thief"] == "INACTIVE"
+    assert local("realm", "activate", "thief", code=77)["code"] == "forbidden"
+
+
+def test_an_imported_realm_gets_no_location_that_is_not_allowed(
+    local: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local("realm", "create", "maps")
+    local("realm", "export", "maps", str(tmp_path / "maps.realm"))
+    monkeypatch.setenv("NAKSHA_ALLOWED_LOCATIONS", "file:{realm}.naksha")
+    other = runner_of("--data", str(tmp_path / "other"))
+    refused = other("realm", "import", "twin", str(tmp_path / "maps.realm"), code=77)
+    assert "not allowed for this realm" in refused["message"]
+    third = runner_of("--data", str(tmp_path / "third"))
+    assert third("realm", "import", "maps", str(tmp_path / "maps.realm"))["status"] == "ACTIVE"
 
 
 def test_an_export_is_private_and_complete(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
@@ -168,8 +168,8 @@ def import_realm(
         chunks = _chunks(file)
         realm = await imported(hub.catalog, id, chunks, status=inactive, is_repeated=is_repeated)
         if not is_inactive:
-            await _check_locations(hub, id)
-            realm = await hub.catalog.realms.update(realm, RealmStatus.ACTIVE)
+            async with _storages_claimed(hub, id):
+                realm = await hub.catalog.realms.update(realm, RealmStatus.ACTIVE)
         return str(realm.status)
 
     reached = _with_hub(verb, read, creates=True)
@@ -220,24 +220,30 @@ def repair_realm(
     _report(verb, text, id=id, repaired=done)
 
 
-async def _check_locations(hub: Hub, id: str) -> None:
-    """Refuse to serve a realm with a storage of another realm, as an import beside the original."""
-    from naksha.model.errors import Conflict
+@asynccontextmanager
+async def _storages_claimed(hub: Hub, id: str) -> AsyncIterator[None]:
+    """Reserve the storages of a realm that is to be served, as if they were added to it.
 
-    places: dict[str, list[str]] = {}
-    async for realm, thing in hub.storages_configured():
-        location, options = hub.storages.located(thing)
-        where = f"{location} {options.get('schema', '')}".rstrip()
-        places.setdefault(where, []).append(realm)
-    for owners in places.values():
-        others = [one for one in owners if one != id]
-        if id in owners and others:
-            raise Conflict(
-                f"The realm {id!r} stays INACTIVE: it has a storage in the same location as the "
-                f"realm {others[0]!r}; restore a copy of the storage and change its location, or "
-                "purge one of the realms",
-                field="realm",
+    Raises:
+        Forbidden: A location is not allowed for the realm, or another realm has it.
+        Conflict: A storage has the id or the number of another one.
+    """
+    from naksha.model.errors import NakshaError
+
+    things = [thing async for realm, thing in hub.storages_configured() if realm == id]
+    async with AsyncExitStack() as held:
+        try:
+            for thing in things:
+                await held.enter_async_context(hub.claimed(id, thing))
+                if thing.identity is not None:
+                    await held.enter_async_context(hub.unique(id, thing))
+        except NakshaError as error:
+            error.message = (
+                f"The realm {id!r} stays INACTIVE, because of its storage {thing.id!r}: "
+                f"{error.message}"
             )
+            raise
+        yield
 
 
 @contextmanager
@@ -292,9 +298,9 @@ def _set_status(verb: Verb, id: str, status: RealmStatus) -> None:
                 field="status",
             )
         if realm.status is not status:
-            if status is RealmStatus.ACTIVE:
-                await _check_locations(hub, id)
-            await known.update(realm, status)
+            is_served = status is RealmStatus.ACTIVE
+            async with _storages_claimed(hub, id) if is_served else nullcontext():
+                await known.update(realm, status)
 
     _with_hub(verb, change)
     _report(verb, f"Realm {id!r} is {status}.", id=id, status=str(status))
