@@ -125,12 +125,10 @@ def restore(
 
 async def _back_up_hub(verb: Verb, directory: Path, *, may_miss: bool) -> BackupManifest:
     """Back up the catalog first: positions in it never precede the changes in the storages."""
-    from naksha.cli.local_hub import settings_of
-    from naksha.server.process.open_hub import open_hub
+    from naksha.cli.local_hub import reading_hub, settings_of
 
     settings = settings_of(verb.arguments, verb.target.program)
-    hub = await open_hub(settings)
-    try:
+    async with reading_hub(settings) as hub:
         with new_directory(directory):
             catalog, places = await _copied_catalog(
                 verb, hub, settings.catalog_location, directory / "catalog"
@@ -148,9 +146,7 @@ async def _back_up_hub(verb: Verb, directory: Path, *, may_miss: bool) -> Backup
                 created_at=_now(), catalog=catalog, storages=files, missing=missing
             )
             write_manifest(directory, manifest)
-        return manifest
-    finally:
-        await hub.close()
+    return manifest
 
 
 async def _copied_catalog(

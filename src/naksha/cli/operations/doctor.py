@@ -94,18 +94,15 @@ async def _check_contents(
     verb: Verb, settings: ServerSettings, findings: list[DiagnosisResult]
 ) -> None:
     """Check the realms in a catalog, and their storages; add what is found."""
-    from naksha.server.process.open_hub import open_hub
+    from naksha.cli.local_hub import reading_hub
 
-    hub = await open_hub(settings)
-    try:
+    async with reading_hub(settings) as hub:
         findings += await _check_realms(hub)
         things = [one async for one in hub.storages_configured() if one[1].active]
         places: dict[tuple[str, Any], tuple[str, dict[str, Any]]] = {}
         for realm, thing in things:
             location, options = hub.storages.located(thing)
             places.setdefault((location, options.get("schema")), (f"{realm}/{thing.id}", options))
-    finally:
-        await hub.close()
     databases = [one for one, _ in places if STORAGES.scheme_of(one) != FILE]
     connections = settings.workers * (CATALOG_CONNECTIONS + STORAGE_CONNECTIONS * len(databases))
     load = _load(connections, is_expected=True)
