@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 from naksha.catalog import transfer
 from naksha.catalog.catalog import Tuning
 from naksha.cli import output
+from naksha.cli.hub_client import HubTarget, connected
 from naksha.cli.main import app
 from naksha.model.errors import Unavailable
 from naksha.server.process import open_hub
@@ -324,8 +325,7 @@ def test_a_storage_is_maintained(
     assert before["collections"] == {"town": -1}
     assert [one["outcome"] for one in runner_of()("maintain", *where)] == ["done"]
     assert runner_of()("status", *where)["collections"]["town"] > 10
-    refused = invoke("maintain", *where, "--dry-run")
-    assert (refused.exit_code, "--hub" in refused.stderr) == (3, True)
+    assert [one["outcome"] for one in runner_of()("maintain", *where, "--dry-run")] == ["done"]
 
 
 def test_a_catalog_and_its_storages_are_maintained(local: Run, tmp_path: Path) -> None:
@@ -343,6 +343,7 @@ def test_a_catalog_and_its_storages_are_maintained(local: Run, tmp_path: Path) -
     (tmp_path / "data" / "gone.naksha").write_bytes(b"not a storage" * 1_000)
     broken = CliRunner().invoke(app, ["maintain", "--data", str(tmp_path / "data"), "--json"])
     assert broken.exit_code == 75
+    assert json.loads(broken.stderr)["error"]["hint"] is None  # parts of the round are done
     outcomes = {one["subject"]: one["outcome"] for one in json.loads(broken.stdout)}
     assert outcomes == {
         "default/default": "done",
@@ -350,6 +351,25 @@ def test_a_catalog_and_its_storages_are_maintained(local: Run, tmp_path: Path) -
         "maps/default": "done",
         "(catalog)": "done",
     }
+
+
+def test_a_dry_round_changes_nothing_and_skips_inactive_storages(
+    local: Run, tmp_path: Path
+) -> None:
+    local("realm", "create", "maps")
+    local("storage", "add", "off", f"file:{tmp_path}/off.naksha")
+    local("maintain")
+    with closing(sqlite3.connect(tmp_path / "data" / "default.naksha")) as connection:
+        before = connection.execute("PRAGMA data_version").fetchone()
+        local("maintain", "--dry-run")
+        assert connection.execute("PRAGMA data_version").fetchone() == before
+    target = HubTarget(None, None, [f"--data={tmp_path}/data"], "test")
+    with connected(target) as client:
+        found = client.request("GET", "/hub/storages/off")
+        client.request("PUT", "/hub/storages/off", {**found, "active": False})
+    done = {one["subject"]: one["outcome"] for one in local("maintain")}
+    assert done["default/off"] == "skipped"
+    assert done["(catalog)"] == "done"
 
 
 def test_a_purged_realm_is_gone_after_maintenance(
