@@ -232,17 +232,17 @@ async def _storages_claimed(hub: Hub, id: str) -> AsyncIterator[None]:
 
     things = [thing async for realm, thing in hub.storages_configured() if realm == id]
     async with AsyncExitStack() as held:
-        try:
-            for thing in things:
+        for thing in things:
+            try:
                 await held.enter_async_context(hub.claimed(id, thing))
                 if thing.identity is not None:
                     await held.enter_async_context(hub.unique(id, thing))
-        except NakshaError as error:
-            error.message = (
-                f"The realm {id!r} stays INACTIVE, because of its storage {thing.id!r}: "
-                f"{error.message}"
-            )
-            raise
+            except NakshaError as error:
+                error.message = (
+                    f"The realm {id!r} stays INACTIVE, because of its storage {thing.id!r}: "
+                    f"{error.message}"
+                )
+                raise
         yield
 
 
