@@ -104,7 +104,11 @@ SHELL = {"Makefile", ".ci/run", ".gitignore"}
 """Files with comments whose names have no suffix."""
 OWN_PROGRAMS = {"hub/remote/program.py"}
 """Modules that are run by their own name."""
-TELLS_OTHERS = {"spark/runtime/sessions.py", "spark/jobs/loading/tables.py"}
+TELLS_OTHERS = {
+    "psql/maintenance/backup.py",
+    "spark/runtime/sessions.py",
+    "spark/jobs/loading/tables.py",
+}
 """Modules that set the environment of programs, and of GDAL, that they start, and that listen to
 nothing else."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -191,6 +192,98 @@ async def test_a_hub_in_a_database_is_backed_up_and_restored(
         assert [one["id"] for one in json.loads(listed.stdout)] == ["roads"]
 
 
+def test_no_file_is_restored_below_a_running_hub(tmp_path: Path) -> None:
+    """The hub would keep writing to the file that was removed."""
+    catalog = f"file:{tmp_path}/hub/hub.catalog"
+    data = tmp_path / "hub"
+    data.mkdir()
+    (tmp_path / "link").symlink_to(data)
+    with HubServer(data, catalog=catalog, arguments=["--data", str(data)]) as server:
+        run("space", "add", '{"id": "roads"}', "--hub", server.url)
+        stored = f"file:{data}/default.naksha"
+        run("backup", str(tmp_path / "copy"), "--storage", stored)
+        (data / "default.naksha").rename(tmp_path / "kept")
+        (tmp_path / "alias").symlink_to(data / "default.naksha")
+        for name in ("hub/default.naksha", "link/default.naksha", "alias"):
+            target = f"file:{tmp_path}/{name}"
+            refused = run("restore", str(tmp_path / "copy"), "--storage", target, code=69)
+            assert server.url in refused["message"]
+        assert not (data / "default.naksha").exists()
+
+
+def test_a_storage_that_vanished_fails_the_backup(tmp_path: Path) -> None:
+    files = ("--data", str(tmp_path / "hub"))
+    run("realm", "create", "maps", *files)
+    run("maintain", *files)
+    (tmp_path / "hub" / "maps.naksha").rename(tmp_path / "moved")
+    copy = tmp_path / "copy"
+    error = run("backup", str(copy), *files, code=4)
+    assert "'maps'" in error["message"]
+    assert "--allow-missing" in error["message"]
+    assert not copy.exists()
+    made = run("backup", str(copy), *files, "--allow-missing")
+    assert made["missing"] == ["maps/default"]
+    assert [one["realm"] for one in made["storages"]] == ["default"]
+
+
+@pytest.fixture
+def bare(postgres_cluster: PostgresCluster) -> Iterator[str]:
+    """A database without PostGIS."""
+    postgres_cluster.execute("CREATE DATABASE bare_copy TEMPLATE template0")
+    yield postgres_cluster.dsn("bare_copy")
+    postgres_cluster.drop_database("bare_copy")
+
+
+@pytest.mark.postgres
+async def test_a_catalog_is_restored_without_postgis(
+    bare: str, postgres_cluster: PostgresCluster, tmp_path: Path
+) -> None:
+    """A role that cannot create PostGIS restores a hub whose storages are files."""
+    flags = ("--catalog", bare, "--data", str(tmp_path / "data"))
+    for arguments in (("realm", "create", "maps"), ("maintain",), ("backup", str(tmp_path / "c"))):
+        await asyncio.to_thread(run, *arguments, *flags)
+    postgres_cluster.execute("DROP SCHEMA naksha_catalog CASCADE", "bare_copy")
+    postgres_cluster.execute("CREATE ROLE lowly LOGIN")
+    postgres_cluster.execute("GRANT CREATE ON DATABASE bare_copy TO lowly")
+    try:
+        lowly = ("--catalog", bare.replace("//postgres@", "//lowly@"))
+        await asyncio.to_thread(
+            run, "restore", str(tmp_path / "c"), *lowly, "--data", str(tmp_path / "restored")
+        )
+        restored = await asyncio.to_thread(run, "realm", "list", *lowly, *flags[2:])
+        assert {one["id"] for one in restored} == {"default", "maps"}
+    finally:
+        postgres_cluster.execute("DROP OWNED BY lowly", "bare_copy")
+        postgres_cluster.execute("DROP ROLE lowly")
+
+
+@pytest.mark.postgres
+async def test_postgis_is_expected_in_the_schema_of_the_backup(
+    bare: str, database: str, postgres_cluster: PostgresCluster, tmp_path: Path
+) -> None:
+    copy = str(tmp_path / "copy")
+    async with open_storage(database):
+        pass
+    made = await asyncio.to_thread(run, "backup", copy, "--storage", database)
+    assert made["storages"][0]["facts"]["extensions"] == {"postgis": "public"}
+    restore = ("restore", copy, "--storage", bare)
+    postgres_cluster.execute("CREATE SCHEMA gis", "bare_copy")
+    postgres_cluster.execute("CREATE EXTENSION postgis SCHEMA gis", "bare_copy")
+    error = await asyncio.to_thread(lambda: run(*restore, code=3))
+    assert "PostGIS is in the schema 'gis'" in error["message"]
+    postgres_cluster.execute("DROP EXTENSION postgis", "bare_copy")
+    postgres_cluster.execute("CREATE ROLE humble LOGIN")
+    postgres_cluster.execute("GRANT CREATE ON DATABASE bare_copy TO humble")
+    try:
+        humble = bare.replace("//postgres@", "//humble@")
+        error = await asyncio.to_thread(lambda: run("restore", copy, "--storage", humble, code=3))
+        assert "CREATE EXTENSION postgis SCHEMA" in error["message"]
+    finally:
+        postgres_cluster.execute("DROP OWNED BY humble", "bare_copy")
+        postgres_cluster.execute("DROP ROLE humble")
+    await asyncio.to_thread(run, *restore)
+
+
 # ---- What is refused -----------------------------------------------------------------------------
 
 
@@ -234,6 +327,39 @@ def test_a_backup_is_private_and_replaces_nothing(backup: Path, tmp_path: Path) 
     assert "of the same kind" in other["message"]
     missing = run("backup", str(tmp_path / "x"), "--storage", "file:none.naksha", code=4)
     assert missing["code"] == "not_found"
+
+
+def test_a_copy_is_private_from_its_first_byte(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    real = shutil.copyfile
+
+    def watched(source: Path, part: Path) -> None:
+        seen.append(part.stat().st_mode & 0o777)
+        real(source, part)
+
+    monkeypatch.setattr(shutil, "copyfile", watched)
+    run("restore", str(backup), "--storage", f"file:{tmp_path}/restored.naksha")
+    assert seen == [0o600]
+
+
+def test_a_location_in_the_environment_is_not_that_of_a_hub(
+    backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flags on the command line take precedence; what contradicts them is refused."""
+    place = f"file:{tmp_path}/other.naksha"
+    data = ("--data", str(tmp_path / "data"))
+    run("realm", "create", "maps", *data)
+    run("maintain", *data)
+    run("backup", str(tmp_path / "hub"), *data)
+    error = run("restore", str(tmp_path / "hub"), "--storage", place, code=2)
+    assert "is of a hub" in error["message"]
+    monkeypatch.setenv("NAKSHA_STORAGE", place)
+    error = run("restore", str(backup), *data, code=2)
+    assert "is of one storage" in error["message"]
+    run("restore", str(tmp_path / "hub"), "--data", str(tmp_path / "restored"))
+    assert not (tmp_path / "other.naksha").exists()
 
 
 def test_an_interrupted_backup_is_refused(backup: Path, tmp_path: Path) -> None:

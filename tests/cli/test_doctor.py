@@ -114,6 +114,13 @@ def test_a_damaged_file_is_restored(town: list[str], tmp_path: Path) -> None:
     assert diagnose(*town, code=3)["file"]["severity"] == "error"
 
 
+def test_a_storage_that_vanished_is_named(hub: list[str], tmp_path: Path) -> None:
+    (tmp_path / "data" / "maps.naksha").unlink()
+    found = diagnose(*hub)["file"]
+    assert found["severity"] == "warning"
+    assert "maps.naksha does not exist" in found["message"]
+
+
 def test_a_file_of_another_program_is_named(tmp_path: Path) -> None:
     path = tmp_path / "other.sqlite"
     with closing(sqlite3.connect(path)) as connection:
@@ -165,6 +172,35 @@ def test_there_is_no_hub(tmp_path: Path) -> None:
 
 
 # ---- Databases -----------------------------------------------------------------------------------
+
+
+def test_nothing_is_created_or_changed(
+    database: str, postgres_cluster: PostgresCluster, tmp_path: Path
+) -> None:
+    """A database without a catalog, as after a typing error, and then with one."""
+
+    def run(*arguments: str, code: int = 0) -> None:
+        ended = CliRunner().invoke(app, [*arguments, *flags])
+        assert ended.exit_code == code, ended.output
+
+    def dump() -> str:
+        name = database.rpartition("/")[2].partition("?")[0]
+        rows = "SELECT md5(string_agg(t::text, '' ORDER BY t::text)) FROM naksha_catalog."
+        pointers, objects = (postgres_cluster.execute(f"{rows}{one} t", name) for one in "po")
+        return f"{pointers} {objects}"
+
+    flags = ["--catalog", database, "--data", str(tmp_path / "data")]
+    (tmp_path / "data").mkdir()
+    run("doctor", code=4)
+    run("backup", str(tmp_path / "copy"), code=4)
+    run("space", "list", code=4)
+    run("realm", "list", code=4)
+    run("realm", "create", "maps")  # fails if one of these has left a schema without a catalog
+    run("maintain")
+    before = dump()
+    run("doctor")
+    run("backup", str(tmp_path / "copy"))
+    assert dump() == before
 
 
 def test_a_server_is_down(tmp_path: Path) -> None:

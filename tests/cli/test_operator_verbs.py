@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from naksha.catalog import transfer
 from naksha.catalog.catalog import Tuning
 from naksha.cli import output
+from naksha.cli.hub_client import HubTarget, connected
 from naksha.cli.main import app
+from naksha.model.errors import Unavailable
 from naksha.server.process import open_hub
+from naksha.sqlite.schema.file import SCHEMA_VERSION
 from naksha.testing.servers.hub_server import HubServer
 from tests.cli.command import naksha
 
@@ -74,7 +80,10 @@ def test_spaces_connectors_and_storages(hub: Run, tmp_path: Path) -> None:
     assert "old" in [one["name"] for one in hub("storage", "list")]
     hub("storage", "remove", "old")
     assert (tmp_path / "old.naksha").exists()
-    assert hub("space", "remove", "roads")["id"] == "roads"
+    assert "--keep-collection" in hub("space", "remove", "roads", code=2)["message"]
+    assert hub("space", "remove", "roads", "--yes")["id"] == "roads"
+    assert hub("space", "add", ROADS)["id"] == "roads"
+    assert hub("space", "remove", "roads", "--keep-collection")["id"] == "roads"
     assert hub("space", "list") == []
 
 
@@ -137,6 +146,53 @@ def test_a_hub_is_named_by_its_variable_and_needs_a_token(
     assert wrong.exit_code == 2
 
 
+def test_a_token_is_not_sent_in_clear_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with HubServer(tmp_path) as server:
+        # Not a loopback address, although it leads to this machine. The hub refuses it as a host.
+        where = ("--hub", server.url.replace("127.0.0.1", "0.0.0.0"))
+        assert invoke("space", "list", *where).exit_code == 77
+        monkeypatch.setenv("NAKSHA_TOKEN", "secret")
+        refused = invoke("space", "list", *where)
+        assert refused.exit_code == 2
+        assert "unencrypted" in refused.stderr
+        assert invoke("space", "list", *where, "--insecure").exit_code == 77
+        monkeypatch.delenv("NAKSHA_TOKEN")
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+        assert invoke("space", "list", "--hub", server.url).exit_code == 0
+
+
+def test_options_take_precedence_over_the_environment(
+    local: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = f"file:{tmp_path}/town.naksha"
+    assert naksha("demo", "--storage", place).returncode == 0
+    (tmp_path / "hub").mkdir()
+    with HubServer(tmp_path / "hub") as server:
+        monkeypatch.setenv("NAKSHA_STORAGE", place)
+        assert "health" in runner_of("--hub", server.url)("status")
+        assert "storages" in runner_of("--hub", server.url)("maintain")
+        both = invoke("status", "--hub", server.url, "--storage", place)
+        assert both.exit_code == 2
+        assert "--storage cannot be combined with --hub" in " ".join(both.stderr.split())
+        monkeypatch.delenv("NAKSHA_STORAGE")
+        monkeypatch.setenv("NAKSHA_HUB", server.url)
+        assert "lastVersion" in runner_of("--storage", place)("status")
+
+
+def test_reading_a_storage_does_not_upgrade_it(tmp_path: Path) -> None:
+    file = tmp_path / "town.naksha"
+    assert naksha("demo", "--storage", f"file:{file}").returncode == 0
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION - 1}")
+        connection.commit()
+    for arguments in (("storage", "show", f"file:{file}"), ("status", "--storage", f"file:{file}")):
+        refused = invoke(*arguments)
+        assert refused.exit_code == 3
+        assert "older Naksha" in refused.stderr
+    with closing(sqlite3.connect(file)) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION - 1,)
+
+
 def test_a_verb_that_takes_long_shows_progress(
     local: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,10 +251,60 @@ def test_an_export_says_that_it_has_no_features(local: Run, tmp_path: Path) -> N
     made = other("realm", "import", "maps", str(tmp_path / "maps.realm"))
     assert made == {"id": "maps", "status": "ACTIVE"}
     assert [one["id"] for one in other("space", "list", "--realm", "maps")] == ["roads"]
-    beside = local("realm", "import", "twin", str(tmp_path / "maps.realm"), code=7)
+    beside = local("realm", "import", "twin", str(tmp_path / "maps.realm"), code=77)
     assert "stays INACTIVE" in beside["message"]
     assert statuses(local)["twin"] == "INACTIVE"
     assert local("realm", "import", "new", str(tmp_path / "none"), code=4)
+
+
+def test_an_imported_realm_gets_no_storage_of_another_realm(local: Run, tmp_path: Path) -> None:
+    """Two paths to one file are the same location."""
+    other = runner_of("--data", str(tmp_path / "other"))
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    local("realm", "create", "maps")
+    local("storage", "add", "x", f"file:{tmp_path}/real/x.naksha", "--realm", "maps")
+    other("realm", "create", "thief")
+    link = ("x", f"file:{tmp_path}/link/x.naksha", "--no-check")
+    other("storage", "add", *link, "--realm", "thief")
+    file = str(tmp_path / "thief.realm")
+    other("realm", "export", "thief", file)
+    refused = local("realm", "import", "thief", file, code=77)
+    assert "'thief' stays INACTIVE, because of its storage 'x'" in refused["message"]
+    assert statuses(local)["thief"] == "INACTIVE"
+    assert local("realm", "activate", "thief", code=77)["code"] == "forbidden"
+
+
+def test_an_imported_realm_gets_no_location_that_is_not_allowed(
+    local: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local("realm", "create", "maps")
+    local("realm", "export", "maps", str(tmp_path / "maps.realm"))
+    monkeypatch.setenv("NAKSHA_ALLOWED_LOCATIONS", "file:{realm}.naksha")
+    other = runner_of("--data", str(tmp_path / "other"))
+    refused = other("realm", "import", "twin", str(tmp_path / "maps.realm"), code=77)
+    assert "not allowed for this realm" in refused["message"]
+    third = runner_of("--data", str(tmp_path / "third"))
+    assert third("realm", "import", "maps", str(tmp_path / "maps.realm"))["status"] == "ACTIVE"
+
+
+def test_an_export_is_private_and_complete(
+    local: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local("realm", "create", "maps")
+    file = tmp_path / "maps.realm"
+    local("realm", "export", "maps", str(file))
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert "exists" in local("realm", "export", "maps", str(file), code=2)["message"]
+
+    async def interrupted(*_: object) -> AsyncIterator[bytes]:
+        yield b"half"
+        raise Unavailable("the database is gone")
+
+    monkeypatch.setattr(transfer, "export_realm", interrupted)
+    local("realm", "export", "maps", str(tmp_path / "half.realm"), code=69)
+    assert not (tmp_path / "half.realm").exists()
+    assert file.exists()
 
 
 # ---- Status and maintenance ----------------------------------------------------------------------
@@ -219,8 +325,7 @@ def test_a_storage_is_maintained(
     assert before["collections"] == {"town": -1}
     assert [one["outcome"] for one in runner_of()("maintain", *where)] == ["done"]
     assert runner_of()("status", *where)["collections"]["town"] > 10
-    refused = invoke("maintain", *where, "--dry-run")
-    assert (refused.exit_code, "--hub" in refused.stderr) == (3, True)
+    assert [one["outcome"] for one in runner_of()("maintain", *where, "--dry-run")] == ["done"]
 
 
 def test_a_catalog_and_its_storages_are_maintained(local: Run, tmp_path: Path) -> None:
@@ -238,6 +343,7 @@ def test_a_catalog_and_its_storages_are_maintained(local: Run, tmp_path: Path) -
     (tmp_path / "data" / "gone.naksha").write_bytes(b"not a storage" * 1_000)
     broken = CliRunner().invoke(app, ["maintain", "--data", str(tmp_path / "data"), "--json"])
     assert broken.exit_code == 75
+    assert json.loads(broken.stderr)["error"]["hint"] is None  # parts of the round are done
     outcomes = {one["subject"]: one["outcome"] for one in json.loads(broken.stdout)}
     assert outcomes == {
         "default/default": "done",
@@ -245,6 +351,25 @@ def test_a_catalog_and_its_storages_are_maintained(local: Run, tmp_path: Path) -
         "maps/default": "done",
         "(catalog)": "done",
     }
+
+
+def test_a_dry_round_changes_nothing_and_skips_inactive_storages(
+    local: Run, tmp_path: Path
+) -> None:
+    local("realm", "create", "maps")
+    local("storage", "add", "off", f"file:{tmp_path}/off.naksha")
+    local("maintain")
+    with closing(sqlite3.connect(tmp_path / "data" / "default.naksha")) as connection:
+        before = connection.execute("PRAGMA data_version").fetchone()
+        local("maintain", "--dry-run")
+        assert connection.execute("PRAGMA data_version").fetchone() == before
+    target = HubTarget(None, None, [f"--data={tmp_path}/data"], "test")
+    with connected(target) as client:
+        found = client.request("GET", "/hub/storages/off")
+        client.request("PUT", "/hub/storages/off", {**found, "active": False})
+    done = {one["subject"]: one["outcome"] for one in local("maintain")}
+    assert done["default/off"] == "skipped"
+    assert done["(catalog)"] == "done"
 
 
 def test_a_purged_realm_is_gone_after_maintenance(

@@ -99,10 +99,12 @@ class Catalog:
         identity: str = "",
         tuning: Tuning | None = None,
         clock: MonotonicClock | None = None,
+        joins: bool = True,
     ) -> Catalog:
         """Join the catalog in a database; closing the catalog closes the database.
 
-        `identity` identifies this process across restarts.
+        `identity` identifies this process across restarts. A process that does not join can only
+        read, and writes nothing to a catalog that is set up.
         """
         tuning = tuning or Tuning()
         clock = clock or MonotonicClock()
@@ -116,7 +118,7 @@ class Catalog:
             await database_time.start()
             spec = await load_spec(backend, clock)
             peers, address = None, ""
-            if tuning.listen:
+            if tuning.listen and joins:
                 wire = PeerWire(await load_secret(backend, clock))
                 peers = Peers(wire, _move_receiver(cache, moves))
                 stack.push_async_callback(peers.close)
@@ -128,13 +130,15 @@ class Catalog:
                 times=tuning.lease,
                 database_time=database_time,
             )
-            await node.start()
-            stack.push_async_callback(node.close)
+            if joins:
+                await node.start()
+                stack.push_async_callback(node.close)
             if peers is not None:
                 peers.start(node.instance, node.peers)
                 moves.listeners.append(_move_sender(peers))
             catalog = cls(backend, node, clock, cache, moves, tuning, stack)
-            await catalog.realms.setup()
+            if joins:
+                await catalog.realms.setup()
             catalog._closing = stack.pop_all()
         return catalog
 

@@ -136,8 +136,17 @@ def remove_space(
     keep_collection: Annotated[
         bool, typer.Option("--keep-collection", help="Keep the collection with its features.")
     ] = False,
+    is_sure: Annotated[
+        bool, typer.Option("--yes", help="Confirm that the features are deleted.")
+    ] = False,
 ) -> None:
     """Remove a space; its collection is dropped unless another space is stored in it."""
+    if not (is_sure or keep_collection):
+        raise InvalidArgument(
+            f"Removing the space {id!r} drops its collection with all features; pass --yes to "
+            "confirm, or --keep-collection",
+            field="yes",
+        )
     remove_object(verb, SPACE, id, {"keepCollection": "true"} if keep_collection else None)
 
 

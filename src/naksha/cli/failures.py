@@ -84,7 +84,8 @@ def hint_for(error: NakshaError) -> str | None:
     """Return a hint on what to do, if the message does not include one."""
     if isinstance(error, NotSupported) and "PostGIS" in error.message:
         return NO_POSTGIS
-    if error.field in ("port", "data"):  # of the server, whose messages say what to do
+    # The messages of the server, and of a round of maintenance, say what to do.
+    if error.field in ("port", "data", "maintenance"):
         return None
     return WAYS_OUT.get(error.code)
 

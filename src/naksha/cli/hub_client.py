@@ -6,6 +6,7 @@ catalog and the files that the settings name. So a verb is written once, against
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import urllib.error
 import urllib.request
@@ -32,6 +33,8 @@ class HubTarget(NamedTuple):
     arguments: Sequence[str]
     """Flags of `naksha serve`, if there is no URL."""
     program: str
+    is_insecure: bool = False
+    """Send the token over unencrypted HTTP, too."""
 
 
 class HubClient(Protocol):
@@ -58,7 +61,7 @@ def connected(target: HubTarget) -> Iterator[HubClient]:
                 "hub has its own settings",
                 field="hub",
             )
-        yield _HttpClient(target.url)
+        yield _HttpClient(target.url, is_insecure=target.is_insecure)
         return
     from naksha.cli.local_hub import local_client
 
@@ -95,6 +98,13 @@ def _error_kinds() -> dict[str, type[NakshaError]]:
     }
 
 
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """A redirect would send the token to another server."""
 
@@ -105,7 +115,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 class _HttpClient:
     """Client of a running hub."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, is_insecure: bool) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise InvalidArgument(
@@ -114,8 +124,16 @@ class _HttpClient:
                 field="hub",
             )
         self._base = url.rstrip("/").removesuffix("/hub")
-        self._opener = urllib.request.build_opener(_NoRedirects)
+        is_local = _is_loopback(parts.hostname or "")
+        proxies = [urllib.request.ProxyHandler({})] if is_local else []
+        self._opener = urllib.request.build_opener(_NoRedirects, *proxies)
         token = os.environ.get(TOKEN)
+        if token and parts.scheme == "http" and not (is_local or is_insecure):
+            raise InvalidArgument(
+                f"The token would be sent unencrypted to {url!r:.200}; use an https address, or "
+                "--insecure in a network that you trust",
+                field="hub",
+            )
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
 
     def request(

@@ -14,7 +14,7 @@ import msgspec
 from naksha.cli.hub_client import JSON, HubClient, HubTarget, parsed
 from naksha.hub.hub import Hub
 from naksha.hub.pipeline.request_context import DEFAULT_REALM, Actor, anonymous
-from naksha.model.errors import NotFound
+from naksha.model.errors import Conflict, NotFound, NotSupported
 from naksha.server.app import Application, create_app
 from naksha.server.middleware.auth import Authenticator
 from naksha.server.process.lock_file import FOR_VERBS, files_locked
@@ -23,7 +23,8 @@ from naksha.server.process.open_hub import open_hub
 from naksha.server.process.settings import ServerSettings
 from naksha.server.process.settings_sources import read_settings
 from naksha.server.requests.state import ServerState
-from naksha.spi.locations import CATALOGS, FILE, path_of
+from naksha.spi.backups import check_empty
+from naksha.spi.locations import CATALOGS, FILE, path_of, redacted
 
 APP_ID: Final = "naksha"
 T = TypeVar("T")
@@ -35,12 +36,40 @@ def settings_of(arguments: Sequence[str], program: str) -> ServerSettings:
     if CATALOGS.scheme_of(settings.catalog_location) == FILE:
         path = path_of(settings.catalog_location)
         if not path.exists():
-            raise NotFound(
-                f"There is no hub: the file {str(path)!r} does not exist; pass --data or --catalog "
-                "as to naksha serve, or --hub with the address of a running hub",
-                field="catalog",
-            )
+            raise _no_hub(f"the file {str(path)!r}")
     return settings
+
+
+async def check_exists(settings: ServerSettings) -> None:
+    """Raise NotFound if the catalog does not exist.
+
+    Catalogs that Naksha does not back up are not checked.
+    """
+    location = settings.catalog_location
+    try:
+        await check_empty(CATALOGS, location, {})
+    except (Conflict, NotSupported):
+        return
+    raise _no_hub(f"a catalog in {redacted(location)!r}")
+
+
+def _no_hub(what: str) -> NotFound:
+    return NotFound(
+        f"There is no hub: {what} does not exist; pass --data or --catalog as to naksha serve, or "
+        "--hub with the address of a running hub",
+        field="catalog",
+    )
+
+
+@asynccontextmanager
+async def reading_hub(settings: ServerSettings) -> AsyncIterator[Hub]:
+    """Open an existing hub for the block, without writing to its catalog."""
+    await check_exists(settings)
+    hub = await open_hub(settings, reads_only=True)
+    try:
+        yield hub
+    finally:
+        await hub.close()
 
 
 @contextmanager
@@ -72,10 +101,14 @@ def with_hub(
 ) -> T:
     """Run `work` with the hub that the settings describe."""
     with local_settings(arguments, program, creates=creates, remedy=remedy) as settings:
-        return asyncio.run(_run(settings, work))
+        return asyncio.run(_run(settings, work, creates=creates))
 
 
-async def _run(settings: ServerSettings, work: Callable[[Hub], Coroutine[Any, Any, T]]) -> T:
+async def _run(
+    settings: ServerSettings, work: Callable[[Hub], Coroutine[Any, Any, T]], *, creates: bool
+) -> T:
+    if not creates:
+        await check_exists(settings)
     hub = await open_hub(settings)
     try:
         return await work(hub)
@@ -113,6 +146,7 @@ class _Operator(Authenticator):
 
 @asynccontextmanager
 async def _opened(settings: ServerSettings, realm: str) -> AsyncIterator[Application]:
+    await check_exists(settings)
     app = create_app(settings, authenticator=_Operator(settings, realm))
     hub = await open_hub(settings)
     try:

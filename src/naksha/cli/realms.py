@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -124,26 +126,16 @@ def export_realm(
 ) -> None:
     """Write the configuration of a realm to a file, without the features in its storages."""
     from naksha.catalog.transfer import export_realm as exported
-    from naksha.model.errors import InvalidArgument
 
     async def write(hub: Hub) -> dict[str, Any]:
         catalog = hub.catalog
         await catalog.realms.get(id)
         storages = [thing.id async for realm, thing in hub.storages_configured() if realm == id]
         size = 0
-        try:
-            with file.open("xb") as out:
-                async for chunk in exported(catalog.backend, id, catalog.clock.now_us()):
-                    size += out.write(chunk)
-                    verb.progress.phase(f"{verb.target.program}: {size:,} bytes")
-        except FileExistsError:
-            raise InvalidArgument(
-                f"The file {str(file)!r} exists; name a new file", field="file"
-            ) from None
-        except OSError as error:
-            raise InvalidArgument(
-                f"The file {str(file)!r} cannot be written: {error.strerror}", field="file"
-            ) from error
+        with _new_file(file) as out:
+            async for chunk in exported(catalog.backend, id, catalog.clock.now_us()):
+                size += out.write(chunk)
+                verb.progress.phase(f"{verb.target.program}: {size:,} bytes")
         return {"id": id, "file": str(file), "bytes": size, "storages": storages}
 
     done = _with_hub(verb, write)
@@ -176,8 +168,8 @@ def import_realm(
         chunks = _chunks(file)
         realm = await imported(hub.catalog, id, chunks, status=inactive, is_repeated=is_repeated)
         if not is_inactive:
-            await _check_locations(hub, id)
-            realm = await hub.catalog.realms.update(realm, RealmStatus.ACTIVE)
+            async with _storages_claimed(hub, id):
+                realm = await hub.catalog.realms.update(realm, RealmStatus.ACTIVE)
         return str(realm.status)
 
     reached = _with_hub(verb, read, creates=True)
@@ -228,24 +220,57 @@ def repair_realm(
     _report(verb, text, id=id, repaired=done)
 
 
-async def _check_locations(hub: Hub, id: str) -> None:
-    """Refuse to serve a realm with a storage of another realm, as an import beside the original."""
-    from naksha.model.errors import Conflict
+@asynccontextmanager
+async def _storages_claimed(hub: Hub, id: str) -> AsyncIterator[None]:
+    """Reserve the storages of a realm that is to be served, as if they were added to it.
 
-    places: dict[str, list[str]] = {}
-    async for realm, thing in hub.storages_configured():
-        location, options = hub.storages.located(thing)
-        where = f"{location} {options.get('schema', '')}".rstrip()
-        places.setdefault(where, []).append(realm)
-    for owners in places.values():
-        others = [one for one in owners if one != id]
-        if id in owners and others:
-            raise Conflict(
-                f"The realm {id!r} stays INACTIVE: it has a storage in the same location as the "
-                f"realm {others[0]!r}; restore a copy of the storage and change its location, or "
-                "purge one of the realms",
-                field="realm",
-            )
+    Raises:
+        Forbidden: A location is not allowed for the realm, or another realm has it.
+        Conflict: A storage has the id or the number of another one.
+    """
+    from naksha.model.errors import NakshaError
+
+    things = [thing async for realm, thing in hub.storages_configured() if realm == id]
+    async with AsyncExitStack() as held:
+        for thing in things:
+            try:
+                await held.enter_async_context(hub.claimed(id, thing))
+                if thing.identity is not None:
+                    await held.enter_async_context(hub.unique(id, thing))
+            except NakshaError as error:
+                error.message = (
+                    f"The realm {id!r} stays INACTIVE, because of its storage {thing.id!r}: "
+                    f"{error.message}"
+                )
+                raise
+        yield
+
+
+@contextmanager
+def _new_file(file: Path) -> Iterator[IO[bytes]]:
+    """Create a file that only its owner can read, and remove it if the block fails."""
+    from naksha.model.errors import InvalidArgument
+
+    try:
+        number = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise InvalidArgument(
+            f"The file {str(file)!r} exists; name a new file", field="file"
+        ) from None
+    except OSError as error:
+        raise InvalidArgument(
+            f"The file {str(file)!r} cannot be written: {error.strerror}", field="file"
+        ) from error
+    try:
+        with os.fdopen(number, "wb") as out:
+            yield out
+    except BaseException as error:
+        file.unlink()
+        if isinstance(error, OSError):
+            raise InvalidArgument(
+                f"The file {str(file)!r} cannot be written: {error.strerror}", field="file"
+            ) from error
+        raise
 
 
 async def _chunks(file: Path) -> AsyncIterator[bytes]:
@@ -273,9 +298,9 @@ def _set_status(verb: Verb, id: str, status: RealmStatus) -> None:
                 field="status",
             )
         if realm.status is not status:
-            if status is RealmStatus.ACTIVE:
-                await _check_locations(hub, id)
-            await known.update(realm, status)
+            is_served = status is RealmStatus.ACTIVE
+            async with _storages_claimed(hub, id) if is_served else nullcontext():
+                await known.update(realm, status)
 
     _with_hub(verb, change)
     _report(verb, f"Realm {id!r} is {status}.", id=id, status=str(status))

@@ -161,7 +161,7 @@ def storage_identity(location: str, schema: str | None) -> dict[str, Any]:
     """Return id, number and former ids of the storage at a location."""
 
     async def look() -> StorageIdentity:
-        async with open_storage(location, must_exist=True, **_options(schema)) as storage:
+        async with open_storage(location, read_only=True, **_options(schema)) as storage:
             return storage.identity
 
     return _to_json(asyncio.run(look()))

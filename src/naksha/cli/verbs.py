@@ -43,6 +43,13 @@ _OF_HUB: Final = {
         ],
         None,
     ),
+    "is_insecure": (
+        Annotated[
+            bool,
+            typer.Option("--insecure", help="Send the token to a hub over HTTP without TLS."),
+        ],
+        False,
+    ),
     "realm": (
         Annotated[str | None, typer.Option(help="Realm, without --hub. [default]")],
         None,
@@ -57,6 +64,8 @@ class Verb(NamedTuple):
     target: HubTarget
     as_json: bool
     progress: Progress
+    typed: frozenset[str] = frozenset()
+    """Parameters that are on the command line, not in the environment."""
 
     @contextmanager
     def connected(self) -> Iterator[HubClient]:
@@ -68,6 +77,22 @@ class Verb(NamedTuple):
     def arguments(self) -> Sequence[str]:
         """Flags that find the hub's catalog."""
         return self.target.arguments
+
+    def chosen_storage(self, storage: str | None) -> str | None:
+        """Return the storage that the verb is about, or None: it is about a hub.
+
+        Options on the command line take precedence over the environment.
+        """
+        named = [*self.arguments, *(["--hub"] if "hub" in self.typed else [])]
+        if storage is None or not named:
+            return storage
+        if "storage" in self.typed:
+            raise InvalidArgument(
+                f"--storage cannot be combined with {named[0].partition('=')[0]}: name a storage "
+                "or a hub",
+                field="storage",
+            )
+        return None
 
     def print_table(self, rows: Sequence[Sequence[Any]], *columns: str) -> None:
         """Print rows in the form that was requested."""
@@ -111,11 +136,16 @@ def _registered(
 
         def run(**options: Any) -> None:
             target = HubTarget(
-                options.pop("hub", None), options.pop("realm", None), _flags(options), program
+                options.pop("hub", None),
+                options.pop("realm", None),
+                _flags(options),
+                program,
+                is_insecure=options.pop("is_insecure", False),
             )
             as_json = options.pop("as_json")
+            typed = _typed(options.pop("context"))
             with running(program, as_json=as_json) as progress:
-                function(Verb(target, as_json, progress), **options)
+                function(Verb(target, as_json, progress, typed), **options)
 
         shared = [
             inspect.Parameter(
@@ -124,6 +154,7 @@ def _registered(
             for key, (annotation, default) in common.items()
         ]
         parameters = [
+            inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
             *(one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own),
             *shared,
         ]
@@ -134,6 +165,14 @@ def _registered(
         return function
 
     return register
+
+
+def _typed(context: typer.Context) -> frozenset[str]:
+    """Return the names of the parameters that are on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return frozenset(
+        name for name, source in sources.items() if source and source.name == "COMMANDLINE"
+    )
 
 
 def _flags(options: dict[str, Any]) -> list[str]:

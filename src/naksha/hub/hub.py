@@ -235,6 +235,7 @@ class Hub:
         allowed_locations: Sequence[str] | None = None,
         remote_handlers: Sequence[str] = (),
         clock: MonotonicClock | None = None,
+        reads_only: bool = False,
     ) -> Hub:
         """Join the catalog at a location, and set up the default realm if it is new.
 
@@ -246,13 +247,16 @@ class Hub:
                 open any storage that no other realm has.
             remote_handlers: Allow-list of remote handlers (`naksha.hub.remote.allow_list`).
             clock: Clock of the catalog and of all storages, which otherwise have their own.
+            reads_only: Do not join the catalog, and write nothing to it.
         """
         remotes = RemoteClient(remote_handlers)
         backend = await open_backend(catalog, **(catalog_options or {}))
-        opened = await Catalog.open(backend, tuning=tuning, clock=clock)
+        opened = await Catalog.open(backend, tuning=tuning, clock=clock, joins=not reads_only)
         tenancy = AllowedLocations(default_storage, allowed_locations, files)
         storages = OpenStorages(files, clock=clock)
         hub = cls(opened, storages, default_storage, tenancy, observe, remotes, files)
+        if reads_only:
+            return hub
         try:
             await hub._claims.setup()
             with suppress(RealmInactive):  # others are served, and it can be activated again

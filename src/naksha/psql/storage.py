@@ -259,14 +259,27 @@ class PsqlStorage(BulkStorage, StagedWrites):
         return await backup.back_up_storage(dsn, schema, file)
 
     @classmethod
-    async def check_empty(cls, dsn: str, *, schema: str = DEFAULT_SCHEMA) -> None:
+    async def check_empty(
+        cls,
+        dsn: str,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        extensions: Mapping[str, str] | None = None,
+    ) -> None:
         """See `naksha.spi.backups`."""
-        await backup.check_empty(dsn, schema)
+        await backup.check_empty(dsn, schema, extensions)
 
     @classmethod
-    async def restore(cls, dsn: str, file: Path, *, schema: str = DEFAULT_SCHEMA) -> None:
+    async def restore(
+        cls,
+        dsn: str,
+        file: Path,
+        *,
+        schema: str = DEFAULT_SCHEMA,
+        extensions: Mapping[str, str] | None = None,
+    ) -> None:
         """See `naksha.spi.backups`."""
-        await backup.restore_schema(dsn, schema, file)
+        await backup.restore_schema(dsn, schema, file, extensions)
 
     @classmethod
     async def diagnose(

@@ -35,6 +35,8 @@ class StorageFacts(msgspec.Struct, frozen=True, rename="camel"):
     last_version: int
     features: dict[str, int]
     """Number of live features by collection."""
+    extensions: dict[str, str] = {}
+    """Extensions of the database that the storage needs, and the schema of each."""
 
 
 async def facts_of(storage: Storage) -> StorageFacts:
@@ -56,9 +58,20 @@ async def back_up_catalog(location: str, file: Path) -> None:
     await _backend(CATALOGS, location, "back_up").back_up(location, file)
 
 
-async def check_empty(group: BackendGroup, location: str, options: Mapping[str, Any]) -> None:
-    """Raise Conflict unless the location can be restored to: there is nothing yet."""
-    await _backend(group, location, "check_empty").check_empty(location, **_place(options))
+async def check_empty(
+    group: BackendGroup,
+    location: str,
+    options: Mapping[str, Any],
+    facts: StorageFacts | None = None,
+) -> None:
+    """Check that a location can be restored to.
+
+    Raises:
+        Conflict: It is not empty.
+        NotSupported: It lacks an extension that the storage of the facts needs.
+    """
+    backend = _backend(group, location, "check_empty")
+    await backend.check_empty(location, **_place(options), **_extensions(facts))
 
 
 async def restore_catalog(location: str, file: Path) -> None:
@@ -76,7 +89,8 @@ async def restore_storage(
         StorageCorrupt: The restored storage differs from the facts, or breaks an invariant.
     """
     place = _place(options)
-    await _backend(STORAGES, location, "restore").restore(location, file, **place)
+    backend = _backend(STORAGES, location, "restore")
+    await backend.restore(location, file, **place, **_extensions(facts))
     async with open_storage(location, must_exist=True, **place) as storage:
         await check_restored(storage, facts)
 
@@ -116,6 +130,10 @@ def _backend(group: BackendGroup, location: str, method: str) -> Any:
             field=group.noun,
         )
     return backend
+
+
+def _extensions(facts: StorageFacts | None) -> dict[str, Any]:
+    return {"extensions": facts.extensions} if facts is not None and facts.extensions else {}
 
 
 def _place(options: Mapping[str, Any]) -> dict[str, Any]:

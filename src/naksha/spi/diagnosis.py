@@ -43,6 +43,8 @@ class DiagnosisLoad(msgspec.Struct, frozen=True):
     now_us: int = 0
     """Time of this machine."""
     skew_seconds_max: float = 0
+    is_expected: bool = False
+    """Whether a catalog lists the data, so that it must exist."""
 
 
 def ok(check: str, message: str) -> DiagnosisResult:
@@ -53,6 +55,17 @@ def ok(check: str, message: str) -> DiagnosisResult:
 def warning(check: str, message: str, fix: str) -> DiagnosisResult:
     """Build a warning."""
     return DiagnosisResult(check, Severity.WARNING, message, fix)
+
+
+def absent(check: str, what: str, load: DiagnosisLoad) -> DiagnosisResult:
+    """Build the finding that data does not exist: a warning if it is expected."""
+    if load.is_expected:
+        return warning(
+            check,
+            f"{what} does not exist, although the catalog lists it",
+            "naksha restore DIRECTORY   # or mount its disk; none is needed if it never had data",
+        )
+    return ok(check, f"{what} does not exist yet")
 
 
 def failed(check: str, error: NakshaError, fix: str = "") -> DiagnosisResult:

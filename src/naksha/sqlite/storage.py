@@ -163,9 +163,9 @@ class SqliteStorage(BulkStorage):
         await asyncio.to_thread(restore_file, file, path_of(path))
 
     @classmethod
-    async def diagnose(cls, path: str | Path, _: DiagnosisLoad) -> list[DiagnosisResult]:
+    async def diagnose(cls, path: str | Path, load: DiagnosisLoad) -> list[DiagnosisResult]:
         """See `naksha.spi.diagnosis`."""
-        return await asyncio.to_thread(diagnose_file, path_of(path), APPLICATION_ID)
+        return await asyncio.to_thread(diagnose_file, path_of(path), APPLICATION_ID, load)
 
     async def close(self) -> None:
         await self._writer.close()

@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -63,7 +65,7 @@ class BackupManifest(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     catalog: BackupFile | None = None
     storages: list[BackupFile]
     missing: list[str] = []
-    """Storages of the catalog that had no data yet."""
+    """Storages of the catalog that did not exist."""
 
 
 def backend_of(group: BackendGroup, location: str) -> str:
@@ -72,8 +74,12 @@ def backend_of(group: BackendGroup, location: str) -> str:
     return ALIASES.get(scheme, scheme)
 
 
-def new_directory(directory: Path) -> Path:
-    """Create the directory of a backup, readable by its owner only: a catalog has passwords."""
+@contextmanager
+def new_directory(directory: Path) -> Iterator[None]:
+    """Create the directory of a backup, and remove it if the block fails.
+
+    Only its owner can read it: a catalog has passwords.
+    """
     try:
         directory.mkdir(mode=0o700, parents=True)
     except FileExistsError:
@@ -85,12 +91,16 @@ def new_directory(directory: Path) -> Path:
             f"The directory {str(directory)!r} cannot be created: {error.strerror}",
             field="directory",
         ) from error
-    return directory
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(directory, ignore_errors=True)
+        raise
 
 
-def remove_directory(directory: Path) -> None:
-    """Remove an incomplete backup."""
-    shutil.rmtree(directory)
+def remove_copy(path: Path) -> None:
+    """Remove a file that is copied again."""
+    path.unlink()
 
 
 def described(path: Path, **members: Any) -> BackupFile:

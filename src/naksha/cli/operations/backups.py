@@ -17,9 +17,10 @@ from naksha.cli.operations.backup_files import (
     described,
     new_directory,
     read_backup,
-    remove_directory,
+    remove_copy,
     write_manifest,
 )
+from naksha.cli.storages import check_not_served
 from naksha.cli.verbs import Verb, catalog_verb
 from naksha.model.errors import InvalidArgument, NotFound, NotSupported, Retryable
 from naksha.spi.backups import (
@@ -60,22 +61,29 @@ class StoragePlace(NamedTuple):
 
 @catalog_verb(group, "backup")
 def backup(
-    verb: Verb, directory: Directory, storage: StorageOption = None, schema: Schema = None
+    verb: Verb,
+    directory: Directory,
+    storage: StorageOption = None,
+    schema: Schema = None,
+    may_miss: Annotated[
+        bool,
+        typer.Option("--allow-missing", help="Leave out storages of a hub that do not exist."),
+    ] = False,
 ) -> None:
     """Copy a storage, or a hub with its catalog and all its storages, to a new directory.
 
     Others may read and write meanwhile: every write that was acknowledged before is included, a
-    later one completely or not at all. The copy is checked. Flags that find a hub take precedence
-    over --storage.
+    later one completely or not at all. The copy is checked. Nothing is left of a backup that fails.
     """
-    if storage is None or verb.arguments:
-        manifest = asyncio.run(_back_up_hub(verb, directory))
+    storage = verb.chosen_storage(storage)
+    if storage is None:
+        manifest = asyncio.run(_back_up_hub(verb, directory, may_miss=may_miss))
     else:
         place = StoragePlace(storage, {} if schema is None else {"schema": schema})
-        new_directory(directory)
-        files = [asyncio.run(_copied(verb, directory, place, 1))]
-        manifest = BackupManifest(created_at=_now(), storages=files)
-        write_manifest(directory, manifest)
+        with new_directory(directory):
+            files = [asyncio.run(_copied(verb, directory, place, 1))]
+            manifest = BackupManifest(created_at=_now(), storages=files)
+            write_manifest(directory, manifest)
     _print(verb, manifest, f"Backup in {directory}")
 
 
@@ -91,15 +99,23 @@ def restore(
     """
     verb.progress.phase("Checking the files of the backup")
     manifest = read_backup(directory)
+    storage = verb.chosen_storage(storage)
     if manifest.catalog is None:
         if storage is None:
             raise InvalidArgument(
                 "The backup is of one storage; name the location to restore it to with --storage",
                 field="storage",
             )
+        check_not_served(storage)
         place = StoragePlace(storage, {} if schema is None else {"schema": schema})
         asyncio.run(_restore_storages(verb, directory, [(manifest.storages[0], place)]))
     else:
+        if storage is not None and "storage" in verb.typed:
+            raise InvalidArgument(
+                "The backup is of a hub; name its catalog and data directory with --catalog and "
+                "--data, not a storage",
+                field="storage",
+            )
         _restore_hub(verb, directory, manifest)
     _print(verb, manifest, f"Restored from {directory}")
 
@@ -107,41 +123,53 @@ def restore(
 # ---- Backup --------------------------------------------------------------------------------------
 
 
-async def _back_up_hub(verb: Verb, directory: Path) -> BackupManifest:
+async def _back_up_hub(verb: Verb, directory: Path, *, may_miss: bool) -> BackupManifest:
     """Back up the catalog first: positions in it never precede the changes in the storages."""
-    from naksha.cli.local_hub import settings_of
-    from naksha.server.process.open_hub import open_hub
+    from naksha.cli.local_hub import reading_hub, settings_of
 
     settings = settings_of(verb.arguments, verb.target.program)
-    location = settings.catalog_location
-    hub = await open_hub(settings)
-    try:
-        for _ in range(_ATTEMPTS_MAX):
-            places = await _places(hub)
-            new_directory(directory)
-            verb.progress.phase("Copying the catalog")
-            path = directory / "catalog"
-            await back_up_catalog(location, path)
-            catalog = described(path, backend=backend_of(CATALOGS, location))
-            if await _places(hub) == places:
-                break
-            remove_directory(directory)
-        else:
-            raise Retryable("Storages are being added or removed; back up when this has ended")
-        files = []
-        missing = []
-        for number, place in enumerate(places, 1):
-            try:
-                files.append(await _copied(verb, directory, place, number))
-            except NotFound:  # no hub has opened it yet
-                missing.append(f"{place.realm}/{place.name}")
-        manifest = BackupManifest(
-            created_at=_now(), catalog=catalog, storages=files, missing=missing
-        )
-        write_manifest(directory, manifest)
-        return manifest
-    finally:
-        await hub.close()
+    async with reading_hub(settings) as hub:
+        with new_directory(directory):
+            catalog, places = await _copied_catalog(
+                verb, hub, settings.catalog_location, directory / "catalog"
+            )
+            files = []
+            missing = []
+            for number, place in enumerate(places, 1):
+                try:
+                    files.append(await _copied(verb, directory, place, number))
+                except NotFound as error:
+                    if not may_miss:
+                        raise _missing(place) from error
+                    missing.append(f"{place.realm}/{place.name}")
+            manifest = BackupManifest(
+                created_at=_now(), catalog=catalog, storages=files, missing=missing
+            )
+            write_manifest(directory, manifest)
+    return manifest
+
+
+async def _copied_catalog(
+    verb: Verb, hub: Hub, location: str, path: Path
+) -> tuple[BackupFile, list[StoragePlace]]:
+    """Copy the catalog, and return it with the storages that it has."""
+    for _ in range(_ATTEMPTS_MAX):
+        places = await _places(hub)
+        verb.progress.phase("Copying the catalog")
+        await back_up_catalog(location, path)
+        if await _places(hub) == places:
+            return described(path, backend=backend_of(CATALOGS, location)), places
+        remove_copy(path)
+    raise Retryable("Storages are being added or removed; back up when this has ended")
+
+
+def _missing(place: StoragePlace) -> NotFound:
+    return NotFound(
+        f"The storage {place.name!r} of the realm {place.realm!r} does not exist at "
+        f"{redacted(place.location)!r}; mount its disk or restore it, or pass --allow-missing if "
+        "it never had data",
+        field="storage",
+    )
 
 
 async def _places(hub: Hub) -> list[StoragePlace]:
@@ -206,7 +234,7 @@ async def _restore_storages(
                 "own name, with --schema, in another database if that name is in use",
                 field="schema",
             )
-        await check_empty(STORAGES, place.location, place.options)
+        await check_empty(STORAGES, place.location, place.options, one.facts)
     for one, place in pairs:
         assert one.facts is not None
         verb.progress.phase(f"Restoring {one.title} to {redacted(place.location)}")
@@ -243,7 +271,7 @@ def _print(verb: Verb, manifest: BackupManifest, text: str) -> None:
         counts = "" if one.facts is None else _counts(one)
         typer.echo(f"  {one.title}: {one.bytes:,} bytes{counts}")
     for name in manifest.missing:
-        typer.echo(f"  storage {name}: not created yet, nothing to copy")
+        typer.echo(f"  storage {name}: does not exist, not copied")
 
 
 def _counts(one: BackupFile) -> str:

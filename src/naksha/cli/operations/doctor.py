@@ -46,7 +46,8 @@ def doctor(verb: Verb, storage: StorageOption = None, schema: Schema = None) -> 
 
     Nothing is changed. The exit code is 0 if there are only warnings, else that of the first error.
     """
-    if storage is None or verb.arguments:
+    storage = verb.chosen_storage(storage)
+    if storage is None:
         findings = asyncio.run(_check_hub(verb))
     else:
         findings = asyncio.run(_check_storage(verb, storage, schema))
@@ -93,20 +94,18 @@ async def _check_contents(
     verb: Verb, settings: ServerSettings, findings: list[DiagnosisResult]
 ) -> None:
     """Check the realms in a catalog, and their storages; add what is found."""
-    from naksha.server.process.open_hub import open_hub
+    from naksha.cli.local_hub import reading_hub
 
-    hub = await open_hub(settings)
-    try:
+    async with reading_hub(settings) as hub:
         findings += await _check_realms(hub)
         things = [one async for one in hub.storages_configured() if one[1].active]
         places: dict[tuple[str, Any], tuple[str, dict[str, Any]]] = {}
         for realm, thing in things:
             location, options = hub.storages.located(thing)
             places.setdefault((location, options.get("schema")), (f"{realm}/{thing.id}", options))
-    finally:
-        await hub.close()
     databases = [one for one, _ in places if STORAGES.scheme_of(one) != FILE]
-    load = _load(settings.workers * (CATALOG_CONNECTIONS + STORAGE_CONNECTIONS * len(databases)))
+    connections = settings.workers * (CATALOG_CONNECTIONS + STORAGE_CONNECTIONS * len(databases))
+    load = _load(connections, is_expected=True)
     for (location, _), (name, options) in places.items():
         verb.progress.phase(f"Checking the storage {name}")
         findings += await diagnose(STORAGES, location, options, load)
@@ -150,8 +149,9 @@ async def _check_realms(hub: Hub) -> list[DiagnosisResult]:
     return findings
 
 
-def _load(connections: int) -> DiagnosisLoad:
-    return DiagnosisLoad(connections, time.time_ns() // 1_000, limits.CLOCK_SKEW_SECONDS_MAX)
+def _load(connections: int, *, is_expected: bool = False) -> DiagnosisLoad:
+    now_us = time.time_ns() // 1_000
+    return DiagnosisLoad(connections, now_us, limits.CLOCK_SKEW_SECONDS_MAX, is_expected)
 
 
 def _directories(locations: Iterable[str]) -> list[Path]:

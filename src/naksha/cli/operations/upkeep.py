@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -14,7 +15,10 @@ from naksha.cli.operations.backups import Schema, StorageOption
 from naksha.cli.output import print_table
 from naksha.cli.storages import check_not_served
 from naksha.cli.verbs import Verb, hub_verb
-from naksha.model.errors import NakshaError, NotSupported, Retryable
+from naksha.model.errors import NakshaError, Retryable
+from naksha.spi.locations import redacted
+from naksha.spi.maintenance import StorageRound
+from naksha.spi.storage import Storage
 from naksha.spi.storage_factory import open_storage
 
 if TYPE_CHECKING:
@@ -23,6 +27,11 @@ if TYPE_CHECKING:
 group: Final = typer.Typer(name="", no_args_is_help=True)
 MAINTENANCE: Final = path_to("maintenance")
 _POLL_SECONDS: Final = 1.0
+DONE: Final = "done"
+FAILED: Final = "failed"
+_CATALOG: Final = "(catalog)"
+_ROUND: Final = "maintenance"
+"""Field of errors after a round of which a part is done."""
 COLUMNS: Final = ("storage", "last", "outcome", "done", "putOff", "failed", "next")
 
 
@@ -33,8 +42,8 @@ def status(verb: Verb, storage: StorageOption = None, schema: Schema = None) -> 
     With --storage, that of one storage: its last version, its collections, and what waits to be
     published.
     """
-    if _is_of_storage(verb, storage):
-        assert storage is not None
+    storage = verb.chosen_storage(storage)
+    if storage is not None:
         check_not_served(storage)
         verb.print_object(asyncio.run(_storage_status(storage, schema)))
         return
@@ -61,7 +70,7 @@ def maintain(
     storage: StorageOption = None,
     schema: Schema = None,
     is_dry: Annotated[
-        bool, typer.Option("--dry-run", help="Only report what a round would do; needs --hub.")
+        bool, typer.Option("--dry-run", help="Only report what a round would do.")
     ] = False,
 ) -> None:
     """Run a maintenance round and wait for its end.
@@ -69,7 +78,8 @@ def maintain(
     With --hub, of all storages of the realm, by the hub. With --storage, of one storage. Else of
     all storages in the catalog, and of the catalog itself, in this process.
     """
-    if verb.target.url and not _is_of_storage(verb, storage):
+    storage = verb.chosen_storage(storage)
+    if verb.target.url and storage is None:
         with verb.connected() as client:
             found = _asked(verb, client, is_dry=is_dry)
         if verb.as_json:
@@ -77,27 +87,22 @@ def maintain(
         else:
             print_table(_rounds(found), COLUMNS)
         if any(_failures(one) for one in _subjects(found).values()):
-            raise Retryable("Steps of the round failed; the hub repeats them")
+            raise Retryable("Steps of the round failed; the hub repeats them", field=_ROUND)
         return
-    if is_dry:
-        raise NotSupported("A dry run needs a running hub; name it with --hub", field="dry-run")
-    if _is_of_storage(verb, storage):
-        assert storage is not None
+    if storage is not None:
         check_not_served(storage)
-        asyncio.run(_maintain_storage(storage, schema))
-        done = [(storage, "done", "")]
+        text = asyncio.run(_maintain_storage(storage, schema, is_dry=is_dry))
+        done = [(redacted(storage), DONE, text)]
     else:
         from naksha.cli.local_hub import with_hub
 
-        done = with_hub(verb.arguments, lambda hub: _maintain_all(verb, hub), verb.target.program)
-    verb.print_table(done, "subject", "outcome", "reason")
-    if any(outcome != "done" for _, outcome, _ in done):
-        raise Retryable("Parts of the round failed; repeat it when the reasons are repaired")
-
-
-def _is_of_storage(verb: Verb, storage: str | None) -> bool:
-    """Return whether the verb is about one storage; flags that find a hub take precedence."""
-    return storage is not None and not verb.arguments
+        work = partial(_maintain_all, verb, is_dry=is_dry)
+        done = with_hub(verb.arguments, work, verb.target.program)
+    verb.print_table(done, "subject", "outcome", "note")
+    if any(outcome == FAILED for _, outcome, _ in done):
+        raise Retryable(
+            "Parts of the round failed; repeat it when the reasons are repaired", field=_ROUND
+        )
 
 
 # ---- Of a running hub ----------------------------------------------------------------------------
@@ -133,7 +138,7 @@ def _asked(verb: Verb, client: HubClient, *, is_dry: bool) -> dict[str, Any]:
 
 def _subjects(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
     subjects = {one["storageId"]: one for one in found["storages"]}
-    return subjects | ({"(catalog)": found["catalog"]} if "catalog" in found else {})
+    return subjects | ({_CATALOG: found["catalog"]} if "catalog" in found else {})
 
 
 def _last(state: dict[str, Any]) -> dict[str, Any]:
@@ -168,7 +173,7 @@ def _time(epoch_ms: int | None) -> str | None:
 
 async def _storage_status(location: str, schema: str | None) -> dict[str, Any]:
     options = {} if schema is None else {"schema": schema}
-    async with open_storage(location, must_exist=True, **options) as storage:
+    async with open_storage(location, read_only=True, **options) as storage:
         state = await storage.publication()
         return {
             "id": storage.identity.id,
@@ -182,34 +187,48 @@ async def _storage_status(location: str, schema: str | None) -> dict[str, Any]:
         }
 
 
-async def _maintain_storage(location: str, schema: str | None) -> None:
+async def _maintain_storage(location: str, schema: str | None, *, is_dry: bool) -> str:
     options = {} if schema is None else {"schema": schema}
     async with open_storage(location, must_exist=True, **options) as storage:
-        await storage.maintain()
+        return await _maintained(storage, is_dry=is_dry)
 
 
-async def _maintain_all(verb: Verb, hub: Hub) -> list[tuple[str, str, str]]:
+async def _maintained(storage: Storage, *, is_dry: bool) -> str:
+    """Run a round, and return what it did or would do."""
+    record = StorageRound(is_dry=is_dry)
+    await storage.maintain(record=record)
+    record.raise_failures()
+    return "; ".join(record.done)
+
+
+async def _maintain_all(verb: Verb, hub: Hub, *, is_dry: bool) -> list[tuple[str, str, str]]:
     """Maintain all storages of a catalog, and then the catalog; one that fails stops no other."""
-    from naksha.catalog.maintenance import Maintenance
-    from naksha.hub.maintenance.realm_purge import HubRealms
-
     found = []
     async for realm, thing in hub.storages_configured():
         name = f"{realm}/{thing.id}"
+        if not thing.active:
+            found.append((name, "skipped", "it is inactive"))
+            continue
         verb.progress.phase(f"Maintaining the storage {name}")
         try:
-            await (await hub.storages.get(realm, thing)).maintain()
+            text = await _maintained(await hub.storages.get(realm, thing), is_dry=is_dry)
         except NakshaError as error:
-            found.append((name, "failed", str(error)))
+            found.append((name, FAILED, str(error)))
         else:
-            found.append((name, "done", ""))
+            found.append((name, DONE, text))
     verb.progress.phase("Maintaining the catalog")
+    try:
+        found.append((_CATALOG, DONE, await _maintain_catalog(hub, is_dry=is_dry)))
+    except NakshaError as error:
+        found.append((_CATALOG, FAILED, str(error)))
+    return found
+
+
+async def _maintain_catalog(hub: Hub, *, is_dry: bool) -> str:
+    from naksha.catalog.maintenance import Maintenance
+    from naksha.hub.maintenance.realm_purge import HubRealms
+
     maintenance = Maintenance(hub.catalog, [HubRealms(hub)])
     await maintenance.setup()
-    try:
-        run = await maintenance.run()
-    except NakshaError as error:
-        found.append(("(catalog)", "failed", str(error)))
-    else:
-        found.append(("(catalog)", "done", run.note))
-    return found
+    run = await maintenance.run(is_dry=is_dry)
+    return run.note or (f"sweep of {run.purged} of {run.scanned} rows" if run.purged else "")

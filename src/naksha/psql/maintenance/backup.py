@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import tempfile
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
-from urllib.parse import unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import asyncpg
 
 from naksha.model.errors import Conflict, NotSupported, Unavailable
 from naksha.psql.connection.driver import Direct
@@ -22,6 +22,8 @@ from naksha.spi.backups import StorageFacts
 from naksha.spi.locations import redacted
 
 T = TypeVar("T")
+_POSTGIS: Final = "postgis"
+_PASSWORD: Final = "password"  # noqa: S105 - the name of a parameter
 _OUTPUT_MAX: Final = 2_000
 """Characters of a program's output in an error message."""
 
@@ -41,7 +43,8 @@ async def back_up_storage(dsn: str, schema: str, file: Path) -> StorageFacts:
             name: await connection.fetchval(sql("backup_count", table=ident(name)))
             for name in names
         }
-        return StorageFacts(id, number, last, counts)
+        postgis = await connection.fetchval(queries()["postgis_schema"])
+        return StorageFacts(id, number, last, counts, {_POSTGIS: postgis})
 
     return await dump_schema(dsn, schema, file, facts)
 
@@ -69,17 +72,25 @@ async def dump_schema(
     return found
 
 
-async def check_empty(dsn: str, schema: str) -> None:
-    """Raise Conflict if the database has the schema."""
+async def check_empty(dsn: str, schema: str, extensions: Mapping[str, str] | None = None) -> None:
+    """Raise Conflict if the database has the schema, NotSupported if PostGIS does not fit."""
     with translated():
         connection = await connect_checked(dsn)
         try:
             await _check_empty(connection, dsn, schema)
+            transaction = connection.transaction()
+            await transaction.start()
+            try:
+                await _prepare(connection, extensions)
+            finally:
+                await transaction.rollback()
         finally:
             await connection.close()
 
 
-async def restore_schema(dsn: str, schema: str, file: Path) -> None:
+async def restore_schema(
+    dsn: str, schema: str, file: Path, extensions: Mapping[str, str] | None = None
+) -> None:
     """Restore a schema from its dump, in one transaction.
 
     Objects belong to the role that restores them; privileges of other roles are not restored.
@@ -88,8 +99,8 @@ async def restore_schema(dsn: str, schema: str, file: Path) -> None:
         connection = await connect_checked(dsn)
         try:
             await _check_empty(connection, dsn, schema)
-            await connection.execute(queries()["restore_postgis"])
-            await search_path(connection, schema)  # names what is missing
+            async with connection.transaction():
+                await _prepare(connection, extensions)
         finally:
             await connection.close()
     await _run(
@@ -98,6 +109,33 @@ async def restore_schema(dsn: str, schema: str, file: Path) -> None:
         *("--single-transaction", "--exit-on-error", "--no-owner", "--no-privileges"),
         *("--no-password", str(file)),
     )
+
+
+async def _prepare(connection: Direct, extensions: Mapping[str, str] | None) -> None:
+    """Create PostGIS in the schema that the dump names, if the dump needs it.
+
+    Raises:
+        NotSupported: It cannot be created, or is in another schema.
+    """
+    expected = (extensions or {}).get(_POSTGIS)
+    if expected is None:
+        return
+    found = await connection.fetchval(queries()["postgis_schema"])
+    if found is None:
+        try:
+            await connection.execute(sql("restore_postgis", schema=ident(expected)))
+        except asyncpg.PostgresError as error:
+            raise NotSupported(
+                "PostGIS is not installed in the database and this role cannot create it; the "
+                f"administrator has to run CREATE EXTENSION postgis SCHEMA {ident(expected)}: "
+                f"{error}"
+            ) from error
+    elif found != expected:
+        raise NotSupported(
+            f"PostGIS is in the schema {found!r} of the database, and in {expected!r} in the "
+            "backup; restore to a database that has it there",
+            field="location",
+        )
 
 
 async def _check_empty(connection: Direct, dsn: str, schema: str) -> None:
@@ -122,38 +160,42 @@ async def _run(program: str, dsn: str, *arguments: str) -> None:
             f"The program {program} is not on the PATH; install the client programs of PostgreSQL "
             "(Debian: postgresql-client)"
         )
-    with _without_password(dsn) as address:
-        process = await asyncio.create_subprocess_exec(
-            found,
-            f"--dbname={address}",
-            *arguments,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            _, errors = await process.communicate()
-        except BaseException:
-            process.kill()
-            await process.wait()
-            raise
+    address, password = without_password(dsn)
+    secret = {} if password is None else {"PGPASSWORD": password}
+    process = await asyncio.create_subprocess_exec(
+        found,
+        f"--dbname={address}",
+        *arguments,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **secret},
+    )
+    try:
+        _, errors = await process.communicate()
+    except BaseException:
+        process.kill()
+        await process.wait()
+        raise
     if process.returncode != 0:
         text = " ".join(errors.decode(errors="replace").split())[:_OUTPUT_MAX]
         raise Unavailable(f"{program} failed: {text}")
 
 
-@contextmanager
-def _without_password(dsn: str) -> Iterator[str]:
-    """Return the DSN with its password in a private file: arguments are visible to all users."""
+def without_password(dsn: str) -> tuple[str, str | None]:
+    """Split a DSN into one without its password, and the password.
+
+    Arguments of a process are visible to all users, its environment is not. As in the driver, the
+    password before the host takes precedence over the parameter.
+    """
     parts = urlsplit(dsn)
-    if parts.password is None:
-        yield dsn
-        return
-    user, _, host = parts.netloc.rpartition("@")
-    password = unquote(parts.password).replace("\\", "\\\\").replace(":", "\\:")
-    with tempfile.NamedTemporaryFile("w", prefix="naksha-") as file:  # readable by its owner only
-        file.write(f"*:*:*:*:{password}\n")
-        file.flush()
-        query = "&".join(filter(None, (parts.query, urlencode({"passfile": file.name}))))
-        netloc = f"{user.partition(':')[0]}@{host}"
-        yield urlunsplit(parts._replace(netloc=netloc, query=query))
+    values = parse_qs(parts.query, keep_blank_values=True).get(_PASSWORD, [])
+    if parts.password is None and not values:
+        return dsn, None
+    user, at, host = parts.netloc.rpartition("@")
+    query = "&".join(
+        one for one in parts.query.split("&") if unquote(one.partition("=")[0]) != _PASSWORD
+    )
+    address = f"{parts.scheme}://{user.partition(':')[0]}{at}{host}{parts.path}"
+    password = values[-1] if parts.password is None else unquote(parts.password)
+    return (f"{address}?{query}" if query else address), password

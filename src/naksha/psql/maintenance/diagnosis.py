@@ -11,7 +11,15 @@ from naksha.psql.connection.errors import translated
 from naksha.psql.connection.poolers import connect_checked
 from naksha.psql.schema.install import privileges_on
 from naksha.psql.sql import ident, queries
-from naksha.spi.diagnosis import DiagnosisLoad, DiagnosisResult, Severity, failed, ok, warning
+from naksha.spi.diagnosis import (
+    DiagnosisLoad,
+    DiagnosisResult,
+    Severity,
+    absent,
+    failed,
+    ok,
+    warning,
+)
 
 VERSION_MIN: Final = 15
 _LOCK_SHARE_MAX: Final = 0.8
@@ -37,7 +45,7 @@ async def diagnose(
             if postgis:
                 found.append(await _postgis(connection))
             found += [
-                await _rights(connection, schema, is_storage=postgis),
+                await _rights(connection, schema, load, is_storage=postgis),
                 await _locks(connection, schema),
                 await _connections(connection, load),
                 await _clock(connection, load),
@@ -68,9 +76,13 @@ async def _postgis(connection: Direct) -> DiagnosisResult:
     return failed("PostGIS", error, fix)
 
 
-async def _rights(connection: Direct, schema: str, *, is_storage: bool) -> DiagnosisResult:
+async def _rights(
+    connection: Direct, schema: str, load: DiagnosisLoad, *, is_storage: bool
+) -> DiagnosisResult:
     role, may_create, exists, may_use = await _row(connection, "diagnosis_rights", schema)
     if not exists:
+        if load.is_expected:
+            return absent("schema", f"The schema {schema}", load)
         if may_create:
             return ok("rights", f"{role} may create the schema {schema}")
         error: NakshaError = Forbidden(f"The role {role} may not create the schema {schema}")

@@ -61,15 +61,20 @@ def check_not_served(location: str) -> None:
     """Raise Unavailable if the location is a file that a hub serves; the message names the hub."""
     if STORAGES.scheme_of(location) != FILE:
         return
-    path = path_of(location).absolute()
-    for parent in list(path.parents)[:_PARENTS_MAX]:
-        for lock in parent.glob(f"*{_SUFFIX}"):
-            if str(path).startswith(str(lock).removesuffix(_SUFFIX)):
-                with lock.open("r") as file:
-                    try:
-                        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                    except BlockingIOError:
-                        raise _taken(lock, file, FOR_VERBS) from None
+    named = path_of(location).absolute()
+    for path in {named, named.parent.resolve() / named.name, named.resolve()}:
+        for parent in list(path.parents)[:_PARENTS_MAX]:
+            for lock in parent.glob(f"*{_SUFFIX}"):
+                if str(path).startswith(str(lock).removesuffix(_SUFFIX)):
+                    _check_free(lock)
+
+
+def _check_free(lock: Path) -> None:
+    with lock.open("r") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _taken(lock, file, FOR_VERBS) from None
 
 
 def lock_files(settings: ServerSettings) -> list[Path]:

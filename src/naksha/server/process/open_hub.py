@@ -18,8 +18,10 @@ _log: Final = logging.getLogger(__name__)
 _LOOPBACK: Final = "127.0.0.1"
 
 
-async def open_hub(settings: ServerSettings, *, observe: Observe = ignore_event) -> Hub:
-    """Open the hub with the given settings."""
+async def open_hub(
+    settings: ServerSettings, *, observe: Observe = ignore_event, reads_only: bool = False
+) -> Hub:
+    """Open the hub with the given settings; with `reads_only`, its catalog must exist."""
     peers = settings.peers or (_LOOPBACK if settings.workers > 1 else "")
     tuning = Tuning(pointer_seconds=settings.config_seconds, listen=peers)
     # Without keys there is one local user; with keys there are tenants, isolated from each other.
@@ -32,6 +34,7 @@ async def open_hub(settings: ServerSettings, *, observe: Observe = ignore_event)
         files=settings.data_directory,
         allowed_locations=allowed,
         remote_handlers=settings.remote_handlers,
+        reads_only=reads_only,
     )
 
 

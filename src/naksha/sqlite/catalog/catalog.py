@@ -79,10 +79,10 @@ class SqliteCatalog:
         await asyncio.to_thread(restore_file, file, path_of(location, CATALOGS.noun))
 
     @classmethod
-    async def diagnose(cls, location: str, _: DiagnosisLoad) -> list[DiagnosisResult]:
+    async def diagnose(cls, location: str, load: DiagnosisLoad) -> list[DiagnosisResult]:
         """See `naksha.spi.diagnosis`."""
         path = path_of(location, CATALOGS.noun)
-        return await asyncio.to_thread(diagnose_file, path, APPLICATION_ID)
+        return await asyncio.to_thread(diagnose_file, path, APPLICATION_ID, load)
 
     async def close(self) -> None:
         await self._readers.close()

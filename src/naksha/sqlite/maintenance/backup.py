@@ -25,6 +25,7 @@ def copy_file(source: Path, target: Path) -> None:
     """
     if not source.exists():
         raise NotFound(f"The file {str(source)!r} does not exist; correct the path")
+    _create_private(target)
     uri = f"{source.absolute().as_uri()}?mode=rw"
     with (
         translated(),
@@ -40,7 +41,11 @@ def copy_file(source: Path, target: Path) -> None:
         (problem,) = writing.execute(queries()["integrity"]).fetchone()
         if problem != "ok":
             raise StorageCorrupt(f"The file {str(source)!r} is damaged: {problem}")
-    target.chmod(0o600)
+
+
+def _create_private(path: Path) -> None:
+    """Create an empty file that only its owner can read."""
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def check_new(target: Path) -> None:
@@ -59,8 +64,8 @@ def restore_file(source: Path, target: Path) -> None:
     part = target.with_name(f"{target.name}.{os.getpid()}.part")
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _create_private(part)
         shutil.copyfile(source, part)
-        part.chmod(0o600)
         with part.open("rb") as file:
             os.fsync(file.fileno())
         os.link(part, target)  # unlike a rename, it never replaces a file

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Final
 
 from naksha.model.errors import Forbidden, NakshaError, StorageCorrupt
-from naksha.spi.diagnosis import DiagnosisResult, failed, ok
+from naksha.spi.diagnosis import DiagnosisLoad, DiagnosisResult, absent, failed, ok
 from naksha.sqlite.connection.errors import translated
 from naksha.sqlite.sql import queries
 
 _RESTORE: Final = "naksha restore DIRECTORY   # from the last backup, after moving the file away"
 
 
-def diagnose_file(path: Path, application_id: int) -> list[DiagnosisResult]:
+def diagnose_file(path: Path, application_id: int, load: DiagnosisLoad) -> list[DiagnosisResult]:
     """Check a file; nothing is changed."""
     folder = path.parent
     if not path.exists():
-        if os.access(folder, os.W_OK):
-            return [ok("file", f"{path} does not exist yet")]
+        if load.is_expected or os.access(folder, os.W_OK):
+            return [absent("file", str(path), load)]
         closed = Forbidden(f"The directory {str(folder)!r} cannot be written")
         return [failed("file", closed, f"chown $USER {folder}")]
     if not os.access(path, os.R_OK | os.W_OK):

@@ -19,4 +19,5 @@ SELECT count(*) FROM {{table}}
 SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = $1)
 
 -- name: restore_postgis
-CREATE EXTENSION IF NOT EXISTS postgis
+CREATE SCHEMA IF NOT EXISTS {{schema}};
+CREATE EXTENSION IF NOT EXISTS postgis SCHEMA {{schema}}
