@@ -142,7 +142,7 @@ async def test_a_slow_storage_does_not_hide_the_warnings_about_others(
     await realm.registry.create(StorageObject(id="other", properties=file), ACTOR)
     monkeypatch.setattr(await realm.storage("default"), "publication", slow)
     monkeypatch.setattr(limits, "HEALTH_SECONDS_MAX", 0.5)
-    monkeypatch.setattr(limits, "DISK_FREE_SHARE_MIN", 1.0)
+    monkeypatch.setattr(limits, "DISK_FREE_PERCENT_MIN", 100)
     monkeypatch.setattr(limits, "DISK_FREE_BYTES_MIN", limits.INT8_MAX)
     things = await realm.registry.list(StorageObject)
     async with asyncio.timeout(20):
