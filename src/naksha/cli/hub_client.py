@@ -31,7 +31,7 @@ class HubTarget(NamedTuple):
     url: str | None
     realm: str | None
     arguments: Sequence[str]
-    """Flags of `naksha serve`, if there is no URL."""
+    """Flags of `naksha serve` that locate the catalog when `--hub` is not given."""
     program: str
     is_insecure: bool = False
     """Send the token over unencrypted HTTP, too."""

@@ -79,7 +79,7 @@ def local_settings(
     """Read the settings, and keep the files of the hub from other processes for the block.
 
     Raises:
-        NotFound: There is no hub; unless the verb `creates` one.
+        NotFound: The catalog does not exist, and the verb does not create it (`creates`).
         Unavailable: A hub is using the files; the message names it.
     """
     if creates:
