@@ -239,7 +239,7 @@ class Committer(Generic[H]):
         """Make one attempt, and return whether it decided some changes, which are then removed."""
         chain = _Chain(base)
         try:
-            await self._run(chain, group)
+            await self._run(chain, group, retries)
             is_true = await self._is_committed(chain, retries)
         except OutcomeUnknown as error:
             self._last = None
@@ -266,7 +266,7 @@ class Committer(Generic[H]):
         head = await head_of(self._persistence, pointer, self._kind)
         return _Base(pointer, head, is_fresh=True)
 
-    async def _run(self, chain: _Chain[H], group: list[_Request[H]]) -> None:
+    async def _run(self, chain: _Chain[H], group: list[_Request[H]], retries: Retries) -> None:
         """Make one attempt of each change, as long as they fit into one write."""
         for request in group:
             if chain.size > limits.COMMIT_GROUP_BYTES_MAX:
@@ -274,9 +274,9 @@ class Committer(Generic[H]):
             chain.requests.append(request)
             request.committed = set()
             if not request.answer.done():
-                await self._attempt(chain, request)
+                await self._attempt(chain, request, retries)
 
-    async def _attempt(self, chain: _Chain[H], request: _Request[H]) -> None:
+    async def _attempt(self, chain: _Chain[H], request: _Request[H], retries: Retries) -> None:
         attempt = CommitAttempt(self._persistence, request.draft, chain.head)
         request.result = request.error = None
         running = asyncio.get_running_loop().create_task(
@@ -300,11 +300,7 @@ class Committer(Generic[H]):
             request.error = error  # The change itself was cancelled.
         except Exception as error:  # noqa: BLE001 - for the caller, once the head is confirmed
             is_late = limit.expired() and isinstance(error, TimeoutError)
-            late = Retryable(
-                f"The change to pointer {self._name!r} took longer than {self._seconds_max} s;"
-                " retry, or make the change smaller"
-            )
-            request.error = late if is_late else error
+            request.error = self._late(retries) if is_late else error
 
     def _add(self, chain: _Chain[H], attempt: CommitAttempt[H], request: _Request[H]) -> None:
         """Append the commit that an attempt proposes to the chain."""
@@ -444,14 +440,19 @@ class Committer(Generic[H]):
         late = [each for each in group if is_over or each.deadline <= now or each.answer.done()]
         for request in late:
             group.remove(request)
-            request.fail(
-                cause
-                or Retryable(
-                    f"Other writers moved pointer {self._name!r} during all of {retries.count}"
-                    " attempts; nothing was written, retry later"
-                )
-            )
+            request.fail(cause or self._late(retries))
         await self._discard(ref for each in late for ref in each.draft.leftovers())
+
+    def _late(self, retries: Retries) -> Retryable:
+        if retries.count:
+            return Retryable(
+                f"Other writers moved pointer {self._name!r} during {retries.count} attempts;"
+                " nothing was written, retry later"
+            )
+        return Retryable(
+            f"The change to pointer {self._name!r} took longer than {self._seconds_max} s;"
+            " retry, or make the change smaller"
+        )
 
 
 async def _changed(change: Change[H, R], attempt: CommitAttempt[H]) -> R:
