@@ -34,8 +34,9 @@ from naksha.model.state import XYZ, State
 from naksha.server.openapi.feature_schemas import BINARY, FEATURES, MVT, reads
 from naksha.server.requests.parameters import PROPERTY_QUERY, TileParameters, query_of
 from naksha.server.responses.area_features import AreaRequest
-from naksha.server.responses.encoding import GEO_JSON, complete_response
+from naksha.server.responses.encoding import GEO_JSON
 from naksha.server.responses.feature_collections import SpaceRequestDep, projection_of
+from naksha.server.responses.tile_responses import RequestedTile, body_of, tile_response
 from naksha.server.routing.declarations import PathParam, QueryParam, Router
 from naksha.spi.support.vector_tiles import tile_of
 
@@ -81,12 +82,27 @@ async def tile(
         clip=is_vector or parameters.mode == "viz",
         tweaks=_visual(parameters) if parameters.mode == "viz" else (),
     )
-    if not is_vector:
-        return await area.answer()
-    made = await _vector_tile(
-        area, map_tile, parameters, flattened=tile_format is TileFormat.MVT_FLAT
+
+    async def render() -> bytes | Response:
+        if is_vector:
+            is_flat = tile_format is TileFormat.MVT_FLAT
+            return await _vector_tile(area, map_tile, parameters, flattened=is_flat)
+        return body_of(await area.answer())
+
+    wanted = RequestedTile(
+        map_tile,
+        parameters.margin,
+        parameters.ref,
+        parameters.context,
+        tile_format,
+        MVT if is_vector else GEO_JSON,
+        # Cells reach beyond the tile, and their counts may be shares of all features.
+        is_cacheable=area.clustering is None,
     )
-    return complete_response(request.http, made, MVT)
+    made = await tile_response(request, wanted, render)
+    if suffix is None:
+        made.headers.add_vary_header("Accept")
+    return made
 
 
 def _accepted(header: str) -> TileFormat:
