@@ -131,6 +131,26 @@ def look_up_cells(box: Bbox) -> list[int]:
     return sorted(found)
 
 
+class CellLookUp:
+    """Look-up of a box among recorded cells.
+
+    `cells` are those of the box, all of one level, and `outer` the cells that contain them.
+    """
+
+    def __init__(self, box: Bbox) -> None:
+        self.cells: Final = frozenset(look_up_cells(box))
+        self.outer: Final = frozenset(each for cell in self.cells for each in ancestors(cell))
+        self._bits = next(iter(self.cells)).bit_length()
+
+    def meets(self, recorded: Iterable[int]) -> bool:
+        """Return whether one of the recorded cells meets the box."""
+        bits, cells, outer = self._bits, self.cells, self.outer
+        return any(
+            cell >> deeper in cells if (deeper := cell.bit_length() - bits) >= 0 else cell in outer
+            for cell in recorded
+        )
+
+
 def _count(spans: list[tuple[int, int]]) -> int:
     return sum(last - first + 1 for first, last in spans)
 
