@@ -158,8 +158,8 @@ SELECT coalesce(max(txn), 0) FROM naksha_tx
 -- name: log_insert
 INSERT INTO naksha_tx (overlay, ts, seq_ts, txn, ord, action, id, app_id, author, msg_text,
                        msg_json, msg_binary, created, updated, deleted, purged, west, south, east,
-                       north)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                       north, cells)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: due
 -- Transactions that are committed, not published, and below all open ones.
