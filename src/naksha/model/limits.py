@@ -135,6 +135,9 @@ TILE_DISK_BYTES: Final = 1024 * MIB
 TILE_CACHED_PARTS: Final = 8
 """The largest cached tile is this part of the cache."""
 
+TILE_PLANS_MAX: Final = 20_000
+"""Requests for tiles whose plans a process remembers, per configuration: about 2 KiB each."""
+
 TILE_CONFIRMED_MAX: Final = 10_000
 """Tiles of clients whose validity a process remembers although it has not rendered them."""
 

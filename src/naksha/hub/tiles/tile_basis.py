@@ -163,3 +163,8 @@ def _is_lasting(ref: str) -> bool:
         and parsed.branch == MAIN_BRANCH
         and isinstance(parsed.point, AtSeq | AtTxn | AtTime | UuidRef)
     )
+
+
+def is_lasting_or_head(ref: str) -> bool:
+    """Whether a reference means HEAD of main or a version of it, whatever else happens."""
+    return is_head(ref) or _is_lasting(ref)

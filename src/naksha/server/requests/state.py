@@ -21,6 +21,7 @@ from naksha.server.middleware.auth import Authenticator
 from naksha.server.middleware.long_poll import LongPolls
 from naksha.server.middleware.request_record import record_of
 from naksha.server.process.settings import ServerSettings
+from naksha.server.requests.tile_plans import TilePlans
 from naksha.server.routing.declarations import Depends
 
 
@@ -44,6 +45,7 @@ class ServerState:
             AdmissionLimits(most, most, settings.actor_queue, settings.queue_seconds)
         )
         self.tiles = _tile_service(settings)
+        self.tile_plans = TilePlans()
         self.long_polls = LongPolls()
         self.jobs: JobService
         self.maintenance: MaintenanceService

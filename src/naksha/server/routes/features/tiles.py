@@ -33,10 +33,15 @@ from naksha.model.geo.tiles import VectorTile, mercator
 from naksha.model.state import XYZ, State
 from naksha.server.openapi.feature_schemas import BINARY, FEATURES, MVT, reads
 from naksha.server.requests.parameters import PROPERTY_QUERY, TileParameters, query_of
+from naksha.server.requests.tile_plans import RequestedTile
 from naksha.server.responses.area_features import AreaRequest
 from naksha.server.responses.encoding import GEO_JSON
-from naksha.server.responses.feature_collections import SpaceRequestDep, projection_of
-from naksha.server.responses.tile_responses import RequestedTile, body_of, tile_response
+from naksha.server.responses.feature_collections import (
+    SpaceRequest,
+    SpaceRequestDep,
+    projection_of,
+)
+from naksha.server.responses.tile_responses import body_of, tile_response
 from naksha.server.routing.declarations import PathParam, QueryParam, Router
 from naksha.spi.support.vector_tiles import tile_of
 
@@ -70,39 +75,45 @@ async def tile(
     parameters: Annotated[TileParameters, QueryParam()],
 ) -> Response:
     """Return the features of a tile."""
-    name, suffix = split_suffix(tile_id)
-    tile_format = suffix or _accepted(request.http.headers.get("Accept", ""))
-    map_tile = parse_tile(scheme, name)
-    is_vector = tile_format is not TileFormat.GEOJSON
-    area = AreaRequest(
-        request,
-        parameters,
-        map_tile.search_box(parameters.margin),
-        map_tile.level,
-        clip=is_vector or parameters.mode == "viz",
-        tweaks=_visual(parameters) if parameters.mode == "viz" else (),
-    )
+
+    def wanted() -> RequestedTile:
+        tile, tile_format = _tile_of(request, scheme, tile_id)
+        return RequestedTile(
+            tile,
+            parameters.margin,
+            parameters.ref,
+            parameters.context,
+            tile_format,
+            GEO_JSON if tile_format is TileFormat.GEOJSON else MVT,
+            # Cells reach beyond the tile, and their counts may be shares of all features.
+            is_cacheable=parameters.clustering is None,
+        )
 
     async def render() -> bytes | Response:
-        if is_vector:
-            is_flat = tile_format is TileFormat.MVT_FLAT
-            return await _vector_tile(area, map_tile, parameters, flattened=is_flat)
-        return body_of(await area.answer())
+        tile, tile_format = _tile_of(request, scheme, tile_id)
+        is_vector = tile_format is not TileFormat.GEOJSON
+        area = AreaRequest(
+            request,
+            parameters,
+            tile.search_box(parameters.margin),
+            tile.level,
+            clip=is_vector or parameters.mode == "viz",
+            tweaks=_visual(parameters) if parameters.mode == "viz" else (),
+        )
+        if not is_vector:
+            return body_of(await area.answer())
+        is_flat = tile_format is TileFormat.MVT_FLAT
+        return await _vector_tile(area, tile, parameters, flattened=is_flat)
 
-    wanted = RequestedTile(
-        map_tile,
-        parameters.margin,
-        parameters.ref,
-        parameters.context,
-        tile_format,
-        MVT if is_vector else GEO_JSON,
-        # Cells reach beyond the tile, and their counts may be shares of all features.
-        is_cacheable=area.clustering is None,
-    )
     made = await tile_response(request, wanted, render)
-    if suffix is None:
+    if "." not in tile_id:
         made.headers.add_vary_header("Accept")
     return made
+
+
+def _tile_of(request: SpaceRequest, scheme: str, tile_id: str) -> tuple[MapTile, TileFormat]:
+    name, suffix = split_suffix(tile_id)
+    return parse_tile(scheme, name), suffix or _accepted(request.http.headers.get("Accept", ""))
 
 
 def _accepted(header: str) -> TileFormat:
