@@ -373,7 +373,9 @@ def test_a_union_is_validated_by_its_spaces(client: httpx.Client, town: str) -> 
         first = changed
 
 
-def test_what_depends_on_more_is_rendered(hub: HubServer, client: httpx.Client, town: str) -> None:
+def test_a_tile_of_a_transformation_is_rendered_each_time(
+    hub: HubServer, client: httpx.Client, town: str
+) -> None:
     id = id_of(town)
     connectors = [
         {

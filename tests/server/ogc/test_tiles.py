@@ -163,7 +163,7 @@ def test_tiles_are_validated(client: httpx.Client, ogc: str, grid: str) -> None:
         ("?versionRef=99", 404, None),
     ],
 )
-def test_what_is_wrong_is_refused(
+def test_an_invalid_request_is_refused(
     client: httpx.Client, ogc: str, town: str, path: str, status: int, field: str | None
 ) -> None:
     error(client.get(f"{ogc}/collections/{town}/tiles/{path}".replace("/?", "?")), status, field)

@@ -1,4 +1,4 @@
-"""What the bytes of a tile depend on: the parts that never change, and the collections that do.
+"""Dependencies of a tile: the parts that never change, and the collections that do.
 
 Only pipelines whose responses follow from storages alone have a basis. The responses of remote
 handlers, of those from other distributions and of transformations may change at any time.
@@ -63,7 +63,7 @@ class WatchedCollection(NamedTuple):
 
 
 class TileBasis(NamedTuple):
-    """What determines the bytes of a tile, besides its own parameters."""
+    """Everything that determines the bytes of a tile, besides its own parameters."""
 
     parts: tuple[str, ...]
     """Spaces, configurations, rights and storages, with the versions that never change."""

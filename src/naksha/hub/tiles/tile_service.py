@@ -27,7 +27,7 @@ from naksha.model import limits
 from naksha.spi.storage import Storage
 
 Other = TypeVar("Other")
-GZIP_LEVEL: Final = 6
+_GZIP_LEVEL: Final = 6
 """A tile is compressed once and sent many times."""
 
 
@@ -66,7 +66,7 @@ class TileAnswer(NamedTuple, Generic[Other]):
     validator: str | None = None
     tile: CachedTile | None = None
     other: Other | None = None
-    """What was rendered, if it cannot be cached."""
+    """The result of rendering, if it cannot be cached."""
 
     @property
     def is_unmodified(self) -> bool:
@@ -133,7 +133,7 @@ class TileService:
     async def zipped(self, key: str, tile: CachedTile) -> bytes:
         """Return a tile compressed with gzip; it is compressed once."""
         if tile.zipped is None:
-            tile.zipped = await asyncio.to_thread(gzip.compress, tile.body, GZIP_LEVEL, mtime=0)
+            tile.zipped = await asyncio.to_thread(gzip.compress, tile.body, _GZIP_LEVEL, mtime=0)
             if self._memory.get(key) is tile:
                 self._memory.put(key, tile)
         return tile.zipped

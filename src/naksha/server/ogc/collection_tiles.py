@@ -30,7 +30,7 @@ from naksha.server.responses.tile_sets import (
 from naksha.server.routing.declarations import PathParam, QueryParam, Router
 
 router = Router(prefix="/ogc/collections/{space_id}/tiles", tags=["ogc"])
-TILE_JSON: Final = "application/vnd.mapbox.tile+json"
+_TILE_JSON: Final = "application/vnd.mapbox.tile+json"
 _TILE: Final = ("{tileMatrix}", "{tileRow}", "{tileCol}")
 _REVALIDATED: Final = {"Cache-Control": "no-cache"}
 _OBJECTS: Final = {"type": "array", "items": {"type": "object"}}
@@ -83,7 +83,7 @@ async def list_tile_sets(request: SpaceRequestDep, parameters: _Parameters) -> R
     responses=reads(
         "The tileset.",
         (JSON, object_of("dataType", "crs", "links", links=_OBJECTS)),
-        (TILE_JSON, object_of("tilejson", "tiles", "vector_layers")),
+        (_TILE_JSON, object_of("tilejson", "tiles", "vector_layers")),
     ),
     openapi_extra=PROPERTY_QUERY,
 )
@@ -100,7 +100,7 @@ async def get_tile_set(
             f"TileJSON describes tiles of {WEB_MERCATOR.id} only, not of {matrices.id}", field="f"
         )
     content = msgspec.json.encode(tile_json(request.http, tiles))
-    return complete_response(request.http, content, TILE_JSON, _REVALIDATED)
+    return complete_response(request.http, content, _TILE_JSON, _REVALIDATED)
 
 
 @router.get(
@@ -144,7 +144,7 @@ def _tile_set(request: SpaceRequest, tiles: TileSet, matrices: TileMatrixSet) ->
         links.append(link(url, "item", GEO_JSON, templated=True))
     if matrices is WEB_MERCATOR:
         links.append(
-            link(_url(request, tiles, matrices.id, more=["f=tilejson"]), "describedby", TILE_JSON)
+            link(_url(request, tiles, matrices.id, more=["f=tilejson"]), "describedby", _TILE_JSON)
         )
     return {
         "title": tiles.space.title or tiles.space.id,

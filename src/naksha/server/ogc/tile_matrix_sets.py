@@ -120,7 +120,7 @@ WEB_MERCATOR: Final = TileMatrixSet(
     metres_per_unit=1.0,
     in_degrees=False,
 )
-WORLD_CRS84: Final = TileMatrixSet(
+_WORLD_CRS84: Final = TileMatrixSet(
     id="WorldCRS84Quad",
     title="CRS84 for the World",
     crs=f"{_CRS}OGC/1.3/CRS84",
@@ -132,7 +132,7 @@ WORLD_CRS84: Final = TileMatrixSet(
     metres_per_unit=_DEGREE_METRES,
     in_degrees=True,
 )
-SETS: Final = {one.id: one for one in (WEB_MERCATOR, WORLD_CRS84)}
+SETS: Final = {one.id: one for one in (WEB_MERCATOR, _WORLD_CRS84)}
 _SCALES: Final = {"WebMercatorQuad": "GoogleMapsCompatible", "WorldCRS84Quad": "GoogleCRS84Quad"}
 
 

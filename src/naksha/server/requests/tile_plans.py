@@ -60,7 +60,7 @@ WantedTile = Callable[[], RequestedTile]
 
 
 class TilePlan(NamedTuple):
-    """What is known of a tile before it is rendered."""
+    """A tile with its key and its dependencies, before it is rendered."""
 
     rights: Rights
     subject: TileSubject | None

@@ -25,7 +25,7 @@ from naksha.server.requests.parameters import ReadParameters, raw_query
 from naksha.server.responses.feature_collections import SpaceRequest
 from naksha.versioning.version_refs import RangeRef, parse_ref
 
-LEVEL_MAX: Final = 18
+_LEVEL_MAX: Final = 18
 """Clients enlarge tiles of this level: their grid has units of 4 cm."""
 MARGIN: Final = 8
 """Margin of tiles in pixels, so that lines do not end at the edges of tiles."""
@@ -114,7 +114,7 @@ def tile_json(http: Request, tiles: TileSet) -> dict[str, Any]:
         "scheme": "xyz",
         "tiles": [tile_url(http, tiles, path)],
         "minzoom": 0,
-        "maxzoom": LEVEL_MAX,
+        "maxzoom": _LEVEL_MAX,
         "bounds": [west, south, east, north],
         "center": [(west + east) / 2, (south + north) / 2, 0],
         "vector_layers": [
@@ -123,7 +123,7 @@ def tile_json(http: Request, tiles: TileSet) -> dict[str, Any]:
                 "description": space.description,
                 "fields": dict(tiles.fields),
                 "minzoom": 0,
-                "maxzoom": LEVEL_MAX,
+                "maxzoom": _LEVEL_MAX,
             }
         ],
     }

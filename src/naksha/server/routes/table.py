@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from naksha.server.ogc import collection_tiles, landing, tile_matrix_sets
+from naksha.server.ogc import collection_tiles, landing_page, tile_matrix_sets
 from naksha.server.routes import health, instances, jobs, maintenance, operation
 from naksha.server.routes.config import (
     change_log,
@@ -69,7 +69,7 @@ ROUTES: Final = (
     statistics,
     tiles,
     tile_sets,
-    landing,
+    landing_page,
     tile_matrix_sets,
     collection_tiles,
 )
