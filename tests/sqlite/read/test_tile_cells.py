@@ -206,7 +206,12 @@ class TestReading:
             assert await changed_cells(there, before) == cells_at(HERE)
             await roads.update(point("x", *THERE))
             assert await changed_cells(there, before) == cells_at(HERE, THERE)
-            assert await last_change(there, around(*THERE)) == (await roads.published()).txn
+            last = await roads.published()
+            assert await last_change(there, around(*THERE)) == last.txn
+            shell(path, "DELETE FROM feature")
+            assert await changed_cells(there, last) == {WORLD_CELL}
+            assert await changed_cells(roads, last) == cells_at(THERE)
+            assert await changed_cells(there, last) == cells_at(THERE)
         finally:
             await reader.close()
 

@@ -1,6 +1,6 @@
 -- The cells of the tile pyramid that each transaction changed, see `naksha.model.geo.tile_cells`: a
--- JSON array in its log row. Null is the whole world: a change of the collection, a transaction from
--- before the cells were recorded, or an edit whose cells the library has not recorded yet.
+-- JSON array in its log row. Null is the whole world: a change of the collection, a transaction
+-- from before the cells were recorded, or an edit whose cells the library has not recorded yet.
 ALTER TABLE naksha_tx ADD COLUMN cells TEXT;
 
 -- The last transaction of each cell, and of all cells inside of it, up to the transaction
