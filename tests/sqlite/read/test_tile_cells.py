@@ -139,7 +139,7 @@ class TestFolding:
         boxes = [around(n, m) for n in range(4) for m in (n, -n)] + [EVERYWHERE, around(33, 1)]
         views = [(overlay, box) for overlay in (0, branch.overlay) for box in boxes]
         before = [await last_change(roads, box, overlay) for overlay, box in views]
-        monkeypatch.setattr(folding, "_STEP_LENGTH", 0)
+        monkeypatch.setattr(folding, "_STEP_BYTES", 0)
         await roads.storage.maintain()
         last = (await roads.published()).txn
         assert rows(path, "SELECT cells_txn FROM naksha_storage") == [(last,)]
@@ -206,7 +206,12 @@ class TestReading:
             assert await changed_cells(there, before) == cells_at(HERE)
             await roads.update(point("x", *THERE))
             assert await changed_cells(there, before) == cells_at(HERE, THERE)
-            assert await last_change(there, around(*THERE)) == (await roads.published()).txn
+            last = await roads.published()
+            assert await last_change(there, around(*THERE)) == last.txn
+            shell(path, "DELETE FROM feature")
+            assert await changed_cells(there, last) == {WORLD_CELL}
+            assert await changed_cells(roads, last) == cells_at(THERE)
+            assert await changed_cells(there, last) == cells_at(THERE)
         finally:
             await reader.close()
 

@@ -192,8 +192,8 @@ async def test_a_file_of_shared_tables_is_not_rebuilt(
 ) -> None:
     """Its upgrade adds columns, tables and views only, and needs no room."""
     await (await SqliteStorage.open(path, "town")).close()
-    undo = ["DROP TRIGGER naksha_edited_cells_log", "DROP VIEW naksha_edited_cells"]
-    undo += ["DROP VIEW naksha_edited_cell", "DROP TABLE naksha_cell"]
+    undo = ["DROP TRIGGER naksha_edited_boxes", "DROP TABLE naksha_edited_box"]
+    undo += ["DROP TABLE naksha_cell"]
     undo += ["DROP TRIGGER naksha_storage_no_update", "ALTER TABLE naksha_tx DROP COLUMN cells"]
     undo += ["ALTER TABLE naksha_storage DROP COLUMN cells_txn", "PRAGMA user_version = 8"]
     shell(path, *undo)

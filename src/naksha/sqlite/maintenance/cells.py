@@ -13,18 +13,18 @@ from naksha.sqlite.write.writer import WriterThread
 
 UNFOLDED_MAX: Final = 500
 """Log rows that a look-up searches before it folds them."""
-_STEP_LENGTH: Final = 40_000
-"""Length of the cells (as JSON) folded in one step, for which writers wait."""
+_STEP_BYTES: Final = 40_000
+"""Size of the log rows folded in one step, for which writers wait."""
 
 
 def fold(connection: sqlite3.Connection) -> int:
     """Fold the next published transactions; return the number of log rows."""
-    upto, count, length = 0, 0, 0
+    upto, count, total = 0, 0, 0
     for txn, size in connection.execute(queries()["cells_due"]):
         # All rows of a transaction are folded together.
-        if txn != upto and length > _STEP_LENGTH:
+        if txn != upto and total > _STEP_BYTES:
             break
-        upto, count, length = txn, count + 1, length + size
+        upto, count, total = txn, count + 1, total + size
     if count:
         connection.execute(queries()["cells_fold"], (upto,))
         connection.execute(queries()["cells_folded_set"], (upto,))

@@ -114,10 +114,12 @@ class LayeredStorage:
     async def _publish(self) -> None:
         """Publish transactions that another process committed but did not publish.
 
+        The tile cells of edits in plain SQL are recorded as well.
+
         Transactions of this process are published with their commit, or wait for a transaction that
         is open here.
         """
-        waiting = await self._read(lambda c: c.execute(queries()["unpublished"]).fetchone()[0])
+        waiting = await self._read(lambda c: c.execute(queries()["is_waiting"]).fetchone()[0])
         if waiting and not self._writer.is_read_only:
             await self._writer.task(lambda _: None)
 
@@ -243,10 +245,8 @@ class LayeredStorage:
         known = watch.get(version)
         if known is not None and known.txn == after_txn:
             return known
+        await self._publish()
         log = await self._read(lambda c: cells.cell_log(c, after_txn))
-        if not log.is_settled:
-            await self._publish()
-            log = await self._read(lambda c: cells.cell_log(c, after_txn))
         if log.is_settled:
             watch.keep(version, msgspec.structs.replace(log, changes=[]))
         return log

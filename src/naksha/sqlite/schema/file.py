@@ -59,6 +59,7 @@ _GUARDED: Final = {
     "naksha_ids": WRITES,
     "naksha_incomplete": WRITES,
     "naksha_edited": WRITES,
+    "naksha_edited_box": WRITES,
     "naksha_cell": WRITES,
     "naksha_storage": (
         "INSERT",

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from itertools import chain
 from typing import Final, Literal
 
 import numpy as np
@@ -69,7 +70,8 @@ class CollectionCounts:
         if not present:
             return
         if len(present) > _FEW_BOXES:
-            self.cells |= covers(np.array([*present]))
+            edges = np.fromiter(chain.from_iterable(present), np.float64, 4 * len(present))
+            self.cells |= covers(edges.reshape(-1, 4))
         else:
             self.cells.update(*(cover(*box) for box in present))
         self.cells = merged(self.cells)

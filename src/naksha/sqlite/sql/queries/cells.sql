@@ -27,8 +27,8 @@ SELECT txn, coalesce(cells, '[1]') FROM naksha_tx
  ORDER BY txn DESC
 
 -- name: cells_due
--- Published transactions that are not folded yet, each row with the length of its cells.
-SELECT t.txn, coalesce(length(t.cells), 0)
+-- Published transactions that are not folded yet, each row with its size in the log.
+SELECT t.txn, 20 + coalesce(length(t.cells), 0)
   FROM naksha_tx t
  WHERE t.txn > (SELECT cells_txn FROM naksha_storage)
    AND t.txn <= (SELECT coalesce(max(txn), 0) FROM naksha_version)

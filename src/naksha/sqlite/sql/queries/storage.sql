@@ -172,6 +172,11 @@ INSERT INTO naksha_version (seq_number, txn, seq_ts, ord) VALUES (?, ?, ?, ?)
 -- name: log_publish
 UPDATE naksha_tx SET seq_number = ?, seq_ts = ? WHERE txn = ?
 
+-- name: is_waiting
+-- Whether there are transactions to publish, or to record the cells of.
+SELECT EXISTS (SELECT 1 FROM naksha_tx WHERE seq_number IS NULL)
+    OR EXISTS (SELECT 1 FROM naksha_edited_box)
+
 -- name: unpublished
 SELECT count(DISTINCT txn) FROM naksha_tx WHERE seq_number IS NULL
 
