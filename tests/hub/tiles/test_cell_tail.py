@@ -197,3 +197,24 @@ def test_an_area_was_changed_by_its_cells_by_larger_and_by_smaller_ones() -> Non
         if meets:
             assert changed.last(TileArea(asked)) == 5
         assert changed.last(EVERYWHERE) == 5
+
+
+async def test_an_unpublished_change_matters_inside_its_area() -> None:
+    class Waiting(SlowLog):
+        pending: list[CellChange] | None = None
+
+        async def cell_log(self, after_txn: int) -> CellLog:
+            return CellLog(5, 5, is_settled=False, changes=[], pending=self.pending)
+
+    log = Waiting()
+    tail = CellTail(log)
+    unknown = await tail.now()
+    assert not unknown.is_settled
+    assert unknown.has_pending("roads", 0, ROME)
+    log.pending = [CellChange(7, "roads", 0, cells_of(BERLIN))]
+    moment = await tail.now()
+    assert moment.has_pending("roads", 0, BERLIN)
+    assert not moment.has_pending("roads", 0, ROME)
+    assert not moment.has_pending("roads", 1, BERLIN)
+    assert not moment.has_pending("rails", 0, BERLIN)
+    assert tail.last_change("roads", 0, BERLIN) == 0  # it is not published

@@ -60,8 +60,7 @@ class Town:
             answer = await self.client.delete(url, params={"id": id, **params})
             assert answer.is_success, answer.text
         else:
-            more = {"n": rng.randrange(10**6)}
-            features = [point(id, *self.anywhere(), **more)]
+            features = [point(id, *self.anywhere(), n=rng.randrange(10**6))]
             if rng.random() < 0.2:
                 features[0]["geometry"] = None
             answer = await self.client.put(url, json=collection(*features), params=params)
@@ -90,7 +89,7 @@ class Town:
             return
         for number in range(before, after + 1):
             at = f"{ref or 'main'}:{number}"
-            fresh = {"versionRef": at, "unique": next(self._unique)}
+            fresh = {"versionRef": at, "unique": str(next(self._unique))}
             if decoded(await self.client.get(url, params=fresh)) == content:
                 return
         raise AssertionError(f"{name} at {ref or 'main'} is of no version of {before}..{after}")

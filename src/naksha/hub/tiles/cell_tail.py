@@ -7,7 +7,7 @@ while a question to the storage is under way share the next one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from naksha.model import limits
@@ -39,6 +39,17 @@ class CellMoment(NamedTuple):
     """The last published transaction."""
     is_settled: bool
     """Whether all committed transactions were published."""
+    pending: Mapping[tuple[str, int], ChangedCells] | None = None
+    """The cells that the others changed; None if they are unknown."""
+
+    def has_pending(self, collection: str, overlay: int, area: TileArea) -> bool:
+        """Return whether a transaction that is not published may have changed an area."""
+        if self.is_settled:
+            return False
+        if self.pending is None:
+            return True
+        found = self.pending.get((collection, overlay))
+        return found is not None and found.last(area) > 0
 
 
 class ChangedCells:
@@ -104,7 +115,11 @@ class CellTail:
         try:
             log = await self._storage.cell_log(self.txn)
             self._add(log)
-            return CellMoment(log.txn, log.is_settled)
+            if log.is_settled or log.pending is None:
+                return CellMoment(log.txn, log.is_settled)
+            pending: dict[tuple[str, int], ChangedCells] = {}
+            _record(pending, log.pending)
+            return CellMoment(log.txn, is_settled=False, pending=pending)
         finally:
             if self._next is None:
                 self._asking = None
@@ -114,19 +129,20 @@ class CellTail:
         if log.changes is None or log.txn < self.txn:
             self._restart(log.txn)
             return
-        self._record(log.changes)
+        _record(self._changed, log.changes)
         self.txn = log.txn
         if sum(map(len, self._changed.values())) > self._cells_max:
             self._restart(log.txn)
 
-    def _record(self, changes: Sequence[CellChange]) -> None:
-        for change in changes:
-            key = change.collection, change.overlay
-            self._changed.setdefault(key, ChangedCells()).add(change.cells, change.txn)
-
     def _restart(self, txn: int) -> None:
         self.start = self.txn = txn
         self._changed.clear()
+
+
+def _record(changed: dict[tuple[str, int], ChangedCells], changes: Sequence[CellChange]) -> None:
+    for change in changes:
+        key = change.collection, change.overlay
+        changed.setdefault(key, ChangedCells()).add(change.cells, change.txn)
 
 
 def _note_failure(asked: asyncio.Task[CellMoment]) -> None:

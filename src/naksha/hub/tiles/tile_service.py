@@ -1,9 +1,9 @@
 """Tiles from the cache while nothing inside of them has changed, else rendered.
 
 A tile at HEAD is cached together with the version that it shows. It is that of the version if, when
-it has been rendered, all committed transactions were published, and none since before it was
-rendered changed a cell of it. It stays valid until a transaction changes a cell, and after that as
-long as the features inside of it are those of the version.
+it has been rendered, no committed transaction that waits for its publication changed a cell of it,
+and none was published since before it was rendered that did. It stays valid until a transaction
+changes a cell, and after that as long as the features inside of it are those of the version.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class TileOutcome(StrEnum):
     UNMODIFIED = "unmodified"
     RENDERED = "rendered"
     UNSETTLED = "unsettled"
-    """Rendered and not cached: a change was committed and not published yet."""
+    """Rendered and not cached: a change inside was committed and not published yet."""
     CHANGING = "changing"
     """Rendered and not cached: it changed meanwhile."""
     TOO_LARGE = "too_large"
@@ -120,7 +120,7 @@ class TileService:
         has_waited = False
         while True:
             moments = await self._now(subject)
-            if not all(moment.is_settled for moment in moments.values()):
+            if not _is_settled(subject, moments):
                 self._observe(TileOutcome.UNSETTLED)
                 return _unvalidated(await render())
             found: TileAnswer[Other] | None = await self._unchanged(subject, known, moments)
@@ -287,7 +287,7 @@ class TileService:
         self, subject: TileSubject, before: _Moments, after: _Moments
     ) -> TileOutcome:
         """Return whether what was rendered between two moments is the tile of the second one."""
-        if not all(moment.is_settled for moment in after.values()):
+        if not _is_settled(subject, after):
             return TileOutcome.UNSETTLED
         for watched in subject.basis.watched:
             txn = before[watched.storage].txn
@@ -326,6 +326,20 @@ class TileService:
             self._writing.add(writing)
             writing.add_done_callback(self._writing.discard)
         return TileAnswer(validator_of(key, version), tile)
+
+
+def _is_settled(subject: TileSubject, moments: _Moments) -> bool:
+    """Return whether HEAD shows the area as the last published version does."""
+    for watched in subject.basis.watched:
+        moment = moments[watched.storage]
+        if moment.is_settled:
+            continue
+        # Changes of features without geometry are not among the cells.
+        if watched.hides_others or moment.has_pending(
+            watched.collection, watched.overlay, subject.area
+        ):
+            return False
+    return True
 
 
 def _storages_of(subject: TileSubject) -> list[Storage]:
