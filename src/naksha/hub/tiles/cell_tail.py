@@ -92,13 +92,15 @@ class CellTail:
         self.txn = 0
         """The last published transaction that is known."""
         self._changed: dict[tuple[str, int], ChangedCells] = {}
-        self._asking: asyncio.Task[CellMoment] | None = None
+        self._asking: asyncio.Future[None] | None = None
         self._next: asyncio.Task[CellMoment] | None = None
 
     async def now(self) -> CellMoment:
         """Ask the storage for changes, and return its state at a moment after this call."""
+        if self._asking is None:
+            return await self._ask()
         if self._next is None:
-            self._next = asyncio.ensure_future(self._ask(self._asking))
+            self._next = asyncio.create_task(self._ask_next())
             self._next.add_done_callback(_note_failure)
         return await asyncio.shield(self._next)
 
@@ -107,22 +109,26 @@ class CellTail:
         found = self._changed.get((collection, overlay))
         return 0 if found is None else found.last(area)
 
-    async def _ask(self, previous: asyncio.Task[CellMoment] | None) -> CellMoment:
-        if previous is not None:
-            await asyncio.wait([previous])
-        # The question begins: later requests need the next one.
-        self._asking, self._next = self._next, None
+    async def _ask_next(self) -> CellMoment:
+        """Ask after the question that is under way; requests that arrive until then share it."""
+        while self._asking is not None:
+            await asyncio.wait([self._asking])
+        self._next = None
+        return await self._ask()
+
+    async def _ask(self) -> CellMoment:
+        ended = self._asking = asyncio.get_running_loop().create_future()
         try:
             log = await self._storage.cell_log(self.txn)
             self._add(log)
-            if log.is_settled or log.pending is None:
-                return CellMoment(log.txn, log.is_settled)
-            pending: dict[tuple[str, int], ChangedCells] = {}
-            _record(pending, log.pending)
-            return CellMoment(log.txn, is_settled=False, pending=pending)
         finally:
-            if self._next is None:
-                self._asking = None
+            self._asking = None
+            ended.set_result(None)
+        if log.is_settled or log.pending is None:
+            return CellMoment(log.txn, log.is_settled)
+        pending: dict[tuple[str, int], ChangedCells] = {}
+        _record(pending, log.pending)
+        return CellMoment(log.txn, is_settled=False, pending=pending)
 
     def _add(self, log: CellLog) -> None:
         # The numbers of a storage that was replaced by an earlier state go back.
