@@ -15,10 +15,12 @@ _OVERHEAD_BYTES: Final = 600
 class CachedTile:
     """A rendered tile, with the versions that it is known to be valid at."""
 
-    __slots__ = ("body", "rendered", "valid", "zipped")
+    __slots__ = ("body", "rendered", "valid", "validator", "zipped")
 
-    def __init__(self, body: bytes, rendered: TileVersion) -> None:
+    def __init__(self, body: bytes, rendered: TileVersion, validator: str = "") -> None:
         self.body = body
+        self.validator = validator
+        """The entity tag; empty for a tile that belongs to no version."""
         self.rendered = rendered
         """The version that the tile was rendered at, which its validator names."""
         self.valid = rendered

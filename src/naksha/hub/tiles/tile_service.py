@@ -114,16 +114,16 @@ class TileService:
         self, subject: TileSubject, if_none_match: str | None, render: Render[Other]
     ) -> TileAnswer[Other]:
         """Return a tile that shows the version of a moment after this call."""
-        known = known_versions(subject.key, if_none_match)
         if not subject.basis.watched:
-            return await self._of_version(subject, known, render)
+            return await self._of_version(subject, if_none_match, render)
         has_waited = False
         while True:
             moments = await self._now(subject)
             if not _is_settled(subject, moments):
                 self._observe(TileOutcome.UNSETTLED)
                 return _unvalidated(await render())
-            found: TileAnswer[Other] | None = await self._unchanged(subject, known, moments)
+            found: TileAnswer[Other] | None
+            found = await self._unchanged(subject, if_none_match, moments)
             if found is not None:
                 return found
             if has_waited or not await self._wait_for_others(subject.key):
@@ -149,22 +149,23 @@ class TileService:
     # ---- Fixed versions --------------------------------------------------------------------------
 
     async def _of_version(
-        self, subject: TileSubject, known: list[TileVersion], render: Render[Other]
+        self, subject: TileSubject, if_none_match: str | None, render: Render[Other]
     ) -> TileAnswer[Other]:
         """Return a tile of a version, which never changes."""
-        if TileVersion() in known:
+        validator = validator_of(subject.key, TileVersion())
+        if TileVersion() in known_versions(subject.key, if_none_match):
             self._observe(TileOutcome.UNMODIFIED)
-            return TileAnswer(validator_of(subject.key, TileVersion()))
+            return TileAnswer(validator)
         tile = await self._cached(subject.key)
         if tile is None and await self._wait_for_others(subject.key):
             tile = await self._cached(subject.key)
         if tile is not None:
-            return TileAnswer(validator_of(subject.key, TileVersion()), tile)
+            return TileAnswer(validator, tile)
         with self._rendered_once(subject.key):
             made = await render()
             if not isinstance(made, bytes):
                 self._observe(TileOutcome.TOO_LARGE)
-                return TileAnswer(validator_of(subject.key, TileVersion()), other=made)
+                return TileAnswer(validator, other=made)
             self._observe(TileOutcome.RENDERED)
             return self._kept(subject.key, made, TileVersion())
 
@@ -192,20 +193,25 @@ class TileService:
         return dict(zip(storages, asked, strict=True))
 
     async def _unchanged(
-        self, subject: TileSubject, known: list[TileVersion], moments: _Moments
+        self, subject: TileSubject, if_none_match: str | None, moments: _Moments
     ) -> TileAnswer[Other] | None:
         """Return the tile that the client or the cache has, if it is valid."""
         key = subject.key
         now = TileVersion(tuple(moment.txn for moment in moments.values()))
         tile = self._memory.get(key)
-        if tile is not None and await self._is_valid(subject, tile.valid, moments):
+        if tile is not None and (
+            tile.valid == now or await self._is_valid(subject, tile.valid, moments)
+        ):
             tile.valid = now.unless_before(tile.valid)
-            if tile.rendered in known:
+            if if_none_match and (
+                tile.validator == if_none_match
+                or tile.rendered in known_versions(key, if_none_match)
+            ):
                 self._observe(TileOutcome.UNMODIFIED)
-                return TileAnswer(validator_of(key, tile.rendered))
+                return TileAnswer(tile.validator)
             self._observe(TileOutcome.MEMORY)
-            return TileAnswer(validator_of(key, tile.rendered), tile)
-        for version in known:
+            return TileAnswer(tile.validator, tile)
+        for version in known_versions(key, if_none_match):
             since = self._confirmed.get((key, version), version)
             if await self._is_valid(subject, since, moments):
                 self._confirm(key, version, now)
@@ -216,11 +222,11 @@ class TileService:
         stored = await self._disk.get(key)
         if stored is None or not await self._is_valid(subject, stored[1], moments):
             return None
-        tile = CachedTile(*stored)
+        tile = _tile(key, *stored)
         tile.valid = now.unless_before(tile.rendered)
         self._memory.put(key, tile)
         self._observe(TileOutcome.DISK)
-        return TileAnswer(validator_of(key, tile.rendered), tile)
+        return TileAnswer(tile.validator, tile)
 
     def _confirm(self, key: str, version: TileVersion, now: TileVersion) -> None:
         known = self._confirmed.get((key, version), version)
@@ -310,14 +316,14 @@ class TileService:
         stored = None if self._disk is None else await self._disk.get(key)
         if stored is None:
             return None
-        tile = CachedTile(*stored)
+        tile = _tile(key, *stored)
         self._memory.put(key, tile)
         self._observe(TileOutcome.DISK)
         return tile
 
     def _kept(self, key: str, body: bytes, version: TileVersion) -> TileAnswer[Other]:
         """Keep a rendered tile."""
-        old, tile = self._memory.get(key), CachedTile(body, version)
+        old, tile = self._memory.get(key), _tile(key, body, version)
         if old is not None and old.body == body:
             self._observe(TileOutcome.NEEDLESS)
         self._memory.put(key, tile)
@@ -325,7 +331,11 @@ class TileService:
             writing = asyncio.ensure_future(self._disk.put(key, body, version))
             self._writing.add(writing)
             writing.add_done_callback(self._writing.discard)
-        return TileAnswer(validator_of(key, version), tile)
+        return TileAnswer(tile.validator, tile)
+
+
+def _tile(key: str, body: bytes, version: TileVersion) -> CachedTile:
+    return CachedTile(body, version, validator_of(key, version))
 
 
 def _is_settled(subject: TileSubject, moments: _Moments) -> bool:
