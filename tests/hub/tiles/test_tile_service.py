@@ -183,3 +183,16 @@ async def test_a_change_that_waits_for_its_publication_matters_inside(roads: Roa
     settled = await roads.answer(first.validator)
     assert body(settled) == b"a,b"
     assert settled.validator is not None
+
+
+async def test_a_tile_with_an_unpublished_change_has_no_version(roads: Roads) -> None:
+    async def overtaken() -> bytes:
+        await roads.write("b")
+        return await roads.rendered()
+
+    async with roads.storage.write("tests") as session:
+        other = {"type": "Feature", "id": "x", "geometry": None, "properties": {}}
+        await session.create("roads", [other])
+        answer = await roads.answer(render=overtaken)
+        assert (body(answer), answer.validator) == (b"a,b", None)
+        assert roads.counts == {TileOutcome.UNSETTLED: 1}
