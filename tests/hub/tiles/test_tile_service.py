@@ -167,7 +167,7 @@ async def test_a_version_of_another_process_is_checked(roads: Roads) -> None:
 async def test_a_change_that_waits_for_its_publication_matters_inside(roads: Roads) -> None:
     first = await roads.answer()
     async with roads.storage.write("tests") as session:
-        other = {"type": "Feature", "id": "x", "geometry": None, "properties": {}}
+        other: dict[str, Any] = {"type": "Feature", "id": "x", "geometry": None, "properties": {}}
         await session.create("roads", [other])
         assert session.txn is not None
         await roads.write("far", -70, -30)
@@ -191,7 +191,7 @@ async def test_a_tile_with_an_unpublished_change_has_no_version(roads: Roads) ->
         return await roads.rendered()
 
     async with roads.storage.write("tests") as session:
-        other = {"type": "Feature", "id": "x", "geometry": None, "properties": {}}
+        other: dict[str, Any] = {"type": "Feature", "id": "x", "geometry": None, "properties": {}}
         await session.create("roads", [other])
         answer = await roads.answer(render=overtaken)
         assert (body(answer), answer.validator) == (b"a,b", None)
