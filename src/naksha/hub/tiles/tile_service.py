@@ -130,6 +130,24 @@ class TileService:
                 return await self._render(subject, moments, render)
             has_waited = True
 
+    async def known(
+        self, subject: TileSubject, if_none_match: str | None
+    ) -> TileAnswer[Other] | None:
+        """Return a tile that the client or the memory has, if it is valid."""
+        if not subject.basis.watched:
+            tile = self._memory.get(subject.key)
+            if tile is None:
+                return None
+            if if_none_match and TileVersion() in known_versions(subject.key, if_none_match):
+                self._observe(TileOutcome.UNMODIFIED)
+                return TileAnswer(tile.validator)
+            self._observe(TileOutcome.MEMORY)
+            return TileAnswer(tile.validator, tile)
+        moments = await self._now(subject)
+        if not _is_settled(subject, moments):
+            return None
+        return await self._in_memory(subject, if_none_match, moments)
+
     async def zipped(self, key: str, tile: CachedTile) -> bytes:
         """Return a tile compressed with gzip; it is compressed once."""
         if tile.zipped is None:
@@ -196,28 +214,18 @@ class TileService:
         self, subject: TileSubject, if_none_match: str | None, moments: _Moments
     ) -> TileAnswer[Other] | None:
         """Return the tile that the client or the cache has, if it is valid."""
-        key = subject.key
-        now = TileVersion(tuple(moment.txn for moment in moments.values()))
-        tile = self._memory.get(key)
-        if tile is not None and (
-            tile.valid == now or await self._is_valid(subject, tile.valid, moments)
-        ):
-            tile.valid = now.unless_before(tile.valid)
-            if if_none_match and (
-                tile.validator == if_none_match
-                or tile.rendered in known_versions(key, if_none_match)
-            ):
-                self._observe(TileOutcome.UNMODIFIED)
-                return TileAnswer(tile.validator)
-            self._observe(TileOutcome.MEMORY)
-            return TileAnswer(tile.validator, tile)
+        found: TileAnswer[Other] | None
+        found = await self._in_memory(subject, if_none_match, moments)
+        if found is not None:
+            return found
+        key, now = subject.key, _version_of(moments)
         for version in known_versions(key, if_none_match):
             since = self._confirmed.get((key, version), version)
             if await self._is_valid(subject, since, moments):
                 self._confirm(key, version, now)
                 self._observe(TileOutcome.UNMODIFIED)
                 return TileAnswer(validator_of(key, version))
-        if tile is not None or self._disk is None:
+        if self._disk is None or self._memory.get(key) is not None:
             return None
         stored = await self._disk.get(key)
         if stored is None or not await self._is_valid(subject, stored[1], moments):
@@ -226,6 +234,27 @@ class TileService:
         tile.valid = now.unless_before(tile.rendered)
         self._memory.put(key, tile)
         self._observe(TileOutcome.DISK)
+        return TileAnswer(tile.validator, tile)
+
+    async def _in_memory(
+        self, subject: TileSubject, if_none_match: str | None, moments: _Moments
+    ) -> TileAnswer[Other] | None:
+        """Return the tile in memory, if it is valid, or that the client has it."""
+        tile = self._memory.get(subject.key)
+        if tile is None:
+            return None
+        now = _version_of(moments)
+        if tile.valid != now:
+            if not await self._is_valid(subject, tile.valid, moments):
+                return None
+            tile.valid = now.unless_before(tile.valid)
+        if if_none_match and (
+            tile.validator == if_none_match
+            or tile.rendered in known_versions(subject.key, if_none_match)
+        ):
+            self._observe(TileOutcome.UNMODIFIED)
+            return TileAnswer(tile.validator)
+        self._observe(TileOutcome.MEMORY)
         return TileAnswer(tile.validator, tile)
 
     def _confirm(self, key: str, version: TileVersion, now: TileVersion) -> None:
@@ -286,8 +315,7 @@ class TileService:
             self._observe(outcome)
             if outcome is not TileOutcome.RENDERED:
                 return _unvalidated(made)
-            version = TileVersion(tuple(one.txn for one in after.values()))
-            return self._kept(subject.key, made, version)
+            return self._kept(subject.key, made, _version_of(after))
 
     async def _outcome(
         self, subject: TileSubject, before: _Moments, after: _Moments
@@ -336,6 +364,10 @@ class TileService:
 
 def _tile(key: str, body: bytes, version: TileVersion) -> CachedTile:
     return CachedTile(body, version, validator_of(key, version))
+
+
+def _version_of(moments: _Moments) -> TileVersion:
+    return TileVersion(tuple([moment.txn for moment in moments.values()]))
 
 
 def _is_settled(subject: TileSubject, moments: _Moments) -> bool:

@@ -19,6 +19,7 @@ from naksha.server.requests.parameters import PROPERTY_QUERY, TileParameters
 from naksha.server.responses.encoding import GEO_JSON, JSON, complete_response
 from naksha.server.responses.feature_collections import SpaceRequest, SpaceRequestDep
 from naksha.server.responses.space_tiles import TileName, space_tile
+from naksha.server.responses.tile_responses import known_tile
 from naksha.server.responses.tile_sets import (
     MARGIN,
     TileSet,
@@ -107,6 +108,7 @@ async def get_tile_set(
     "/{tileMatrixSetId}/{tileMatrix}/{tileRow}/{tileCol}",
     responses=reads("The features of the tile.", (MVT, BINARY), (GEO_JSON, FEATURES)),
     openapi_extra=PROPERTY_QUERY,
+    known=known_tile,
 )
 async def get_tile(
     request: SpaceRequestDep,

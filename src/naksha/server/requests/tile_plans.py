@@ -20,11 +20,13 @@ from naksha.hub.tiles.tile_key import tile_key
 from naksha.hub.tiles.tile_service import TileSubject
 from naksha.model import limits
 from naksha.model.query import Bbox
+from naksha.server.middleware.request_record import record_of
 from naksha.server.openapi.feature_schemas import MVT
 from naksha.server.requests.parameters import raw_query
 
 _IN_BASIS: Final = frozenset({"versionRef", "version", "skipCache", "access_token"})
 """Parameters that do not belong to the key: the basis has what they mean."""
+_MVT: Final = MVT.encode()
 _EDGE_DEGREES: Final = 1e-9
 """Tolerated error of the edges of a tile: much more than those of their calculation."""
 
@@ -39,6 +41,8 @@ class RequestedTile(NamedTuple):
     """The part of a composite space."""
     format: str
     media_type: str
+    varies: bool = False
+    """Whether the format was selected by the header `Accept`."""
     is_cacheable: bool = True
     """Whether it shows features inside the tile and its margin only."""
 
@@ -57,6 +61,13 @@ class RequestedTile(NamedTuple):
 
 WantedTile = Callable[[], RequestedTile]
 """Function that parses the request for a tile."""
+
+
+class ResolvedActor(NamedTuple):
+    """The configuration of a request, and the rights of its actor."""
+
+    configuration: Configuration
+    rights: Rights
 
 
 class TilePlan(NamedTuple):
@@ -80,26 +91,39 @@ class TilePlans:
         self._known: WeakKeyDictionary[Configuration, dict[Hashable, TilePlan]]
         self._known = WeakKeyDictionary()
 
+    def known(self, http: Request, context: ResolvedActor) -> TilePlan | None:
+        """Return the plan of a request that is the same as an earlier one."""
+        plans = self._known.get(context.configuration)
+        return None if plans is None else plans.get(_request_key(http, context.rights))
+
     async def plan(
         self, http: Request, space_id: str, context: RequestContext, wanted: WantedTile
     ) -> TilePlan:
         """Return the plan of a request to a space."""
-        scope = http.scope
-        of_configuration = self._known.setdefault(context.configured, {})
         rights = context.actor.rights
-        is_mvt = MVT in http.headers.get("Accept", "")
-        key = (id(rights), scope["path"], scope["query_string"], is_mvt)
-        known = of_configuration.get(key)
+        plans = self._known.setdefault(context.configured, {})
+        key = _request_key(http, rights)
+        known = plans.get(key)
         if known is not None:
             return known
         requested = wanted()
         subject = await _subject(http, space_id, context, requested)
         made = TilePlan(rights, subject, requested)
-        if is_lasting_or_head(made.wanted.ref):
-            if len(of_configuration) >= self._count_max:
-                of_configuration.clear()
-            of_configuration[key] = made
+        if is_lasting_or_head(requested.ref):
+            if len(plans) >= self._count_max:
+                plans.clear()
+            plans[key] = made
         return made
+
+
+def _request_key(http: Request, rights: Rights) -> Hashable:
+    """Return all parts of a request that its plan follows from, besides the configuration.
+
+    The plan keeps the rights, so no other ones get their id.
+    """
+    scope = http.scope
+    accepts_mvt = _MVT in record_of(scope).fields.get(b"accept", b"")
+    return id(rights), scope["path"], scope["query_string"], accepts_mvt
 
 
 async def _subject(

@@ -52,6 +52,8 @@ class TileName(NamedTuple):
     format: TileFormat
     in_degrees: bool = False
     """Whether the grid of a vector tile is in degrees, too."""
+    varies: bool = False
+    """Whether the format was selected by the header `Accept`."""
 
     @property
     def is_flat(self) -> bool:
@@ -74,6 +76,7 @@ async def space_tile(
             parameters.context,
             f"{name.format}/{name.in_degrees}",
             GEO_JSON if name.format is TileFormat.GEOJSON else MVT,
+            varies=name.varies,
             # Cells reach beyond the tile, and their counts may be shares of all features.
             is_cacheable=parameters.clustering is None,
         )

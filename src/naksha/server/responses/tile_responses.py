@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from naksha.hub.tiles.tile_basis import TileBasis
-from naksha.hub.tiles.tile_service import TileAnswer
+from naksha.hub.tiles.tile_service import TileAnswer, TileSubject
 from naksha.model import limits
 from naksha.server.middleware.request_record import record_of
 from naksha.server.requests.state import server_of
-from naksha.server.requests.tile_plans import WantedTile
+from naksha.server.requests.tile_plans import RequestedTile, ResolvedActor, WantedTile
 from naksha.server.responses.encoding import etag_of, is_current
 from naksha.server.responses.feature_collections import SpaceRequest
 
@@ -28,31 +28,60 @@ _LASTING: Final = "max-age=31536000, immutable"
 async def tile_response(request: SpaceRequest, wanted: WantedTile, render: RenderTile) -> Response:
     """Return a tile, or 304 if the client has it."""
     http, server = request.http, server_of(request.http)
-    service = server.tiles
-    plans = server.tile_plans
-    _, subject, tile = await plans.plan(http, request.space_id, request.context, wanted)
-    if subject is None:
-        uncached = await service.uncached(partial(render, None))
-        return _unkeyed(http, uncached, tile.media_type)
-    rendered = partial(render, subject.basis)
-    answer = await service.answer(subject, http.headers.get("If-None-Match"), rendered)
+    plan = await server.tile_plans.plan(http, request.space_id, request.context, wanted)
+    if plan.subject is None:
+        return _unkeyed(http, await server.tiles.uncached(partial(render, None)), plan.wanted)
+    rendered = partial(render, plan.subject.basis)
+    answer = await server.tiles.answer(plan.subject, http.headers.get("If-None-Match"), rendered)
+    return await _response_of(http, plan.wanted, plan.subject, answer)
+
+
+async def known_tile(http: Request) -> Response | None:
+    """Return the tile of a request like an earlier one, if it is in the cache or at the client.
+
+    Its parameters were parsed and checked then. The rights are those that determined its plan.
+    """
+    record, server = record_of(http), server_of(http)
+    assert record.actor is not None, "checked by the gate"
+    realm = await server.hub.realm(record.actor.realm)
+    configuration = await realm.configuration()
+    actor = await configuration.granted(record.actor)
+    plan = server.tile_plans.known(http, ResolvedActor(configuration, actor.rights))
+    if plan is None or plan.subject is None:
+        return None
+    answer: TileAnswer[Response] | None
+    answer = await server.tiles.known(plan.subject, record.field(b"if-none-match"))
+    if answer is None:
+        return None
+    return await _response_of(http, plan.wanted, plan.subject, answer)
+
+
+async def _response_of(
+    http: Request, wanted: RequestedTile, subject: TileSubject, answer: TileAnswer[Response]
+) -> Response:
+    """Return the response with the answer of the cache."""
     if answer.validator is None:
-        return _unkeyed(http, answer, tile.media_type)
+        return _unkeyed(http, answer, wanted)
     headers = {
         "ETag": answer.validator,
         "Cache-Control": _lifetime(http, subject.basis.is_lasting),
     }
-    if answer.is_unmodified:
-        return Response(status_code=304, headers=headers)
+    varies = ["Accept"] if wanted.varies else []
     if answer.other is not None:
         answer.other.headers.update(headers)
-        return answer.other
-    assert answer.tile is not None
-    body = answer.tile.body
-    if len(body) >= limits.GZIP_BYTES_MIN and _accepts_gzip(http):
-        body = await service.zipped(subject.key, answer.tile)
-        headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
-    return Response(body, media_type=tile.media_type, headers=headers)
+        return _varying(answer.other, wanted)
+    body = b""
+    if answer.tile is not None:
+        body = answer.tile.body
+        if len(body) >= limits.GZIP_BYTES_MIN and _accepts_gzip(http):
+            body = await server_of(http).tiles.zipped(subject.key, answer.tile)
+            headers["Content-Encoding"] = "gzip"
+            varies.append("Accept-Encoding")
+    if varies:
+        headers["Vary"] = ", ".join(varies)
+    if answer.is_unmodified:
+        return Response(status_code=304, headers=headers)
+    return Response(body, media_type=wanted.media_type, headers=headers)
 
 
 def body_of(made: Response) -> bytes | Response:
@@ -61,17 +90,23 @@ def body_of(made: Response) -> bytes | Response:
     return bytes(made.body) if is_complete else made
 
 
-def _unkeyed(http: Request, answer: TileAnswer[Response], media_type: str) -> Response:
+def _unkeyed(http: Request, answer: TileAnswer[Response], wanted: RequestedTile) -> Response:
     """Return a tile that was rendered for this request alone, with a hash of its bytes."""
     if answer.other is not None:
         answer.other.headers.setdefault("Cache-Control", _lifetime(http, is_lasting=False))
-        return answer.other
+        return _varying(answer.other, wanted)
     assert answer.tile is not None
     body = answer.tile.body
     headers = {"ETag": etag_of(body), "Cache-Control": _lifetime(http, is_lasting=False)}
     if is_current(http, headers["ETag"]):
-        return Response(status_code=304, headers=headers)
-    return Response(body, media_type=media_type, headers=headers)
+        return _varying(Response(status_code=304, headers=headers), wanted)
+    return _varying(Response(body, media_type=wanted.media_type, headers=headers), wanted)
+
+
+def _varying(made: Response, wanted: RequestedTile) -> Response:
+    if wanted.varies:
+        made.headers.add_vary_header("Accept")
+    return made
 
 
 def _lifetime(http: Request, is_lasting: bool) -> str:

@@ -12,6 +12,7 @@ from naksha.server.requests.parameters import PROPERTY_QUERY, TileParameters
 from naksha.server.responses.encoding import GEO_JSON
 from naksha.server.responses.feature_collections import SpaceRequestDep
 from naksha.server.responses.space_tiles import TileName, space_tile
+from naksha.server.responses.tile_responses import known_tile
 from naksha.server.routing.declarations import PathParam, QueryParam, Router
 
 router = Router(tags=["features"])
@@ -22,6 +23,7 @@ _SCHEMES: Final = ["quadkey", "web", "tms", "here"]
     "/hub/spaces/{space_id}/tile/{type}/{tileId}",
     responses=reads("The features found, in any order.", (GEO_JSON, FEATURES), (MVT, BINARY)),
     openapi_extra=PROPERTY_QUERY,
+    known=known_tile,
 )
 async def tile(
     request: SpaceRequestDep,
@@ -48,9 +50,7 @@ async def tile(
     def parse() -> TileName:
         name, suffix = split_suffix(tile_id)
         accepted = TileFormat.MVT if MVT in request.http.headers.get("Accept", "") else None
-        return TileName(parse_tile(scheme, name), suffix or accepted or TileFormat.GEOJSON)
+        tile_format = suffix or accepted or TileFormat.GEOJSON
+        return TileName(parse_tile(scheme, name), tile_format, varies=suffix is None)
 
-    made = await space_tile(request, parse, parameters)
-    if "." not in tile_id:
-        made.headers.add_vary_header("Accept")
-    return made
+    return await space_tile(request, parse, parameters)
