@@ -205,7 +205,7 @@ def _rights(scope: FeatureScope) -> Sequence[str]:
 
 
 def _is_lasting(ref: str) -> bool:
-    """Whether a valid reference means a version of main for ever; names do not begin with digits."""
+    """Whether a reference means a version of main for ever; names do not begin with digits."""
     point = ref.removeprefix(f"{MAIN_BRANCH}:")
     return point[:1].isdigit() or is_uuid(point)
 
