@@ -207,7 +207,7 @@ def _rights(scope: FeatureScope) -> Sequence[str]:
 def _is_lasting(ref: str) -> bool:
     """Whether a reference means a version of main for ever; names do not begin with digits."""
     point = ref.removeprefix(f"{MAIN_BRANCH}:")
-    return point[:1].isdigit() or is_uuid(point)
+    return (point[:1].isdigit() and ".." not in point) or is_uuid(point)
 
 
 def is_lasting_or_head(ref: str) -> bool:
