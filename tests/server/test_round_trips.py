@@ -94,7 +94,7 @@ async def test_a_tile_is_one_statement_and_a_cached_one_reads_no_feature(asked: 
     (await asked.client.get(url)).raise_for_status()
     for expected in (1, 0):
         asked.statements.clear()
-        (await asked.client.get(f"{url}?other=1")).raise_for_status()
+        (await asked.client.get(f"{url}?unique=1")).raise_for_status()
         reads = [one for one in asked.statements if "ST_AsMVT" in one]
         assert len(reads) == expected, asked.statements
 

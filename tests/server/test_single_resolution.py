@@ -162,7 +162,7 @@ async def test_a_tile_resolves_everything_once_and_is_rendered_once(
 ) -> None:
     (await hub.client.post(f"{SPACE}/tags", json={"id": "first"})).raise_for_status()
     url = f"{SPACE}/tile/web/4_8_7.mvt?versionRef={version}"
-    (await hub.client.get(f"{url}&other=1")).raise_for_status()
+    (await hub.client.get(f"{url}&unique=1")).raise_for_status()
     hub.calls.clear()
     rendered = (await hub.client.get(url)).raise_for_status()
     once = {"realm": 1, "snapshot": 1}
