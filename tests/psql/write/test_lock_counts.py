@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.transaction import MAIN
 from naksha.psql.connection.driver import Direct
 from naksha.spi.storage import BranchLayer, WriteSession
@@ -16,6 +17,8 @@ from tests.psql.support import connect_to
 
 LOCKS_MAX = 40
 """As documented in docs/operations.md."""
+COLLECTION_LOCKS_MAX = 80
+"""Of a transaction that creates, changes or drops a collection with one partition."""
 HELD = "SELECT count(*) FROM pg_locks WHERE pid = $1"
 BY_ID = "jsondata->>'id' = '{0}' AND substring(md5(jsondata->>'id'), 1, 1) = naksha_leaf('{0}')"
 EACH_TABLE = """DO $$ DECLARE t regclass; BEGIN
@@ -123,14 +126,29 @@ async def held_by_branch(aging: Aging) -> dict[str, int]:
     return held
 
 
+async def held_by_collections(aging: Aging) -> dict[str, int]:
+    works: dict[str, Work] = {
+        "create": lambda s: s.create_collection(CollectionInfo(id="ways")),
+        "change": lambda s: s.change_collection("ways", CollectionChange(max_age=9)),
+        "drop": lambda s: s.drop_collection("ways", 2**42),
+        "restore": lambda s: s.restore_collection("ways"),
+    }
+    held = {}
+    for name, work in works.items():
+        async with aging.storage.write("app") as session:
+            await work(session)
+            held[name] = await held_by(aging, session)
+    return held
+
+
 def above(held: dict[str, int]) -> dict[str, int]:
     return {name: n for name, n in held.items() if n > LOCKS_MAX}
 
 
-@pytest.mark.parametrize("days", [2, 60])
-async def test_locks_of_a_write_of_one_feature(database: str, days: int) -> None:
+@pytest.mark.parametrize(("days", "partitions"), [(2, 1), (60, 1), (60, 16)])
+async def test_locks_of_a_write_of_one_feature(database: str, days: int, partitions: int) -> None:
     async with aging_storage(database, date(2031, 3, 1)) as aging:
-        await aging.create()
+        await aging.create(partitions=partitions)
         await aging.write_days(date(2031, 3, 1), days)
         held = await held_by_library(aging) | await held_by_plain_sql(aging)
         assert above(held) == {}
@@ -139,3 +157,11 @@ async def test_locks_of_a_write_of_one_feature(database: str, days: int) -> None
             assert above(await held_by_library(aging, invalidate)) == {}
         assert above(await held_after_invalidation(aging)) == {}
         assert above(await held_by_branch(aging)) == {}
+
+
+async def test_locks_of_collections_do_not_grow_with_the_log(database: str) -> None:
+    async with aging_storage(database, date(2031, 3, 1)) as aging:
+        await aging.create()
+        await aging.write_days(date(2031, 3, 1), 20)
+        held = await held_by_collections(aging)
+        assert {name: n for name, n in held.items() if n > COLLECTION_LOCKS_MAX} == {}
