@@ -13,13 +13,14 @@ from typing import Any
 import asyncpg
 import pytest
 
-from naksha.model.collection import CollectionInfo
+from naksha.model.collection import CollectionChange, CollectionInfo
 from naksha.model.errors import NotSupported, Unavailable
 from naksha.model.query import Query, States
 from naksha.model.version import AtSeq
 from naksha.psql import PsqlStorage
 from naksha.psql.bulk import apply_staged
 from naksha.psql.connection.driver import Direct
+from naksha.psql.maintenance.growth import grow
 from naksha.testing.servers.postgres import PostgresCluster
 from naksha.testing.storage.bulk.suite_staging import written
 from tests.psql.aging import Aging, aging_storage, place
@@ -217,6 +218,30 @@ async def test_loads_keep_the_tables_that_are_published(
         assert applied.created == 40
         assert (await made.storage.collection("roads")).partitions == partitions
         assert await made.plain.fetchval(published) == partitions
+
+
+@pytest.mark.parametrize("how", ["sql", "setting", "library"])
+async def test_growth_on_request_keeps_a_collection_published(database: str, how: str) -> None:
+    """Otherwise a replica would silently miss all later changes of its features."""
+    async with aging_storage(database, TODAY) as made:
+        await made.create()
+        await made.write()
+        await made.plain.execute("CREATE PUBLICATION one FOR TABLE roads_p0, roads_del")
+        await made.plain.execute("CREATE PUBLICATION other FOR TABLE roads_del")
+        if how == "sql":
+            assert await made.plain.fetchval("SELECT naksha_grow('roads')")
+        elif how == "library":
+            assert await grow(made.storage._server, "roads")
+        else:
+            change = CollectionChange(partitions=16)
+            await made.storage.run(lambda s: s.change_collection("roads", change), "app")
+        rows = await made.plain.fetch(
+            "SELECT pubname || ' ' || tablename AS it FROM pg_publication_tables"
+        )
+        leaves = [f"one roads_p{leaf:x}" for leaf in range(16)]
+        assert sorted(row["it"] for row in rows) == sorted(
+            [*leaves, "one roads_del", "other roads_del"]
+        )
 
 
 async def test_every_table_has_a_replica_identity(database: str) -> None:
