@@ -352,6 +352,22 @@ async def test_a_long_reader_delays_growth_only(
     assert await partitions_of(watcher, "ways") == 16
 
 
+async def test_writers_go_on_while_growth_waits_for_older_transactions(
+    storage: PsqlStorage, connect: Connect
+) -> None:
+    handle, reader, watcher = await edited(storage), await connect(), await connect()
+    await reader.execute("BEGIN")
+    await reader.fetchval("SELECT count(*) FROM ways")
+    growing = asyncio.create_task(grow(storage._server, "ways"))
+    await asyncio.sleep(0.3)
+    async with asyncio.timeout(5):
+        await handle.update(point("w1", 5, 5))
+    assert not growing.done()
+    await reader.execute("COMMIT")
+    assert await growing
+    assert await partitions_of(watcher, "ways") == 16
+
+
 async def test_a_reader_that_begins_meanwhile_makes_the_swap_try_again(
     storage: PsqlStorage, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

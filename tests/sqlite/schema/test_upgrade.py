@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import logging
 import re
 import shutil
 import sqlite3
@@ -119,6 +120,20 @@ async def test_it_works_like_a_new_one(old: Path) -> None:
     assert (await Handle(again, "roads").get("c")).feature["properties"]["n"] == 5
     await check_history(Handle(again, "roads"))
     await again.close()
+
+
+async def test_progress_is_logged_collection_by_collection(
+    old: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "naksha.sqlite.schema.upgrade"):
+        await (await SqliteStorage.open(old)).close()
+    found = re.search(r"collection roads \((\d) of (\d), (\d+) rows\)", caplog.text)
+    assert found is not None
+    states = sum(
+        rows(old, f"SELECT count(*) FROM naksha_{t}")[0][0] for t in ("head", "del", "hst")
+    )
+    assert found[1] == found[2] == "1"
+    assert int(found[3]) >= states > 0  # with the rows of trees and tags
 
 
 async def test_old_and_new_files_have_the_same_schema(old: Path, tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ class StagedWrites(Writing):
         await self._sweep_staged()
 
     async def _existing(self, collection: str) -> tuple[CollectionInfo | None, bool]:
-        """Return the collection, if it exists, and whether it is empty."""
+        """Return the collection, if it exists, and whether the bulk path may fill it."""
         async with self._connection() as connection:
             row = await connection.fetchrow(queries()["staged_look"], collection)
         assert row is not None

@@ -145,6 +145,20 @@ END $$;
 
 -- ---- The coordinator ----------------------------------------------------------------------------
 
+-- Refuses a collection whose leaves are published: a replica receives neither the tables that would
+-- replace them nor any later change of them.
+CREATE OR REPLACE FUNCTION naksha_check_unpublished(collection_id text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    IF naksha_is_published(collection_id) THEN
+        PERFORM naksha_raise('N0009', format('Collection %L is published for logical replication; '
+            'a replica would not receive the tables of a bulk load', collection_id),
+            jsonb_build_object('collection', collection_id),
+            'Write the features in normal transactions, or load a new collection and publish it '
+            'then');
+    END IF;
+END $$;
+
 -- Refuses a collection that is not empty.
 CREATE OR REPLACE FUNCTION naksha_bulk_check_empty(c naksha_collection) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -179,7 +193,7 @@ BEGIN
         PERFORM naksha_raise('N0001', 'The collection exists already, but is dropped; restore it '
             'or choose another id', jsonb_build_object('collection', collection_id));
     END IF;
-    PERFORM naksha_bulk_check_empty(c);
+    PERFORM naksha_bulk_check_empty(c), naksha_check_unpublished(c.id);
     RETURN naksha_collection_info(c);
 END $$;
 

@@ -29,7 +29,7 @@ BEGIN
 END $$;
 
 -- The settings of a collection that a job may write to, null if it is new; and whether it can be
--- filled by the bulk path.
+-- filled by the bulk path: it is empty, and its leaves are not published to a replica.
 CREATE OR REPLACE FUNCTION naksha_staged_look(
     collection_id text, OUT info jsonb, OUT is_empty bool)
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
@@ -49,6 +49,7 @@ BEGIN
     info := naksha_collection_info(c);
     EXECUTE format('SELECT NOT EXISTS (SELECT FROM %I) AND NOT EXISTS (SELECT FROM %I)',
                    c.id, c.id || '_del') INTO is_empty;
+    is_empty := is_empty AND NOT naksha_is_published(c.id);
 END $$;
 
 -- ---- Attempts -----------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ DECLARE
     features int8;
     area     geometry;
 BEGIN
-    PERFORM naksha_change_partitions(c, 16);
+    PERFORM naksha_check_unpublished(c.id), naksha_change_partitions(c, 16);
     IF to_regclass(quote_ident(source)) IS NOT NULL THEN
         EXECUTE format('LOCK TABLE %I IN ACCESS EXCLUSIVE MODE', source);
     END IF;
