@@ -179,7 +179,8 @@ def add_view(location: str, collection: str) -> None:
         async with open_storage(location, must_exist=True) as storage:
             if not isinstance(storage, HasViews):
                 raise NotSupported(
-                    "Views are supported for files only; in PostgreSQL, edit the collection's table"
+                    "Views are supported for files only; in PostgreSQL, write to the table of the "
+                    "collection"
                 )
             await storage.add_view(collection)
 

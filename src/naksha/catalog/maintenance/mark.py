@@ -134,7 +134,7 @@ class RealmMarker:
             if value.seq != seq:
                 raise StorageCorrupt(
                     f"Commit {seq} of pointer {pointer.name!r} has the wrong number {value.seq}; "
-                    "run check of the catalog's maintenance"
+                    "run `naksha doctor`"
                 )
             seq -= 1
             await self._mark_commit(commit, stripes, is_head=commit is head)
@@ -203,8 +203,7 @@ class RealmMarker:
             kept = assembled(ref, rows)
             if kept is None and is_needed:
                 raise StorageCorrupt(
-                    f"Object {ref.id} of type {ref.type!r} is missing; run check of the catalog's "
-                    "maintenance"
+                    f"Object {ref.id} of type {ref.type!r} is missing; run `naksha doctor`"
                 )
             if kept is not None:
                 identifier = self._types[ref.type]

@@ -134,7 +134,11 @@ async def _check_realms(hub: Hub) -> list[DiagnosisResult]:
             if realm.status is not RealmStatus.LOADING:
                 fix = f"naksha realm create {realm.id}"
             findings.append(
-                warning(f"realm {realm.id}", f"The realm is {realm.status}, not finished", fix)
+                warning(
+                    f"realm {realm.id}",
+                    f"Creating or importing the realm did not finish: it is {realm.status}",
+                    fix,
+                )
             )
     for lease in await hub.catalog.node.living():
         seconds = (lease.skew_ms or 0) / 1_000

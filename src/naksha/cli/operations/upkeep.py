@@ -87,7 +87,10 @@ def maintain(
         else:
             print_table(_rounds(found), COLUMNS)
         if any(_failures(one) for one in _subjects(found).values()):
-            raise Retryable("Steps of the round failed; the hub repeats them", field=_ROUND)
+            raise Retryable(
+                "Steps of the maintenance round failed; see the notes. The hub retries them",
+                field=_ROUND,
+            )
         return
     if storage is not None:
         check_not_served(storage)
@@ -101,7 +104,8 @@ def maintain(
     verb.print_table(done, "subject", "outcome", "note")
     if any(outcome == FAILED for _, outcome, _ in done):
         raise Retryable(
-            "Parts of the round failed; repeat it when the reasons are repaired", field=_ROUND
+            "Parts of the maintenance round failed; correct the causes in the notes and repeat it",
+            field=_ROUND,
         )
 
 

@@ -257,7 +257,9 @@ class MaintenanceService:
             await asyncio.wait({work, renewing}, return_when=asyncio.FIRST_COMPLETED)
             if not work.done():
                 _log.warning(
-                    "Maintenance of %s stopped: %s", subject.name, _failure_of(renewing) or "lost"
+                    "Maintenance of %s stopped on this instance: %s",
+                    subject.name,
+                    _failure_of(renewing) or "the lease was lost",
                 )
         except asyncio.CancelledError:
             await _end(work, renewing)
@@ -266,7 +268,7 @@ class MaintenanceService:
         await _end(work, renewing)
         error = _failure_of(work)
         if isinstance(error, LeaseLost):
-            _log.warning("Maintenance of %s stopped: %s", subject.name, error)
+            _log.warning("Maintenance of %s stopped on this instance: %s", subject.name, error)
         elif error is not None:
             _log.error("Maintenance of %s failed unexpectedly", subject.name, exc_info=error)
 

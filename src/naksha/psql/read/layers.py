@@ -97,7 +97,10 @@ async def overlay_tables(
     tables = {row["overlay"]: row["table"] or "" for row in rows}
     for overlay in overlays:
         if overlay not in tables:
-            raise NotFound(f"The branch does not exist any more: its overlay {overlay} was deleted")
+            raise NotFound(
+                f"The branch was deleted while it was in use (overlay {overlay}); use another "
+                "branch"
+            )
     return tables
 
 

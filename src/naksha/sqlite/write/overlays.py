@@ -78,7 +78,8 @@ def open_tables(transaction: WriteTransaction, name: str, ids: Sequence[str]) ->
     row = connection.execute(queries()["overlays"], asked).fetchone()
     if row is None:
         raise NotFound(
-            f"The branch does not exist any more: its overlay {transaction.overlay} was deleted"
+            f"The branch was deleted while it was in use (overlay {transaction.overlay}); use "
+            "another branch"
         )
     if connection.execute(queries()["overlay_is_frozen"], (transaction.overlay,)).fetchone()[0]:
         raise Conflict("The branch was rebased; open it again", field="layers")

@@ -84,7 +84,9 @@ class StorageHandler:
         """Return the reference to the storage, the default one if none is named."""
         named = properties.get("storageId")
         if named is not None and not isinstance(named, str):
-            raise InvalidArgument("storageId must be a string", field="properties.storageId")
+            raise InvalidArgument(
+                "properties.storageId must be a string", field="properties.storageId"
+            )
         id = named or DEFAULT_STORAGE
         return [Reference("storage", id, "properties.storageId", is_implicit=not named)]
 
