@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from naksha.hub.handlers.head_writes import Heads, write_over_heads
 from naksha.hub.handlers.passthrough import Feature, with_features
 from naksha.hub.handlers.paths import get_at
-from naksha.hub.handlers.write_parts import check_objects, namespace_of, with_lock
+from naksha.hub.handlers.writes.head_writes import Heads, write_over_heads
+from naksha.hub.handlers.writes.write_parts import check_objects, namespace_of, with_lock
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import IfExists, Modification, WriteFeatures
 from naksha.model import limits

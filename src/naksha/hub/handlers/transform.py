@@ -16,10 +16,15 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from naksha.hub.handlers.head_writes import Heads, is_patch, with_patches_applied, write_over_heads
 from naksha.hub.handlers.passthrough import Feature, with_features, with_query, with_states
 from naksha.hub.handlers.transformation import TransformStep, Unconvertible, steps_of, stored_path
-from naksha.hub.handlers.write_parts import with_ids
+from naksha.hub.handlers.writes.head_writes import (
+    Heads,
+    is_patch,
+    with_patches_applied,
+    write_over_heads,
+)
+from naksha.hub.handlers.writes.write_parts import with_ids
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import (
     CountFeatures,

@@ -27,8 +27,14 @@ from naksha.hub.handlers.views import layered_reads
 from naksha.hub.handlers.views.layer_pins import storages_of
 from naksha.hub.handlers.views.layers import LayerStack, SpaceLayer, ViewLayer
 from naksha.hub.handlers.views.view import check_version, is_head
-from naksha.hub.handlers.write_parts import all_ids_of, deleted_by, deletion_of, with_ids
-from naksha.hub.handlers.write_split import Heads, TypePlan, TypeRouting, carry_out, slice_request
+from naksha.hub.handlers.writes.write_parts import all_ids_of, deleted_by, deletion_of, with_ids
+from naksha.hub.handlers.writes.write_split import (
+    Heads,
+    TypePlan,
+    TypeRouting,
+    carry_out,
+    slice_request,
+)
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import (
     CountFeatures,

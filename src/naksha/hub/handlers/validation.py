@@ -19,15 +19,15 @@ from typing import Any, ClassVar, Final, NamedTuple
 import msgspec
 
 from naksha.hub.handlers.geometry_checks import GeometryRules
-from naksha.hub.handlers.head_writes import (
+from naksha.hub.handlers.json_schema import FeatureSchema
+from naksha.hub.handlers.passthrough import Feature
+from naksha.hub.handlers.writes.head_writes import (
     Heads,
     check_merges,
     with_patches_applied,
     write_over_heads,
 )
-from naksha.hub.handlers.json_schema import FeatureSchema
-from naksha.hub.handlers.passthrough import Feature
-from naksha.hub.handlers.write_parts import ResponseOrder, with_ids
+from naksha.hub.handlers.writes.write_parts import ResponseOrder, with_ids
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import IfExists, Modification, WriteFeatures
 from naksha.hub.pipeline.responses import Failure, Written

@@ -35,7 +35,7 @@ from naksha.hub.handlers.views.layers import (
     SpaceLayer,
     ViewLayer,
 )
-from naksha.hub.handlers.write_parts import deleted_by, deletion_of
+from naksha.hub.handlers.writes.write_parts import deleted_by, deletion_of
 from naksha.hub.pipeline import version_requests
 from naksha.hub.pipeline.pipeline import Event, Setup
 from naksha.hub.pipeline.requests import (

@@ -13,7 +13,7 @@ import msgspec
 
 from naksha.hub.handlers.paths import Path, get_at
 from naksha.hub.handlers.views.layers import ViewLayer
-from naksha.hub.handlers.write_parts import (
+from naksha.hub.handlers.writes.write_parts import (
     ResponseOrder,
     WriteErrors,
     changed_since,
