@@ -104,13 +104,13 @@ def implied(predicate: Predicate) -> Groups | None:
 async def _write(event: Event, request: WriteFeatures) -> Any:
     """Write with source id tags; features sent without tags keep those of their current state."""
     check_objects(request)
-    asked = {
+    requested = {
         feature["id"]
         for one in request.modifications
         for feature in one.features
         if isinstance(feature.get("id"), str) and _needs_head(feature, one)
     }
-    ids = {request.prefix_id + id for id in asked}
+    ids = {request.prefix_id + id for id in requested}
 
     async def change(heads: Heads) -> WriteFeatures:
         def tagged(feature: Feature, one: Modification) -> Feature:

@@ -62,8 +62,8 @@ class TagFilterHandler:
             return await self._write(event, event.request)
         if not self._contains:
             return await event.send_upstream()
-        answer = await event.send_upstream(with_query(event.request, self._narrowed))
-        return visible_only(answer, lambda state: self._sees(state.feature))
+        response = await event.send_upstream(with_query(event.request, self._narrowed))
+        return visible_only(response, lambda state: self._sees(state.feature))
 
     def _narrowed(self, query: Query) -> Query:
         groups = query.tags if query.tags is not None else ((),)

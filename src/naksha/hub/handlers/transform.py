@@ -76,8 +76,10 @@ class TransformHandler:
                 "This space changes features on read, so it does not support the request "
                 f"{type(request).__name__}; use the space that it is derived from"
             )
-        answer = await event.send_upstream(with_query(request, self._stored_query))
-        return await with_states(answer, self._shown) if isinstance(answer, Features) else answer
+        response = await event.send_upstream(with_query(request, self._stored_query))
+        return (
+            await with_states(response, self._shown) if isinstance(response, Features) else response
+        )
 
     # ---- Reading -----------------------------------------------------------------------------
 

@@ -175,7 +175,7 @@ class TypeSplitterHandler:
                 return Written()
             await session.close_gates(await self._present(session))
             plan = self._plan(await self._heads(session, all_ids_of(request)), request)
-            answers = [
+            responses = [
                 await plan.refusals.of(
                     write_in_session(
                         session,
@@ -187,7 +187,7 @@ class TypeSplitterHandler:
                 )
                 for part in plan.parts
             ]
-            written = plan.response_of(answers)
+            written = plan.response_of(responses)
             if written.inserted:  # moved features do not increase the count
                 await WritePermissions(event.context).check_count(
                     session, await self._present(session)

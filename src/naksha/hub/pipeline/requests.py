@@ -85,10 +85,10 @@ class ReadFeatures(Request[Features], frozen=True, kw_only=True, tag="ReadFeatur
     @property
     def is_about_ids(self) -> bool:
         """Whether the response reveals nothing but which of the given ids exist."""
-        asked = msgspec.structs.replace(self.query, ids=None, states=States.LIVE, space=None)
-        if asked.where == MASKS:
-            asked = msgspec.structs.replace(asked, where=None)
-        return self.only_ids and self.query.ids is not None and asked == MATCH_ALL
+        requested = msgspec.structs.replace(self.query, ids=None, states=States.LIVE, space=None)
+        if requested.where == MASKS:
+            requested = msgspec.structs.replace(requested, where=None)
+        return self.only_ids and self.query.ids is not None and requested == MATCH_ALL
 
     def narrowed(self, allowed: Predicate) -> Self:
         return msgspec.structs.replace(self, query=narrowed(self.query, allowed))

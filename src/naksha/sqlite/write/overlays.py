@@ -74,8 +74,8 @@ def open_tables(transaction: WriteTransaction, name: str, ids: Sequence[str]) ->
     c = layers.collection_on(connection, transaction.layers, name)
     if transaction.overlay == MAIN:
         return CollectionTables(transaction, c)
-    asked = (as_json([transaction.overlay]), c.number)
-    row = connection.execute(queries()["overlays"], asked).fetchone()
+    requested = (as_json([transaction.overlay]), c.number)
+    row = connection.execute(queries()["overlays"], requested).fetchone()
     if row is None:
         raise NotFound(
             f"The branch was deleted while it was in use (overlay {transaction.overlay}); use "

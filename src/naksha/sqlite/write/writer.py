@@ -177,9 +177,9 @@ class WriterThread:
             job.is_given_up = future.cancelled()
 
         # Cancelling the caller must not cancel the job: the caller rolls back next.
-        asked = asyncio.shield(asyncio.wrap_future(job.future))
-        asked.add_done_callback(note)
-        return asked
+        requested = asyncio.shield(asyncio.wrap_future(job.future))
+        requested.add_done_callback(note)
+        return requested
 
     # ---- The thread --------------------------------------------------------------------------
 

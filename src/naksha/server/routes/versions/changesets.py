@@ -162,13 +162,13 @@ _OLDER_THAN: Final[dict[str, Any]] = {
 _ACTIONS: Final = {"I": "CREATE", "U": "UPDATE", "D": "DELETE"}
 
 
-_COLLECTION: Final = documents.answers(
+_COLLECTION: Final = documents.returns(
     "The changes.",
     {"oneOf": [documents.CHANGESETS, documents.SQUASHED]},
     CHANGESETS,
     CHANGESET,
 )
-_HISTORY: Final = documents.answers(
+_HISTORY: Final = documents.returns(
     "The changes.", {"oneOf": [documents.CHANGESETS, documents.SQUASHED]}, CHANGESETS, COMPACT
 )
 
@@ -195,7 +195,7 @@ def _collection(page: Changesets) -> Response:
 
 @router.get(
     "/changesets/statistics",
-    responses=documents.answers("The versions.", documents.CHANGESET_STATISTICS),
+    responses=documents.returns("The versions.", documents.CHANGESET_STATISTICS),
 )
 async def changeset_statistics(
     space_id: str, realm: RealmDep, context: Ctx, branch: OnBranch
@@ -211,7 +211,7 @@ async def changeset_statistics(
 
 @router.get(
     "/changesets/{version}",
-    responses=documents.answers("The changes of the version.", documents.CHANGESET, CHANGESET),
+    responses=documents.returns("The changes of the version.", documents.CHANGESET, CHANGESET),
     openapi_extra=PROPERTY_QUERY,
 )
 async def read_changeset(
@@ -289,7 +289,7 @@ async def read_history(
 
 @router.get(
     "/history/statistics",
-    responses=documents.answers("The versions.", documents.HISTORY_STATISTICS),
+    responses=documents.returns("The versions.", documents.HISTORY_STATISTICS),
 )
 async def history_statistics(
     space_id: str, realm: RealmDep, context: Ctx, branch: OnBranch

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from naksha.hub.auth.rights import Right
 from naksha.hub.storages.access import signature_of, storage_for
 from naksha.model import limits
-from naksha.server.openapi.config_schemas import SnapshotDocument, answers, changes
+from naksha.server.openapi.config_schemas import SnapshotDocument, changes, returns
 from naksha.server.responses.encoding import json_response
 from naksha.server.routes.config._crud import ConfigRequestDep
 from naksha.server.routing.declarations import Router
@@ -33,7 +33,7 @@ class NewSnapshot(BaseModel):
 
 @router.get(
     SNAPSHOTS,
-    responses=answers(list[SnapshotDocument], "The snapshots."),
+    responses=returns(list[SnapshotDocument], "The snapshots."),
 )
 async def list_snapshots(storage_id: str, request: ConfigRequestDep) -> Response:
     """List the snapshots of a storage."""
@@ -56,7 +56,7 @@ async def create_snapshot(
     return _json(await create_tag(storage, snapshot.id, signed, ref))
 
 
-@router.get(SNAPSHOT, responses=answers(SnapshotDocument, "The snapshot."))
+@router.get(SNAPSHOT, responses=returns(SnapshotDocument, "The snapshot."))
 async def get_snapshot(storage_id: str, snapshot_id: str, request: ConfigRequestDep) -> Response:
     """Return a snapshot; read a space at its `version`."""
     storage = await storage_for(request.realm, storage_id, request.actor, Right.USE_STORAGES)
