@@ -81,7 +81,7 @@ def maintain(
     storage = verb.chosen_storage(storage)
     if verb.target.url and storage is None:
         with verb.connected() as client:
-            found = _asked(verb, client, is_dry=is_dry)
+            found = _requested_round(verb, client, is_dry=is_dry)
         if verb.as_json:
             verb.print_object(found)
         else:
@@ -125,7 +125,7 @@ def _hub_status(verb: Verb, client: HubClient) -> dict[str, Any]:
     return found
 
 
-def _asked(verb: Verb, client: HubClient, *, is_dry: bool) -> dict[str, Any]:
+def _requested_round(verb: Verb, client: HubClient, *, is_dry: bool) -> dict[str, Any]:
     """Request a round, and wait for its end."""
     parameters = {"dryRun": "true"} if is_dry else {}
     found: dict[str, Any] = client.request("POST", MAINTENANCE, parameters=parameters)

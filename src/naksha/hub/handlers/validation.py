@@ -39,7 +39,7 @@ from naksha.model.feature_problems import readable_id
 _REJECT: Final = "reject"
 REPORT: Final = "report"
 _UNWRITTEN: Final = (IfExists.DELETE,)
-_TOLD: Final = 3
+_SHOWN: Final = 3
 """Number of violations of the first feature in an error message."""
 
 
@@ -179,7 +179,7 @@ def _refusal(
     id, broken = next(iter(found.items()))
     more = f" (and {len(found) - 1} more features)" if len(found) > 1 else ""
     error = InvalidArgument(
-        f"The feature violates rules of this space: {'; '.join(map(str, broken[:_TOLD]))}{more}",
+        f"The feature violates rules of this space: {'; '.join(map(str, broken[:_SHOWN]))}{more}",
         field=broken[0].path or None,
         feature_id=id,
     )

@@ -52,15 +52,15 @@ def is_virtual(space: Space) -> bool:
 def _view_of(space: Space) -> dict[str, Any]:
     """Return the view's properties. In the Data Hub, the last space is the topmost layer."""
     assert space.storage is not None
-    told = space.storage.params[VIRTUAL]
-    kind = next(iter(told)) if isinstance(told, dict) and len(told) == 1 else None
-    if kind not in _VIEWS or not isinstance(told[kind], list | tuple):
+    virtual = space.storage.params[VIRTUAL]
+    kind = next(iter(virtual)) if isinstance(virtual, dict) and len(virtual) == 1 else None
+    if kind not in _VIEWS or not isinstance(virtual[kind], list | tuple):
         raise InvalidArgument(
             f"A virtual space needs one of {', '.join(_VIEWS)}, with an array of space ids;"
             " for anything else name a connector in eventHandlerIds",
             field=f"storage.params.{VIRTUAL}",
         )
-    ids = [*told[kind]]
+    ids = [*virtual[kind]]
     is_union = _VIEWS[kind]["viewType"] == "UNION"
     return {**_VIEWS[kind], "spaceIds": ids if is_union else ids[::-1]}
 
