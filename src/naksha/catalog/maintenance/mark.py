@@ -39,7 +39,7 @@ class MarkTimes(msgspec.Struct, frozen=True):
 
 
 class RealmMarker:
-    """Marks what one realm needs.
+    """Marks the objects that one realm needs.
 
     Raises:
         StorageCorrupt: Something that is needed is missing or damaged.
@@ -68,7 +68,7 @@ class RealmMarker:
         self._seen: set[int] = set()
 
     async def mark(self, state: LogHorizonState) -> None:
-        """Mark everything that pointers and roots lead to."""
+        """Mark all objects that can be reached from pointers and roots."""
         async for row in self._reader.pointers():
             pointer = Pointer.from_row(row)
             if not await self._condemns(pointer):

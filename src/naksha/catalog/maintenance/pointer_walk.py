@@ -1,4 +1,4 @@
-"""Walk what a pointer leads to: its log, and the index of each commit."""
+"""Walk of the objects of a pointer: its log, and the index of each commit."""
 
 from __future__ import annotations
 

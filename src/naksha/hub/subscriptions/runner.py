@@ -75,7 +75,7 @@ class DeliveryRunner:
     async def stay(self) -> None:
         """Hold a paused subscription until the lease is lost.
 
-        If it lost its pin, it is read from time to time, so that its status shows when it expires.
+        Without a pin, its feed is read periodically, so that its status shows when it expires.
         """
         while True:
             await self._keep_pin()
@@ -225,7 +225,7 @@ def reason_of(error: Exception, name: str) -> str:
 async def stay_expired(
     holding: HeldLease[SubscriptionProgress], error: Expired, position: FeedPosition | None = None
 ) -> NoReturn:
-    """Report the expiry until a reset takes the subscription away; nothing else helps."""
+    """Report the expiry until a reset ends the lease; only a reset can continue delivery."""
     while True:
         await save_condition(holding, DeliveryCondition.EXPIRED, error.message, position)
         await asyncio.sleep(limits.SUBSCRIPTION_LOOK_SECONDS)

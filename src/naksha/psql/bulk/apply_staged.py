@@ -201,7 +201,7 @@ class StagedWrites(Writing):
 
 
 class _StagedApply:
-    """One staged write, in as many sessions as it takes."""
+    """A staged write that is applied in one or more sessions."""
 
     def __init__(
         self, storage: StagedWrites, write: StagedWrite, parts: Sequence[StagedPart]

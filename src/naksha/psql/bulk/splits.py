@@ -113,7 +113,7 @@ async def plan(
     *,
     hidden: bool,
 ) -> list[Split]:
-    """QueryPlan a bulk read; see `Storage.plan`. The caller has published what can be."""
+    """Plan a bulk read; see `Storage.plan`. The caller publishes pending versions first."""
     _check_query(query)
     info = await connection.fetchval(queries()["collection"], collection, False, limits.INT8_MAX)
     if info is None:
@@ -153,7 +153,7 @@ async def plan_layers(
     *,
     hidden: bool,
 ) -> list[Split]:
-    """QueryPlan a read through several layers: a split reads some leaves of all layers at once.
+    """Plan a read through several layers: a split reads some leaves of all layers at once.
 
     All layers are read in one snapshot. A feature that is written to on a branch for the first time
     moves to a layer above, so layers that are read one after the other might both contain it, or

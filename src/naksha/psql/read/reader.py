@@ -120,10 +120,10 @@ class PsqlReader(ABC):
 
     @abstractmethod
     def _connection(self) -> AbstractAsyncContextManager[Connection]:
-        """Return a connection to read on."""
+        """Return a connection for reads."""
 
     def _connection_at(self, txn: int | None) -> AbstractAsyncContextManager[Connection]:
-        """Return a connection to read at a version on (None: HEAD), perhaps to a replica."""
+        """Return a connection for a read at a version (None: HEAD), possibly to a replica."""
         return self._connection()
 
     def _turn_to_stream(self, query: Query) -> AbstractAsyncContextManager[object]:
@@ -334,7 +334,7 @@ class PsqlReader(ABC):
     async def _overlay_tables(
         self, read: CollectionRead, overlays: Sequence[int]
     ) -> dict[int, str]:
-        """Return the tables of the collection in overlays, and look up what is not known."""
+        """Return the tables of the collection in overlays; look up unknown ones."""
         collection, facts = read.collection, self._facts
         is_cut = read.query.part is not None and facts.partitions_of(collection) != LEAVES_MAX
         if is_cut or not (self._may_fail or self._is_known(collection)):
