@@ -92,7 +92,7 @@ class Draft:
         """
 
     def leftovers(self, committed: Collection[int] = ()) -> list[ObjectRef]:
-        """Return the written objects that are not needed, once the outcome of the commit is certain."""
+        """Return the written objects that the commit, whose outcome is known, does not need."""
         things = (*self.kept.values(), *self.own)
         written = [*self.superseded, *(thing.ref for thing in things)]
         return [ref for ref in written if ref.id not in self.seen and ref.id not in committed]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from naksha.hub.hub import Hub
 
 group: Final = typer.Typer(name="", no_args_is_help=True)
-MAINTENANCE: Final = path_to("maintenance")
+_MAINTENANCE: Final = path_to("maintenance")
 _POLL_SECONDS: Final = 1.0
 DONE: Final = "done"
 FAILED: Final = "failed"
@@ -121,14 +121,14 @@ def _hub_status(verb: Verb, client: HubClient) -> dict[str, Any]:
         "subscriptions": client.request("GET", path_to("subscriptions")),
     }
     if verb.target.url:
-        found["maintenance"] = client.request("GET", MAINTENANCE)
+        found["maintenance"] = client.request("GET", _MAINTENANCE)
     return found
 
 
 def _requested_round(verb: Verb, client: HubClient, *, is_dry: bool) -> dict[str, Any]:
     """Request a round, and wait for its end."""
     parameters = {"dryRun": "true"} if is_dry else {}
-    found: dict[str, Any] = client.request("POST", MAINTENANCE, parameters=parameters)
+    found: dict[str, Any] = client.request("POST", _MAINTENANCE, parameters=parameters)
     while waiting := [
         name
         for name, state in _subjects(found).items()
@@ -136,7 +136,7 @@ def _requested_round(verb: Verb, client: HubClient, *, is_dry: bool) -> dict[str
     ]:
         verb.progress.phase(f"Maintaining {', '.join(waiting[:3])}")
         time.sleep(_POLL_SECONDS)
-        found = client.request("GET", MAINTENANCE)
+        found = client.request("GET", _MAINTENANCE)
     return found
 
 

@@ -61,7 +61,7 @@ class _RunningRound(NamedTuple):
     since: float
 
 
-def ignore_round(name: str, record: RoundRecord) -> None:
+def _ignore_round(name: str, record: RoundRecord) -> None:
     """Ignore a round that ended."""
 
 
@@ -75,7 +75,7 @@ class MaintenanceService:
         *,
         release: str = "",
         times: LeaseTimes = TIMES,
-        observe: ObserveRound = ignore_round,
+        observe: ObserveRound = _ignore_round,
     ) -> None:
         """`release` is the version of the program: its first round of a storage is dry."""
         self.schedule: Final = schedule or MaintenanceSchedule()
@@ -378,7 +378,7 @@ async def maintaining(
     *,
     release: str = "",
     times: LeaseTimes = TIMES,
-    observe: ObserveRound = ignore_round,
+    observe: ObserveRound = _ignore_round,
 ) -> AsyncIterator[MaintenanceService]:
     """Maintain a hub within the block."""
     service = MaintenanceService(hub, schedule, release=release, times=times, observe=observe)

@@ -235,7 +235,7 @@ class Modification(msgspec.Struct, frozen=True, kw_only=True):
         """Return the modification without locks. A merge keeps the `uuid`s: they name bases."""
         if self.if_exists is IfExists.MERGE:
             return self
-        return msgspec.structs.replace(self, features=tuple(map(without_uuid, self.features)))
+        return msgspec.structs.replace(self, features=tuple(map(_without_uuid, self.features)))
 
 
 class WriteFeatures(Request[Written], frozen=True, kw_only=True, tag="WriteFeatures"):
@@ -293,7 +293,7 @@ class WriteFeatures(Request[Written], frozen=True, kw_only=True, tag="WriteFeatu
         return msgspec.structs.replace(self, uuid_lock=True, modifications=modifications)
 
 
-def without_uuid(feature: Any) -> Any:
+def _without_uuid(feature: Any) -> Any:
     """Return a feature without its `uuid`.
 
     A malformed feature is returned unchanged; later checks report it.

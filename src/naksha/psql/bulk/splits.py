@@ -46,7 +46,7 @@ HEAD_SPLIT_BYTES: Final = 4 * 1024 * 1024
 
 The few kilobytes of a small collection are not worth sixteen statements.
 """
-ONE_LEAF_SPLITS_MAX: Final = 4
+_ONE_LEAF_SPLITS_MAX: Final = 4
 """Most splits of HEAD while it is one table, since each of them reads all of it."""
 
 _TESTS: Final = {
@@ -221,7 +221,7 @@ async def _of_head(
         return _by_leaves(payload, None if payload.partitions > 1 else 0, HEAD_SPLIT_BYTES)
     size = await _size(connection, collection)
     if payload.partitions == 1:
-        size = min(size, ONE_LEAF_SPLITS_MAX * HEAD_SPLIT_BYTES)
+        size = min(size, _ONE_LEAF_SPLITS_MAX * HEAD_SPLIT_BYTES)
     return _by_leaves(payload, size, HEAD_SPLIT_BYTES)
 
 

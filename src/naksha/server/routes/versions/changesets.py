@@ -39,7 +39,7 @@ router = Router(prefix="/hub/spaces/{space_id}", tags=["versions"])
 
 CHANGESET: Final = "application/vnd.here.changeset"
 CHANGESETS: Final = "application/vnd.here.changeset-collection"
-COMPACT: Final = "application/vnd.here.compact-changeset"
+_COMPACT: Final = "application/vnd.here.compact-changeset"
 MISSING: Final = "The requested resource does not exist."
 """Do not change this text: XYZ clients compare it literally."""
 _OLDER: Final = re.compile(r"version(?:<|=lt=)([0-9]{1,18})")
@@ -169,7 +169,7 @@ _COLLECTION: Final = documents.returns(
     CHANGESET,
 )
 _HISTORY: Final = documents.returns(
-    "The changes.", {"oneOf": [documents.CHANGESETS, documents.SQUASHED]}, CHANGESETS, COMPACT
+    "The changes.", {"oneOf": [documents.CHANGESETS, documents.SQUASHED]}, CHANGESETS, _COMPACT
 )
 
 
@@ -279,10 +279,10 @@ async def read_history(
     The `Accept` header selects changesets or a compact changeset, in which every feature occurs
     once.
     """
-    if COMPACT in request.headers.get("Accept", ""):
+    if _COMPACT in request.headers.get("Accept", ""):
         found = await realm.send(space_id, parameters.difference(request), context)
         compact = squashed_bytes(found, "CompactChangeset", parameters.operation)
-        return streaming_response(compact, COMPACT)
+        return streaming_response(compact, _COMPACT)
     page = await realm.send(space_id, parameters.read(request, parameters.ref), context)
     return _collection(page)
 

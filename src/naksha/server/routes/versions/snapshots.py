@@ -17,8 +17,8 @@ from naksha.server.routing.declarations import Router
 from naksha.versioning import Tag, create_tag, delete_tag, tag_of, tags
 
 router = Router(tags=["storages"])
-SNAPSHOTS: Final = "/hub/storages/{storage_id}/snapshots"
-SNAPSHOT: Final = "/hub/storages/{storage_id}/snapshots/{snapshot_id:path}"
+_SNAPSHOTS: Final = "/hub/storages/{storage_id}/snapshots"
+_SNAPSHOT: Final = "/hub/storages/{storage_id}/snapshots/{snapshot_id:path}"
 
 
 class NewSnapshot(BaseModel):
@@ -32,7 +32,7 @@ class NewSnapshot(BaseModel):
 
 
 @router.get(
-    SNAPSHOTS,
+    _SNAPSHOTS,
     responses=returns(list[SnapshotDocument], "The snapshots."),
 )
 async def list_snapshots(storage_id: str, request: ConfigRequestDep) -> Response:
@@ -41,7 +41,7 @@ async def list_snapshots(storage_id: str, request: ConfigRequestDep) -> Response
     return json_response(request.http, [_json(tag) for tag in await tags(storage)])
 
 
-@router.post(SNAPSHOTS, responses=changes(SnapshotDocument, "The snapshot."))
+@router.post(_SNAPSHOTS, responses=changes(SnapshotDocument, "The snapshot."))
 async def create_snapshot(
     storage_id: str, snapshot: NewSnapshot, request: ConfigRequestDep
 ) -> dict[str, Any]:
@@ -56,14 +56,14 @@ async def create_snapshot(
     return _json(await create_tag(storage, snapshot.id, signed, ref))
 
 
-@router.get(SNAPSHOT, responses=returns(SnapshotDocument, "The snapshot."))
+@router.get(_SNAPSHOT, responses=returns(SnapshotDocument, "The snapshot."))
 async def get_snapshot(storage_id: str, snapshot_id: str, request: ConfigRequestDep) -> Response:
     """Return a snapshot; read a space at its `version`."""
     storage = await storage_for(request.realm, storage_id, request.actor, Right.USE_STORAGES)
     return json_response(request.http, _json(await tag_of(storage, snapshot_id)))
 
 
-@router.delete(SNAPSHOT, responses=changes(SnapshotDocument, "The snapshot."))
+@router.delete(_SNAPSHOT, responses=changes(SnapshotDocument, "The snapshot."))
 async def delete_snapshot(
     storage_id: str, snapshot_id: str, request: ConfigRequestDep
 ) -> dict[str, Any]:
