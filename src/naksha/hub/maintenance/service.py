@@ -294,7 +294,9 @@ class MaintenanceService:
             raise
         except Exception as error:  # noqa: BLE001 - recorded and retried, whatever it is
             check_cancelled()
-            _log.exception("Maintenance of %s failed unexpectedly", subject.name)
+            _log.exception(
+                "Maintenance of %s failed unexpectedly and will be retried", subject.name
+            )
             problem = f"Internal error: {type(error).__name__}"
         ended_ms = state.started_ms + int((boot_seconds() - began) * 1_000)
         done = RoundRecord.of(record, state.started_ms, ended_ms, state.holder, problem)

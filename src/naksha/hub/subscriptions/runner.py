@@ -216,9 +216,18 @@ def reason_of(error: Exception, name: str) -> str:
     if isinstance(error, NakshaError):
         # The cause of a handler's failure may be confidential, so it is only logged.
         cause = error.__cause__ if isinstance(error, HandlerFailed) else None
-        _log.warning("Delivery of the subscription %s failed: %s", name, error, exc_info=cause)
+        _log.warning(
+            "Delivery of the subscription %s failed and will be retried: %s",
+            name,
+            error,
+            exc_info=cause,
+        )
         return str(error)
-    _log.error("Delivery of the subscription %s failed unexpectedly", name, exc_info=error)
+    _log.error(
+        "Delivery of the subscription %s failed unexpectedly and will be retried",
+        name,
+        exc_info=error,
+    )
     return "Internal error; the hub's log has the details"
 
 
