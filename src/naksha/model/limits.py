@@ -920,7 +920,7 @@ EXPORT_LOCK_SECONDS_MAX: Final = 5.0
 REJECTS_MAX: Final = 10_000
 """Default number of rejected records after which a load is aborted."""
 
-LOAD_FILES_TOLD_MAX: Final = 100
+LOAD_FILES_REPORTED_MAX: Final = 100
 """Files that the report of a load lists; it counts all."""
 
 LOAD_CHUNK_BYTES: Final = 16 * MIB
@@ -1058,11 +1058,11 @@ MISMATCHES_MAX: Final = 10_000
 VERIFY_RUNS_MAX: Final = 3
 """Attempts of a check that is restarted because history expired while it was read."""
 
-VIOLATIONS_TOLD_MAX: Final = 200
+VIOLATIONS_REPORTED_MAX: Final = 200
 """Violations of invariants that the report of a check lists in full; all of them are counted."""
 
-FILES_TOLD_MAX: Final = 200
+FILES_REPORTED_MAX: Final = 200
 """Files that the report of an export lists; its manifest has all of them."""
 
-CELLS_TOLD_MAX: Final = 2_000
+CELLS_REPORTED_MAX: Final = 2_000
 """Cells that the report of a partitioning lists; its output has all of them."""

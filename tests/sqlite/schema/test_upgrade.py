@@ -30,7 +30,9 @@ from tests.sqlite.schema.upgrade_record import record
 from tests.sqlite.support import ShellError, rows, shell
 
 REWORDED = {
-    r"(History before version \d+) is gone( \(collection '(\w+)')": r"\1 of '\3' has expired\2",
+    r"(History before version (\d+)) is gone( \(collection '(\w+)')": (
+        r"\1 of '\4' has expired; read version \2 or a later one\3"
+    ),
     r"No collection ('\w+') on the branch": r"The collection \1 does not exist on the branch",
 }
 """Messages that the former release worded otherwise, and their present form."""

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from naksha.server.process.settings import ServerSettings
 
 group: Final = typer.Typer(name="", no_args_is_help=True)
-STORAGE_CONNECTIONS: Final = 17
+_STORAGE_CONNECTIONS: Final = 17
 """Connections of an open storage: its pool, and one to publish."""
-CATALOG_CONNECTIONS: Final = 10
+_CATALOG_CONNECTIONS: Final = 10
 _MARKS: Final = {Severity.OK: "ok", Severity.WARNING: "warning", Severity.ERROR: "ERROR"}
 
 
@@ -68,7 +68,7 @@ async def _check_storage(verb: Verb, storage: str, schema: str | None) -> list[D
     findings = check_machine(_directories([storage]))
     verb.progress.phase("Checking the storage")
     options = {} if schema is None else {"schema": schema}
-    return findings + await diagnose(STORAGES, storage, options, _load(STORAGE_CONNECTIONS))
+    return findings + await diagnose(STORAGES, storage, options, _load(_STORAGE_CONNECTIONS))
 
 
 async def _check_hub(verb: Verb) -> list[DiagnosisResult]:
@@ -79,7 +79,7 @@ async def _check_hub(verb: Verb) -> list[DiagnosisResult]:
     verb.progress.phase("Checking the machine")
     findings = check_machine([settings.data_directory, *_directories([catalog])])
     verb.progress.phase("Checking the catalog")
-    found = await diagnose(CATALOGS, catalog, {}, _load(CATALOG_CONNECTIONS * settings.workers))
+    found = await diagnose(CATALOGS, catalog, {}, _load(_CATALOG_CONNECTIONS * settings.workers))
     findings += found
     if any(one.severity is Severity.ERROR for one in found):
         return findings
@@ -104,7 +104,7 @@ async def _check_contents(
             location, options = hub.storages.located(thing)
             places.setdefault((location, options.get("schema")), (f"{realm}/{thing.id}", options))
     databases = [one for one, _ in places if STORAGES.scheme_of(one) != FILE]
-    connections = settings.workers * (CATALOG_CONNECTIONS + STORAGE_CONNECTIONS * len(databases))
+    connections = settings.workers * (_CATALOG_CONNECTIONS + _STORAGE_CONNECTIONS * len(databases))
     load = _load(connections, is_expected=True)
     for (location, _), (name, options) in places.items():
         verb.progress.phase(f"Checking the storage {name}")
@@ -134,7 +134,11 @@ async def _check_realms(hub: Hub) -> list[DiagnosisResult]:
             if realm.status is not RealmStatus.LOADING:
                 fix = f"naksha realm create {realm.id}"
             findings.append(
-                warning(f"realm {realm.id}", f"The realm is {realm.status}, not finished", fix)
+                warning(
+                    f"realm {realm.id}",
+                    f"Creating or importing the realm did not finish: it is {realm.status}",
+                    fix,
+                )
             )
     for lease in await hub.catalog.node.living():
         seconds = (lease.skew_ms or 0) / 1_000

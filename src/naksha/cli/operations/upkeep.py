@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from naksha.hub.hub import Hub
 
 group: Final = typer.Typer(name="", no_args_is_help=True)
-MAINTENANCE: Final = path_to("maintenance")
+_MAINTENANCE: Final = path_to("maintenance")
 _POLL_SECONDS: Final = 1.0
 DONE: Final = "done"
 FAILED: Final = "failed"
@@ -81,13 +81,16 @@ def maintain(
     storage = verb.chosen_storage(storage)
     if verb.target.url and storage is None:
         with verb.connected() as client:
-            found = _asked(verb, client, is_dry=is_dry)
+            found = _requested_round(verb, client, is_dry=is_dry)
         if verb.as_json:
             verb.print_object(found)
         else:
             print_table(_rounds(found), COLUMNS)
         if any(_failures(one) for one in _subjects(found).values()):
-            raise Retryable("Steps of the round failed; the hub repeats them", field=_ROUND)
+            raise Retryable(
+                "Steps of the maintenance round failed; see the notes. The hub retries them",
+                field=_ROUND,
+            )
         return
     if storage is not None:
         check_not_served(storage)
@@ -101,7 +104,8 @@ def maintain(
     verb.print_table(done, "subject", "outcome", "note")
     if any(outcome == FAILED for _, outcome, _ in done):
         raise Retryable(
-            "Parts of the round failed; repeat it when the reasons are repaired", field=_ROUND
+            "Parts of the maintenance round failed; correct the causes in the notes and repeat it",
+            field=_ROUND,
         )
 
 
@@ -117,14 +121,14 @@ def _hub_status(verb: Verb, client: HubClient) -> dict[str, Any]:
         "subscriptions": client.request("GET", path_to("subscriptions")),
     }
     if verb.target.url:
-        found["maintenance"] = client.request("GET", MAINTENANCE)
+        found["maintenance"] = client.request("GET", _MAINTENANCE)
     return found
 
 
-def _asked(verb: Verb, client: HubClient, *, is_dry: bool) -> dict[str, Any]:
+def _requested_round(verb: Verb, client: HubClient, *, is_dry: bool) -> dict[str, Any]:
     """Request a round, and wait for its end."""
     parameters = {"dryRun": "true"} if is_dry else {}
-    found: dict[str, Any] = client.request("POST", MAINTENANCE, parameters=parameters)
+    found: dict[str, Any] = client.request("POST", _MAINTENANCE, parameters=parameters)
     while waiting := [
         name
         for name, state in _subjects(found).items()
@@ -132,7 +136,7 @@ def _asked(verb: Verb, client: HubClient, *, is_dry: bool) -> dict[str, Any]:
     ]:
         verb.progress.phase(f"Maintaining {', '.join(waiting[:3])}")
         time.sleep(_POLL_SECONDS)
-        found = client.request("GET", MAINTENANCE)
+        found = client.request("GET", _MAINTENANCE)
     return found
 
 

@@ -34,7 +34,7 @@ CLOSE_S: Final = 10.0
 """Time that a server has to end a cancelled statement."""
 LANES: Final = 4
 """Connections that copy and index side by side, besides the coordinator's."""
-MESSAGE_ID: Final = "bulk-load"
+_MESSAGE_ID: Final = "bulk-load"
 SETTINGS: Final = {
     # Durability comes from the coordinator's commit, which flushes everything written before it.
     "synchronous_commit": "off",
@@ -65,7 +65,7 @@ class Lanes:
     async def open(cls, server: DatabaseServer, count: int) -> Self:
         lanes = cls()
         try:
-            await gather_all(lanes._add(server) for _ in range(count))
+            await _gather_all(lanes._add(server) for _ in range(count))
         except BaseException:
             await lanes.close()
             raise
@@ -111,7 +111,7 @@ class Lanes:
                     results[leaf] = await work(self._connections[number], leaf)
 
         with translated():
-            await gather_all(lane(number) for number in range(len(self._connections)))
+            await _gather_all(lane(number) for number in range(len(self._connections)))
         return results
 
     async def call(self, query: str, *values: Any) -> None:
@@ -139,7 +139,7 @@ class Lanes:
                         )
 
         with translated():
-            await gather_all(lane(number) for number in range(len(self._connections)))
+            await _gather_all(lane(number) for number in range(len(self._connections)))
 
 
 class PsqlBulkWriter:
@@ -324,7 +324,7 @@ class PsqlBulkWriter:
             )
             if self._request.message is not None:
                 await self._control.fetchval(
-                    queries()["tx_message"], MESSAGE_ID, self._request.message, None, None
+                    queries()["tx_message"], _MESSAGE_ID, self._request.message, None, None
                 )
             assert self._transaction is not None
             await self._transaction.commit()
@@ -375,7 +375,7 @@ class PsqlBulkWriter:
         self._control.terminate()
 
 
-async def gather_all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def _gather_all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Run coroutines side by side; if one fails, cancel the others and wait for them."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:

@@ -30,7 +30,7 @@ from naksha.spi.staging import StagedPart, checked, not_staged
 
 CHUNK_BYTES: Final = 16 * limits.MIB
 """Bytes of large features that are checked and copied together."""
-RENEW_MS: Final = limits.STAGING_LEASE_SECONDS * 1000 // 4
+_RENEW_MS: Final = limits.STAGING_LEASE_SECONDS * 1000 // 4
 """Interval at which a long attempt renews the lease of its job."""
 COLUMNS: Final = ["leaf", "given", "lock", "id", "geo", "head", "tail"]
 
@@ -185,7 +185,7 @@ class PsqlStagingAttempt:
 
     async def _renew(self) -> None:
         now_ms = self._attempt.passed_ms()
-        if now_ms < self._renewed_ms + RENEW_MS:
+        if now_ms < self._renewed_ms + _RENEW_MS:
             return
         await self._copied()
         with translated():

@@ -30,7 +30,7 @@ from naksha.spi.storage import Feature
 CHUNK_FEATURES: Final = 10_000
 """Features checked and copied together: some hundred rows per table, some MiB in memory."""
 LEAF_COUNT: Final = 16
-POSITIONS_MAX: Final = 1 << 20
+_POSITIONS_MAX: Final = 1 << 20
 """More than the features of a chunk; numbers the rows inside of it."""
 
 _START: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
@@ -90,7 +90,7 @@ def leaves_of(ids: Iterable[str]) -> list[int]:
 def staged_data(pieces: Sequence[Piece], leaves: Sequence[int], chunk: int) -> Data:
     """Encode rows (n, wkb, head, tail) of the staging tables."""
     parts: list[list[bytes]] = [[] for _ in range(LEAF_COUNT)]
-    first = chunk * POSITIONS_MAX
+    first = chunk * _POSITIONS_MAX
     for n, (leaf, (wkb, head, tail)) in enumerate(zip(leaves, pieces, strict=True), first):
         start = _row(4, 8, n, _NULL if wkb is None else len(wkb))
         parts[leaf] += (start, wkb or b"", _length(len(head)), head, _length(len(tail)), tail)

@@ -69,7 +69,7 @@ async def preview(connection: Connection, now_ms: int | None, record: StorageRou
 
 
 async def vitals(connection: Connection) -> StorageVitals:
-    """Measure what shows whether the storage needs attention."""
+    """Measure the figures that show whether the storage needs attention."""
     row = await connection.fetchrow(queries()["maintain_vitals"])
     assert row is not None
     return StorageVitals(
@@ -128,7 +128,7 @@ class MaintenanceRound:
         self._record.vitals = await vitals(self._run)
 
     async def _collections(self) -> list[Any]:
-        """Return what may have something to do, beginning with what had no time before."""
+        """Return the collections to maintain, first those for which the last round had no time."""
         found = await self._run.fetch(queries()["maintain_collections"], self._now_ms)
         return sorted(found, key=self._is_not_late)
 

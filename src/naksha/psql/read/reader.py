@@ -54,11 +54,11 @@ from naksha.spi.storage import StatePage, StoredObject
 from naksha.spi.support import chunks
 from naksha.spi.support.write_input import check_stored_object
 
-PREFETCH: Final = 500
+_PREFETCH: Final = 500
 """Rows fetched ahead while states are streamed."""
-LEAVES_MAX: Final = 16
+_LEAVES_MAX: Final = 16
 """Leaves of a grown collection, which never shrinks."""
-STATISTICS_COLUMNS: Final = ("kind", "key", "count", "bytes", "west", "south", "east", "north")
+_STATISTICS_COLUMNS: Final = ("kind", "key", "count", "bytes", "west", "south", "east", "north")
 _CHANGING: Final = "The tables of collection {!r} were changed during the read; retry later"
 
 Columns: TypeAlias = Sequence[str]
@@ -120,10 +120,10 @@ class PsqlReader(ABC):
 
     @abstractmethod
     def _connection(self) -> AbstractAsyncContextManager[Connection]:
-        """Return a connection to read on."""
+        """Return a connection for reads."""
 
     def _connection_at(self, txn: int | None) -> AbstractAsyncContextManager[Connection]:
-        """Return a connection to read at a version on (None: HEAD), perhaps to a replica."""
+        """Return a connection for a read at a version (None: HEAD), possibly to a replica."""
         return self._connection()
 
     def _turn_to_stream(self, query: Query) -> AbstractAsyncContextManager[object]:
@@ -224,12 +224,12 @@ class PsqlReader(ABC):
     ) -> AsyncIterator[State]:
         left = limits.INT8_MAX if query.limit is None else query.limit
         read = self._paged(collection, query, at)
-        async with self._opened(read, min(PREFETCH, left)) as (found, rows):
+        async with self._opened(read, min(_PREFETCH, left)) as (found, rows):
             while found:
                 for state in _states(found):
                     yield state
                 left -= len(found)
-                found = await rows.fetch(min(PREFETCH, left)) if left else []
+                found = await rows.fetch(min(_PREFETCH, left)) if left else []
 
     def _paged(self, collection: str, query: Query, at: VersionSelector) -> CollectionRead:
         cursor = decode_cursor(query.cursor)
@@ -334,9 +334,9 @@ class PsqlReader(ABC):
     async def _overlay_tables(
         self, read: CollectionRead, overlays: Sequence[int]
     ) -> dict[int, str]:
-        """Return the tables of the collection in overlays, and look up what is not known."""
+        """Return the tables of the collection in overlays; look up unknown ones."""
         collection, facts = read.collection, self._facts
-        is_cut = read.query.part is not None and facts.partitions_of(collection) != LEAVES_MAX
+        is_cut = read.query.part is not None and facts.partitions_of(collection) != _LEAVES_MAX
         if is_cut or not (self._may_fail or self._is_known(collection)):
             await self.collection(collection)
         tables = facts.overlay_tables(collection, overlays)
@@ -451,7 +451,7 @@ class PsqlReader(ABC):
             collection,
             Query(),
             at,
-            STATISTICS_COLUMNS,
+            _STATISTICS_COLUMNS,
             lambda sources: statistics_statement(sources, part),
         )
         if fast:
