@@ -288,10 +288,10 @@ RETURN (SELECT coalesce(max(t.txn), 0) FROM naksha_tx t
          WHERE t.id = collection_id AND t.action = 'MODIFY_FEATURES' AND t.overlay = 0
            AND t.txn > since);
 
--- The last transaction after `since` that wrote features of a collection, or purged some; 0 if there
--- is none. Only the days in which later numbers were drawn are read, so that no plan contains the
--- whole log, whose partitions and indices would all be locked: mostly none, because the own number
--- is the last.
+-- The last transaction after `since` that wrote features of a collection, or purged some; 0 if none
+-- did. Only the days in which later numbers were drawn are read, so that no plan contains the whole
+-- log, whose partitions and indices would all be locked: mostly none, because the own number is the
+-- last.
 CREATE OR REPLACE FUNCTION naksha_logged_after(c naksha_collection, since int8, purges bool)
 RETURNS int8
 LANGUAGE plpgsql SET search_path FROM CURRENT SET enable_seqscan = off

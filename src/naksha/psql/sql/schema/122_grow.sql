@@ -153,8 +153,9 @@ BEGIN
 END $$;
 
 -- The swap. Readers wait for it; if a reader holds its lock for longer than the timeout, the swap
--- fails, and the caller retries. The timeout is less than deadlock_timeout (1 s). The new leaves are
--- in the publications of the old one; a replica stops until it has them (docs/replication.md).
+-- fails, and the caller retries. The timeout is less than deadlock_timeout (1 s). The new leaves
+-- join the publications of the old one; a replica stops until it has them (docs/replication.md). A
+-- publication of some rows or columns depends on the old leaf, and so blocks growth.
 CREATE OR REPLACE FUNCTION naksha_grow_swap(collection_id text, job int) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning'
 SET lock_timeout = '500ms' AS $$
