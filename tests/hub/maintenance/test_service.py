@@ -13,7 +13,7 @@ import pytest
 from naksha.catalog.realms import RealmStatus
 from naksha.hub.config.objects import StorageObject
 from naksha.hub.config.realm_setup import DefaultStorage
-from naksha.hub.hub import Hub, RealmHub
+from naksha.hub.hub import Hub
 from naksha.hub.maintenance.partitionings import PartitioningWatch
 from naksha.hub.maintenance.requests import catalog_view, storages_view
 from naksha.hub.maintenance.rounds import storage_round
@@ -190,10 +190,10 @@ async def test_a_round_ends_although_its_realm_is_deactivated(
 ) -> None:
     started, goes_on = asyncio.Event(), asyncio.Event()
 
-    async def slow(hub: Hub, realm: RealmHub, id: str, record: StorageRound) -> None:
+    async def slow(hub: Hub, realm: str, thing: StorageObject, record: StorageRound) -> None:
         started.set()
         await goes_on.wait()
-        await storage_round(hub, realm, id, record)
+        await storage_round(hub, realm, thing, record)
 
     await hub.storage()
     await hub.settled()
@@ -223,7 +223,7 @@ async def test_a_slot_that_becomes_free_is_used_at_once(
             file = {"location": f"file:{tmp_path}/{name}.naksha"}
             await realm.registry.create(StorageObject(id=name, properties=file), ACTOR)
 
-        async def slow(hub: Hub, realm: RealmHub, id: str, record: StorageRound) -> None:
+        async def slow(hub: Hub, realm: str, thing: StorageObject, record: StorageRound) -> None:
             await asyncio.sleep(0.2)
 
         monkeypatch.setattr("naksha.hub.maintenance.service.storage_round", slow)
