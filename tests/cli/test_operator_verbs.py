@@ -205,6 +205,23 @@ def test_a_verb_that_takes_long_shows_progress(
     assert "naksha backup (0 s)" in shown.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("space", "show"),
+        ("space", "show", "roads", "--nonsense"),
+        ("maintain", "more"),
+        ("nonsense",),
+        ("job", "load"),
+        ("token", "app", "--key", "x", "--hours", "many"),
+    ],
+)
+def test_a_wrong_call_is_an_error_in_json(arguments: tuple[str, ...]) -> None:
+    ended = invoke(*arguments, "--json")
+    assert (ended.exit_code, ended.stdout) == (2, "")
+    assert json.loads(ended.stderr)["error"]["code"] == "invalid_argument"
+
+
 def test_a_hub_that_does_not_exist_is_not_created(local: Run, tmp_path: Path) -> None:
     assert local("space", "list", code=4)["code"] == "not_found"
     assert local("realm", "list", code=4)["code"] == "not_found"
