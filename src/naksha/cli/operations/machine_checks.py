@@ -26,9 +26,9 @@ _JAVA_SECONDS_MAX: Final = 20
 _VERSION: Final = re.compile(r'version "(\d+)')
 
 
-def check_machine(directories: Iterable[Path]) -> list[DiagnosisResult]:
-    """Check the machine, and the disks of the given directories."""
-    return [check_java(), check_open_files(), check_memory(), *check_disks(directories)]
+def check_machine() -> list[DiagnosisResult]:
+    """Check the machine without its disks."""
+    return [check_java(), check_open_files(), check_memory()]
 
 
 def check_java() -> DiagnosisResult:
@@ -94,7 +94,7 @@ def check_disks(directories: Iterable[Path]) -> list[DiagnosisResult]:
     found, seen = [], set()
     for directory in directories:
         place = next(path for path in (directory, *directory.parents) if path.exists())
-        device = place.stat().st_dev
+        device = device_of(place)
         if device in seen:
             continue
         seen.add(device)
@@ -107,6 +107,11 @@ def check_disks(directories: Iterable[Path]) -> list[DiagnosisResult]:
         else:
             found.append(ok("disk", text))
     return found
+
+
+def device_of(path: Path) -> int:
+    """Return the number of the disk of an existing file."""
+    return path.stat().st_dev
 
 
 def _available_memory() -> int | None:
