@@ -230,6 +230,42 @@ async def test_a_slot_that_becomes_free_is_used_at_once(
         await run_round(hub, *names)
 
 
+async def test_slow_storages_do_not_delay_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A round that exceeds its budget goes on, but does not occupy a slot."""
+    location = f"file:{tmp_path}/{{realm}}.naksha"
+    schedule = MaintenanceSchedule(budget_seconds=0.5)
+    async with aging_hub(
+        location, catalog_in(tmp_path), monkeypatch, release="", schedule=schedule
+    ) as hub:
+        await hub.storage()
+        await hub.settled()
+        realm = await hub.hub.realm("default")
+        names = [f"s{n}" for n in range(2 * limits.MAINTENANCE_PARALLEL_MAX)]
+        for name in names:
+            file = {"location": f"file:{tmp_path}/{name}.naksha"}
+            await realm.registry.create(StorageObject(id=name, properties=file), ACTOR)
+        started: list[str] = []
+
+        async def stuck(hub: Hub, realm: str, thing: StorageObject, record: StorageRound) -> None:
+            if thing.id in names:
+                started.append(thing.id)
+                await asyncio.Event().wait()
+            await storage_round(hub, realm, thing, record)
+
+        monkeypatch.setattr("naksha.hub.maintenance.service.storage_round", stuck)
+        view = storages_view(realm, names)
+        await view.request(is_dry=False)
+        hub.service.wake()
+
+        async def are_stuck() -> bool:
+            return len(started) >= limits.MAINTENANCE_PARALLEL_MAX
+
+        await until(are_stuck)
+        await run_round(hub)
+
+
 async def test_heavy_work_starts_with_its_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
