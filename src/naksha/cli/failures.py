@@ -57,7 +57,7 @@ def readable_errors(*, as_json: bool = False, ends_soon: bool = True) -> Iterato
 
 
 def _ended(error: NakshaError, as_json: bool) -> typer.Exit:
-    _print_error(error, as_json)
+    print_error(error, as_json=as_json)
     return typer.Exit(status_codes_of(error).exit_code)
 
 
@@ -90,7 +90,8 @@ def _hint_for(error: NakshaError) -> str | None:
     return _WAYS_OUT.get(error.code)
 
 
-def _print_error(error: NakshaError, as_json: bool) -> None:
+def print_error(error: NakshaError, *, as_json: bool) -> None:
+    """Print an error with a hint, or as JSON."""
     hint = _hint_for(error)
     sentence = " ".join(str(error).split())
     if as_json:

@@ -113,6 +113,21 @@ def fork(
             typer.echo("\n".join(lines_of(forked)))
 
 
+@storages.command("keep-log")
+def keep_log(
+    location: Location,
+    days: Annotated[int, typer.Argument(help="Days; the default of a storage is 36500.")],
+    schema: Schema = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set how long a storage keeps its log and its versions; maintenance expires older ones."""
+    with running("naksha storage keep-log", as_json=as_json):
+        check_not_served(location)
+        asyncio.run(_keep_log(location, schema, days))
+        if as_json:
+            print_json({"days": days})
+
+
 @storages.command("view")
 def view(location: Location, collection: str, as_json: AsJson = False) -> None:
     """Add a view named like a collection to a file, to edit the collection with sqlite3."""
@@ -185,6 +200,11 @@ def add_view(location: str, collection: str) -> None:
             await storage.add_view(collection)
 
     asyncio.run(add())
+
+
+async def _keep_log(location: str, schema: str | None, days: int) -> None:
+    async with open_storage(location, must_exist=True, **_options(schema)) as storage:
+        await storage.keep_log(days)
 
 
 def lines_of(storage: dict[str, Any]) -> list[str]:

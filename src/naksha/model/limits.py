@@ -53,10 +53,6 @@ GENERATED_ID_LENGTH: Final = 16
 
 # ---- Names ---------------------------------------------------------------------------------------
 
-COLLECTION_ID_LENGTH_MAX: Final = 32
-"""PostgreSQL truncates identifiers at 63 bytes; the rest is for `_hst_2023_01_30`, leaf and
-index."""
-
 SCHEMA_BYTES_MAX: Final = 63
 """Schema name in PostgreSQL, which silently truncates a longer one."""
 
@@ -568,9 +564,6 @@ READ_CHUNK_FEATURES: Final = 2_000
 
 DELETED_IDS_MAX: Final = 100_000
 """Ids that the response to a deletion by query lists; the others are only counted."""
-
-REALM_CONFIG_OBJECTS_MAX: Final = 100_000
-"""Storages, connectors, spaces and roles per realm."""
 
 CONFIG_OBJECT_BYTES_MAX: Final = 256 * KIB
 """A storage, connector, space or role; it fits into one row of any catalog."""

@@ -302,9 +302,6 @@ class PsqlStorage(BulkStorage, StagedWrites):
     def _now_ms(self) -> int | None:
         return None if self._clock is None else self._clock.now_ms()
 
-    def _written(self) -> None:
-        self._sequencer.poke()
-
     def _primary(self, _: int) -> AbstractAsyncContextManager[Connection]:
         """Return a connection to the primary, which knows every version."""
         return self._connection()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 import msgspec
 import pyarrow as pa
 
-from naksha.model.collection import CollectionInfo
 from naksha.model.errors import NotSupported
 from naksha.model.query import Query
 from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
@@ -138,18 +137,3 @@ class BranchView(ABC):
     ) -> AsyncIterator[pa.RecordBatch]:
         """Read on main: the split itself contains the layers."""
         return self._main.read(split, columns)
-
-    async def bulk_writer(
-        self,
-        info: CollectionInfo,
-        app_id: str,
-        author: str | None = None,
-        *,
-        exclusive: bool = False,
-        message: str | None = None,
-    ) -> NoReturn:
-        raise NotSupported(
-            f"Collection {info.id!r} cannot be loaded in bulk on a branch; load it on main",
-            field="layers",
-            collection_id=info.id,
-        )

@@ -203,11 +203,6 @@ async def test_loads_keep_the_tables_that_are_published(
         await made.plain.execute("SELECT naksha_publish_tables('naksha')")
         published = "SELECT count(*) FROM pg_publication_tables WHERE tablename ~ '^roads_p.$'"
         assert await made.plain.fetchval(published) == partitions
-        for exclusive in (False, True):
-            with pytest.raises(NotSupported, match="published for logical replication"):
-                await made.storage.bulk_writer(
-                    CollectionInfo(id="roads"), "app", exclusive=exclusive
-                )
         await made.plain.execute("BEGIN")
         await made.plain.execute("SELECT naksha_tx_start('app')")
         await made.plain.execute("CREATE TABLE load_3 (LIKE roads)")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from naksha.cli.operations.backups import Schema, StorageOption
-from naksha.cli.operations.machine_checks import check_machine
+from naksha.cli.operations.machine_checks import check_disks, check_machine
 from naksha.cli.verbs import Verb, catalog_verb
 from naksha.model import limits
 from naksha.model.errors import NakshaError, StorageCorrupt
@@ -65,7 +65,7 @@ def doctor(verb: Verb, storage: StorageOption = None, schema: Schema = None) -> 
 
 async def _check_storage(verb: Verb, storage: str, schema: str | None) -> list[DiagnosisResult]:
     verb.progress.phase("Checking the machine")
-    findings = check_machine(_directories([storage]))
+    findings = [*check_machine(), *check_disks(_directories([storage]))]
     verb.progress.phase("Checking the storage")
     options = {} if schema is None else {"schema": schema}
     return findings + await diagnose(STORAGES, storage, options, _load(_STORAGE_CONNECTIONS))
@@ -77,23 +77,26 @@ async def _check_hub(verb: Verb) -> list[DiagnosisResult]:
     settings = settings_of(verb.arguments, verb.target.program)
     catalog = settings.catalog_location
     verb.progress.phase("Checking the machine")
-    findings = check_machine([settings.data_directory, *_directories([catalog])])
+    findings = check_machine()
     verb.progress.phase("Checking the catalog")
     found = await diagnose(CATALOGS, catalog, {}, _load(_CATALOG_CONNECTIONS * settings.workers))
     findings += found
-    if any(one.severity is Severity.ERROR for one in found):
-        return findings
-    try:
-        await _check_contents(verb, settings, findings)
-    except NakshaError as error:
-        findings.append(failed("catalog", error))
-    return findings
+    locations = [catalog]
+    if not any(one.severity is Severity.ERROR for one in found):
+        try:
+            await _check_contents(verb, settings, findings, locations)
+        except NakshaError as error:
+            findings.append(failed("catalog", error))
+    return findings + check_disks([settings.data_directory, *_directories(locations)])
 
 
 async def _check_contents(
-    verb: Verb, settings: ServerSettings, findings: list[DiagnosisResult]
+    verb: Verb,
+    settings: ServerSettings,
+    findings: list[DiagnosisResult],
+    locations: list[str],
 ) -> None:
-    """Check the realms in a catalog, and their storages; add what is found."""
+    """Check the realms in a catalog, and their storages; add what is found, and where they are."""
     from naksha.cli.local_hub import reading_hub
 
     async with reading_hub(settings) as hub:
@@ -103,6 +106,7 @@ async def _check_contents(
         for realm, thing in things:
             location, options = hub.storages.located(thing)
             places.setdefault((location, options.get("schema")), (f"{realm}/{thing.id}", options))
+    locations += [location for location, _ in places]
     databases = [one for one, _ in places if STORAGES.scheme_of(one) != FILE]
     connections = settings.workers * (_CATALOG_CONNECTIONS + _STORAGE_CONNECTIONS * len(databases))
     load = _load(connections, is_expected=True)

@@ -26,9 +26,9 @@ _JAVA_SECONDS_MAX: Final = 20
 _VERSION: Final = re.compile(r'version "(\d+)')
 
 
-def check_machine(directories: Iterable[Path]) -> list[DiagnosisResult]:
-    """Check the machine, and the disks of the given directories."""
-    return [_check_java(), _check_open_files(), _check_memory(), *_check_disks(directories)]
+def check_machine() -> list[DiagnosisResult]:
+    """Check the machine without its disks."""
+    return [_check_java(), _check_open_files(), _check_memory()]
 
 
 def _check_java() -> DiagnosisResult:
@@ -86,7 +86,7 @@ def _check_memory() -> DiagnosisResult:
     )
 
 
-def _check_disks(directories: Iterable[Path]) -> list[DiagnosisResult]:
+def check_disks(directories: Iterable[Path]) -> list[DiagnosisResult]:
     """Check the free space of the disks of directories; one that is missing counts as its parent.
 
     A disk is checked once.
@@ -94,7 +94,7 @@ def _check_disks(directories: Iterable[Path]) -> list[DiagnosisResult]:
     found, seen = [], set()
     for directory in directories:
         place = next(path for path in (directory, *directory.parents) if path.exists())
-        device = place.stat().st_dev
+        device = device_of(place)
         if device in seen:
             continue
         seen.add(device)
@@ -107,6 +107,11 @@ def _check_disks(directories: Iterable[Path]) -> list[DiagnosisResult]:
         else:
             found.append(ok("disk", text))
     return found
+
+
+def device_of(path: Path) -> int:
+    """Return the number of the disk of an existing file."""
+    return path.stat().st_dev
 
 
 def _available_memory() -> int | None:

@@ -187,7 +187,8 @@ class MaintenanceService:
         self, realm: RealmHub, table: MaintenanceTable, id: str, known: Mapping[int, Kept]
     ) -> None:
         async def run(record: StorageRound) -> None:
-            await storage_round(self._hub, realm, id, record)
+            thing = await realm.registry.get(StorageObject, id)
+            await storage_round(self._hub, realm.realm_id, thing, record)
 
         subject = RoundSubject(
             f"{realm.realm_id}/{id}",

@@ -16,7 +16,7 @@ import msgspec
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Conflict, Retryable
-from naksha.psql.bulk.bulk_writer import LANES, Lanes
+from naksha.psql.bulk.lanes import LANES, Lanes
 from naksha.psql.bulk.splits import LEAVES
 from naksha.psql.connection.driver import Direct
 from naksha.psql.connection.servers import DatabaseServer

@@ -20,7 +20,7 @@ from naksha.model.features import PreparedFeatures
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.write_checks import lock_of
 from naksha.psql.bulk import staged_rows
-from naksha.psql.bulk.bulk_writer import CLOSE_S, SETTINGS
+from naksha.psql.bulk.lanes import CLOSE_S, SETTINGS
 from naksha.psql.connection.driver import Direct
 from naksha.psql.connection.errors import DRIVER_ERRORS, translated
 from naksha.psql.connection.servers import DatabaseServer

@@ -54,11 +54,6 @@ from naksha.testing.storage.bulk.suite_bulk import (  # noqa: E402
     TestSplitsOfMain,
     filled,
 )
-from naksha.testing.storage.bulk.suite_loads import (  # noqa: E402
-    TestBulkWriter,
-    TestExclusiveWriter,
-    TestStagedWriter,
-)
 from naksha.testing.storage.bulk.suite_partitioning import (  # noqa: E402
     TestKeptPartitioning,
     TestPartitioning,
@@ -191,7 +186,6 @@ from naksha.testing.storage.write.suite_gates import (  # noqa: E402
 from naksha.testing.storage.write.suite_geometry import (  # noqa: E402
     TestGeometry,
     TestMark,
-    TestMarkInBulk,
     TestRoundTrip,
     round_trips,
 )
@@ -246,7 +240,6 @@ __all__ = [
     "TestBranchesOfBranches",
     "TestBranchesOfSomeCollections",
     "TestBranchingOff",
-    "TestBulkWriter",
     "TestChangingCollections",
     "TestChunks",
     "TestChunksOfDroppedCollections",
@@ -263,7 +256,6 @@ __all__ = [
     "TestDelete",
     "TestDroppingCollections",
     "TestEqualContent",
-    "TestExclusiveWriter",
     "TestExpiry",
     "TestFastStatistics",
     "TestFeaturesParsedFromJson",
@@ -289,7 +281,6 @@ __all__ = [
     "TestLogOfCollections",
     "TestLogRetention",
     "TestMark",
-    "TestMarkInBulk",
     "TestMatchingStates",
     "TestMaxAge",
     "TestMerge",
@@ -324,7 +315,6 @@ __all__ = [
     "TestSplitsOfABranch",
     "TestSplitsOfMain",
     "TestStagedWrite",
-    "TestStagedWriter",
     "TestStagingAttempts",
     "TestStagingLeases",
     "TestStagingModes",

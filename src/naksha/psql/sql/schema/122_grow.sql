@@ -223,7 +223,7 @@ BEGIN
     END IF;
     job := naksha_stage_open();
     PERFORM naksha_grow_fill(c.id, job);
-    PERFORM naksha_stage_index(job, to_hex(n), c.points_only) FROM generate_series(0, 15) n;
+    PERFORM naksha_staged_index(job, to_hex(n), c.points_only) FROM generate_series(0, 15) n;
     EXECUTE format('SELECT EXISTS (SELECT FROM %I)', c.id) INTO is_used;
     deadline := clock_timestamp() + interval '5 seconds';
     WHILE is_used LOOP

@@ -240,8 +240,6 @@ class TestCollectionsOnABranch:
         for work in works:
             with pytest.raises(NotSupported):
                 await view.run(work, APP)
-        with pytest.raises(NotSupported):
-            await view.bulk_writer(info, APP)
         await storage.collection(handle.name)
 
 
