@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from naksha.model.collection import CollectionChange, CollectionInfo
-from naksha.model.errors import NotSupported, Unavailable
+from naksha.model.errors import Unavailable
 from naksha.model.query import Query, States
 from naksha.model.version import AtSeq
 from naksha.psql import PsqlStorage
