@@ -20,6 +20,7 @@ from naksha.model.errors import InvalidArgument, NotSupported, Unavailable
 from naksha.model.query import Bbox, Query, States
 from naksha.model.transaction import MAIN
 from naksha.model.version import AtSeq
+from naksha.spi.storage import BranchLayer
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.schema.file import APPLICATION_ID, SCHEMA_VERSION
 from naksha.sqlite.sql import schema_files
@@ -39,6 +40,10 @@ REWORDED = {
 DUMP = Path(__file__).parent / "data" / "schema_1.dump"
 """A storage of schema 1, as the program sqlite3 dumps it: the collection `roads` with three
 features, of which one was updated and one deleted, and a pin."""
+DUMP_8 = DUMP.parent / "schema_8.dump.gz"
+"""A storage of schema 8: six roads at (0, 0) to (5, 5), created in version 2. Version 3 moves `a`
+and changes a property of `b`, version 4 deletes `c`, version 5 moves `d` on a branch, and version 6
+creates `nowhere`, which has no geometry."""
 BRANCHES = {
     "one": [(1, None), (0, 2026053000000000002)],
     "two": [(2, None), (1, 2026053000000000007), (0, 2026053000000000002)],
@@ -50,6 +55,13 @@ BRANCHES = {
 def old(path: Path) -> Path:
     """A file of schema 1."""
     make(path, DUMP.read_text(), 1)
+    return path
+
+
+@pytest.fixture
+def old_8(path: Path) -> Path:
+    """A file of schema 8."""
+    make(path, gzip.decompress(DUMP_8.read_bytes()).decode(), 8)
     return path
 
 
@@ -138,13 +150,18 @@ async def test_progress_is_logged_collection_by_collection(
     assert int(found[3]) >= states > 0  # with the rows of trees and tags
 
 
-async def test_old_and_new_files_have_the_same_schema(old: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 8])
+async def test_old_and_new_files_have_the_same_schema(
+    path: Path, tmp_path: Path, version: int
+) -> None:
+    dump = DUMP.read_bytes() if version == 1 else gzip.decompress(DUMP_8.read_bytes())
+    make(path, dump.decode(), version)
     fresh = tmp_path / "fresh.naksha"
-    for path in (old, fresh):
-        await (await SqliteStorage.open(path)).close()
+    for each in (path, fresh):
+        await (await SqliteStorage.open(each)).close()
     new = schema_of(fresh)
     assert new
-    assert [entry for entry in schema_of(old) if entry in new] == new
+    assert [entry for entry in schema_of(path) if entry in new] == new
 
 
 async def test_a_file_of_schema_6_reads_as_it_did(path: Path) -> None:
@@ -174,6 +191,44 @@ async def test_a_file_of_schema_6_reads_as_it_did(path: Path) -> None:
     views = {name for (name,) in rows(path, "SELECT name FROM sqlite_master WHERE type = 'view'")}
     assert {"roads", "places", "old:name-1", "bin", "reborn", "feature"} <= views
     shell(path, "DELETE FROM roads WHERE id = 'k7'", "DELETE FROM feature WHERE id = 'f'")
+
+
+async def test_the_boxes_of_a_file_of_schema_8_get_their_times(old_8: Path) -> None:
+    storage = await SqliteStorage.open(old_8, "town")
+    try:
+        roads = Handle(storage, "roads")
+        south = Query(spatial=Bbox(0, 0, 3, 3))
+        found = [ids_of(await roads.states(south, AtSeq(n))) for n in range(2, 7)]
+        assert found == [["a", "b", "c", "d"]] * 2 + [["a", "b", "d"]] * 3
+        corner = Query(spatial=Bbox(0, 0, 0.1, 0.1))
+        assert [ids_of(await roads.states(corner, AtSeq(n))) for n in (2, 3)] == [["a"], []]
+        layers = [BranchLayer(1, None), BranchLayer(MAIN, (await storage.resolve(AtSeq(4))).txn)]
+        there = Handle(storage.on_branch(layers), "roads")
+        assert ids_of(await there.states(south)) == ["a", "b"]
+        assert await storage.mismatches("roads", 10) == []
+    finally:
+        await storage.close()
+    times = "SELECT s.id, b.since FROM naksha_box b JOIN naksha_head s ON s.n = b.n ORDER BY b.n"
+    assert dict(rows(old_8, times)) == {"a": 3, "b": 3, "d": 5, "e": 2, "f": 2}
+    assert rows(old_8, "SELECT count(*) FROM naksha_box") == [(6,)]
+    assert rows(old_8, "PRAGMA integrity_check") == [("ok",)]
+
+
+async def test_a_file_with_shared_tables_needs_little_room(
+    old_8: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = old_8.stat().st_size
+    free = size - 1
+
+    def usage(_: object) -> Any:
+        return SimpleNamespace(free=free)
+
+    monkeypatch.setattr(shutil, "disk_usage", usage)
+    with pytest.raises(Unavailable, match=f"needs {size} bytes"):
+        await SqliteStorage.open(old_8)
+    free = size
+    await (await SqliteStorage.open(old_8)).close()
+    assert rows(old_8, "PRAGMA user_version") == [(SCHEMA_VERSION,)]
 
 
 async def test_an_upgrade_without_room_is_refused(
