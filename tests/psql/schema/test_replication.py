@@ -115,7 +115,7 @@ async def no_identity(plain: Direct) -> list[str]:
 async def test_a_replica_answers_the_same_reads(
     source: Aging, clusters: list[PostgresCluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(apply_staged, "FILL_FEATURES_MIN", 1)
+    monkeypatch.setattr(apply_staged, "_FILL_FEATURES_MIN", 1)
     page = Page(clusters)
     await source.write_days(TODAY - timedelta(days=2), 2)
     page.copy_schema()
@@ -197,7 +197,7 @@ async def test_loads_keep_the_tables_that_are_published(
     database: str, monkeypatch: pytest.MonkeyPatch, partitions: int
 ) -> None:
     """A replica would not receive the tables that replace them, nor any later change of them."""
-    monkeypatch.setattr(apply_staged, "FILL_FEATURES_MIN", 1)
+    monkeypatch.setattr(apply_staged, "_FILL_FEATURES_MIN", 1)
     async with aging_storage(database, TODAY) as made:
         await made.create(partitions=partitions)
         await made.plain.execute("SELECT naksha_publish_tables('naksha')")

@@ -30,7 +30,7 @@ _MAINTENANCE: Final = path_to("maintenance")
 _POLL_SECONDS: Final = 1.0
 DONE: Final = "done"
 FAILED: Final = "failed"
-SKIPPED: Final = "skipped"
+_SKIPPED: Final = "skipped"
 _CATALOG: Final = "(catalog)"
 _NO_FILE: Final = "its file does not exist; mount its disk or restore it, unless it was never used"
 _ROUND: Final = "maintenance"
@@ -217,10 +217,10 @@ async def _maintain_all(verb: Verb, hub: Hub, *, is_dry: bool) -> list[SubjectRo
     async for realm, thing in hub.storages_configured():
         name = f"{realm}/{thing.id}"
         if not thing.active:
-            found.append(SubjectRow(name, SKIPPED, "it is inactive"))
+            found.append(SubjectRow(name, _SKIPPED, "it is inactive"))
             continue
         if not await asyncio.to_thread(hub.storages.exists, thing):
-            found.append(SubjectRow(name, SKIPPED, _NO_FILE))
+            found.append(SubjectRow(name, _SKIPPED, _NO_FILE))
             continue
         verb.progress.phase(f"Maintaining the storage {name}")
         found.append(await _attempted(name, partial(storage_round, hub, realm, thing), is_dry))

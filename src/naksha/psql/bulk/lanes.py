@@ -40,7 +40,7 @@ class Lanes:
     async def open(cls, server: DatabaseServer, count: int) -> Self:
         lanes = cls()
         try:
-            await gather_all(lanes._add(server) for _ in range(count))
+            await _gather_all(lanes._add(server) for _ in range(count))
         except BaseException:
             await lanes.close()
             raise
@@ -86,11 +86,11 @@ class Lanes:
                     results[leaf] = await work(self._connections[number], leaf)
 
         with translated():
-            await gather_all(lane(number) for number in range(len(self._connections)))
+            await _gather_all(lane(number) for number in range(len(self._connections)))
         return results
 
 
-async def gather_all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
+async def _gather_all(works: Iterable[Coroutine[Any, Any, None]]) -> None:
     """Run coroutines side by side; if one fails, cancel the others and wait for them."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:

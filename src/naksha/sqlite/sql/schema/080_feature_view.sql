@@ -65,7 +65,7 @@ CREATE VIEW naksha_finish AS SELECT '' AS collection WHERE false;
 CREATE TRIGGER feature_insert INSTEAD OF INSERT ON feature
 BEGIN
     SELECT RAISE(ABORT,
-                 'INSERT can set only id, geometry, properties, tags and jsondata; omit the rest')
+                 'Only id, geometry, properties, tags and jsondata can be given; the rest follows')
      WHERE coalesce(NEW.version, NEW.action, NEW.author, NEW.app_id, NEW.txn, NEW.updated_at,
                     NEW.qrid, NEW.mrid, NEW.as_of) IS NOT NULL;
     INSERT INTO naksha_edit (collection, action, id, jsondata, geometry, properties, tags)
@@ -75,7 +75,7 @@ END;
 CREATE TRIGGER feature_update INSTEAD OF UPDATE ON feature
 BEGIN
     SELECT RAISE(ABORT,
-                 'UPDATE can change only geometry, properties, tags and jsondata; omit the rest')
+                 'Only geometry, properties, tags and jsondata can be changed; the rest follows')
      WHERE NEW.collection IS NOT OLD.collection OR NEW.id IS NOT OLD.id
         OR NEW.version IS NOT OLD.version OR NEW.action IS NOT OLD.action
         OR NEW.author IS NOT OLD.author OR NEW.app_id IS NOT OLD.app_id OR NEW.txn IS NOT OLD.txn
@@ -114,7 +114,7 @@ BEGIN
       OR json_type(coalesce(NEW.properties, '{}')) <> 'object'
     THEN RAISE(ABORT, 'properties must be a JSON object')
     WHEN typeof(coalesce(NEW.tags, '[]')) <> 'text' OR NOT json_valid(coalesce(NEW.tags, '[]'))
-    THEN RAISE(ABORT, 'tags must be a JSON array of texts')
+    THEN RAISE(ABORT, 'tags must be an array')
     WHEN typeof(coalesce(NEW.geometry, 'null')) <> 'text'
       OR NOT json_valid(coalesce(NEW.geometry, 'null'))
     THEN RAISE(ABORT, 'geometry must be a GeoJSON geometry as a JSON text')
@@ -126,14 +126,14 @@ BEGIN
     SELECT CASE
     WHEN json_type(NEW.jsondata, '$.type') IS NOT NULL
      AND json_extract(NEW.jsondata, '$.type') IS NOT 'Feature'
-    THEN RAISE(ABORT, 'The member type of jsondata must be "Feature"')
+    THEN RAISE(ABORT, 'type must be "Feature"')
     WHEN json_type(NEW.jsondata, '$.properties."@ns:com:here:xyz"') NOT IN ('object', 'null')
       OR json_type(NEW.properties, '$."@ns:com:here:xyz"') NOT IN ('object', 'null')
-    THEN RAISE(ABORT, 'The namespace @ns:com:here:xyz must be a JSON object')
+    THEN RAISE(ABORT, 'The namespace @ns:com:here:xyz must be an object')
     WHEN NEW.action = 'CREATE' AND NEW.id IS NOT NULL
      AND json_type(NEW.jsondata, '$.id') IS NOT NULL
      AND json_extract(NEW.jsondata, '$.id') IS NOT NEW.id
-    THEN RAISE(ABORT, 'The column id and the id in jsondata differ; set only one of them')
+    THEN RAISE(ABORT, 'The column id and the id in jsondata differ')
     END;
     INSERT INTO naksha_check
         (collection, t, action, id, jsondata, geometry, as_of, uuid, tags, crid_type, crid)
@@ -188,13 +188,12 @@ BEGIN
                 SELECT n.id, d.depth + 1 FROM nested d JOIN node n ON n.parent = d.id
                  WHERE d.depth <= 101)
             SELECT 1 FROM nested d WHERE d.depth > 101)
-    THEN RAISE(ABORT, 'jsondata is nested more than 100 levels deep; flatten it')
+    THEN RAISE(ABORT, 'jsondata is nested more than 100 levels deep')
     WHEN EXISTS (SELECT 1 FROM json_tree(NEW.texts) k GROUP BY k.parent, k.key HAVING count(*) > 1)
     THEN RAISE(ABORT, 'jsondata has an object with the same member twice; remove one of them')
     WHEN EXISTS (SELECT 1 FROM json_tree(NEW.texts) k WHERE k.type IN ('integer', 'real')
                     AND (k.atom > 1.7976931348623157e308 OR k.atom < -1.7976931348623157e308))
-    THEN RAISE(ABORT,
-               'A number in a property or a geometry is outside of ±1.8e308, the range of a double')
+    THEN RAISE(ABORT, 'A number is out of range, in a property or a geometry')
     WHEN replace(NEW.texts, '\\', '') GLOB '*\u0000*'
     THEN RAISE(ABORT, 'jsondata must not contain the character U+0000 (NUL)')
     WHEN replace(NEW.texts, '\\', '') GLOB '*\u[dD][89a-fA-F]*'
@@ -219,8 +218,7 @@ BEGIN
                'A feature needs an id: set the column id, or the member id of jsondata, to a text')
     WHEN json_extract(NEW.jsondata, '$.id') IS NOT NEW.id
     THEN RAISE(ABORT, 'The id of a feature cannot be changed; delete it and insert another one')
-    WHEN length(CAST(NEW.id AS BLOB)) > 512
-    THEN RAISE(ABORT, 'The id is longer than 512 bytes; use a shorter one')
+    WHEN length(CAST(NEW.id AS BLOB)) > 512 THEN RAISE(ABORT, 'The id is longer than 512 bytes')
     WHEN length(CAST(json_remove(NEW.jsondata, '$.properties."@ns:com:here:xyz"') AS BLOB))
          > 10485760 OR length(NEW.geometry) > 10485760
     THEN RAISE(ABORT, 'The feature is larger than 10485760 bytes')
@@ -265,17 +263,16 @@ BEGIN
                 AND g.value NOT GLOB 'sourceID_*')))
     THEN RAISE(ABORT, 'tags must be texts as they are stored: ASCII in lower case without commas')
     WHEN (SELECT count(g.key) <> count(DISTINCT g.value) FROM json_each(NEW.tags) g)
-    THEN RAISE(ABORT, 'tags must be texts, and each tag must occur only once')
+    THEN RAISE(ABORT, 'tags must be texts, each of them once')
     WHEN json_type(NEW.xyz, '$.crid') NOT IN ('text', 'null')
       OR length(CAST(json_extract(NEW.xyz, '$.crid') AS BLOB)) NOT BETWEEN 1 AND 512
-    THEN RAISE(ABORT, 'crid in @ns:com:here:xyz must be a text of 1 to 512 bytes')
+    THEN RAISE(ABORT, 'crid must be a text of up to 512 bytes')
     WHEN json_type(NEW.xyz, '$.uuid') NOT IN ('text', 'null')
       OR length(CAST(json_extract(NEW.xyz, '$.uuid') AS BLOB)) NOT BETWEEN 1 AND 512
-    THEN RAISE(ABORT, 'uuid in @ns:com:here:xyz must be a text of 1 to 512 bytes')
+    THEN RAISE(ABORT, 'uuid must be a text of up to 512 bytes')
     WHEN json_type(NEW.xyz, '$.version') NOT IN ('integer', 'null')
       OR json_extract(NEW.xyz, '$.version') NOT BETWEEN 0 AND 9223372036854775807
-    THEN RAISE(ABORT,
-               'version in @ns:com:here:xyz must be an integer from 0 to 9223372036854775807')
+    THEN RAISE(ABORT, 'version must be a number from 0 to 9223372036854775807')
     END;
 END;
 
