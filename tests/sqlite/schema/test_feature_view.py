@@ -209,10 +209,10 @@ REFUSED = {
     ),
     "INSERT INTO feature (collection, id, properties) VALUES ('places', 'a', '[]')": "properties",
     "INSERT INTO feature (collection, id, tags) VALUES ('places', 'a', '{}')": "tags",
-    "INSERT INTO feature (collection, id, version) VALUES ('places', 'a', 3)": "can set only id",
-    "UPDATE feature SET collection = 'roads'": "can change only geometry",
-    "UPDATE feature SET id = 'z'": "can change only geometry",
-    "UPDATE feature SET txn = 1": "can change only geometry",
+    "INSERT INTO feature (collection, id, version) VALUES ('places', 'a', 3)": "Only id, geometry",
+    "UPDATE feature SET collection = 'roads'": "Only geometry",
+    "UPDATE feature SET id = 'z'": "Only geometry",
+    "UPDATE feature SET txn = 1": "Only geometry",
     inserted("a", LINE).replace("places", "points"): "points only",
 }
 
