@@ -34,6 +34,7 @@ from naksha.spi.changes import Change
 from naksha.spi.maintenance import MaintainedStorage
 from naksha.spi.partitioning import Partitioning
 from naksha.spi.staging import StagingStorage
+from naksha.spi.tile_cells import TileCellStorage
 
 Feature = Mapping[str, Any]
 T = TypeVar("T")
@@ -392,7 +393,7 @@ class WriteSession(StorageReader, Protocol):
         """Discard everything written to an overlay; maintenance removes the tables."""
 
 
-class Storage(StorageReader, StagingStorage, MaintainedStorage, Protocol):
+class Storage(StorageReader, StagingStorage, MaintainedStorage, TileCellStorage, Protocol):
     """Storage: collections, their history, and one transaction log."""
 
     @property

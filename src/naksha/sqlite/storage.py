@@ -25,8 +25,10 @@ from naksha.spi.storage import BranchLayer, Mismatch, Storage
 from naksha.spi.support.cancellation import check_cancelled
 from naksha.spi.support.scheduled_deletion import drop_due
 from naksha.spi.support.version_signal import VersionSignal
+from naksha.spi.tile_cells import CellLog
 from naksha.sqlite.bulk.bulk_storage import BulkStorage
 from naksha.sqlite.bulk.stage_files import StagingFiles
+from naksha.sqlite.connection.file_watch import FileWatch
 from naksha.sqlite.connection.readers import READERS_MAX, ReaderPool
 from naksha.sqlite.maintenance.backup import check_new, copy_file, restore_file
 from naksha.sqlite.maintenance.checks import mismatches
@@ -37,7 +39,14 @@ from naksha.sqlite.read import meta
 from naksha.sqlite.read.layered_storage import LOOK_S, OpenFile
 from naksha.sqlite.read.layers import MAIN_ONLY, checked_layers
 from naksha.sqlite.read.rows import collection_of
-from naksha.sqlite.schema.file import APPLICATION_ID, BUSY_S, FORK_BUSY_S, fork_file, open_file
+from naksha.sqlite.schema.file import (
+    APPLICATION_ID,
+    BUSY_S,
+    FORK_BUSY_S,
+    connect,
+    fork_file,
+    open_file,
+)
 from naksha.sqlite.schema.shell import add_view
 from naksha.sqlite.write.branch import SqliteBranch
 from naksha.sqlite.write.writer import WriterThread
@@ -110,7 +119,9 @@ class SqliteStorage(BulkStorage):
             await writer.task(lambda _: None)  # Every writer task begins with the completion.
 
         readers = ReaderPool(place, busy_s, readers_max, complete, read_only=read_only)
-        file = OpenFile(identity, clock, readers, writer, version_signal, StagingFiles(place))
+        watch = FileWatch[CellLog](lambda: connect(place, 0, read_only=read_only))
+        stages = StagingFiles(place)
+        file = OpenFile(identity, clock, readers, writer, version_signal, stages, watch)
         storage = cls(place, file)
         try:
             await storage._publish()
@@ -170,6 +181,7 @@ class SqliteStorage(BulkStorage):
     async def close(self) -> None:
         await self._writer.close()
         self._readers.close()
+        self._file.cell_log_end.close()
 
     def on_branch(
         self, layers: Sequence[BranchLayer], collections: Collection[str] | None = None

@@ -21,6 +21,7 @@ from naksha.model.limits import INT8_MAX
 from naksha.model.transaction import MAIN
 from naksha.spi.maintenance import StepPostponed, StorageRound, StorageVitals
 from naksha.sqlite.connection.errors import translated
+from naksha.sqlite.maintenance import cells
 from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.read.versions import floor_of
 from naksha.sqlite.schema.planner_statistics import is_changed, restore_statistics
@@ -66,6 +67,7 @@ async def maintain(
         await record.attempt(f"expiry of {c.id}", partial(work.expire, c.id))
         await record.attempt(f"statistics of {c.id}", partial(_refresh, writer, read, c.id))
     await record.attempt("removal of rows", lambda: work.repeat("removal of rows", _empty_trash))
+    await record.attempt("tile cells", work.fold_cells)
     await record.attempt("expiry of the log", work.expire_log)
     await record.attempt("shrinking of the file", lambda: work.repeat("shrinking", _shrink))
     await record.attempt("statistics of the planner", lambda: _restore_statistics(writer, read))
@@ -108,6 +110,10 @@ class _SqliteRound:
             count += await self.repeat(step, some)
         if count:
             self._record.did("expiry of %d states of %s", count, name)
+
+    async def fold_cells(self) -> None:
+        await self.repeat("tile cells", cells.fold)
+        await self.repeat("tile cells", cells.forget)
 
     async def expire_log(self) -> None:
         work = partial(_expire_log, now_ms=self._now_ms)
@@ -214,7 +220,7 @@ def _expire_log(connection: sqlite3.Connection, now_ms: int) -> int:
     The floor of a collection without history is derived from the log, so it is stored in the
     collection's row first.
     """
-    below = _log_cutoff(connection, now_ms)
+    below = min(_log_cutoff(connection, now_ms), cells.folded_txn(connection) + 1)
     count: int = _value(connection, "transactions_before", below)
     if count == 0:
         return 0

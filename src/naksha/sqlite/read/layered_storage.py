@@ -13,19 +13,21 @@ from functools import partial
 from itertools import islice
 from typing import Final, TypeVar
 
+import msgspec
 import pyarrow as pa
 
 from naksha.model import limits
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import NotSupported, Retryable, VersionNotFound
+from naksha.model.geo.tile_cells import CellLookUp
 from naksha.model.geo.tiles import VectorTile
 from naksha.model.identity.names import check_app_id, check_author, check_text
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.identity.txn import check_dated
-from naksha.model.query import Query, SortKey
+from naksha.model.query import Bbox, Query, SortKey
 from naksha.model.state import MatchingState, State
 from naksha.model.statistics import Statistics
-from naksha.model.transaction import MAIN_LOG, LogFilter, PublicationStatus, Transaction
+from naksha.model.transaction import MAIN, MAIN_LOG, LogFilter, PublicationStatus, Transaction
 from naksha.model.version import HEAD, Head, Version, VersionSelector
 from naksha.spi.arrow import STATES, schema_of
 from naksha.spi.clock import Clock
@@ -34,12 +36,15 @@ from naksha.spi.storage import Split, StatePage, StoredObject, WriteSession
 from naksha.spi.support import chunks
 from naksha.spi.support.version_signal import VersionSignal
 from naksha.spi.support.write_input import check_days, check_stored_object
+from naksha.spi.tile_cells import CellLog
 from naksha.sqlite.bulk import splits
 from naksha.sqlite.bulk.stage_files import StagingFiles
 from naksha.sqlite.connection.errors import WriteLockTimeout
+from naksha.sqlite.connection.file_watch import FileWatch
 from naksha.sqlite.connection.readers import PoolExhausted, ReaderPool, ReadSnapshot
 from naksha.sqlite.maintenance import pins
-from naksha.sqlite.read import layers, log, objects, versions
+from naksha.sqlite.maintenance.cells import UNFOLDED_MAX, fold_all
+from naksha.sqlite.read import cells, layers, log, objects, versions
 from naksha.sqlite.read import queries as reading
 from naksha.sqlite.read.layers import Layers
 from naksha.sqlite.sql import queries
@@ -65,6 +70,8 @@ class OpenFile:
     writer: WriterThread
     version_signal: VersionSignal
     stages: StagingFiles
+    cell_log_end: FileWatch[CellLog]
+    """The reply about tile cells when nothing has changed."""
 
 
 class LayeredStorage:
@@ -107,10 +114,12 @@ class LayeredStorage:
     async def _publish(self) -> None:
         """Publish transactions that another process committed but did not publish.
 
+        The tile cells of edits in plain SQL are recorded as well.
+
         Transactions of this process are published with their commit, or wait for a transaction that
         is open here.
         """
-        waiting = await self._read(lambda c: c.execute(queries()["unpublished"]).fetchone()[0])
+        waiting = await self._read(lambda c: c.execute(queries()["is_waiting"]).fetchone()[0])
         if waiting and not self._writer.is_read_only:
             await self._writer.task(lambda _: None)
 
@@ -227,6 +236,28 @@ class LayeredStorage:
     async def stored_objects(self, kind: str, prefix: str = "") -> list[StoredObject]:
         check_stored_object(kind, prefix or kind)
         return await self._read(lambda c: objects.find_all(c, kind, prefix))
+
+    # ---- Tile cells --------------------------------------------------------------------------
+
+    async def cell_log(self, after_txn: int) -> CellLog:
+        watch = self._file.cell_log_end
+        version = watch.version()
+        known = watch.get(version)
+        if known is not None and known.txn == after_txn:
+            return known
+        await self._publish()
+        log = await self._read(lambda c: cells.cell_log(c, after_txn))
+        if log.is_settled:
+            watch.keep(version, msgspec.structs.replace(log, changes=[]))
+        return log
+
+    async def last_cell_change(self, collection: str, box: Bbox, *, overlay: int = MAIN) -> int:
+        look_up = CellLookUp(box)
+        await self._publish()
+        found = await self._read(lambda c: cells.last_change(c, collection, look_up, overlay))
+        if found.rows > UNFOLDED_MAX and not self._writer.is_read_only:
+            await fold_all(self._writer)
+        return found.txn
 
     # ---- Splits ------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from naksha.sqlite.sql import ident, queries, schema_files, sql, statements_of, 
 _log: Final = logging.getLogger(__name__)
 APPLICATION_ID: Final = 0x4E616B73
 """`Naks`, in the header of every storage file, so that tools such as `file` can recognize it."""
-SCHEMA_VERSION: Final = 9
+SCHEMA_VERSION: Final = 10
 """Number of schema files that have been run on a current storage file."""
 _SHARED_VERSION: Final = 7
 """The first schema version in which all collections share their tables."""
@@ -39,7 +39,8 @@ _PRAGMAS: Final = (
     "connection_map",
 )
 _NUMBERS: Final = (
-    "one, id, number, former, last_collection, last_overlay, last_table, last_txn, last_ord"
+    "one, id, number, former, last_collection, last_overlay, last_table, last_txn, last_ord, "
+    "cells_txn"
 )
 _GUARDED: Final = {
     "naksha_tx": WRITES,
@@ -58,6 +59,8 @@ _GUARDED: Final = {
     "naksha_ids": WRITES,
     "naksha_incomplete": WRITES,
     "naksha_edited": WRITES,
+    "naksha_edited_box": WRITES,
+    "naksha_cell": WRITES,
     "naksha_storage": (
         "INSERT",
         f"UPDATE OF {_NUMBERS}",

@@ -6,15 +6,19 @@ See `schema/080_feature_view.sql`.
 from __future__ import annotations
 
 import sqlite3
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 import msgspec
+import numpy as np
 import shapely
 
 from naksha.model.damage import DAMAGED, UNREADABLE, decode_feature
 from naksha.model.errors import InvalidArgument, NakshaError
 from naksha.model.features import NAMESPACE
 from naksha.model.geo.geometry import encode_geometries, geojson_texts
+from naksha.model.geo.tile_cells import covers, merged
 from naksha.sqlite.read.rows import CollectionRow
 from naksha.sqlite.sql import ident, queries, sql, statements_of, text_literal
 from naksha.sqlite.write.states import as_json
@@ -24,6 +28,7 @@ _TREES: Final = {
     "naksha_del": "naksha_gone",
     "naksha_hst": "naksha_past",
 }
+_BOXES_AT_ONCE: Final = 50_000
 _NOWHERE: Final = (1000.0,) * 4
 """The box of a history state without geometry: outside of the world."""
 
@@ -81,6 +86,23 @@ def complete(connection: sqlite3.Connection) -> None:
     ).fetchall():
         _complete(connection, table, n, id_, geometry, jsondata)
     connection.execute(queries()["incomplete_forget"])
+
+
+def record_cells(connection: sqlite3.Connection) -> None:
+    """Record the tile cells of edits in plain SQL in their log rows, if there are such edits."""
+    if not connection.execute(queries()["has_edited_boxes"]).fetchone()[0]:
+        return
+    found: dict[tuple[int, str], set[int]] = {}
+    rows = connection.execute(queries()["edited_boxes"])
+    while some := rows.fetchmany(_BOXES_AT_ONCE):
+        for key, boxes in groupby(some, key=itemgetter(0, 1)):
+            # A missing box becomes one of NaN.
+            changed = covers(np.array([box[2:] for box in boxes], np.float64))
+            found[key] = merged(found.get(key, set()) | changed)
+    connection.executemany(
+        queries()["edited_cells"], [(as_json(sorted(cells)), *key) for key, cells in found.items()]
+    )
+    connection.execute(queries()["edited_boxes_forget"])
 
 
 def _complete(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -36,15 +36,6 @@ def stored_geometries_of(prepared: PreparedFeatures) -> StoredGeometries:
     if None in prepared.wkb:
         boxes = [None if w is None else box for w, box in zip(prepared.wkb, boxes, strict=True)]
     return StoredGeometries(shapely.to_geojson(shapes).tolist(), boxes)
-
-
-def union(boxes: Iterable[Box | None]) -> Box | None:
-    """Return the bounding box of all boxes that are not None."""
-    present = [box for box in boxes if box is not None]
-    if not present:
-        return None
-    wests, souths, easts, norths = zip(*present, strict=True)
-    return (min(wests), min(souths), max(easts), max(norths))
 
 
 class StateNamespace(msgspec.Struct, frozen=True, rename={"created_at": "createdAt"}):

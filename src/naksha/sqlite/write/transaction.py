@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from itertools import chain
 from typing import Final, Literal
+
+import numpy as np
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, LimitExceeded, NotSupported, Retryable
+from naksha.model.geo.tile_cells import cover, covers, merged
 from naksha.model.identity.txn import date_of, txn_of
 from naksha.model.identity.uuids import ROW_NUMBER_MAX
 from naksha.spi.support.write_input import TransactionMessage
@@ -20,6 +24,8 @@ from naksha.sqlite.sql import queries
 
 Box = tuple[float, float, float, float]
 INT8_MAX: Final = limits.INT8_MAX
+_FEW_BOXES: Final = 32
+"""Number of boxes up to which their cells are computed one by one, without arrays."""
 _TABLE_NUMBER_MAX: Final = 2**22 - 1
 """Largest table number: the float32 R*Trees store it exactly, and also with half a number added."""
 
@@ -55,17 +61,26 @@ class CollectionCounts:
     deleted: int = 0
     purged: int = 0
     box: Box | None = None
+    cells: set[int] = field(default_factory=set)
+    """Tile cells of all former and new geometries."""
 
-    def grow(self, box: Box | None) -> None:
-        """Extend the bounding box by another box."""
-        if box is not None:
-            mine = self.box or box
-            self.box = (
-                min(mine[0], box[0]),
-                min(mine[1], box[1]),
-                max(mine[2], box[2]),
-                max(mine[3], box[3]),
-            )
+    def grow(self, boxes: Iterable[Box | None]) -> None:
+        """Add the boxes of former and new geometries."""
+        present = [box for box in boxes if box is not None]
+        if len(present) > _FEW_BOXES:
+            flat = np.fromiter(chain.from_iterable(present), np.float64, 4 * len(present))
+            edges = flat.reshape(-1, 4)
+            self.cells = merged(self.cells | covers(edges))
+            west, south = edges[:, :2].min(axis=0).tolist()
+            east, north = edges[:, 2:].max(axis=0).tolist()
+            present = [(west, south, east, north)]
+        elif present:
+            self.cells = merged(self.cells.union(*(cover(*box) for box in {*present})))
+        if self.box is not None:
+            present.append(self.box)
+        if present:
+            wests, souths, easts, norths = zip(*present, strict=True)
+            self.box = (min(wests), min(souths), max(easts), max(norths))
 
 
 class WriteTransaction:
@@ -304,18 +319,20 @@ class WriteTransaction:
         head = (self.overlay, self.started_ms, self.dated_ms, self.txn, self.ord)
         who = (self.app_id, self.author)
         no_message, no_counts, no_box = (None,) * 3, (0,) * 4, (None,) * 4
-        nothing = (*no_message, *no_counts, *no_box)
+        nothing = (*no_message, *no_counts, *no_box, None)
         rows: list[tuple[object, ...]] = [
             (*head, "MODIFY_COLLECTION", name, *who, *nothing) for name in self.collections
         ]
         for name, c in self.changes.items():
             counts = (c.created, c.updated, c.deleted, c.purged)
-            rows.append(
-                (*head, "MODIFY_FEATURES", name, *who, *no_message, *counts, *(c.box or no_box))
-            )
+            cells = str(sorted(c.cells))
+            rows.append((
+                *head, "MODIFY_FEATURES", name, *who, *no_message, *counts, *(c.box or no_box),
+                cells,
+            ))  # fmt: skip
         for name, m in self.messages.items():
             message = (m.text, m.json, m.binary)
-            rows.append((*head, "MESSAGE", name, *who, *message, *no_counts, *no_box))
+            rows.append((*head, "MESSAGE", name, *who, *message, *no_counts, *no_box, None))
         self.connection.executemany(queries()["log_insert"], rows)
 
 

@@ -27,7 +27,7 @@ from typing import Any, Final, Literal, TypeVar
 from naksha.model.errors import NakshaError, ReadOnly, Retryable, Unavailable
 from naksha.model.state import WriteOutcome
 from naksha.sqlite.connection.errors import of, translated
-from naksha.sqlite.schema.shell import complete, is_incomplete
+from naksha.sqlite.schema.shell import complete, is_incomplete, record_cells
 from naksha.sqlite.sql import queries
 from naksha.sqlite.write.transaction import INT8_MAX, AllocatedNumbers, WriteTransaction, publish
 
@@ -370,6 +370,7 @@ class WriterThread:
             self._connection.execute(queries()["managed"], (1,))
             if is_incomplete(self._connection):
                 complete(self._connection)
+            record_cells(self._connection)
         except BaseException:
             self._roll_back_all()
             raise

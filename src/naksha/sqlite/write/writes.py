@@ -30,7 +30,6 @@ from naksha.sqlite.write.states import (
     document_of,
     namespace,
     raw,
-    union,
 )
 from naksha.sqlite.write.tables import CollectionTables
 from naksha.sqlite.write.transaction import WriteTransaction
@@ -229,7 +228,7 @@ class _Put:
             tables.many("insert_tag", tags)
         changes = t.changes_of(tables.collection.id)
         changes.created += len(order)
-        changes.grow(union(self.shapes.box[p] for p in order))
+        changes.grow(self.shapes.box[p] for p in order)
 
     def _update(self, by: TransactionStamp, first: int) -> None:
         tables, batch, t = self.tables, self.batch, self.tables.transaction
@@ -255,8 +254,7 @@ class _Put:
             tables.many(
                 "insert_tag", [(tag, n) for n, feature_tags in retagged for tag in feature_tags]
             )
-            changes.grow(union(old.box for _, old, _ in part))
-            changes.grow(union(self.shapes.box[position] for position, _, _ in part))
+            changes.grow(box for p, old, _ in part for box in (old.box, self.shapes.box[p]))
         changes.updated += sum(old.txn != by.txn for _, old, _ in self.changed)
 
     def _next_row(
@@ -464,4 +462,4 @@ def _count(
         changes = tables.transaction.changes_of(tables.collection.id)
         setattr(changes, what, getattr(changes, what) + len(olds))
         if what != "purged":
-            changes.grow(union(old.box for old in olds))
+            changes.grow(old.box for old in olds)

@@ -153,6 +153,17 @@ from naksha.testing.storage.versions.suite_storage_forks import (  # noqa: E402
     StorageForker,
     TestForks,
 )
+from naksha.testing.storage.versions.suite_tile_cells import (  # noqa: E402
+    TestCellLog,
+    TestTileCellsOfVersions,
+    TestTileCellsOfWrites,
+)
+from naksha.testing.storage.versions.suite_tile_cells_branches import (  # noqa: E402
+    TestTileCellsOfBranches,
+)
+from naksha.testing.storage.versions.suite_tile_cells_random import (  # noqa: E402
+    TestRandomCellChanges,
+)
 from naksha.testing.storage.versions.suite_time import TestDatedTransactions, TestDays  # noqa: E402
 from naksha.testing.storage.versions.suite_version_signal import (  # noqa: E402
     TestWaitingForVersions,
@@ -240,6 +251,7 @@ __all__ = [
     "TestBranchesOfBranches",
     "TestBranchesOfSomeCollections",
     "TestBranchingOff",
+    "TestCellLog",
     "TestChangingCollections",
     "TestChunks",
     "TestChunksOfDroppedCollections",
@@ -301,6 +313,7 @@ __all__ = [
     "TestPredicates",
     "TestPublication",
     "TestPurge",
+    "TestRandomCellChanges",
     "TestRandomQueries",
     "TestReadingABranch",
     "TestResolvedCollections",
@@ -325,6 +338,9 @@ __all__ = [
     "TestStateIdsOnABranch",
     "TestStatistics",
     "TestStoredObjects",
+    "TestTileCellsOfBranches",
+    "TestTileCellsOfVersions",
+    "TestTileCellsOfWrites",
     "TestTilesOfPlaces",
     "TestTilesOfProperties",
     "TestTilesOfQueries",

@@ -67,6 +67,19 @@ SELECT 'naksha_hst', s.n, s.id, s.geometry, CAST(s.jsondata AS BLOB)
 -- name: incomplete_forget
 DELETE FROM naksha_incomplete
 
+-- name: has_edited_boxes
+SELECT EXISTS (SELECT 1 FROM naksha_edited_box)
+
+-- name: edited_boxes
+SELECT b.txn, c.id, b.west, b.south, b.east, b.north
+  FROM naksha_edited_box b JOIN naksha_collection c ON c.t = b.t ORDER BY b.rowid
+
+-- name: edited_boxes_forget
+DELETE FROM naksha_edited_box
+
+-- name: edited_cells
+UPDATE naksha_tx SET cells = ? WHERE txn = ? AND action = 'MODIFY_FEATURES' AND id = ?
+
 -- name: complete_row
 UPDATE {{table}} SET geo = ?, geometry = ?, west = ?, south = ?, east = ?, north = ?, qrid = ?,
        mrid = ?, jsondata = ? WHERE n = ?

@@ -158,8 +158,8 @@ SELECT coalesce(max(txn), 0) FROM naksha_tx
 -- name: log_insert
 INSERT INTO naksha_tx (overlay, ts, seq_ts, txn, ord, action, id, app_id, author, msg_text,
                        msg_json, msg_binary, created, updated, deleted, purged, west, south, east,
-                       north)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+                       north, cells)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 
 -- name: due
 -- Transactions that are committed, not published, and below all open ones.
@@ -171,6 +171,11 @@ INSERT INTO naksha_version (seq_number, txn, seq_ts, ord) VALUES (?, ?, ?, ?)
 
 -- name: log_publish
 UPDATE naksha_tx SET seq_number = ?, seq_ts = ? WHERE txn = ?
+
+-- name: is_waiting
+-- Whether there are transactions to publish, or to record the cells of.
+SELECT EXISTS (SELECT 1 FROM naksha_tx WHERE seq_number IS NULL)
+    OR EXISTS (SELECT 1 FROM naksha_edited_box)
 
 -- name: unpublished
 SELECT count(DISTINCT txn) FROM naksha_tx WHERE seq_number IS NULL
