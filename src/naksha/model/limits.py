@@ -119,6 +119,9 @@ TILE_CELLS_MAX: Final = 500
 """Tile cells recorded per transaction and collection; if there were more, larger cells replace the
 smallest ones."""
 
+TILE_CELL_CHANGES_MAX: Final = 2_000
+"""Entries of a reply about changed tile cells; if there are more, the reply has none of them."""
+
 STATISTICS_KEYS_MAX: Final = 1_000
 """Properties and tags in the statistics of a collection, the most frequent ones."""
 

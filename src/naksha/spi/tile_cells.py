@@ -28,8 +28,9 @@ class CellLog(msgspec.Struct, frozen=True):
     """The changed cells of published transactions, up to the last published one, `txn`.
 
     `is_settled` states that every committed transaction was published: what is read at HEAD now is
-    the version of `txn`, or later. `changes` is None if there are too many of them, or if some of
-    their log rows were removed.
+    the version of `txn`, or later. `changes` is None if there are more than TILE_CELL_CHANGES_MAX,
+    or if some of their log rows were removed. Transactions that changed no cell are left out: those
+    with messages, purged tombstones or features without geometry only.
     """
 
     seq_number: int
@@ -45,12 +46,13 @@ class TileCellStorage(Protocol):
         """Return the cells changed by published transactions after one, in txn order.
 
         Pending transactions are published first. Changes of all collections and overlays are
-        included. It is one short statement when nothing has changed.
+        included, also by the view of a branch. It is one short statement when nothing has changed.
         """
 
     async def last_cell_change(self, collection: str, box: Bbox, *, overlay: int = 0) -> int:
         """Return the last published txn that changed a cell which meets the box; 0 for none.
 
-        It is never too small, and covers the whole life of the collection: the storage keeps the
-        last transaction of each cell when log rows expire. The collection may be unknown.
+        Pending transactions are published first. The result is never too small, and covers the
+        whole life of the collection: the storage keeps the last transaction of each cell when log
+        rows expire. The collection may be unknown.
         """
