@@ -158,6 +158,17 @@ from naksha.testing.storage.versions.suite_storage_forks import (  # noqa: E402
     StorageForker,
     TestForks,
 )
+from naksha.testing.storage.versions.suite_tile_cells import (  # noqa: E402
+    TestCellLog,
+    TestTileCellsOfVersions,
+    TestTileCellsOfWrites,
+)
+from naksha.testing.storage.versions.suite_tile_cells_branches import (  # noqa: E402
+    TestTileCellsOfBranches,
+)
+from naksha.testing.storage.versions.suite_tile_cells_random import (  # noqa: E402
+    TestRandomCellChanges,
+)
 from naksha.testing.storage.versions.suite_time import TestDatedTransactions, TestDays  # noqa: E402
 from naksha.testing.storage.versions.suite_version_signal import (  # noqa: E402
     TestWaitingForVersions,
@@ -247,6 +258,7 @@ __all__ = [
     "TestBranchesOfSomeCollections",
     "TestBranchingOff",
     "TestBulkWriter",
+    "TestCellLog",
     "TestChangingCollections",
     "TestChunks",
     "TestChunksOfDroppedCollections",
@@ -310,6 +322,7 @@ __all__ = [
     "TestPredicates",
     "TestPublication",
     "TestPurge",
+    "TestRandomCellChanges",
     "TestRandomQueries",
     "TestReadingABranch",
     "TestResolvedCollections",
@@ -335,6 +348,9 @@ __all__ = [
     "TestStateIdsOnABranch",
     "TestStatistics",
     "TestStoredObjects",
+    "TestTileCellsOfBranches",
+    "TestTileCellsOfVersions",
+    "TestTileCellsOfWrites",
     "TestTilesOfPlaces",
     "TestTilesOfProperties",
     "TestTilesOfQueries",
