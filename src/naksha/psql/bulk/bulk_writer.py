@@ -20,6 +20,7 @@ import msgspec
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import InvalidArgument
 from naksha.model.features import PreparedFeatures, check_features
+from naksha.model.geo.tile_cells import merged
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.write_checks import check_points, check_unlocked
 from naksha.psql.bulk import staged_rows
@@ -321,6 +322,7 @@ class PsqlBulkWriter:
                 self._next_i - 1,
                 sum(row["features"] for row in loaded),
                 [row["area"] for row in loaded],
+                merged_cells(loaded),
             )
             if self._request.message is not None:
                 await self._control.fetchval(
@@ -373,6 +375,11 @@ class PsqlBulkWriter:
     async def _close(self) -> None:
         await self._lanes.close()
         self._control.terminate()
+
+
+def merged_cells(loaded: Iterable[Any]) -> list[int]:
+    """Return the tile cells of all leaves."""
+    return sorted(merged(cell for row in loaded for cell in row["cells"]))
 
 
 async def gather_all(works: Iterable[Coroutine[Any, Any, None]]) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import Conflict, Retryable
-from naksha.psql.bulk.bulk_writer import LANES, Lanes
+from naksha.psql.bulk.bulk_writer import LANES, Lanes, merged_cells
 from naksha.psql.bulk.splits import LEAVES
 from naksha.psql.connection.driver import Direct
 from naksha.psql.connection.servers import DatabaseServer
@@ -95,9 +95,15 @@ class _CollectionFill:
 
         loaded = await self._lanes.each(work)
         features: int = sum(row["features"] for row in loaded)
-        areas = [row["area"] for row in loaded]
         await self._session.call(
-            "bulk_finish", self._info.id, self._info.id, self._load, firsts[-1] - 1, features, areas
+            "bulk_finish",
+            self._info.id,
+            self._info.id,
+            self._load,
+            firsts[-1] - 1,
+            features,
+            [row["area"] for row in loaded],
+            merged_cells(loaded),
         )
         return features
 

@@ -26,6 +26,7 @@ from naksha.model import limits
 from naksha.model.errors import Retryable
 from naksha.psql.connection.driver import Connection
 from naksha.psql.connection.errors import of
+from naksha.psql.maintenance.cell_folding import fold_cells, sweep_cells
 from naksha.psql.maintenance.growth import index_tables
 from naksha.psql.sql import ident, queries, sql
 from naksha.spi.maintenance import StepPostponed, StorageRound, StorageVitals
@@ -119,6 +120,7 @@ class MaintenanceRound:
         for collection in await self._collections():
             await self._light(collection)
         await self._try("missing indices", self._index)
+        await self._try("folding of tile cells", self._fold_cells)
         await self._try("expiry of the log", self._expire_log)
         for collection in await self._collections():  # some were removed above, with overlays
             if not collection["dropped_at"]:
@@ -219,6 +221,10 @@ class MaintenanceRound:
             if not self._record.has_time:
                 self._record.late(f"expiry of {name}")
                 return
+
+    async def _fold_cells(self) -> None:
+        await fold_cells(self._run)
+        await sweep_cells(self._run)
 
     async def _expire_log(self) -> None:
         while part := await self._run.fetchval(queries()["log_expire_next"], self._now_ms):

@@ -19,10 +19,10 @@ SELECT nextval('naksha_stage_seq')
 SELECT count(*) FROM {{table}}
 
 -- name: stage_leaf
-SELECT features, area::bytea AS area FROM naksha_stage_leaf($1, $2, $3, $4, $5, $6)
+SELECT features, area::bytea AS area, cells FROM naksha_stage_leaf($1, $2, $3, $4, $5, $6)
 
 -- name: stage_index
-SELECT features, area::bytea AS area FROM naksha_stage_index($1, $2, $3)
+SELECT features, area::bytea AS area, cells FROM naksha_stage_index($1, $2, $3)
 
 -- name: stage_drop
 SELECT naksha_stage_drop($1)
@@ -38,4 +38,4 @@ SELECT txn, first_i, mark, after_i FROM naksha_bulk_begin($1, $2::jsonb, $3::jso
 
 -- name: bulk_finish
 SELECT naksha_logged_txn() AS logged FROM naksha_bulk_finish($1, $2, $3, $4, (
-    SELECT ST_SetSRID(ST_Extent(a::geometry), 4326) FROM unnest($5::bytea[]) AS t(a)))
+    SELECT ST_SetSRID(ST_Extent(a::geometry), 4326) FROM unnest($5::bytea[]) AS t(a)), $6)

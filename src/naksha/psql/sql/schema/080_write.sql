@@ -12,11 +12,12 @@ BEGIN
             id text, action text, uuid text, version int8, feature bytea);
     END IF;
     -- Result of one statement on its leaf. `created` are ids, `tombs` the sorted numbers `i` of
-    -- their tombstones, null for none; `bad` is the reason to roll back.
+    -- their tombstones, null for none; `corners` are those of former and new geometries (015);
+    -- `bad` is the reason to roll back.
     IF to_regtype('naksha_written') IS NULL THEN
         CREATE TYPE naksha_written AS (
             outcomes naksha_outcome[], created text[], updated int8, deleted int8, tombs int8[],
-            latest int8, area geometry, bad jsonb);
+            latest int8, area geometry, bad jsonb, corners int8[]);
     END IF;
 END $$;
 
@@ -295,6 +296,7 @@ DECLARE
     updated int8 := 0;
     deleted int8 := 0;
     area    geometry;
+    corners int8[];
 BEGIN
     PERFORM naksha_mark_own();
     known := naksha_lock_known(c, coalesce(locked, ids), coalesce(locked_counts, counts));
@@ -325,11 +327,12 @@ BEGIN
         updated := updated + r.updated;
         deleted := deleted + r.deleted;
         area := CASE WHEN area IS NULL THEN r.area ELSE ST_Envelope(ST_Collect(area, r.area)) END;
+        corners := corners || r.corners;
         RETURN QUERY SELECT * FROM unnest(r.outcomes);
         lo := hi + 1;
     END LOOP;
     IF created + updated + deleted > 0 OR area IS NOT NULL THEN
-        PERFORM naksha_tx_count(c, created, updated, deleted, 0, area);
+        PERFORM naksha_tx_count(c, created, updated, deleted, 0, area, naksha_cover(corners));
     END IF;
 END $$;
 

@@ -69,7 +69,11 @@ SELECT (SELECT array_agg((id, verdict, xyz->>'uuid', (xyz->>'version')::int8,
                    convert_from(naksha_feature(old_geo, old_json), 'UTF8')::jsonb)
           FROM judged WHERE verdict IN ('CONFLICT', 'MISSING', 'EXISTS') ORDER BY id LIMIT 1),
           CASE WHEN (SELECT count(*) FROM changed) + (SELECT count(*) FROM added) <> count(*)
-               THEN '{"verdict": "OVERTAKEN"}'::jsonb END)
+               THEN '{"verdict": "OVERTAKEN"}'::jsonb END),
+       (SELECT array_agg(DISTINCT naksha_corners(box))
+          FROM (SELECT geo::box3d AS box FROM states UNION ALL
+                SELECT old_geo::box3d FROM states WHERE old_geo IS DISTINCT FROM geo
+                OFFSET 0) AS shapes WHERE box IS NOT NULL)
   FROM states$sql$,
     leaf, c.id || '_del', naksha_numbers(c),
     naksha_kept_sql(day, 'SELECT old_i, old_geo, naksha_closed(old_json, $1) FROM states '

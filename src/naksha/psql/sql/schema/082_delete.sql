@@ -27,7 +27,9 @@ SELECT (SELECT array_agg((id, 'DELETED', naksha_xyz(jsondata)->>'uuid',
                    convert_from(naksha_feature(geo, jsondata), 'UTF8')::jsonb)
           FROM judged WHERE bad ORDER BY id LIMIT 1),
           CASE WHEN (SELECT count(*) FROM removed) <> count(*)
-               THEN '{"verdict": "OVERTAKEN"}'::jsonb END)
+               THEN '{"verdict": "OVERTAKEN"}'::jsonb END),
+       (SELECT array_agg(DISTINCT naksha_corners(box))
+          FROM (SELECT geo::box3d AS box FROM tombs OFFSET 0) AS shapes WHERE box IS NOT NULL)
   FROM tombs$sql$, leaf, naksha_tombs_sql(c, day,
     $sql$CASE $15 WHEN 'unmask' THEN '{"masks": false}'::jsonb ELSE '{}' END$sql$));
 
@@ -51,7 +53,9 @@ SELECT array_agg((id, 'RESTORED', naksha_xyz(jsondata)->>'uuid',
        coalesce((SELECT jsonb_build_object('feature', n, 'verdict', 'MISSING') FROM unnest($7) n
           WHERE n NOT IN (SELECT id FROM states) ORDER BY n LIMIT 1),
           CASE WHEN (SELECT count(*) FROM added) <> count(*)
-               THEN '{"verdict": "OVERTAKEN"}'::jsonb END)
+               THEN '{"verdict": "OVERTAKEN"}'::jsonb END),
+       (SELECT array_agg(DISTINCT naksha_corners(box))
+          FROM (SELECT geo::box3d AS box FROM states OFFSET 0) AS shapes WHERE box IS NOT NULL)
   FROM states$sql$,
     c.id || '_del', naksha_numbers(c), naksha_moved_sql('UPDATE'),
     naksha_kept_sql(day, $sql$SELECT old_i, geo, naksha_closed(old_json, $1) FROM states
@@ -101,7 +105,7 @@ BEGIN
     IF dead IS NOT NULL THEN
         SELECT * INTO gone FROM naksha_untomb(c, naksha_txn(), dead);
         PERFORM naksha_check_order(greatest(gone.latest, c.txn), naksha_name(c));
-        PERFORM naksha_tx_count(c, 0, 0, 0, cardinality(gone.removed), NULL);
+        PERFORM naksha_tx_count(c, 0, 0, 0, cardinality(gone.removed), NULL, '{}');
     END IF;
     RETURN QUERY SELECT n, CASE WHEN n = ANY(dead) THEN 'PURGED' ELSE 'RETAINED' END,
                         NULL::text, NULL::int8, NULL::bytea FROM unnest(ids) n;

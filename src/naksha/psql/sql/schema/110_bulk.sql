@@ -100,10 +100,23 @@ BEGIN
                    naksha_stage_name(job, 'p', leaf));
 END $$;
 
+-- The number of features of a table, their area and their tile cells.
+CREATE OR REPLACE FUNCTION naksha_measure(
+    tbl text, OUT features int8, OUT area geometry, OUT cells int8[])
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    EXECUTE format('SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326), naksha_merged_cells('
+                   'naksha_cover(array_agg(DISTINCT naksha_corners(box)) '
+                   'FILTER (WHERE box IS NOT NULL))) '
+                   'FROM (SELECT geo, geo::box3d AS box FROM %I OFFSET 0) AS t', tbl)
+       INTO features, area, cells;
+END $$;
+
 -- Builds the indices of a filled leaf table; its unique index detects duplicate ids. Returns the
--- number of features, and their area.
+-- number of features, their area and their tile cells.
 CREATE OR REPLACE FUNCTION naksha_stage_index(
-    job int, leaf text, points_only bool, OUT features int8, OUT area geometry)
+    job int, leaf text, points_only bool, OUT features int8, OUT area geometry,
+    OUT cells int8[])
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
 DECLARE
     tbl text := naksha_stage_name(job, 'p', leaf);
@@ -115,15 +128,15 @@ BEGIN
         PERFORM naksha_stage_last_wins(job, leaf);
         PERFORM naksha_create_indices(tbl, 'head', points_only);
     END;
-    EXECUTE format('SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326) FROM %I', tbl)
-       INTO features, area;
+    SELECT m.* INTO features, area, cells FROM naksha_measure(tbl) m;
 END $$;
 
 -- Processes one leaf of a staged load, from the staged rows to the indexed table. Rows are numbered
 -- in their physical order; only if an id occurs twice does the order matter, and they are sorted.
 CREATE OR REPLACE FUNCTION naksha_stage_leaf(
     job int, leaf text, first_i int8, mark text, after_i text, points_only bool,
-    OUT features int8, OUT area geometry)
+    OUT features int8, OUT area geometry,
+    OUT cells int8[])
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
 DECLARE
     tbl text := naksha_stage_name(job, 'p', leaf);
@@ -139,8 +152,7 @@ BEGIN
                 naksha_stage_last_wins(job, leaf),
                 naksha_create_indices(tbl, 'head', points_only);
     END;
-    EXECUTE format('SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326) FROM %I', tbl)
-       INTO features, area;
+    SELECT m.* INTO features, area, cells FROM naksha_measure(tbl) m;
 END $$;
 
 -- ---- The coordinator ----------------------------------------------------------------------------
@@ -254,7 +266,8 @@ END $$;
 -- Completes a load: attaches the tables, writes the log, and drops the staged rows. `last_i` is the
 -- highest number used.
 CREATE OR REPLACE FUNCTION naksha_bulk_finish(
-    collection_id text, job int, last_i int8, features int8, area geometry) RETURNS void
+    collection_id text, job int, last_i int8, features int8, area geometry,
+    cells int8[] DEFAULT '{1}') RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
 DECLARE
     c    naksha_collection := naksha_open_alone(collection_id);
@@ -270,7 +283,8 @@ BEGIN
         EXECUTE format('DROP TABLE IF EXISTS %I.%I', current_schema(),
                        naksha_stage_name(job, 's', leaf));
     END LOOP;
-    PERFORM naksha_set_grown(collection_id), naksha_tx_count(c, features, 0, 0, 0, area);
+    PERFORM naksha_set_grown(collection_id),
+            naksha_tx_count(c, features, 0, 0, 0, area, cells);
 END $$;
 
 -- Drops the tables of a job.
