@@ -25,16 +25,19 @@ TILE_CELL_LEVEL: Final = 12
 WORLD_CELL: Final = 1
 """The cell that contains every other one."""
 
+_Cells = npt.NDArray[np.int64]
+_FIRST_CELLS: Final = 4 ** np.arange(TILE_CELL_LEVEL + 1, dtype=np.int64)
+"""The smallest cell number of each level."""
+_SPREAD: Final = np.array([int(f"{n:b}", 4) for n in range(1 << TILE_CELL_LEVEL)], np.int64)
+_SPREAD_ONE: Final[list[int]] = _SPREAD.tolist()
+"""Numbers of columns and rows with a zero bit before each of their bits."""
 _LOOK_UP_CELLS: Final = 64
 """Number of cells that a box is looked up by, at most."""
 
 
 def cell_at(level: int, column: int, row: int) -> int:
     """Return the number of a cell; rows are counted from the north."""
-    cell = WORLD_CELL
-    for shift in reversed(range(level)):
-        cell = cell << 2 | (row >> shift & 1) << 1 | column >> shift & 1
-    return cell
+    return 1 << 2 * level | _SPREAD_ONE[row] << 1 | _SPREAD_ONE[column]
 
 
 def level_of(cell: int) -> int:
@@ -67,32 +70,41 @@ def covers(bounds: npt.NDArray[np.float64]) -> set[int]:
     """
     known = bounds[~np.isnan(bounds).any(axis=1)]
     count = 1 << TILE_CELL_LEVEL
-    scaled = np.column_stack(
-        [
-            (known[:, 0] + 180.0) / 360.0,
-            (90.0 - known[:, 3]) / 180.0,
-            (known[:, 2] + 180.0) / 360.0,
-            (90.0 - known[:, 1]) / 180.0,
-        ]
+    scaled = (
+        (known[:, 0] + 180.0) / 360.0,
+        (90.0 - known[:, 3]) / 180.0,
+        (known[:, 2] + 180.0) / 360.0,
+        (90.0 - known[:, 1]) / 180.0,
     )
-    grid = np.clip(np.floor(scaled * count).astype(np.int64), 0, count - 1)
-    found: set[int] = set()
-    for west, north, east, south in np.unique(grid, axis=0).tolist():
-        level = TILE_CELL_LEVEL
-        while east - west > 1 or south - north > 1:
-            west, north, east, south = west >> 1, north >> 1, east >> 1, south >> 1
-            level -= 1
-        found |= {cell_at(level, column, row) for column in {west, east} for row in {north, south}}
-    return merged(found)
+    west, north, east, south = (
+        np.clip(np.floor(edge * count).astype(np.int64), 0, count - 1) for edge in scaled
+    )
+    up = np.zeros(len(known), dtype=np.int64)
+    for _ in range(TILE_CELL_LEVEL):
+        up += ((east >> up) - (west >> up) > 1) | ((south >> up) - (north >> up) > 1)
+    first = np.int64(1) << 2 * (TILE_CELL_LEVEL - up)
+    columns = [_SPREAD[edge >> up] for edge in (west, east)]
+    rows = [_SPREAD[edge >> up] << 1 for edge in (north, south)]
+    cells = np.unique(np.concatenate([first | x | y for x in columns for y in rows]))
+    return {*_merged(cells).tolist()}
 
 
 def merged(cells: Iterable[int]) -> set[int]:
     """Return cells that cover the given ones, at most TILE_CELLS_MAX."""
     found = {*cells}
-    while len(found) > TILE_CELLS_MAX:
-        deepest = max(map(level_of, found))
-        found = {cell >> 2 if level_of(cell) == deepest else cell for cell in found}
-    return found
+    if len(found) <= TILE_CELLS_MAX:
+        return found
+    return {*_merged(np.fromiter(found, np.int64, len(found))).tolist()}
+
+
+def _merged(cells: _Cells) -> _Cells:
+    level = np.searchsorted(_FIRST_CELLS, cells, side="right") - 1
+    deepest = TILE_CELL_LEVEL
+    while len(cells) > TILE_CELLS_MAX:
+        deepest -= 1
+        cells, kept = np.unique(cells >> 2 * np.maximum(level - deepest, 0), return_index=True)
+        level = np.minimum(level, deepest)[kept]
+    return cells
 
 
 def look_up_cells(box: Bbox) -> list[int]:
