@@ -14,7 +14,8 @@ RETURN (least(greatest(floor((ST_XMin(box) + 180) / 360 * 4096), 0), 4095)::int8
 -- The cells that record changes inside boxes, given by their corners: for each box the deepest ones
 -- of which two by two contain it. `spread` has the numbers of six bits with a zero bit before each.
 CREATE OR REPLACE FUNCTION naksha_cover(corners int8[]) RETURNS int8[]
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     spread CONSTANT int8[] := ARRAY[
         0, 1, 4, 5, 16, 17, 20, 21, 64, 65, 68, 69, 80, 81, 84, 85,
@@ -23,9 +24,11 @@ DECLARE
         1280, 1281, 1284, 1285, 1296, 1297, 1300, 1301, 1344, 1345, 1348, 1349, 1360, 1361, 1364, 1365];
 BEGIN
     RETURN ARRAY(
-        SELECT DISTINCT (1::int8 << (24 - 2 * b.up))
-               | (spread[1 + (x >> 6)] << 12) | spread[1 + (x & 63)]
-               | (spread[1 + (y >> 6)] << 13) | (spread[1 + (y & 63)] << 1)
+        SELECT DISTINCT (1::int8 << (24 - 2 * p.up))
+               | (spread[1 + (p.x >> 6)] << 12) | spread[1 + (p.x & 63)]
+               | (spread[1 + (p.y >> 6)] << 13) | (spread[1 + (p.y & 63)] << 1)
+          FROM (SELECT b.up, (b.west >> b.up) + d.x AS x, (b.north >> b.up) + d.y AS y,
+                       b.east >> b.up AS last_x, b.south >> b.up AS last_y
           FROM (SELECT c.*, CASE WHEN c.east - c.west < 2 AND c.south - c.north < 2 THEN 0
                     ELSE (SELECT count(*)::int FROM generate_series(0, 11) AS n
                            WHERE (c.east >> n) - (c.west >> n) > 1
@@ -33,14 +36,15 @@ BEGIN
                   FROM (SELECT (k >> 36)::int AS west, ((k >> 24) & 4095)::int AS north,
                                ((k >> 12) & 4095)::int AS east, (k & 4095)::int AS south
                           FROM unnest(corners) AS k) AS c) AS b,
-               generate_series(b.west >> b.up, b.east >> b.up) AS x,
-               generate_series(b.north >> b.up, b.south >> b.up) AS y
+               (VALUES (0, 0), (0, 1), (1, 0), (1, 1)) AS d(x, y)) AS p
+         WHERE p.x <= p.last_x AND p.y <= p.last_y
          ORDER BY 1);
 END $$;
 
 -- Cells that cover the given ones, at most TILE_CELLS_MAX: ancestors replace the smallest ones.
 CREATE OR REPLACE FUNCTION naksha_merged_cells(cells int8[]) RETURNS int8[]
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     -- The first cell of a level; cells of deeper levels have greater numbers.
     first int8 := 1::int8 << 24;

@@ -350,6 +350,17 @@ BEGIN
       USING naksha_txn(), message_id, message, attachment, attachment_binary;
 END $$;
 
+-- The tile cells that the transaction has recorded for a collection so far, as text with commas: the
+-- whole world, if an older version of naksha_tx_count has recorded none.
+CREATE OR REPLACE FUNCTION naksha_tx_cells(collection_number int) RETURNS text
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+    cells text[] := string_to_array(
+        current_setting(naksha_var('cells_' || collection_number), true), ':');
+BEGIN
+    RETURN CASE WHEN cells[1] = current_setting('naksha.xid') THEN cells[2] ELSE '1' END;
+END $$;
+
 -- The first counts of a collection are written with its log row. More of them accumulate in a
 -- transaction-local setting, which a savepoint rolls back as well, and are written by the deferred
 -- trigger below: at most one update per collection and transaction. Tile cells accumulate as text in
@@ -360,7 +371,6 @@ CREATE OR REPLACE FUNCTION naksha_tx_count(
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     name     text := naksha_var('changes_' || collection.number);
-    places   text := naksha_var('cells_' || collection.number);
     known    text;
     sum      jsonb := nullif(current_setting(name, true), '')::jsonb;
     is_first bool := sum->>'xid' IS DISTINCT FROM current_setting('naksha.xid');
@@ -373,13 +383,14 @@ BEGIN
         PERFORM naksha_tx_log('MODIFY_FEATURES', naksha_name(collection), created, updated,
                               deleted, purged, area, cells);
     ELSE
-        known := nullif(current_setting(places), '');
+        known := nullif(naksha_tx_cells(collection.number), '');
     END IF;
     known := concat_ws(',', known, nullif(array_to_string(cells, ','), ''));
     IF length(known) > 16384 THEN
         known := array_to_string(naksha_merged_cells(string_to_array(known, ',')::int8[]), ',');
     END IF;
-    PERFORM set_config(places, known, true);
+    PERFORM set_config(naksha_var('cells_' || collection.number),
+                       current_setting('naksha.xid') || ':' || known, true);
     area := ST_Envelope(ST_Collect(area, (sum->>'area')::geometry));
     PERFORM set_config(name, jsonb_build_object(
         'xid', current_setting('naksha.xid'),
@@ -408,8 +419,7 @@ BEGIN
     END IF;
     PERFORM naksha_mark_own();
     area := sum->>'area';
-    cells := naksha_merged_cells(string_to_array(
-        current_setting(naksha_var('cells_' || collection_number)), ',')::int8[]);
+    cells := naksha_merged_cells(string_to_array(naksha_tx_cells(collection_number), ',')::int8[]);
     EXECUTE naksha_planned('int8, text, int8, int8, int8, int8, geometry, int8[]', format(
         'UPDATE %I SET created = $3, updated = $4, deleted = $5, purged = $6, bbox = $7, '
         'cells = $8 '
