@@ -67,7 +67,11 @@ async def shell(connect: Connect) -> Direct:
 
 
 MOVE = "UPDATE roads SET geo = ST_GeomFromEWKT('SRID=4326;{}') WHERE jsondata->>'id' = '{}'"
-CHANGE = "UPDATE roads SET jsondata = jsonb_set(jsondata, '{{a}}', '1') WHERE jsondata->>'id' = '{}'"
+CHANGE = (
+    "UPDATE roads SET jsondata = jsonb_set(jsondata, '{{a}}', '1') WHERE jsondata->>'id' = '{}'"
+)
+UPSERT = f"""SELECT naksha_upsert('roads', '{{"id": "point"}}',
+                                 ST_GeomFromEWKT('SRID=4326;{POINT.format(THERE)}'))"""
 PLAIN: dict[str, tuple[list[str], set[int]]] = {
     "a move": ([MOVE.format(POINT.format(THERE), "point")], at(HERE, THERE)),
     "another shape": ([MOVE.format(POINT.format(THERE), "line")], cover(*WIDE) | at(THERE)),
@@ -81,13 +85,7 @@ PLAIN: dict[str, tuple[list[str], set[int]]] = {
         [MOVE.format(POINT.format(THERE), "point"), "DELETE FROM roads"],
         cover(*WIDE) | at(HERE, THERE),
     ),
-    "naksha_upsert": (
-        [
-            "SELECT naksha_upsert('roads', '{\"id\": \"point\"}', "
-            f"ST_GeomFromEWKT('SRID=4326;{POINT.format(THERE)}'))"
-        ],
-        at(HERE, THERE),
-    ),
+    "naksha_upsert": ([UPSERT], at(HERE, THERE)),
     "a savepoint": (
         [
             CHANGE.format("flat"),
