@@ -56,8 +56,22 @@ def ask(database_factory: DatabaseFactory, installed: str) -> Iterator[Ask]:
 @settings(deadline=None)
 def test_the_cover_of_boxes(ask: Ask, given_boxes: list[Box]) -> None:
     found = ask(COVER, *(list(edge) for edge in zip(*given_boxes, strict=True)))
-    assert found == sorted(set().union(*(cover(*box) for box in given_boxes)))
-    assert {*ask("SELECT naksha_merged_cells($1)", found)} == covers(np.array(given_boxes))
+    assert len(found) == len({*found})
+    assert {*found} == set().union(*(cover(*box) for box in given_boxes))
+
+
+@given(st.integers(0, 2**32), st.sampled_from((501, 700, 2_500)))
+@settings(deadline=None, max_examples=40)
+def test_the_cover_of_many_boxes(ask: Ask, seed: int, count: int) -> None:
+    """In areas of any size, with boxes of any size."""
+    chance = np.random.default_rng(seed)
+    extent, size = 10.0 ** chance.uniform(-1, 2.5, 2)
+    west = np.clip(chance.uniform(-180, 180) + chance.uniform(0, extent, count), -180, 180)
+    south = np.clip(chance.uniform(-90, 90) + chance.uniform(0, extent, count), -90, 90)
+    sizes = np.where(chance.random(count) < chance.random(), 0, chance.uniform(0, size, count))
+    bounds = np.column_stack([west, south, np.minimum(west + sizes, 180), south])
+    found = ask(COVER, *(edge.tolist() for edge in bounds.T))
+    assert {*ask("SELECT naksha_merged_cells($1)", found)} == covers(bounds)
 
 
 def test_the_cover_of_nothing(ask: Ask) -> None:
@@ -74,5 +88,5 @@ def test_many_cells_are_merged(ask: Ask, seed: int, count: int) -> None:
         column, row = chance.integers(0, 1 << level, 2).tolist()
         cells.append(cell_at(level, column, row))
     found = ask("SELECT naksha_merged_cells($1)", cells)
-    assert found == sorted(merged(cells))
-    assert len(found) <= TILE_CELLS_MAX
+    assert len(found) == len({*found}) <= TILE_CELLS_MAX
+    assert {*found} == merged(cells)
