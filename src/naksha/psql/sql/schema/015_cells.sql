@@ -14,7 +14,8 @@ RETURN (least(greatest(floor((ST_XMin(box) + 180) / 360 * 4096), 0), 4095)::int8
 -- How many levels the cells of boxes must be merged at least, so that at most TILE_CELLS_MAX remain.
 -- The smallest cells at the north-west of a thousand small boxes, some of all, tell so.
 CREATE OR REPLACE FUNCTION naksha_merge_levels(corners int8[]) RETURNS int
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     sample int8[] := ARRAY(
         SELECT k >> 24 FROM (SELECT corners[n] AS k FROM generate_series(
@@ -40,10 +41,11 @@ END $$;
 
 -- The cells that record changes inside boxes, given by their corners: for each box the deepest ones
 -- of which two by two contain it, without those that merging would replace for sure. `spread` has
--- the numbers of six bits with a zero bit before each. It is on the path of every write: the cell of
--- a single small box is computed without a query, and no search_path is set, which takes longer.
+-- the numbers of six bits with a zero bit before each. It is on the path of every write, so the cell
+-- of a single small box is computed without a query.
 CREATE OR REPLACE FUNCTION naksha_cover(corners int8[]) RETURNS int8[]
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     spread CONSTANT int8[] :=
         '{0, 1, 4, 5, 16, 17, 20, 21, 64, 65, 68, 69, 80, 81, 84, 85, 256, 257, '
@@ -92,7 +94,8 @@ END $$;
 
 -- Cells that cover the given ones, at most TILE_CELLS_MAX: ancestors replace the smallest ones.
 CREATE OR REPLACE FUNCTION naksha_merged_cells(cells int8[]) RETURNS int8[]
-LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     -- The first cell of a level; cells of deeper levels have greater numbers.
     first int8 := 1::int8 << 24;
