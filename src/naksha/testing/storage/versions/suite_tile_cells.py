@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from datetime import date
@@ -16,6 +17,7 @@ from naksha.model.limits import TILE_CELLS_MAX
 from naksha.model.query import Bbox
 from naksha.spi.staging import WriteMode
 from naksha.spi.storage import Storage, WriteSession
+from naksha.spi.tile_cells import CellChange
 from naksha.testing.storage.bulk.suite_bulk import load
 from naksha.testing.storage.bulk.suite_staging import written
 from naksha.testing.storage.suite_support import (
@@ -348,6 +350,36 @@ class TestCellLog:
         assert {(change.collection, change.overlay) for change in log.changes} == {(places.name, 0)}
         rest = await places.storage.cell_log(log.changes[2].txn)
         assert rest.changes == log.changes[3:]
+
+    async def test_a_reader_that_polls_gets_each_change_once(self, storage: Storage) -> None:
+        handles = [await new_collection(storage) for _ in range(4)]
+        start = await published(storage)
+        polled: list[CellChange] = []
+        after = start.txn
+
+        async def write(number: int) -> None:
+            for n in range(12):
+                await handles[(number + n) % 4].upsert(point(f"k{number}", n, number))
+
+        async def poll() -> None:
+            nonlocal after
+            log = await storage.cell_log(after)
+            assert log.changes is not None
+            assert all(after < change.txn <= log.txn for change in log.changes)
+            polled.extend(log.changes)
+            after = log.txn
+
+        writers = asyncio.gather(*(write(number) for number in range(6)))
+        while not writers.done():
+            await poll()
+            await asyncio.sleep(0)
+        await writers
+        await published(storage)
+        await poll()
+        whole = (await settled_log(storage, start)).changes
+        assert whole is not None
+        assert len(whole) == 72
+        assert polled == whole
 
     async def test_a_write_that_is_held_back_is_not_settled(self, storage: Storage) -> None:
         one, two = await new_collection(storage), await new_collection(storage)
