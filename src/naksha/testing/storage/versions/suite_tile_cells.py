@@ -382,6 +382,7 @@ class TestCellLog:
         assert polled == whole
 
     async def test_a_write_that_is_held_back_is_not_settled(self, storage: Storage) -> None:
+        start = await published(storage)
         one, two = await new_collection(storage), await new_collection(storage)
         before = await published(storage)
         async with storage.write(APP) as session:
@@ -392,6 +393,8 @@ class TestCellLog:
                 log = await storage.cell_log(before.txn)
                 assert (log.seq_number, log.txn) == (before.seq_number, before.txn)
                 assert (log.is_settled, log.changes) == (False, [])
+                earlier = (await storage.cell_log(start.txn)).changes or []
+                assert [change.txn for change in earlier][-1] == before.txn
                 assert await last_change(two, around(*THERE)) == before.txn
         assert await changed_cells(one, before) == cells_at(HERE)
         assert await changed_cells(two, before) == cells_at(THERE)
