@@ -161,6 +161,17 @@ RETURN format($sql$, numbered AS (
     SELECT old_i, geo, naksha_closed(old_json, $1) FROM tombs UNION ALL
     SELECT i, geo, naksha_closed(jsondata, $1) FROM tombs$sql$), c.id || '_del');
 
+-- A CTE with the area of boxes, and their corners (015); both null without a box. (This takes less
+-- time than ST_Extent does for the area alone.)
+CREATE OR REPLACE FUNCTION naksha_extent_sql(boxes text) RETURNS text
+STABLE
+RETURN format($sql$, extent AS (
+    SELECT ST_MakeEnvelope(min(ST_XMin(box)), min(ST_YMin(box)), max(ST_XMax(box)),
+                           max(ST_YMax(box)), 4326) AS area,
+           array_agg(DISTINCT naksha_corners(box)) AS corners
+      FROM (%s OFFSET 0) AS boxes WHERE box IS NOT NULL
+)$sql$, boxes);
+
 -- Raises the error of a verdict.
 CREATE OR REPLACE FUNCTION naksha_raise_verdict(c naksha_collection, bad jsonb) RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
