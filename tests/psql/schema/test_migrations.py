@@ -434,17 +434,23 @@ DELETE FROM naksha_migration WHERE name LIKE '0014%' OR name LIKE 'schema:%'
 """Takes back the tile cells in the log, and the functions that changed with them."""
 
 
+async def filled(dsn: str) -> Version:
+    """Make a storage with a feature, and return its last version."""
+    await set_up(dsn, installer.migrations())
+    storage = await PsqlStorage.open(dsn, "test")
+    await storage.run(lambda s: s.create_collection(CollectionInfo(id="roads")), "app")
+    await storage.run(lambda s: s.upsert("roads", [place("x", 1)]), "app")
+    version = await storage.resolve(HEAD)
+    await storage.close()
+    return version
+
+
 async def test_the_log_of_an_older_storage_gets_tile_cells(
     database_factory: DatabaseFactory,
 ) -> None:
     with database_factory.fresh() as fresh, database_factory.fresh() as older:
-        for dsn in (fresh, older):
-            await set_up(dsn, installer.migrations())
-            storage = await PsqlStorage.open(dsn, "test")
-            await storage.run(lambda s: s.create_collection(CollectionInfo(id="roads")), "app")
-            await storage.run(lambda s: s.upsert("roads", [place("x", 1)]), "app")
-            version = await storage.resolve(HEAD)
-            await storage.close()
+        await filled(fresh)
+        version = await filled(older)
         connection = await connect_to(older)
         await by_force(connection, WITHOUT_CELLS)
         await connection.close()
