@@ -34,7 +34,7 @@ from naksha.psql.connection.errors import translated
 from naksha.psql.connection.poolers import connect_checked
 from naksha.psql.connection.servers import DatabaseServer, Replica, Servers
 from naksha.psql.maintenance import backup
-from naksha.psql.maintenance.cell_folding import CellFoldingTask
+from naksha.psql.maintenance.cells import CellFoldingTask
 from naksha.psql.maintenance.checks import mismatches
 from naksha.psql.maintenance.daily_partitions import DailyPartitions, DailyPartitionTask
 from naksha.psql.maintenance.diagnosis import diagnose

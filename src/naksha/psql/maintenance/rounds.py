@@ -26,7 +26,7 @@ from naksha.model import limits
 from naksha.model.errors import Retryable
 from naksha.psql.connection.driver import Connection
 from naksha.psql.connection.errors import of
-from naksha.psql.maintenance.cell_folding import fold_cells, sweep_cells
+from naksha.psql.maintenance.cells import fold_cells, sweep_cells
 from naksha.psql.maintenance.growth import index_tables
 from naksha.psql.sql import ident, queries, sql
 from naksha.spi.maintenance import StepPostponed, StorageRound, StorageVitals

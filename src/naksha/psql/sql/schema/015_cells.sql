@@ -11,8 +11,8 @@ RETURN (least(greatest(floor((ST_XMin(box) + 180) / 360 * 4096), 0), 4095)::int8
      | (least(greatest(floor((ST_XMax(box) + 180) / 360 * 4096), 0), 4095)::int8 << 12)
      | least(greatest(floor((90 - ST_YMin(box)) / 180 * 4096), 0), 4095)::int8;
 
--- How many levels the cells of boxes must be merged at least, so that at most TILE_CELLS_MAX remain.
--- The smallest cells at the north-west of a thousand small boxes, some of all, tell so.
+-- How many levels the cells of boxes must be merged at least, so that at most TILE_CELLS_MAX
+-- remain: estimated from the north-western cells of at most a thousand small boxes, never too high.
 CREATE OR REPLACE FUNCTION naksha_merge_levels(corners int8[]) RETURNS int
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan AS $$
@@ -41,8 +41,8 @@ END $$;
 
 -- The cells that record changes inside boxes, given by their corners: for each box the deepest ones
 -- of which two by two contain it, without those that merging would replace for sure. `spread` has
--- the numbers of six bits with a zero bit before each. It is on the path of every write, so the cell
--- of a single small box is computed without a query.
+-- the numbers of six bits with a zero bit before each. It is on the path of every write, so the
+-- cell of a single small box is computed without a query.
 CREATE OR REPLACE FUNCTION naksha_cover(corners int8[]) RETURNS int8[]
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE SET search_path FROM CURRENT
 SET plan_cache_mode = force_generic_plan AS $$

@@ -126,9 +126,9 @@ BEGIN
 END $$;
 
 -- Tile cells of the log, folded (128): for each cell of a collection (its number) on main or on an
--- overlay, the last transaction that recorded the cell itself, and the last one that recorded a cell
--- below it. The row of collection 0 has the last folded transaction, and in `below` the first known
--- one, if the log had expired before.
+-- overlay, the last transaction that recorded the cell itself, and the last one that recorded a
+-- cell below it. The row of collection 0 has the last folded transaction, and in `below` the first
+-- known one, if the log had expired before.
 CREATE TABLE IF NOT EXISTS naksha_cell (
     collection int4 NOT NULL,
     overlay    int4 NOT NULL,

@@ -350,8 +350,8 @@ BEGIN
       USING naksha_txn(), message_id, message, attachment, attachment_binary;
 END $$;
 
--- The tile cells that the transaction has recorded for a collection so far, as text with commas: the
--- whole world, if an older version of naksha_tx_count has recorded none.
+-- The tile cells that the transaction has recorded for a collection so far, as text with commas:
+-- the whole world, if an older version of naksha_tx_count has recorded none.
 CREATE OR REPLACE FUNCTION naksha_tx_cells(collection_number int) RETURNS text
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE
@@ -363,8 +363,8 @@ END $$;
 
 -- The first counts of a collection are written with its log row. More of them accumulate in a
 -- transaction-local setting, which a savepoint rolls back as well, and are written by the deferred
--- trigger below: at most one update per collection and transaction. Tile cells accumulate as text in
--- a setting of their own, and are merged only when it is long.
+-- trigger below: at most one update per collection and transaction. Tile cells accumulate as text
+-- in a setting of their own, and are merged only when it is long.
 CREATE OR REPLACE FUNCTION naksha_tx_count(
     collection naksha_collection, created int8, updated int8, deleted int8, purged int8,
     area geometry, cells int8[] DEFAULT '{1}') RETURNS void

@@ -117,8 +117,8 @@ BEGIN
     END IF;
 END $$;
 
--- Whether every committed transaction is published, the last one of them being `last`. Where nothing
--- is written, the sequence may be behind the log.
+-- Whether every committed transaction is published, the last one of them being `last`. Where
+-- nothing is written, the sequence may be behind the log.
 CREATE OR REPLACE FUNCTION naksha_is_settled(last int8, is_writable bool) RETURNS bool
 LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
 DECLARE

@@ -10,24 +10,24 @@ from naksha.psql.connection.driver import Connection, Connections, acquired
 from naksha.psql.connection.errors import translated
 from naksha.psql.sql import queries
 
-FOLD_TRANSACTIONS_MAX: Final = 500
+_FOLD_TRANSACTIONS_MAX: Final = 500
 """Transactions that one transaction folds, which takes well below a second."""
-UNFOLDED_MAX: Final = 2_000
+_UNFOLDED_MAX: Final = 2_000
 """Versions that are looked up in the log before they are folded."""
-SWEEP_CELLS_MAX: Final = 50_000
+_SWEEP_CELLS_MAX: Final = 50_000
 """Cells that one transaction deletes."""
 
 
 async def fold_cells(connection: Connection) -> None:
     """Fold all published transactions, some at a time."""
-    some = FOLD_TRANSACTIONS_MAX
+    some = _FOLD_TRANSACTIONS_MAX
     while await connection.fetchval(queries()["fold_cells"], some) == some:
         pass
 
 
 async def sweep_cells(connection: Connection) -> None:
     """Delete the cells of removed collections and branches."""
-    while await connection.fetchval(queries()["sweep_cells"], SWEEP_CELLS_MAX) == SWEEP_CELLS_MAX:
+    while await connection.fetchval(queries()["sweep_cells"], _SWEEP_CELLS_MAX) == _SWEEP_CELLS_MAX:
         pass
 
 
@@ -43,7 +43,7 @@ class CellFoldingTask(BackgroundTask):
 
     def looked_up(self, unfolded: int) -> None:
         """Take note of the number of versions that a look-up found in the log."""
-        if unfolded > UNFOLDED_MAX:
+        if unfolded > _UNFOLDED_MAX:
             self._wake.set()
 
     async def _loop(self) -> None:

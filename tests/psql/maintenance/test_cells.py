@@ -12,7 +12,7 @@ from naksha.model.geo.tile_cells import cover
 from naksha.model.query import Bbox
 from naksha.psql import PsqlStorage
 from naksha.psql.connection.driver import Direct
-from naksha.psql.maintenance import cell_folding
+from naksha.psql.maintenance import cells
 from naksha.spi.tile_cells import CellChange
 from naksha.testing.storage.suite_support import APP, Handle, new_collection, point, published
 from tests.psql.aging import aging_storage
@@ -95,7 +95,9 @@ async def test_it_neither_waits_for_writers_nor_blocks_them(
     assert await storage.last_cell_change("roads", around(*HERE)) == last.txn
 
 
-async def test_what_is_not_published_is_not_folded(storage: PsqlStorage, connect: Connect) -> None:
+async def test_transactions_that_are_not_published_are_not_folded(
+    storage: PsqlStorage, connect: Connect
+) -> None:
     shell, writer = await connect(), await connect()
     before = await published(storage)
     await begin(writer)
@@ -198,7 +200,7 @@ async def test_many_look_ups_in_the_log_start_the_folding(
     storage: PsqlStorage, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shell = await connect()
-    monkeypatch.setattr(cell_folding, "UNFOLDED_MAX", 3)
+    monkeypatch.setattr(cells, "_UNFOLDED_MAX", 3)
     await storage.last_cell_change("roads", around(*HERE))
     assert await shell.fetchval(UNFOLDED) <= 3
     await write_some(storage, random.Random(1), 4)
@@ -215,7 +217,7 @@ async def test_many_look_ups_in_the_log_start_the_folding(
 async def test_a_read_only_storage_neither_publishes_nor_folds(
     storage: PsqlStorage, bare: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cell_folding, "UNFOLDED_MAX", 0)
+    monkeypatch.setattr(cells, "_UNFOLDED_MAX", 0)
     shell, writer = await connect(), await connect()
     reader = await PsqlStorage.open(bare, "test", read_only=True)
     try:
