@@ -18,17 +18,16 @@ _SWEEP_CELLS_MAX: Final = 50_000
 """Cells that one transaction deletes."""
 
 
-async def fold_cells(connection: Connection) -> None:
-    """Fold all published transactions, some at a time."""
-    some = _FOLD_TRANSACTIONS_MAX
-    while await connection.fetchval(queries()["fold_cells"], some) == some:
-        pass
+async def fold_cells(connection: Connection) -> bool:
+    """Fold some published transactions; return whether there may be more."""
+    folded = await connection.fetchval(queries()["fold_cells"], _FOLD_TRANSACTIONS_MAX)
+    return bool(folded == _FOLD_TRANSACTIONS_MAX)
 
 
-async def sweep_cells(connection: Connection) -> None:
-    """Delete the cells of removed collections and branches."""
-    while await connection.fetchval(queries()["sweep_cells"], _SWEEP_CELLS_MAX) == _SWEEP_CELLS_MAX:
-        pass
+async def sweep_cells(connection: Connection) -> bool:
+    """Delete some cells of removed collections and branches; return whether there may be more."""
+    swept = await connection.fetchval(queries()["sweep_cells"], _SWEEP_CELLS_MAX)
+    return bool(swept == _SWEEP_CELLS_MAX)
 
 
 class CellFoldingTask(BackgroundTask):
@@ -55,4 +54,5 @@ class CellFoldingTask(BackgroundTask):
     async def _fold(self) -> None:
         with translated():
             async with acquired(self._connections, leaves_nothing=True) as connection:
-                await fold_cells(connection)
+                while await fold_cells(connection):
+                    pass

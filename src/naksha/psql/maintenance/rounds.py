@@ -42,6 +42,7 @@ DETACH_MS_MAX: Final = 30_000
 """Timeout of DETACH CONCURRENTLY, which waits for readers; a later round finalizes it."""
 PAUSE_S: Final = 0.1
 _LOG_TABLE: Final = "naksha_tx"
+_FOLDING: Final = "folding of tile cells"
 
 Step = Callable[[], Awaitable[None]]
 _random = random.SystemRandom()
@@ -120,7 +121,7 @@ class MaintenanceRound:
         for collection in await self._collections():
             await self._light(collection)
         await self._try("missing indices", self._index)
-        await self._try("folding of tile cells", self._fold_cells)
+        await self._try(_FOLDING, self._fold_cells)
         await self._try("expiry of the log", self._expire_log)
         for collection in await self._collections():  # some were removed above, with overlays
             if not collection["dropped_at"]:
@@ -223,8 +224,10 @@ class MaintenanceRound:
                 return
 
     async def _fold_cells(self) -> None:
-        await fold_cells(self._run)
-        await sweep_cells(self._run)
+        while await fold_cells(self._run) or await sweep_cells(self._run):
+            if not self._record.has_time:
+                self._record.late(_FOLDING)
+                return
 
     async def _expire_log(self) -> None:
         while part := await self._run.fetchval(queries()["log_expire_next"], self._now_ms):
