@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from naksha.model import limits
 from naksha.model.errors import InvalidArgument, NotSupported, VersionNotFound
@@ -76,6 +76,7 @@ _STORAGE_NUMBER_BITS: Final = 40
 _OWNER_MAINTAINS: Final = (
     "only the role that owns the schema can maintain a storage; open it as that role"
 )
+_LookUp = TypeVar("_LookUp", CellLog, tile_cells.LastChange)
 _log = logging.getLogger(__name__)
 _random = random.SystemRandom()
 
@@ -365,21 +366,24 @@ class PsqlStorage(BulkStorage, StagedWrites):
         return await self._sequencer.version_signal.wait_beyond(seq_number, timeout_s, poll)
 
     async def cell_log(self, after_txn: int) -> CellLog:
+        return await self._settled(partial(tile_cells.cell_log, after_txn=after_txn))
+
+    async def last_cell_change(self, collection: str, box: Bbox, *, overlay: int = MAIN) -> int:
+        work = partial(tile_cells.last_cell_change, collection=collection, box=box, overlay=overlay)
+        found = await self._settled(work)
+        self._cell_folding.looked_up(found.unfolded)
+        return found.txn
+
+    async def _settled(self, look_up: Callable[..., Awaitable[_LookUp]]) -> _LookUp:
+        """Look up tile cells, and again after publication if something was to be published."""
         is_writable = self._access.may_write
         async with self._connection() as connection:
-            found = await tile_cells.cell_log(connection, after_txn, is_writable=is_writable)
+            found = await look_up(connection, is_writable=is_writable)
         if found.is_settled or not is_writable:
             return found
         await self._publish()
         async with self._connection() as connection:
-            return await tile_cells.cell_log(connection, after_txn, is_writable=is_writable)
-
-    async def last_cell_change(self, collection: str, box: Bbox, *, overlay: int = MAIN) -> int:
-        await self._publish()
-        async with self._connection() as connection:
-            txn, unfolded = await tile_cells.last_cell_change(connection, collection, box, overlay)
-        self._cell_folding.looked_up(unfolded)
-        return txn
+            return await look_up(connection, is_writable=is_writable)
 
     def connections(self) -> dict[str, int]:
         """Return how many connections of the pool are in use, and how many are idle."""

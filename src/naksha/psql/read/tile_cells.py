@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from naksha.model import limits
 from naksha.model.geo.tile_cells import look_up_cells
 from naksha.model.query import Bbox
+from naksha.model.transaction import MAIN
 from naksha.psql.connection.driver import Connection
 from naksha.psql.read.layers import is_overlay
 from naksha.psql.sql import queries
 from naksha.spi.tile_cells import CellChange, CellLog
+
+
+class LastChange(NamedTuple):
+    """The last change of some cells, 0 for none, and how many versions were looked up in the log.
+
+    `is_settled` states that every committed transaction was published.
+    """
+
+    txn: int
+    unfolded: int
+    is_settled: bool
 
 
 async def cell_log(connection: Connection, after_txn: int, *, is_writable: bool) -> CellLog:
@@ -31,16 +45,13 @@ async def cell_log(connection: Connection, after_txn: int, *, is_writable: bool)
 
 
 async def last_cell_change(
-    connection: Connection, collection: str, box: Bbox, overlay: int
-) -> tuple[int, int]:
-    """Return the last published txn that changed a cell of the box; 0 for none.
-
-    The second number is how many versions had to be looked up in the log.
-    """
-    if overlay != 0 and not is_overlay(overlay):
-        return 0, 0
+    connection: Connection, collection: str, box: Bbox, overlay: int, *, is_writable: bool
+) -> LastChange:
+    """Return the last change of a cell of the box that is published by now."""
+    if overlay != MAIN and not is_overlay(overlay):
+        return LastChange(0, 0, True)
     row = await connection.fetchrow(
-        queries()["last_cell_change"], collection, overlay, look_up_cells(box)
+        queries()["last_cell_change"], collection, overlay, look_up_cells(box), is_writable
     )
     assert row is not None
-    return row["last"], row["unfolded"]
+    return LastChange(row["last"], row["unfolded"], row["is_settled"])

@@ -85,4 +85,6 @@ EXISTS (SELECT FROM naksha_tx m
 SELECT * FROM naksha_cell_log($1, $2, $3)
 
 -- name: last_cell_change
-SELECT last, unfolded FROM naksha_last_cell_change($1, $2, $3)
+SELECT c.last, c.unfolded,
+       naksha_is_settled(coalesce((SELECT max(v.txn) FROM naksha_version v), 0), $4) AS is_settled
+  FROM naksha_last_cell_change($1, $2, $3) AS c
