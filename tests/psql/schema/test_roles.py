@@ -12,7 +12,7 @@ import pytest
 import naksha
 from naksha.model.collection import CollectionInfo
 from naksha.model.errors import NotFound, NotSupported, ReadOnly
-from naksha.model.query import Query
+from naksha.model.query import Bbox, Query
 from naksha.model.version import HEAD, AtSeq
 from naksha.psql import PsqlStorage
 from naksha.psql.connection.driver import Direct
@@ -124,6 +124,11 @@ class TestWriter:
         assert ids_of(await Handle(owner, info.id).live()) == ["f", "g"]
         await written(writer, "roads", [point("staged")])
         assert ids_of(await Handle(owner, "roads").live()) == ["a", "staged"]
+        last = await published(writer)
+        connection = await connect_to(as_role(bare, role))
+        assert await connection.fetchval("SELECT naksha_fold_cells()") == last.seq_number
+        await connection.close()
+        assert await writer.last_cell_change("roads", Bbox(-180, -90, 180, 90)) == last.txn
         await writer.close()
 
     async def test_an_upgrade_is_left_to_the_owner(
@@ -165,6 +170,10 @@ class TestReader:
             assert state.feature["properties"]["n"] == n
         assert (await reader.resolve(HEAD)).seq_number == last.seq_number
         assert len(await reader.transactions()) == last.seq_number
+        log = await reader.cell_log(first.txn)
+        assert (log.txn, log.is_settled) == (last.txn, True)
+        assert [change.collection for change in log.changes or ()] == ["later", "later", "roads"]
+        assert await reader.last_cell_change("later", Bbox(-180, -90, 180, 90)) > first.txn
         assert await reader.wait_beyond(first.seq_number, 5) >= last.seq_number
         with pytest.raises(ReadOnly):
             await Handle(reader, "roads").create(point("c"))

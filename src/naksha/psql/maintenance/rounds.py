@@ -26,6 +26,7 @@ from naksha.model import limits
 from naksha.model.errors import Retryable
 from naksha.psql.connection.driver import Connection
 from naksha.psql.connection.errors import of
+from naksha.psql.maintenance.cells import fold_cells, sweep_cells
 from naksha.psql.maintenance.growth import index_tables
 from naksha.psql.sql import ident, queries, sql
 from naksha.spi.maintenance import StepPostponed, StorageRound, StorageVitals
@@ -41,6 +42,7 @@ DETACH_MS_MAX: Final = 30_000
 """Timeout of DETACH CONCURRENTLY, which waits for readers; a later round finalizes it."""
 PAUSE_S: Final = 0.1
 _LOG_TABLE: Final = "naksha_tx"
+_FOLDING: Final = "folding of tile cells"
 
 Step = Callable[[], Awaitable[None]]
 _random = random.SystemRandom()
@@ -119,6 +121,7 @@ class MaintenanceRound:
         for collection in await self._collections():
             await self._light(collection)
         await self._try("missing indices", self._index)
+        await self._try(_FOLDING, self._fold_cells)
         await self._try("expiry of the log", self._expire_log)
         for collection in await self._collections():  # some were removed above, with overlays
             if not collection["dropped_at"]:
@@ -218,6 +221,12 @@ class MaintenanceRound:
             self._record.did("expiry of %s (%s)", row["part"], row["how"])
             if not self._record.has_time:
                 self._record.late(f"expiry of {name}")
+                return
+
+    async def _fold_cells(self) -> None:
+        while await fold_cells(self._run) or await sweep_cells(self._run):
+            if not self._record.has_time:
+                self._record.late(_FOLDING)
                 return
 
     async def _expire_log(self) -> None:

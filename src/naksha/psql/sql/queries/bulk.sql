@@ -14,4 +14,4 @@ SELECT txn, first_i, mark, after_i FROM naksha_bulk_begin($1, $2::jsonb, $3::jso
 
 -- name: bulk_finish
 SELECT naksha_logged_txn() AS logged FROM naksha_bulk_finish($1, $2, $3, $4, (
-    SELECT ST_SetSRID(ST_Extent(a::geometry), 4326) FROM unnest($5::bytea[]) AS t(a)))
+    SELECT ST_SetSRID(ST_Extent(a::geometry), 4326) FROM unnest($5::bytea[]) AS t(a)), $6)

@@ -65,6 +65,18 @@ BEGIN
                    naksha_stage_name(job, 'p', leaf), leaf);
 END $$;
 
+-- The number of features of a table, their area and their tile cells.
+CREATE OR REPLACE FUNCTION naksha_measure(
+    tbl text, OUT features int8, OUT area geometry, OUT cells int8[])
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    EXECUTE format('SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326), naksha_merged_cells('
+                   'naksha_cover(array_agg(DISTINCT naksha_corners(box)) '
+                   'FILTER (WHERE box IS NOT NULL))) '
+                   'FROM (SELECT geo, geo::box3d AS box FROM %I OFFSET 0) AS t', tbl)
+       INTO features, area, cells;
+END $$;
+
 -- ---- The coordinator ----------------------------------------------------------------------------
 
 -- Refuses a collection whose leaves are published: a replica receives neither the tables that would
@@ -189,7 +201,8 @@ END $$;
 
 -- Completes a load: attaches the tables and writes the log. `last_i` is the highest number used.
 CREATE OR REPLACE FUNCTION naksha_bulk_finish(
-    collection_id text, job int, last_i int8, features int8, area geometry) RETURNS void
+    collection_id text, job int, last_i int8, features int8, area geometry,
+    cells int8[] DEFAULT '{1}') RETURNS void
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
 DECLARE
     c    naksha_collection := naksha_open_alone(collection_id);
@@ -203,7 +216,8 @@ BEGIN
     FOR leaf IN SELECT to_hex(n) FROM generate_series(0, 15) n LOOP
         PERFORM naksha_bulk_attach(collection_id, job, leaf);
     END LOOP;
-    PERFORM naksha_set_grown(collection_id), naksha_tx_count(c, features, 0, 0, 0, area);
+    PERFORM naksha_set_grown(collection_id),
+            naksha_tx_count(c, features, 0, 0, 0, area, cells);
 END $$;
 
 -- Drops the tables of a job.

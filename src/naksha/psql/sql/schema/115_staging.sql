@@ -196,9 +196,11 @@ BEGIN
         'once', feature_id), jsonb_build_object('feature', feature_id, 'field', 'id'));
 END $$;
 
--- Builds the indices of a filled leaf table. Returns the number of features, and their area.
+-- Builds the indices of a filled leaf table. Returns the number of features, their area and their
+-- tile cells.
 CREATE OR REPLACE FUNCTION naksha_staged_index(
-    load int, leaf text, points_only bool, OUT features int8, OUT area geometry)
+    load int, leaf text, points_only bool, OUT features int8, OUT area geometry,
+    OUT cells int8[])
 LANGUAGE plpgsql SET search_path FROM CURRENT SET client_min_messages = 'warning' AS $$
 DECLARE
     tbl   text := naksha_stage_name(load, 'p', leaf);
@@ -212,8 +214,7 @@ BEGIN
                        'ORDER BY 1 LIMIT 1', tbl) INTO twice;
         PERFORM naksha_raise_staged_twice(twice);
     END;
-    EXECUTE format('SELECT count(*), ST_SetSRID(ST_Extent(geo), 4326) FROM %I', tbl)
-       INTO features, area;
+    SELECT m.* INTO features, area, cells FROM naksha_measure(tbl) m;
 END $$;
 
 -- ---- Writing to a collection that has features --------------------------------------------------
