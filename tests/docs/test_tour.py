@@ -19,7 +19,7 @@ def hub(tmp_path: Path) -> Iterator[HubServer]:
         yield server
 
 
-@pytest.mark.parametrize("name", ["tour", "feed"])
+@pytest.mark.parametrize("name", ["tour", "feed", "tiles"])
 def test_the_page_has_the_promised_output(name: str, hub: HubServer, tmp_path: Path) -> None:
     first, *blocks = examples(ROOT / "docs" / f"{name}.md", "bash")
     assert first.code == "HUB=localhost:8080/hub\n"

@@ -118,6 +118,25 @@ smallest ones."""
 TILE_CELL_CHANGES_MAX: Final = 2_000
 """Entries of a reply about changed tile cells; if there are more, the reply has none of them."""
 
+TILE_TAIL_CELLS_MAX: Final = 500_000
+"""Changed tile cells that a process keeps in memory per storage, about 50 MiB; if there are more,
+it begins again, and looks up in the storage what changed before."""
+
+TILE_MEMORY_BYTES: Final = 64 * MIB
+"""Rendered tiles that a process keeps in memory."""
+
+TILE_DISK_BYTES: Final = 1024 * MIB
+"""Rendered tiles that a server keeps in files: a few hundred thousand of the usual size."""
+
+TILE_CACHED_PARTS: Final = 8
+"""The largest cached tile is this part of the cache."""
+
+TILE_PLANS_MAX: Final = 20_000
+"""Requests for tiles whose plans a process remembers, per configuration: about 2 KiB each."""
+
+TILE_CONFIRMED_MAX: Final = 10_000
+"""Tiles of clients whose validity a process remembers although it has not rendered them."""
+
 STATISTICS_KEYS_MAX: Final = 1_000
 """Properties and tags in the statistics of a collection, the most frequent ones."""
 

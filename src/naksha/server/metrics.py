@@ -25,6 +25,7 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 
 from naksha.hub.hub import Hub
 from naksha.hub.maintenance.state import RoundRecord
+from naksha.hub.tiles.tile_service import TileOutcome
 from naksha.model import limits
 from naksha.model.errors import NakshaError
 from naksha.server.middleware.admission import AdmissionController
@@ -34,6 +35,7 @@ __all__ = [
     "CONTENT_TYPE_LATEST",
     "count_event",
     "count_request",
+    "count_tile",
     "exposition",
     "forget_worker",
     "keep_measuring",
@@ -65,6 +67,12 @@ WATCHERS: Final = Gauge(
     multiprocess_mode="livesum",
 )
 EVENTS: Final = Counter("naksha_events", "Events processed by handlers.", ["handler", "outcome"])
+TILES: Final = Counter(
+    "naksha_tiles",
+    "Requested tiles by where they came from; `needless` counts those that were rendered again "
+    "besides, without a difference.",
+    ["outcome"],
+)
 _UNPUBLISHED: Final = Gauge(
     "naksha_unpublished_transactions",
     "Committed transactions that are not published yet.",
@@ -132,6 +140,16 @@ def count_event(handler: str, has_failed: bool) -> None:
 @cache
 def _of_events(handler: str, has_failed: bool) -> Counter:
     return EVENTS.labels(handler, "failed" if has_failed else "answered")
+
+
+def count_tile(outcome: TileOutcome) -> None:
+    """Count a requested tile."""
+    _of_tiles(outcome).inc()
+
+
+@cache
+def _of_tiles(outcome: TileOutcome) -> Counter:
+    return TILES.labels(outcome.value)
 
 
 def observe_round(subject: str, record: RoundRecord) -> None:

@@ -37,6 +37,9 @@ class CellLog(msgspec.Struct, frozen=True):
     txn: int
     is_settled: bool
     changes: list[CellChange] | None
+    pending: list[CellChange] | None = None
+    """If not settled: the cells changed by all transactions after `txn` that were committed at some
+    moment of the call, after `txn` was read; None if they are unknown or too many."""
 
 
 class TileCellStorage(Protocol):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import Final
+
+import msgspec
 
 from naksha.catalog.entities import EntitySnapshot
 from naksha.catalog.objects import ObjectRef
@@ -77,7 +80,8 @@ class Configuration:
             for connector in connectors
             if connector.active
         ]
-        return Pipeline(space, stages, self._hub, self._observe)
+        fingerprint = sha256(msgspec.json.encode([space, *connectors], order="sorted")).digest()
+        return Pipeline(space, stages, self._hub, self._observe, fingerprint=fingerprint)
 
     async def _features(self, space: Space, connectors: Sequence[Connector]) -> Resource:
         """Describe the features of a space for rights.

@@ -97,8 +97,12 @@ class Pipeline:
         stages: Sequence[Stage],
         hub: HubServices,
         observe: Observe = ignore_event,
+        *,
+        fingerprint: bytes = b"",
     ) -> None:
         self.space = space
+        self.fingerprint: Final = fingerprint
+        """Hash of the configuration that the pipeline was built from."""
         self.stages: Final = tuple(stages)
         self.hub = hub
         self.observe = observe

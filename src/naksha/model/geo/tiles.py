@@ -1,4 +1,4 @@
-"""Description of a vector tile: its content and its position on the Web Mercator map."""
+"""Description of a vector tile: its content and its position on the map."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
     """Definition of a Mapbox Vector Tile that is built from the features of a query.
 
     The edges are in metres of Web Mercator (EPSG 3857); `web` calculates those of the usual tiles.
+    With `degrees` they are in degrees, and so is the grid: `square` calculates those.
     The tile's grid has `extent` units in both directions plus `buffer` units on every side.
     Geometries are clipped to the buffered tile unless `clip` is false. Features whose box does not
     meet the buffered tile are left out, whatever else the query selects.
@@ -51,6 +52,7 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
     clip: bool = True
     flattened: bool = False
     namespace: bool = False
+    degrees: bool = False
 
     def __post_init__(self) -> None:
         edges = (self.west, self.south, self.east, self.north)
@@ -78,6 +80,12 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidArgument("The layer name of a tile must not be empty", field="layer")
 
     @classmethod
+    def square(cls, box: Bbox, **settings: object) -> VectorTile:
+        """Return the tile of a box, with a grid of degrees."""
+        edges = {"west": box.west, "south": box.south, "east": box.east, "north": box.north}
+        return msgspec.convert(edges | {"degrees": True} | settings, cls)
+
+    @classmethod
     def web(cls, level: int, column: int, row: int, **settings: object) -> VectorTile:
         """Return the tile of a level; columns are counted from the west, rows from the north."""
         if not 0 <= level <= limits.TILE_LEVEL_MAX:
@@ -99,6 +107,8 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
 
     def bounds(self) -> Bbox:
         """Return the tile without its buffer, in degrees."""
+        if self.degrees:
+            return Bbox(self.west, self.south, self.east, self.north)
         west, east = _longitude(self.west), _longitude(self.east)
         return Bbox(west, _latitude(self.south), east, _latitude(self.north))
 
@@ -106,6 +116,13 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
         """Return the tile with its buffer in degrees, enlarged by possible rounding errors."""
         wide = (self.east - self.west) * (self.buffer / self.extent + _ROUNDING)
         high = (self.north - self.south) * (self.buffer / self.extent + _ROUNDING)
+        if self.degrees:
+            return Bbox(
+                max(self.west - wide, -180.0),
+                max(self.south - high, -90.0),
+                min(self.east + wide, 180.0),
+                min(self.north + high, 90.0),
+            )
         return Bbox(
             max(_longitude(self.west - wide), -180.0),
             _latitude(self.south - high),
@@ -116,8 +133,11 @@ class VectorTile(msgspec.Struct, frozen=True, kw_only=True):
     def is_flat(self) -> bool:
         """Return whether the tile is so small that degrees can be treated as metres.
 
-        That is so if latitudes between its edges are nearly equidistant on the map.
+        That is so if latitudes between its edges are nearly equidistant on the map, as they are in
+        a grid of degrees.
         """
+        if self.degrees:
+            return True
         box, height = self.bounds(), self.north - self.south
         parts = (0.25, 0.5, 0.75)  # on the equator the middle alone would always match
         latitudes = (box.south + (box.north - box.south) * part for part in parts)

@@ -24,6 +24,7 @@ TAGS: Final = {
     "lookup": "States and transactions by id, in any storage.",
     "features": "Read, search and write features.",
     "changes": "Change feeds: pages with long polling, or event streams.",
+    "ogc": "OGC API – Tiles: the vector tiles of each space, as a collection, in two grids.",
     "versions": "Changesets, tags, branches, merges, diffs, rollback and revert.",
 }
 _PARAMETERS: Final = {
@@ -43,6 +44,10 @@ _PARAMETERS: Final = {
     "transaction_id": "The number (`txn`) or UUID of the transaction.",
     "token": "The token.",
     "type": "Tile scheme: `web` (`8_134_86`), `tms`, `quadkey` (`12020321`) or `here`.",
+    "tileMatrixSetId": "The grid: `WebMercatorQuad` or `WorldCRS84Quad`.",
+    "tileMatrix": "The level of the tile.",
+    "tileRow": "The row of the tile, from the north.",
+    "tileCol": "The column of the tile, from the west.",
     "version": "The number of the version.",
     "versionRef": "A version, or a range such as `3..9`; `*` means all.",
     "includeSystemTags": "Include tags that programs created for their own use.",

@@ -167,6 +167,21 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             "such as 22:00-04:30. Default: any time."
         ),
     ] = ""
+    tile_memory_bytes: Annotated[
+        int, Meta(ge=0), _help("Rendered tiles that a worker keeps in memory; 0: none.")
+    ] = limits.TILE_MEMORY_BYTES
+    tile_disk_bytes: Annotated[
+        int,
+        Meta(ge=0),
+        _help("Rendered tiles that all workers of this machine keep in files; 0: none."),
+    ] = limits.TILE_DISK_BYTES
+    tile_files: Annotated[
+        str,
+        _help(
+            "Directory of these files, which contain features, and may be deleted at any time. "
+            "Default: tiles in the data directory."
+        ),
+    ] = ""
     remote_handlers: Annotated[
         tuple[str, ...],
         _help(
@@ -212,6 +227,11 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return Path(self.data).absolute()
 
     @property
+    def tile_directory(self) -> Path:
+        """Directory for rendered tiles."""
+        return Path(self.tile_files).absolute() if self.tile_files else self.data_directory / _TILES
+
+    @property
     def job_directory(self) -> Path | None:
         """Directory for files of jobs, if they have access to files."""
         return Path(self.job_files).absolute() if self.job_files else None
@@ -247,6 +267,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return is_loopback(self.host)
 
 
+_TILES: Final = "tiles"
 _PSQL: Final = ALIASES["postgresql"]
 _ONE_PROCESS: Final = frozenset({FILE, MEMORY})
 

@@ -10,13 +10,18 @@ from naksha.hub.hub import Hub, RealmHub
 from naksha.hub.jobs.service import JobService
 from naksha.hub.maintenance.service import MaintenanceService
 from naksha.hub.pipeline.request_context import RequestContext
+from naksha.hub.tiles.disk_tiles import DiskTiles
+from naksha.hub.tiles.memory_tiles import MemoryTiles
+from naksha.hub.tiles.tile_service import TileService
 from naksha.model import limits
 from naksha.model.errors import Unauthorized
+from naksha.server.metrics import count_tile
 from naksha.server.middleware.admission import AdmissionController, AdmissionLimits
 from naksha.server.middleware.auth import Authenticator
 from naksha.server.middleware.long_poll import LongPolls
 from naksha.server.middleware.request_record import record_of
 from naksha.server.process.settings import ServerSettings
+from naksha.server.requests.tile_plans import TilePlans
 from naksha.server.routing.declarations import Depends
 
 
@@ -39,9 +44,20 @@ class ServerState:
         self.copies = AdmissionController(
             AdmissionLimits(most, most, settings.actor_queue, settings.queue_seconds)
         )
+        self.tiles = _tile_service(settings)
+        self.tile_plans = TilePlans()
         self.long_polls = LongPolls()
         self.jobs: JobService
         self.maintenance: MaintenanceService
+
+
+def _tile_service(settings: ServerSettings) -> TileService:
+    """Return the cached tiles of this process, with those that its files have."""
+    disk = None
+    if settings.tile_disk_bytes:
+        directory, size = settings.tile_directory, settings.tile_disk_bytes
+        disk = DiskTiles(directory, size, processes=settings.workers)
+    return TileService(MemoryTiles(settings.tile_memory_bytes), disk, count_tile)
 
 
 def server_of(request: Request) -> ServerState:

@@ -11,13 +11,17 @@ others declare their source: `QueryParam`, `PathParam`, `HeaderParam`, `BodyPara
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from pydantic import Field
 from pydantic.fields import FieldInfo
+from starlette.requests import Request
+from starlette.responses import Response
 
 F = TypeVar("F", bound=Callable[..., Any])
+KnownResponse = Callable[[Request], Awaitable[Response | None]]
+"""Function that returns the response to a request, or None if it has to be parsed."""
 Responses = dict[int | str, dict[str, Any]]
 """Declared responses by status: `description`, and `model` or `content`."""
 
@@ -67,6 +71,8 @@ class DeclaredEndpoint(NamedTuple):
     """Members that are added to the operation in the OpenAPI document."""
     documented: bool
     """Whether the OpenAPI document has the endpoint."""
+    known: KnownResponse | None = None
+    """Function that serves a request like an earlier one, before its parameters are parsed."""
 
 
 class Router:
@@ -86,6 +92,7 @@ class Router:
         status_code: int = 200,
         openapi_extra: dict[str, Any] | None = None,
         documented: bool = True,
+        known: KnownResponse | None = None,
     ) -> Callable[[F], F]:
         """Declare an endpoint: a function that returns a Response, or a value that is sent as JSON.
 
@@ -102,6 +109,7 @@ class Router:
                 status_code,
                 openapi_extra or {},
                 documented,
+                known,
             )
             self.endpoints.append(declared)
             return function

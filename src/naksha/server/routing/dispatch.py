@@ -98,6 +98,10 @@ class Dispatcher:
         await response(scope, receive, send)
 
     async def _response(self, endpoint: Endpoint, request: Request) -> Response:
+        if endpoint.declared.known is not None:
+            response = await endpoint.declared.known(request)
+            if response is not None:
+                return response
         for check in self.checks:
             check(endpoint, request.scope)
         return await endpoint.response(request, self._read_json)

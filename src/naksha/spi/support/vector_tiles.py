@@ -70,10 +70,16 @@ def on_grid(shapes: Shapes, tile: VectorTile) -> Shapes:
 
 def _scaled(places: Floats, tile: VectorTile) -> Floats:
     """Convert degrees to units of the tile, from its upper left corner."""
+    if tile.degrees:
+        return _in_units(places[:, 0], places[:, 1], tile)
     # A pole would be at infinity: clip to a latitude far outside of the map.
     latitude = np.radians(np.clip(places[:, 1], -LATITUDE_MAX - 4, LATITUDE_MAX + 4))
     x = np.radians(places[:, 0]) * EARTH_RADIUS_M
     y = np.log(np.tan(np.pi / 4 + latitude / 2)) * EARTH_RADIUS_M
+    return _in_units(x, y, tile)
+
+
+def _in_units(x: Floats, y: Floats, tile: VectorTile) -> Floats:
     across = (x - tile.west) * tile.extent / (tile.east - tile.west)
     down = (tile.north - y) * tile.extent / (tile.north - tile.south)
     return np.column_stack([across, down])

@@ -26,7 +26,8 @@ def cell_log(connection: sqlite3.Connection, after_txn: int) -> CellLog:
     """See `TileCellStorage.cell_log`; pending transactions are not published."""
     number, last, settled = connection.execute(queries()["cell_log_end"]).fetchone()
     changes = [] if after_txn == last else _changes(connection, after_txn, last)
-    return CellLog(seq_number=number, txn=last, is_settled=bool(settled), changes=changes)
+    pending = None if settled else _rows(connection, last, limits.INT8_MAX)
+    return CellLog(number, last, bool(settled), changes, pending)
 
 
 def _changes(connection: sqlite3.Connection, after_txn: int, last: int) -> list[CellChange] | None:
@@ -35,6 +36,11 @@ def _changes(connection: sqlite3.Connection, after_txn: int, last: int) -> list[
     is_cut = first is not None and first.seq_number > 1 and after_txn < first.txn
     if is_cut or after_txn > last:
         return None
+    return _rows(connection, after_txn, last)
+
+
+def _rows(connection: sqlite3.Connection, after_txn: int, last: int) -> list[CellChange] | None:
+    """Return the changes between two transactions, published or not; None if they are too many."""
     most = limits.TILE_CELL_CHANGES_MAX
     rows = connection.execute(queries()["cell_log"], (after_txn, last, most + 1)).fetchall()
     if len(rows) > most:

@@ -109,7 +109,7 @@ class HubServer:
     def _started(self) -> Process:
         arguments = [
             *("--port", str(self.port), "--catalog", self._catalog),
-            *("--realm-storage", self._storage),
+            *("--realm-storage", self._storage, "--tile-files", str(self.directory / "tiles")),
             *self._arguments,
         ]
         environment = {**os.environ, **self._environment}

@@ -145,6 +145,25 @@ class ViewHandler:
             "of its spaces"
         )
 
+    def layers_of(self, context: str) -> Sequence[ViewLayer]:
+        """Return the layers that a read of a part of the space combines, topmost first."""
+        parts = {
+            DEFAULT: self._layers,
+            EXTENSION: self._layers[:1],
+            SUPER: self._layers[1:],
+        }
+        if context not in parts:
+            raise InvalidArgument(
+                f"context={context!r:.40} is not valid; use one of {', '.join(parts)}",
+                field="context",
+            )
+        return parts[context]
+
+    @property
+    def hides(self) -> bool:
+        """Whether features of a layer hide those with the same id in the layers below."""
+        return self._is_layered
+
     @property
     def _has_own(self) -> bool:
         """Whether the space has features of its own on top of the space that it extends."""
@@ -217,20 +236,11 @@ class ViewHandler:
 
     async def _stack(self, event: Event, context: str, ref: str) -> LayerStack:
         """Return the layers of a request: all, the top one, or those below it."""
-        parts = {
-            DEFAULT: self._layers,
-            EXTENSION: self._layers[:1],
-            SUPER: self._layers[1:],
-        }
-        if context not in parts:
-            raise InvalidArgument(
-                f"context={context!r:.40} is not valid; use one of {', '.join(parts)}",
-                field="context",
-            )
+        layers = self.layers_of(context)
         if not is_head(ref):
             ref = await self._untagged(event, ref)
-            await check_version(event, parts[context], ref)
-        return LayerStack(event, parts[context], ref)
+            await check_version(event, layers, ref)
+        return LayerStack(event, layers, ref)
 
     async def _untagged(self, event: Event, ref: str) -> str:
         """Replace a tag of the space in a version reference by its version number."""

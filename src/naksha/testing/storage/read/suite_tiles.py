@@ -35,6 +35,9 @@ NAMESPACED = VectorTile.web(0, 0, 0, namespace=True)
 TOWN = VectorTile.web(12, 2144, 1389)
 """A tile small enough to be flat, around 8.5 east and 50.2 north."""
 
+SQUARE = VectorTile.square(q.Bbox(-90, 45, -45, 90))
+"""A square of degrees, up to the pole."""
+HALF = VectorTile.square(q.Bbox(-180, -90, 0, 90), buffer=64)
 PART = VectorTile(west=-9_000_123, south=-1e6, east=7_654_321, north=9_876_543, buffer=0)
 """A rectangle outside of the tile grid, at whose edges no feature ends."""
 
@@ -57,6 +60,11 @@ async def features(
 
 def place(tile: VectorTile, lon: float, lat: float) -> tuple[float, float]:
     """Return a position on the tile, by the formulas of the map."""
+    if tile.degrees:
+        return (
+            (lon - tile.west) / (tile.east - tile.west) * tile.extent,
+            (tile.north - lat) / (tile.north - tile.south) * tile.extent,
+        )
     x = math.radians(lon) * 6_378_137.0
     y = math.log(math.tan(math.pi / 4 + math.radians(lat) / 2)) * 6_378_137.0
     return (
@@ -71,7 +79,9 @@ def middle(tile: VectorTile) -> tuple[float, float]:
 
 
 class TestTilesOfPlaces:
-    @pytest.mark.parametrize("tile", [WORLD, TOWN, VectorTile.web(5, 16, 10, extent=512)])
+    @pytest.mark.parametrize(
+        "tile", [WORLD, TOWN, VectorTile.web(5, 16, 10, extent=512), SQUARE, HALF]
+    )
     async def test_points_are_where_the_map_has_them(
         self, places: Handle, tile: VectorTile
     ) -> None:
@@ -166,6 +176,15 @@ class TestTilesOfPlaces:
         assert sorted(found) == ["cap", "here"]
         south = await features(places, Query(), VectorTile.web(3, 4, 6))
         assert list(south) == ["cap"]
+
+    async def test_poles_are_on_a_map_of_degrees(self, places: Handle) -> None:
+        cap = shapely.geometry.mapping(shapely.box(-180, -90, 180, -60))
+        await places.create(feature("cap", cap), point("north", -60, 90), point("here", -1, 1))
+        found = await features(places, Query(), HALF)
+        assert sorted(found) == ["cap", "here", "north"]
+        assert shape(found["cap"]["geometry"]).bounds == (0, GRID * 5 // 6, GRID + 64, GRID)
+        assert found["north"]["geometry"]["coordinates"] == [GRID * 2 // 3 + 1, 0]
+        assert list(await features(places, Query(), SQUARE)) == ["north"]
 
     async def test_an_empty_tile_is_empty(self, places: Handle) -> None:
         await places.create(point("far", -100.0, -40.0))

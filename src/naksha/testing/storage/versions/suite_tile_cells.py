@@ -395,6 +395,9 @@ class TestCellLog:
                 log = await storage.cell_log(before.txn)
                 assert (log.seq_number, log.txn) == (before.seq_number, before.txn)
                 assert (log.is_settled, log.changes) == (False, [])
+                (pending,) = log.pending or []
+                assert (pending.txn, pending.collection) == (later, two.name)
+                assert {*pending.cells} == cells_at(THERE)
                 earlier = (await storage.cell_log(start.txn)).changes or []
                 assert [change.txn for change in earlier][-1] == before.txn
                 assert await last_change(two, around(*THERE)) == before.txn

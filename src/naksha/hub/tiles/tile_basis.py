@@ -1,0 +1,217 @@
+"""Dependencies of a tile: the parts that never change, and the collections that do.
+
+Only pipelines whose responses follow from storages alone have a basis. The responses of remote
+handlers, of those from other distributions and of transformations may change at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from naksha.hub.auth.rights import FeatureScope, Right
+from naksha.hub.auth.row_scope import scope_in
+from naksha.hub.handlers.authorization import Authorization
+from naksha.hub.handlers.read_only import ReadOnlyHandler
+from naksha.hub.handlers.source_id import SourceIdHandler
+from naksha.hub.handlers.stored.storage import StorageHandler
+from naksha.hub.handlers.tag_filter import TagFilterHandler
+from naksha.hub.handlers.validation import ValidationHandler
+from naksha.hub.handlers.views.layers import SpaceLayer, ViewLayer
+from naksha.hub.handlers.views.view import DEFAULT, ViewHandler, is_head
+from naksha.hub.pipeline.pipeline import Handler
+from naksha.hub.pipeline.request_context import RequestContext
+from naksha.hub.pipeline.targets import check_kept_by_owner
+from naksha.hub.write.conflicted_branches import is_for_solving
+from naksha.model import limits
+from naksha.model.errors import NakshaError
+from naksha.model.transaction import MAIN
+from naksha.model.version import AtSeq, AtTime, AtTxn, Head
+from naksha.spi.storage import Storage, StorageReader
+from naksha.versioning.version_refs import (
+    MAIN_BRANCH,
+    RangeRef,
+    SingleRef,
+    UuidRef,
+    parse_ref,
+)
+
+_TRANSPARENT: Final = (
+    Authorization,
+    ReadOnlyHandler,
+    SourceIdHandler,
+    TagFilterHandler,
+    ValidationHandler,
+)
+"""Handlers that forward reads; what they change or hide follows from their configuration."""
+
+_LASTING: Final = (AtSeq, AtTxn, AtTime, UuidRef)
+"""Points on main that never move."""
+
+
+class WatchedCollection(NamedTuple):
+    """A collection that a tile at HEAD is rendered from."""
+
+    storage: Storage
+    reader: StorageReader
+    """The storage, or a branch of it."""
+    collection: str
+    overlay: int = MAIN
+    """The overlay that is read at HEAD."""
+    hides_others: bool = False
+    """Whether its features hide those of other collections, wherever they are."""
+
+
+class TileBasis(NamedTuple):
+    """Everything that determines the bytes of a tile, besides its own parameters."""
+
+    parts: tuple[str, ...]
+    """Spaces, configurations, rights and storages, with the versions that never change."""
+    watched: tuple[WatchedCollection, ...] = ()
+    """The collections that are read at HEAD; none for a fixed version."""
+    is_lasting: bool = False
+    """Whether the reference means the same version for ever: tags can be moved, and branches with
+    the same name be created again."""
+    ref: str = ""
+    """For the difference of two versions: their numbers."""
+
+
+async def basis_of(
+    context: RequestContext, space_id: str, ref: str, layers: str = DEFAULT
+) -> TileBasis | None:
+    """Return what determines a tile of a space; None if it cannot be known.
+
+    It is also None for a request that fails, so that its pipeline reports the error.
+    """
+    try:
+        if is_for_solving(ref):
+            return None
+        if is_range(ref):
+            return await _of_difference(context, space_id, ref)
+        return await _Spaces(context, ref).basis(space_id, layers)
+    except NakshaError:
+        return None
+
+
+class _Spaces:
+    """The spaces that one request reads."""
+
+    def __init__(self, context: RequestContext, ref: str) -> None:
+        self._context = context
+        self._ref = ref
+
+    async def basis(self, space_id: str, layers: str, depth: int = 0) -> TileBasis | None:
+        if depth > limits.EVENT_DEPTH_MAX:
+            return None
+        pipeline = await self._context.configured.pipeline(space_id)
+        scope = scope_in(pipeline, self._context.actor.rights, Right.READ_FEATURES)
+        if scope.is_nothing:
+            return None
+        handlers = [stage.handler for stage in pipeline.stages]
+        found = await self._of_handlers(handlers, layers, depth)
+        if found is None:
+            return None
+        parts = (space_id, pipeline.fingerprint.hex(), *_rights(scope), *found.parts)
+        return found._replace(parts=parts)
+
+    async def _of_handlers(
+        self, handlers: Sequence[Handler], layers: str, depth: int
+    ) -> TileBasis | None:
+        for place, handler in enumerate(handlers):
+            if type(handler) is StorageHandler:
+                return await self._of_storage(handler)
+            if type(handler) is ViewHandler:
+                return await self._of_view(handler, handlers[place + 1 :], layers, depth)
+            if type(handler) not in _TRANSPARENT:
+                return None
+        return None
+
+    async def _of_view(
+        self, view: ViewHandler, below: Sequence[Handler], layers: str, depth: int
+    ) -> TileBasis | None:
+        if not (is_head(self._ref) or _is_lasting(self._ref)):
+            return None  # its layers may understand a name differently
+        parts: list[str] = [layers]
+        watched: list[WatchedCollection] = []
+        found = view.layers_of(layers)
+        for place, layer in enumerate(found):
+            basis = await self._of_layer(layer, below, depth)
+            if basis is None:
+                return None
+            hides = view.hides and place + 1 < len(found)
+            parts += basis.parts
+            watched += [one._replace(hides_others=True) for one in basis.watched if hides]
+            watched += [one for one in basis.watched if not hides]
+        return TileBasis(tuple(parts), tuple(watched), is_lasting=not watched)
+
+    async def _of_layer(
+        self, layer: ViewLayer, below: Sequence[Handler], depth: int
+    ) -> TileBasis | None:
+        if isinstance(layer, SpaceLayer):
+            return await self.basis(layer.space_id, DEFAULT, depth + 1)
+        return await self._of_handlers(below, DEFAULT, depth + 1)
+
+    async def _of_storage(self, stored: StorageHandler) -> TileBasis:
+        resolved = await stored.resolved(self._context, self._ref)
+        storage = resolved.target.storage
+        parts = (storage.id, str(storage.number), resolved.collection_id)
+        line = resolved.line
+        layers = ",".join(f"{layer.overlay}@{layer.txn}" for layer in line.layers)
+        if isinstance(resolved.at, Head):
+            watched = WatchedCollection(
+                line.root, line.reader, resolved.collection_id, line.overlay
+            )
+            return TileBasis((*parts, layers), (watched,))
+        return TileBasis((*parts, layers, repr(resolved.at)), is_lasting=_is_lasting(self._ref))
+
+
+async def _of_difference(context: RequestContext, space_id: str, ref: str) -> TileBasis | None:
+    """Return what determines the difference of two versions; HEAD is the last published one.
+
+    Any later version may change it: a feature that has left the tile may be deleted.
+    """
+    pipeline = await context.configured.pipeline(space_id)
+    scope = scope_in(pipeline, context.actor.rights, Right.READ_FEATURES)
+    *others, last = [stage.handler for stage in pipeline.stages]
+    if not scope.is_everything or type(last) is not StorageHandler:
+        return None
+    if any(type(handler) not in _TRANSPARENT for handler in others):
+        return None
+    target = await last.target()
+    parsed = parse_ref(ref)
+    assert isinstance(parsed, RangeRef)
+    old, new = await target.resolver().range(parsed)
+    check_kept_by_owner(target, old.version.seq_number)
+    numbers = f"{parsed.branch}:{old.version.seq_number}..{new.version.seq_number}"
+    layers = (repr(place.line.layers) for place in (old, new))
+    storage = target.storage
+    named = (storage.id, str(storage.number), target.collection.id, numbers, *layers)
+    is_lasting = parsed.branch == MAIN_BRANCH and all(
+        isinstance(point, _LASTING) for point in (parsed.first, parsed.last)
+    )
+    parts = (space_id, pipeline.fingerprint.hex(), *named)
+    return TileBasis(parts, is_lasting=is_lasting, ref=numbers)
+
+
+def is_range(ref: str) -> bool:
+    """Whether a reference names two versions, to be compared."""
+    return ".." in ref and isinstance(parse_ref(ref), RangeRef)
+
+
+def _rights(scope: FeatureScope) -> Sequence[str]:
+    """Return the features that the actor may read as text; grants have no order."""
+    return sorted({repr(grant) for grant in scope.grants})
+
+
+def _is_lasting(ref: str) -> bool:
+    parsed = parse_ref(ref)
+    return (
+        isinstance(parsed, SingleRef)
+        and parsed.branch == MAIN_BRANCH
+        and isinstance(parsed.point, _LASTING)
+    )
+
+
+def is_lasting_or_head(ref: str) -> bool:
+    """Whether a reference means HEAD of main or a version of it, whatever else happens."""
+    return is_head(ref) or _is_lasting(ref)

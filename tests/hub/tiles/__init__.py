@@ -1,0 +1,1 @@
+"""Tests of `naksha.hub.tiles`."""
