@@ -270,6 +270,8 @@ REFUSED = {
     "UPDATE naksha_storage SET id = 'mine'": "not allowed",
     "UPDATE naksha_collection SET max_age = 1": "not allowed",
     "DELETE FROM naksha_pin": "not allowed",
+    "INSERT INTO naksha_cell VALUES ('roads', 0, 1, 1, 1)": "not allowed",
+    "UPDATE naksha_storage SET cells_txn = 9": "not allowed",
 }
 
 

@@ -16,14 +16,16 @@ import pytest
 
 from naksha.model.collection import CollectionChange
 from naksha.model.errors import InvalidArgument, NotSupported, Unavailable
+from naksha.model.geo.tile_cells import WORLD_CELL
 from naksha.model.query import Bbox, Query, States
 from naksha.model.transaction import MAIN
-from naksha.model.version import AtSeq
+from naksha.model.version import HEAD, AtSeq
 from naksha.sqlite import SqliteStorage
 from naksha.sqlite.schema.file import APPLICATION_ID, SCHEMA_VERSION
 from naksha.sqlite.sql import schema_files
 from naksha.testing.storage.branch_case import branch_of
 from naksha.testing.storage.suite_support import APP, Handle, ids_of, point
+from naksha.testing.storage.versions.tile_cell_case import EVERYWHERE, around, last_change
 from naksha.testing.storage.write.suite_concurrency import check_history
 from tests.sqlite.schema.upgrade_record import record
 from tests.sqlite.support import ShellError, rows, shell
@@ -157,6 +159,50 @@ async def test_a_file_of_schema_6_reads_as_it_did(path: Path) -> None:
     views = {name for (name,) in rows(path, "SELECT name FROM sqlite_master WHERE type = 'view'")}
     assert {"roads", "places", "old:name-1", "bin", "reborn", "feature"} <= views
     shell(path, "DELETE FROM roads WHERE id = 'k7'", "DELETE FROM feature WHERE id = 'f'")
+
+
+async def test_collections_of_an_older_file_count_as_changed_by_its_last_version(
+    path: Path,
+) -> None:
+    """Also if their log rows have expired; later changes are those of cells."""
+    dump = (DUMP.parent / "schema_6.dump.gz").read_bytes()
+    make(path, gzip.decompress(dump).decode(), 6)
+    storage = await SqliteStorage.open(path)
+    try:
+        last = await storage.resolve(HEAD)
+        log = await storage.cell_log(0)
+        assert (log.txn, log.is_settled) == (last.txn, True)
+        assert log.changes
+        assert all(change.cells == [WORLD_CELL] for change in log.changes)
+        names = [info.id for info in await storage.collections(dropped=True)]
+        for name, overlay in [(name, MAIN) for name in names] + [("roads", 1), ("roads", 2)]:
+            for box in (around(8.5, 50.25), EVERYWHERE):
+                assert await storage.last_cell_change(name, box, overlay=overlay) == last.txn
+        roads = Handle(storage, "roads")
+        await roads.create(point("new", 8.5, 50.25))
+        await roads.published()
+        assert await last_change(roads, around(8.5, 50.25)) > last.txn
+        assert await last_change(roads, around(-100, -20)) == last.txn
+    finally:
+        await storage.close()
+
+
+async def test_a_file_of_shared_tables_is_not_rebuilt(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its upgrade adds columns, tables and views only, and needs no room."""
+    await (await SqliteStorage.open(path, "town")).close()
+    undo = ["DROP TRIGGER naksha_edited_cells_log", "DROP VIEW naksha_edited_cells"]
+    undo += ["DROP VIEW naksha_edited_cell", "DROP TABLE naksha_cell"]
+    undo += ["DROP TRIGGER naksha_storage_no_update", "ALTER TABLE naksha_tx DROP COLUMN cells"]
+    undo += ["ALTER TABLE naksha_storage DROP COLUMN cells_txn", "PRAGMA user_version = 8"]
+    shell(path, *undo)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+    monkeypatch.setattr("naksha.sqlite.schema.file.shrink", None)
+    await (await SqliteStorage.open(path)).close()
+    fresh = path.with_name("fresh.naksha")
+    await (await SqliteStorage.open(fresh)).close()
+    assert schema_of(path) == schema_of(fresh)
 
 
 async def test_an_upgrade_without_room_is_refused(

@@ -21,13 +21,20 @@ from naksha.hub.handlers.views.layers import SpaceLayer, ViewLayer
 from naksha.hub.handlers.views.view import DEFAULT, ViewHandler, is_head
 from naksha.hub.pipeline.pipeline import Handler
 from naksha.hub.pipeline.request_context import RequestContext
+from naksha.hub.pipeline.targets import check_kept_by_owner
 from naksha.hub.write.conflicted_branches import is_for_solving
 from naksha.model import limits
 from naksha.model.errors import NakshaError
 from naksha.model.transaction import MAIN
 from naksha.model.version import AtSeq, AtTime, AtTxn, Head
 from naksha.spi.storage import Storage, StorageReader
-from naksha.versioning.version_refs import MAIN_BRANCH, SingleRef, UuidRef, parse_ref
+from naksha.versioning.version_refs import (
+    MAIN_BRANCH,
+    RangeRef,
+    SingleRef,
+    UuidRef,
+    parse_ref,
+)
 
 _TRANSPARENT: Final = (
     Authorization,
@@ -37,6 +44,9 @@ _TRANSPARENT: Final = (
     ValidationHandler,
 )
 """Handlers that forward reads; what they change or hide follows from their configuration."""
+
+_LASTING: Final = (AtSeq, AtTxn, AtTime, UuidRef)
+"""Points on main that never move."""
 
 
 class WatchedCollection(NamedTuple):
@@ -62,6 +72,8 @@ class TileBasis(NamedTuple):
     is_lasting: bool = False
     """Whether the reference means the same version for ever: tags can be moved, and branches with
     the same name be created again."""
+    ref: str = ""
+    """For the difference of two versions: their numbers."""
 
 
 async def basis_of(
@@ -74,6 +86,8 @@ async def basis_of(
     try:
         if is_for_solving(ref):
             return None
+        if is_range(ref):
+            return await _of_difference(context, space_id, ref)
         return await _Spaces(context, ref).basis(space_id, layers)
     except NakshaError:
         return None
@@ -151,6 +165,39 @@ class _Spaces:
         return TileBasis((*parts, layers, repr(resolved.at)), is_lasting=_is_lasting(self._ref))
 
 
+async def _of_difference(context: RequestContext, space_id: str, ref: str) -> TileBasis | None:
+    """Return what determines the difference of two versions; HEAD is the last published one.
+
+    Any later version may change it: a feature that has left the tile may be deleted.
+    """
+    pipeline = await context.configured.pipeline(space_id)
+    scope = scope_in(pipeline, context.actor.rights, Right.READ_FEATURES)
+    *others, last = [stage.handler for stage in pipeline.stages]
+    if not scope.is_everything or type(last) is not StorageHandler:
+        return None
+    if any(type(handler) not in _TRANSPARENT for handler in others):
+        return None
+    target = await last.target()
+    parsed = parse_ref(ref)
+    assert isinstance(parsed, RangeRef)
+    old, new = await target.resolver().range(parsed)
+    check_kept_by_owner(target, old.version.seq_number)
+    numbers = f"{parsed.branch}:{old.version.seq_number}..{new.version.seq_number}"
+    layers = (repr(place.line.layers) for place in (old, new))
+    storage = target.storage
+    named = (storage.id, str(storage.number), target.collection.id, numbers, *layers)
+    is_lasting = parsed.branch == MAIN_BRANCH and all(
+        isinstance(point, _LASTING) for point in (parsed.first, parsed.last)
+    )
+    parts = (space_id, pipeline.fingerprint.hex(), *named)
+    return TileBasis(parts, is_lasting=is_lasting, ref=numbers)
+
+
+def is_range(ref: str) -> bool:
+    """Whether a reference names two versions, to be compared."""
+    return ".." in ref and isinstance(parse_ref(ref), RangeRef)
+
+
 def _rights(scope: FeatureScope) -> Sequence[str]:
     """Return the features that the actor may read as text; grants have no order."""
     return sorted({repr(grant) for grant in scope.grants})
@@ -161,7 +208,7 @@ def _is_lasting(ref: str) -> bool:
     return (
         isinstance(parsed, SingleRef)
         and parsed.branch == MAIN_BRANCH
-        and isinstance(parsed.point, AtSeq | AtTxn | AtTime | UuidRef)
+        and isinstance(parsed.point, _LASTING)
     )
 
 

@@ -111,7 +111,7 @@ async def _subject(
     if basis is None:
         return None
     tile = wanted.tile
-    place = f"{tile.level}/{tile.x}/{tile.y}/{tile.mercator}/{wanted.format}"
+    place = f"{tile.level}/{tile.x}/{tile.y}/{tile.mercator}/{wanted.margin}/{wanted.format}"
     key = tile_key(basis, (place, *_parameters(http)))
     return TileSubject(key, basis, wanted.area(), is_small=tile.level >= LEVEL_MIN)
 

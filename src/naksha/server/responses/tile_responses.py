@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from naksha.hub.tiles.tile_basis import TileBasis
 from naksha.hub.tiles.tile_service import TileAnswer
 from naksha.model import limits
 from naksha.server.middleware.request_record import record_of
@@ -16,8 +18,9 @@ from naksha.server.requests.tile_plans import WantedTile
 from naksha.server.responses.encoding import etag_of, is_current
 from naksha.server.responses.feature_collections import SpaceRequest
 
-RenderTile = Callable[[], Awaitable[bytes | Response]]
-"""Function that renders a tile: its bytes, or a response that is too large to be cached."""
+RenderTile = Callable[[TileBasis | None], Awaitable[bytes | Response]]
+"""Function that renders a tile with its basis, if that is known: its bytes, or a response that is
+too large to be cached."""
 _REVALIDATED: Final = "no-cache"
 _LASTING: Final = "max-age=31536000, immutable"
 
@@ -29,8 +32,10 @@ async def tile_response(request: SpaceRequest, wanted: WantedTile, render: Rende
     plans = server.tile_plans
     _, subject, tile = await plans.plan(http, request.space_id, request.context, wanted)
     if subject is None:
-        return _unkeyed(http, await service.uncached(render), tile.media_type)
-    answer = await service.answer(subject, http.headers.get("If-None-Match"), render)
+        uncached = await service.uncached(partial(render, None))
+        return _unkeyed(http, uncached, tile.media_type)
+    rendered = partial(render, subject.basis)
+    answer = await service.answer(subject, http.headers.get("If-None-Match"), rendered)
     if answer.validator is None:
         return _unkeyed(http, answer, tile.media_type)
     headers = {

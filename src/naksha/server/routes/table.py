@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from naksha.server.ogc import collection_tiles, landing, tile_matrix_sets
 from naksha.server.routes import health, instances, jobs, maintenance, operation
 from naksha.server.routes.config import (
     change_log,
@@ -24,6 +25,7 @@ from naksha.server.routes.features import (
     spatial,
     spatial_batch,
     statistics,
+    tile_sets,
     tiles,
 )
 from naksha.server.routes.versions import (
@@ -66,4 +68,8 @@ ROUTES: Final = (
     spatial_batch,
     statistics,
     tiles,
+    tile_sets,
+    landing,
+    tile_matrix_sets,
+    collection_tiles,
 )

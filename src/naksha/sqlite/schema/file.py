@@ -137,9 +137,11 @@ def open_file(
                 )
             if not read_only:
                 _use_wal(connection, busy_s)
-            if _version_of(connection) < SCHEMA_VERSION:
-                check_upgrade(path, read_only=read_only)
-                if _upgrade(connection):
+            known = _version_of(connection)
+            if known < SCHEMA_VERSION:
+                moves = known < _SHARED_VERSION
+                check_upgrade(path, read_only=read_only, moves=moves)
+                if _upgrade(connection) and moves:
                     shrink(connection)
             if not read_only:
                 _restore_statistics(connection, path)

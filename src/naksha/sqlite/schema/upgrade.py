@@ -23,8 +23,8 @@ ROOM: Final = 3
 _COPIED: Final = ("head", "box", "tag", "del", "hst", "past", "past_tag", "meta")
 
 
-def check_upgrade(path: Path, *, read_only: bool) -> None:
-    """Check that a file may be upgraded and that the disk has enough space for it.
+def check_upgrade(path: Path, *, read_only: bool, moves: bool) -> None:
+    """Check that a file may be upgraded and, if rows move, that the disk has space for it.
 
     Raises:
         NotSupported: The file was opened read-only.
@@ -36,6 +36,8 @@ def check_upgrade(path: Path, *, read_only: bool) -> None:
             "read_only",
             field="file",
         )
+    if not moves:
+        return
     needed, free = ROOM * path.stat().st_size, shutil.disk_usage(path.parent).free
     if free < needed:
         raise Unavailable(

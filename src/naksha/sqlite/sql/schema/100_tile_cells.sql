@@ -26,8 +26,8 @@ SELECT k.id, k.overlay, 1, o.cells_txn, 0
           FROM naksha_overlaid m JOIN naksha_collection c ON c.number = m.collection) AS k;
 
 -- The cells of the old and the new box of the edit in progress: of each box the deepest two by two
--- cells that contain it. The bits of column and row alternate in the number of a cell; CAST cuts
--- off decimals.
+-- cells that contain it. The bits of column and row alternate in the number of a cell (in SQLite, |,
+-- & and << have one precedence); CAST cuts off decimals.
 CREATE VIEW naksha_edited_cell AS
 WITH box (west, south, east, north) AS (
     SELECT west, south, east, north FROM naksha_edited
@@ -52,15 +52,15 @@ WITH box (west, south, east, north) AS (
     UNION SELECT c1 >> up, r0 >> up, up FROM scaled
     UNION SELECT c1 >> up, r1 >> up, up FROM scaled
 ), spread_8 (c, r, up) AS (
-    SELECT (c | c << 8) & 0xFF00FF, (r | r << 8) & 0xFF00FF, up FROM place
+    SELECT (c | (c << 8)) & 0xFF00FF, (r | (r << 8)) & 0xFF00FF, up FROM place
 ), spread_4 (c, r, up) AS (
-    SELECT (c | c << 4) & 0xF0F0F0F, (r | r << 4) & 0xF0F0F0F, up FROM spread_8
+    SELECT (c | (c << 4)) & 0xF0F0F0F, (r | (r << 4)) & 0xF0F0F0F, up FROM spread_8
 ), spread_2 (c, r, up) AS (
-    SELECT (c | c << 2) & 0x33333333, (r | r << 2) & 0x33333333, up FROM spread_4
+    SELECT (c | (c << 2)) & 0x33333333, (r | (r << 2)) & 0x33333333, up FROM spread_4
 ), spread_1 (c, r, up) AS (
-    SELECT (c | c << 1) & 0x55555555, (r | r << 1) & 0x55555555, up FROM spread_2
+    SELECT (c | (c << 1)) & 0x55555555, (r | (r << 1)) & 0x55555555, up FROM spread_2
 )
-SELECT 1 << 2 * (12 - up) | r << 1 | c AS cell FROM spread_1;
+SELECT (1 << 2 * (12 - up)) | (r << 1) | c AS cell FROM spread_1;
 
 -- All cells of the statement so far, as a JSON array of at most 500: if there were more, ancestors
 -- replace the smallest ones. `cell >> 2 * level` is 1.
