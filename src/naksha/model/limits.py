@@ -111,6 +111,12 @@ HEXAGON_COUNTS_MAX: Final = 1_000_000
 TILE_EXTENT_MAX: Final = 65_536
 """Units of a vector tile's grid, and of its buffer: sixteen times the usual extent."""
 
+TILE_FEATURES_MAX: Final = 50_000
+"""Features of a vector tile without a limit; if there are more, it has a sample of them."""
+
+TILE_SAMPLE_MAX: Final = 8_000
+"""Features of a sampled tile, which keeps a tile of a million points below 500 kB."""
+
 TILE_CELLS_MAX: Final = 500
 """Tile cells recorded per transaction and collection; if there were more, larger cells replace the
 smallest ones."""

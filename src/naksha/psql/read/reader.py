@@ -19,7 +19,7 @@ from naksha.model.identity.guid import Guid
 from naksha.model.identity.names import collection_not_found
 from naksha.model.identity.storage_identity import StorageIdentity
 from naksha.model.identity.uuids import Uuid, parse_state_id
-from naksha.model.query import Query, SortKey, States
+from naksha.model.query import Query, QueryPart, SortKey, States
 from naksha.model.state import MatchingState, State
 from naksha.model.statistics import Statistics
 from naksha.model.version import HEAD, AtSeq, AtTxn, Head, Version, VersionSelector
@@ -59,6 +59,8 @@ _PREFETCH: Final = 500
 _LEAVES_MAX: Final = 16
 """Leaves of a grown collection, which never shrinks."""
 _STATISTICS_COLUMNS: Final = ("kind", "key", "count", "bytes", "west", "south", "east", "north")
+_COUNTED: Final = QueryPart(1, 16)
+"""The features of the first leaf, by which those of a tile are counted."""
 _CHANGING: Final = "The tables of collection {!r} were changed during the read; retry later"
 
 Columns: TypeAlias = Sequence[str]
@@ -417,11 +419,25 @@ class PsqlReader(ABC):
     async def tile(
         self, collection: str, query: Query, at: VersionSelector, tile: VectorTile
     ) -> bytes:
+        query = await self._sampled(collection, query, at, tile)
         made, found = await self._tile(collection, query, at, tile, ordered=False)
         if query.limit is not None and found > query.limit:
             # Sort only if needed, since it is expensive: not if all features are within the limit.
             made, _ = await self._tile(collection, query, at, tile, ordered=True)
         return made
+
+    async def _sampled(
+        self, collection: str, query: Query, at: VersionSelector, tile: VectorTile
+    ) -> Query:
+        """Return the query of a tile, restricted to a sample if too many features match.
+
+        Their number is extrapolated from those of one leaf.
+        """
+        if tile.features_max is None or query.limit is not None or query.part is not None:
+            return query
+        counted = msgspec.structs.replace(query, spatial=query.spatial or tile.box(), part=_COUNTED)
+        count = _COUNTED.total * await self.count(collection, counted, at)
+        return msgspec.structs.replace(query, part=tile.sample_of(count))
 
     async def _tile(
         self,

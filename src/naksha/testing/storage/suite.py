@@ -96,6 +96,7 @@ from naksha.testing.storage.read.suite_statistics import (  # noqa: E402
     TestStatistics,
 )
 from naksha.testing.storage.read.suite_tiles import (  # noqa: E402
+    TestReducedTiles,
     TestTilesOfPlaces,
     TestTilesOfProperties,
     TestTilesOfQueries,
@@ -316,6 +317,7 @@ __all__ = [
     "TestRandomCellChanges",
     "TestRandomQueries",
     "TestReadingABranch",
+    "TestReducedTiles",
     "TestResolvedCollections",
     "TestRestore",
     "TestRoundTrip",
