@@ -363,7 +363,11 @@ class PsqlStorage(BulkStorage, StagedWrites):
         return await self._sequencer.version_signal.wait_beyond(seq_number, timeout_s, poll)
 
     async def cell_log(self, after_txn: int) -> CellLog:
-        return await self._settled(partial(tile_cells.cell_log, after_txn=after_txn))
+        found = await self._settled(partial(tile_cells.cell_log, after_txn=after_txn))
+        if found.is_settled:
+            return found
+        async with self._connection() as connection:
+            return await tile_cells.with_pending(connection, found)
 
     async def last_cell_change(self, collection: str, box: Bbox, *, overlay: int = MAIN) -> int:
         work = partial(tile_cells.last_cell_change, collection=collection, box=box, overlay=overlay)

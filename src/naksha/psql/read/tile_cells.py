@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from naksha.model import limits
 from naksha.model.geo.tile_cells import look_up_cells
 from naksha.model.query import Bbox
@@ -42,6 +44,16 @@ async def cell_log(connection: Connection, after_txn: int, *, is_writable: bool)
         first["is_settled"],
         changes if first["is_whole"] else None,
     )
+
+
+async def with_pending(connection: Connection, log: CellLog) -> CellLog:
+    """Add the cells of committed transactions after the last published one."""
+    most = limits.TILE_CELL_CHANGES_MAX
+    rows = await connection.fetch(queries()["pending_cells"], log.txn, most + 1)
+    if len(rows) > most:
+        return log
+    pending = [CellChange(row["txn"], row["id"], row["overlay"], row["cells"]) for row in rows]
+    return msgspec.structs.replace(log, pending=pending)
 
 
 async def last_cell_change(

@@ -84,6 +84,13 @@ EXISTS (SELECT FROM naksha_tx m
 -- name: cell_log
 SELECT * FROM naksha_cell_log($1, $2, $3)
 
+-- name: pending_cells
+-- The cells that committed transactions have changed after one, published or not.
+SELECT t.txn, t.id, t.overlay, coalesce(t.cells, '{1}') AS cells
+  FROM naksha_tx t
+ WHERE t.txn > $1 AND t.action <> 'MESSAGE' AND t.cells IS DISTINCT FROM '{}'
+ ORDER BY t.txn LIMIT $2
+
 -- name: last_cell_change
 SELECT c.last, c.unfolded,
        naksha_is_settled(coalesce((SELECT max(v.txn) FROM naksha_version v), 0), $4) AS is_settled
