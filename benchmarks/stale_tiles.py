@@ -17,6 +17,7 @@ import math
 import random
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import Any, Final
 import asyncpg
 import msgspec
 
-from benchmarks._frame import Options, Report, postgres_database
+from benchmarks._frame import Cell, Figure, Options, Report, postgres_database
 from benchmarks._http import connected, get, once, read_head, send
 from benchmarks._places import Places, Tile
 from benchmarks.tiles import fill
@@ -277,16 +278,16 @@ class Experiment:
     def report(self, different: int, features: int) -> Report:
         counts = self.counts
         percent = 100 * counts["needless"] / max(1, counts["unchanged"])
-        figures = {
+        figures: dict[str, Figure] = {
             **counts,
             "needless_percent": round(percent, 2),
             "different": different,
             "edits": self._done,
             "requests_per_s": round(self._sent / self.seconds, 1),
         }
-        rows = [[name, value] for name, value in figures.items()]
+        rows: list[Sequence[Cell]] = [[name, str(value)] for name, value in figures.items()]
         notes = [
             f"{features:,} features, {len(self._tiles)} tiles, {CLIENTS} clients.",
             "Goals: stale = 0, different = 0, needless_percent ≤ 2.",
         ]
-        return Report("Tiles while features change", ["what", "value"], rows, dict(figures), notes)
+        return Report("Tiles while features change", ["what", "value"], rows, figures, notes)

@@ -17,7 +17,7 @@ import asyncio
 import os
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from itertools import islice
 from pathlib import Path
@@ -42,9 +42,11 @@ from benchmarks._http import (
 )
 from benchmarks._places import Places, Tile
 from benchmarks._rest_baselines import served, tipg
+from benchmarks._stores import staged_load, version_of
 from naksha.model.collection import CollectionInfo
 from naksha.psql import PsqlStorage
 from naksha.testing.servers.hub_server import HubServer
+from naksha.testing.storage.input_batches import given_batch
 
 SPACE: Final = "places"
 CONNECTIONS: Final = 4
@@ -95,11 +97,10 @@ async def fill(dsn: str, port: int, places: Places) -> None:
     await once(port, get(port, "/hub/spaces"))
     storage = await PsqlStorage.open(dsn)
     try:
-        writer = await storage.bulk_writer(CollectionInfo(id=SPACE), "bench", exclusive=True)
-        for start in range(0, places.count, CHUNK):
-            await writer.add(places.features(start, min(start + CHUNK, places.count)))
-        txn = await writer.commit()
-        await storage.wait_published(txn, 60.0)
+        starts = range(0, places.count, CHUNK)
+        batches = (given_batch(places.features(n, min(n + CHUNK, places.count))) for n in starts)
+        txn = await staged_load(storage, CollectionInfo(id=SPACE), batches, parts=2)
+        await version_of(storage, txn)
     finally:
         await storage.close()
     document = {"id": SPACE, "properties": {"collection": {"id": SPACE}}}
@@ -255,7 +256,7 @@ async def _measure(
     seconds: float,
     world: Mapping[str, Figure],
 ) -> Report:
-    rows: list[list[Cell]] = []
+    rows: list[Sequence[Cell]] = []
     figures: dict[str, Figure] = dict(world)
 
     def at_tipg(tile: Tile) -> bytes:
