@@ -99,7 +99,7 @@ async def fill(dsn: str, port: int, places: Places) -> None:
     try:
         starts = range(0, places.count, CHUNK)
         batches = (given_batch(places.features(n, min(n + CHUNK, places.count))) for n in starts)
-        txn = await staged_load(storage, CollectionInfo(id=SPACE), batches, parts=2)
+        txn = await staged_load(storage, CollectionInfo(id=SPACE), batches)
         await version_of(storage, txn)
     finally:
         await storage.close()
