@@ -27,18 +27,10 @@ from tests.hub.maintenance.support import DAY, AgingHub, aging_hub, catalog_in
 PARTITIONS_MAX = 120
 DAYS = PARTITIONS_MAX + 15
 """Each day has a transaction, so history and log have more days than they may have partitions."""
-<<<<<<< HEAD
-CLOSED_DAYS = 60
-"""Fewer than the days of the closed months, more than all other days, and the months."""
-STEP = 15
-"""Days that pass between two times when all rounds have ended."""
-MAX_AGE = 20
-=======
 STEP = 15
 """Days that pass between two times when all rounds have ended."""
 MAX_AGE = 20
 DAY_PART = re.compile(r"_\d{4}_\d\d_\d\d$")
->>>>>>> ops20
 
 
 @pytest.fixture(params=["file", pytest.param("psql", marks=pytest.mark.postgres)])
@@ -166,14 +158,8 @@ async def check_history(storage: Storage, versions: list[Version]) -> None:
     assert page.states[0].feature["properties"]["n"] == 0
     if isinstance(storage, PsqlStorage):
         for name in ("paths_hst", "naksha_tx"):
-<<<<<<< HEAD
-            count = await partitions(storage, name)
-            assert count <= PARTITIONS_MAX
-            assert count < CLOSED_DAYS, f"closed months of {name} are not merged: {count}"
-=======
             found = await partitions(storage, name)
             assert 0 < len(found) <= PARTITIONS_MAX
             # The days of the current month, and those that are prepared.
             months = {part[: -len("_DD")] for part in found if DAY_PART.search(part)}
             assert len(months) <= 2, f"closed months of {name} are not merged: {found}"
->>>>>>> ops20
