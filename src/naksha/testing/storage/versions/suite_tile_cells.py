@@ -104,7 +104,7 @@ class TestTileCellsOfWrites:
             await step()
             assert await changed_cells(places, before) == cells
 
-    async def test_what_changes_no_tile_changes_no_cell(self, places: Handle) -> None:
+    async def test_writes_that_change_no_tile_record_no_cell(self, places: Handle) -> None:
         storage = places.storage
         await places.create(point("x", *HERE, n=1), feature("flat", n=1), point("dead", *HERE))
         await places.delete("dead")
@@ -278,7 +278,7 @@ class TestTileCellsOfVersions:
         handle = await new_collection(storage)
 
         def keep(name: str) -> Callable[[WriteSession], Awaitable[object]]:
-            change = CollectionChange(author="somebody")
+            change = CollectionChange(author="owner")
             steps: dict[str, Callable[[WriteSession], Awaitable[object]]] = {
                 "change": lambda s: s.change_collection(handle.name, change),
                 "drop": lambda s: s.drop_collection(handle.name, 2**60),

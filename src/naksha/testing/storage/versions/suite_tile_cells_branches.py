@@ -33,7 +33,7 @@ async def main_of(storage: Storage) -> Handle:
 
 
 class TestTileCellsOfBranches:
-    async def test_what_is_written_on_a_branch(self, storage: Storage) -> None:
+    async def test_writes_on_a_branch(self, storage: Storage) -> None:
         """The first write to a feature finds its old geometry in a lower layer."""
         main = await main_of(storage)
         branch = await branch_of(storage)

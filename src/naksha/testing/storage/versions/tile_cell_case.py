@@ -1,4 +1,4 @@
-"""What tile cells a transaction should have changed, for the conformance tests of tile cells."""
+"""Expected tile cells of transactions, for the conformance tests of tile cells."""
 
 from __future__ import annotations
 
